@@ -1,0 +1,258 @@
+# What Tessera stands on: each dependency is found where it is installed, or its pinned wheel is fetched once.
+#
+#   tessera_require_compiler()    g++ >= 12 or clang >= 16
+#   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers)
+#
+# A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
+
+# ---- The pins: file name (it says package, version and platform) and sha256, here and nowhere else -------------------
+
+set(tessera_libtorch_version 2.11.0)
+set(tessera_libtorch_minimum 2.11)
+set(tessera_libtorch_wheels_x86_64
+  torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl
+  0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
+  nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+  nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl
+  4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8)
+set(tessera_libtorch_wheels_aarch64
+  torch-2.11.0-cp312-cp312-manylinux_2_28_aarch64.whl
+  f99924682ef0aa6a4ab3b1b76f40dc6e273fca09f367d15a524266db100a723f
+  nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl
+  ef9bcbe90493a2b9d810e43d249adb3d02e98dd30200d86607d8d02687c43f55
+  nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_aarch64.whl
+  796bd679890ee55fb14a94629b698b6db54bcfd833d391d5e94017dd9d7d3151)
+
+set(tessera_boost_version 1.85.0)
+set(tessera_boost_minimum 1.84)
+set(tessera_boost_wheels
+  boost_headers-1.85.0.post1-py3-none-any.whl
+  4510a571d3bf6c5e913b31d2a9b2441ee79f883ae42d42a5882dd1da46b35e7f)
+
+# LibTorch's CPU library and headers, the two CUDA stubs it is linked to, Boost's headers; not the gigabyte of CUDA.
+set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
+|torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
+
+# ---- The compiler ----------------------------------------------------------------------------------------------------
+
+function(tessera_require_compiler)
+  set(given "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER})")
+  if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+     OR (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16))
+    message(FATAL_ERROR "[compiler] ${given} is too old: Tessera needs g++ >= 12 or clang >= 16. "
+                        "Name a newer one in a fresh build folder, e.g. -DCMAKE_CXX_COMPILER=g++-12.")
+  elseif(NOT CMAKE_CXX_COMPILER_ID MATCHES "^(GNU|Clang)$")
+    message(WARNING "[compiler] ${given} is untested: Tessera is tested with g++ >= 12 and clang >= 16.")
+  endif()
+endfunction()
+
+# ---- Wheels ----------------------------------------------------------------------------------------------------------
+
+# The cache: -DTESSERA_DEPS_DIR, the environment's TESSERA_DEPS_DIR, the user's cache folder, or .deps in the source.
+function(tessera_deps_dir result)
+  if(TESSERA_DEPS_DIR)
+    set(folder "${TESSERA_DEPS_DIR}")
+  elseif(DEFINED ENV{TESSERA_DEPS_DIR})
+    set(folder "$ENV{TESSERA_DEPS_DIR}")
+  elseif(DEFINED ENV{XDG_CACHE_HOME})
+    set(folder "$ENV{XDG_CACHE_HOME}/tessera")
+  elseif(DEFINED ENV{HOME})
+    set(folder "$ENV{HOME}/.cache/tessera")
+  else()
+    set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.deps")
+  endif()
+  get_filename_component(folder "${folder}" ABSOLUTE)
+  set(${result} "${folder}" PARENT_SCOPE)
+endfunction()
+
+# Downloads one wheel with the user's pip, whatever that python's own version and platform.
+function(tessera_download_wheel wheel sha256 folder)
+  string(REGEX MATCH "^([^-]+)-([^-]+)-" _ "${wheel}")
+  set(requirement "${CMAKE_MATCH_1}==${CMAKE_MATCH_2}")
+  set(platforms "")
+  foreach(tag IN ITEMS manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014)
+    list(APPEND platforms --platform ${tag}_${CMAKE_HOST_SYSTEM_PROCESSOR})
+  endforeach()
+  message(STATUS "Downloading ${wheel}")
+  file(WRITE "${folder}/requirements.txt" "${requirement} --hash=sha256:${sha256}\n")
+  execute_process(
+    COMMAND python3 -m pip download --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes
+            --python-version 3.12 --implementation cp --abi cp312 --abi none ${platforms}
+            --dest "${folder}" --requirement "${folder}/requirements.txt"
+    RESULT_VARIABLE failed ERROR_VARIABLE why)
+  if(failed OR NOT EXISTS "${folder}/${wheel}")
+    message(FATAL_ERROR "[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n"
+                        "Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
+  endif()
+endfunction()
+
+function(tessera_unpack_wheel wheel sha256 folder)
+  file(SHA256 "${wheel}" given)
+  if(NOT given STREQUAL sha256)
+    message(FATAL_ERROR "[dependencies] ${wheel} has sha256 ${given}, pinned is ${sha256}. Delete it and fetch it anew.")
+  endif()
+  execute_process(
+    COMMAND python3 -c "import re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
+wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if re.match(sys.argv[3], name)])"
+            "${wheel}" "${folder}" "${tessera_unpacked_files}"
+    RESULT_VARIABLE failed ERROR_VARIABLE why)
+  if(failed)
+    message(FATAL_ERROR "[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
+  endif()
+endfunction()
+
+# Sets `result` to the cache folder that holds the unpacked `wheels` (file name, sha256, file name, sha256, ...).
+# It is named by content and appears whole or not at all, also when two builds configure at once.
+function(tessera_fetch result name wheels install_hint)
+  tessera_deps_dir(cache)
+  string(SHA256 content "${wheels}${tessera_unpacked_files}")
+  string(SUBSTRING "${content}" 0 8 content)
+  set(folder "${cache}/${name}-${content}")
+  set(${result} "${folder}" PARENT_SCOPE)
+  if(EXISTS "${folder}")
+    return()
+  endif()
+
+  if(NOT wheels)
+    message(FATAL_ERROR "[dependencies] ${name} is not installed, and no wheel of it is pinned for "
+                        "${CMAKE_HOST_SYSTEM_NAME} ${CMAKE_HOST_SYSTEM_PROCESSOR}. ${install_hint}")
+  endif()
+  set(wheel_dir "${TESSERA_WHEEL_DIR}")
+  if(NOT wheel_dir)
+    set(wheel_dir "$ENV{TESSERA_WHEEL_DIR}")
+  endif()
+  if(NOT TESSERA_FETCH_DEPS AND NOT wheel_dir)
+    message(FATAL_ERROR "[dependencies] ${name} is neither installed nor in ${cache}, and TESSERA_FETCH_DEPS is OFF. "
+                        "${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder of wheels>.")
+  endif()
+
+  file(MAKE_DIRECTORY "${cache}")
+  file(LOCK "${cache}/lock" GUARD FUNCTION TIMEOUT 3600)
+  if(EXISTS "${folder}")  # another configure was first
+    return()
+  endif()
+  message(STATUS "Fetching ${name} once, into ${folder}")
+  set(partial "${cache}/partial")
+  file(REMOVE_RECURSE "${partial}")
+  file(MAKE_DIRECTORY "${partial}/wheels")
+  while(wheels)
+    list(POP_FRONT wheels wheel sha256)
+    if(NOT wheel_dir)
+      tessera_download_wheel("${wheel}" ${sha256} "${partial}/wheels")
+      tessera_unpack_wheel("${partial}/wheels/${wheel}" ${sha256} "${partial}/unpacked")
+      file(REMOVE "${partial}/wheels/${wheel}")
+    elseif(EXISTS "${wheel_dir}/${wheel}")
+      tessera_unpack_wheel("${wheel_dir}/${wheel}" ${sha256} "${partial}/unpacked")
+    else()
+      message(FATAL_ERROR "[dependencies] TESSERA_WHEEL_DIR=${wheel_dir} has no ${wheel}.")
+    endif()
+  endwhile()
+  file(RENAME "${partial}/unpacked" "${folder}")
+  file(REMOVE_RECURSE "${partial}")
+endfunction()
+
+# ---- LibTorch --------------------------------------------------------------------------------------------------------
+
+# Sets `result` to the first LibTorch >= the minimum under CMAKE_PREFIX_PATH or in python3's torch package, or to "".
+# Each is a folder with include/ and lib/: a libtorch distribution, or the folder of a torch package.
+function(tessera_find_torch result)
+  set(${result} "" PARENT_SCOPE)
+  file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" prefixes)
+  list(PREPEND prefixes ${CMAKE_PREFIX_PATH})
+  execute_process(
+    COMMAND python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_package)
+  if(no_package)
+    set(package "")
+  endif()
+  foreach(prefix IN LISTS prefixes package)
+    foreach(root IN ITEMS "${prefix}" "${prefix}/torch" "${prefix}/libtorch" "${prefix}/../..")
+      if(NOT EXISTS "${root}/lib/libtorch_cpu.so" OR NOT EXISTS "${root}/include/ATen/core/Tensor.h")
+        continue()
+      endif()
+      get_filename_component(root "${root}" ABSOLUTE)
+      tessera_torch_version(version "${root}")
+      if(version VERSION_GREATER_EQUAL tessera_libtorch_minimum)
+        set(${result} "${root}" PARENT_SCOPE)
+        return()
+      endif()
+      message(STATUS "LibTorch in ${root} is older than ${tessera_libtorch_minimum}: not used")
+    endforeach()
+  endforeach()
+endfunction()
+
+# Sets `result` to the version in the headers under `root`, or to 0 if they are too old to say.
+function(tessera_torch_version result root)
+  set(version 0)
+  set(header "${root}/include/torch/headeronly/version.h")
+  if(EXISTS "${header}")
+    file(STRINGS "${header}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) +[0-9]+")
+    string(REGEX REPLACE "[^;0-9]+" "" version "${lines}")
+    list(JOIN version "." version)
+  endif()
+  set(${result} "${version}" PARENT_SCOPE)
+endfunction()
+
+# find_package(Torch) on the wheel asks for a CUDA toolkit, so the CPU half of it is imported here by hand.
+# libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the wheels' layout.
+function(tessera_import_torch)
+  tessera_find_torch(root)
+  if(NOT root)
+    tessera_fetch(root "libtorch-${tessera_libtorch_version}" "${tessera_libtorch_wheels_${CMAKE_HOST_SYSTEM_PROCESSOR}}"
+      "Pass -DCMAKE_PREFIX_PATH=<a libtorch >= ${tessera_libtorch_minimum}>, or install python3's torch package.")
+    string(APPEND root "/torch")
+  endif()
+  tessera_torch_version(version "${root}")
+  message(STATUS "LibTorch ${version}: ${root}")
+
+  foreach(library IN ITEMS c10 torch_cpu)
+    add_library(tessera_deps::${library} SHARED IMPORTED GLOBAL)
+    set_target_properties(tessera_deps::${library} PROPERTIES IMPORTED_LOCATION "${root}/lib/lib${library}.so")
+  endforeach()
+  add_library(tessera_deps::torch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(tessera_deps::torch INTERFACE
+    "${root}/include" "${root}/include/torch/csrc/api/include")
+  target_compile_definitions(tessera_deps::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 FMT_HEADER_ONLY=1)
+  find_package(Threads REQUIRED)
+  target_link_libraries(tessera_deps::torch INTERFACE tessera_deps::torch_cpu tessera_deps::c10 Threads::Threads)
+endfunction()
+
+# ---- Boost -----------------------------------------------------------------------------------------------------------
+
+# Sets `result` to the version of the Boost headers under `include`, e.g. 1.85.0.
+function(tessera_boost_version result include)
+  file(STRINGS "${include}/boost/version.hpp" line REGEX "define BOOST_VERSION ")
+  string(REGEX REPLACE "[^0-9]" "" number "${line}")
+  math(EXPR major "${number} / 100000")
+  math(EXPR minor "${number} / 100 % 1000")
+  math(EXPR patch "${number} % 100")
+  set(${result} "${major}.${minor}.${patch}" PARENT_SCOPE)
+endfunction()
+
+function(tessera_import_boost)
+  find_path(include boost/pfr.hpp HINTS "${BOOST_ROOT}" ENV BOOST_ROOT PATH_SUFFIXES include NO_CACHE)
+  if(include)
+    tessera_boost_version(version "${include}")
+    if(version VERSION_LESS tessera_boost_minimum)
+      message(STATUS "Boost ${version} in ${include} is older than ${tessera_boost_minimum}: not used")
+      unset(include)
+    endif()
+  endif()
+  if(NOT include)
+    tessera_fetch(root "boost-${tessera_boost_version}" "${tessera_boost_wheels}"
+      "Pass -DBOOST_ROOT=<a Boost >= ${tessera_boost_minimum}>.")
+    set(include "${root}/boost_headers/include")
+    tessera_boost_version(version "${include}")
+  endif()
+  message(STATUS "Boost ${version}: ${include}")
+  add_library(tessera_deps::boost INTERFACE IMPORTED GLOBAL)
+  target_include_directories(tessera_deps::boost INTERFACE "${include}")
+endfunction()
+
+function(tessera_require_libraries)
+  if(NOT TARGET tessera_deps::torch)
+    tessera_import_torch()
+    tessera_import_boost()
+  endif()
+endfunction()
