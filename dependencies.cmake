@@ -222,8 +222,8 @@ endfunction()
 
 # Sets `result` to the version of the Boost headers under `include`, e.g. 1.85.0.
 function(tessera_boost_version result include)
-  file(STRINGS "${include}/boost/version.hpp" line REGEX "define BOOST_VERSION ")
-  string(REGEX REPLACE "[^0-9]" "" number "${line}")
+  file(STRINGS "${include}/boost/version.hpp" line REGEX "define BOOST_VERSION +[0-9]+")
+  string(REGEX MATCH "[0-9]+" number "${line}")
   math(EXPR major "${number} / 100000")
   math(EXPR minor "${number} / 100 % 1000")
   math(EXPR patch "${number} % 100")

@@ -1,0 +1,97 @@
+# The promises of dependencies.cmake on made-up wheels and libraries: found, fetched once, or refused in clear words.
+cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+file(REMOVE_RECURSE "${SCRATCH}")
+
+# Runs `code` in a fresh CMake, after dependencies.cmake, with an empty environment as to caches and prefixes.
+function(check message code)
+  file(WRITE "${SCRATCH}/case.cmake" "cmake_minimum_required(VERSION 3.25)\n"
+       "include(\"${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../dependencies.cmake\")\n"
+       "set(TESSERA_DEPS_DIR \"${SCRATCH}/cache\")\n${code}\n")
+  expect("${message}" -E env --unset=TESSERA_DEPS_DIR --unset=TESSERA_WHEEL_DIR --unset=CMAKE_PREFIX_PATH
+         "PYTHONPATH=${SCRATCH}/python" "PATH=${SCRATCH}/bin:$ENV{PATH}" "${CMAKE_COMMAND}" -P "${SCRATCH}/case.cmake")
+endfunction()
+
+# A file tree that looks like a LibTorch of `version` (in three numbers).
+function(make_torch root version)
+  string(REPLACE "." ";" numbers "${version}")
+  list(GET numbers 0 major)
+  list(GET numbers 1 minor)
+  file(WRITE "${root}/include/ATen/core/Tensor.h" "")
+  file(WRITE "${root}/include/torch/headeronly/version.h"
+       "#define TORCH_VERSION_MAJOR ${major}\n#define TORCH_VERSION_MINOR ${minor}\n#define TORCH_VERSION_PATCH 0\n"
+       "#define TORCH_VERSION_ABI_TAG 0\n#define TORCH_VERSION \\\n")
+  foreach(library IN ITEMS torch_cpu torch_cuda c10)
+    file(WRITE "${root}/lib/lib${library}.so" "")
+  endforeach()
+endfunction()
+
+# ---- The compiler ----------------------------------------------------------------------------------------------------
+
+function(check_compiler message id version)
+  check("${message}" "set(CMAKE_CXX_COMPILER_ID ${id})\nset(CMAKE_CXX_COMPILER_VERSION ${version})
+                      set(CMAKE_CXX_COMPILER /usr/bin/c++)\ntessera_require_compiler()")
+endfunction()
+
+check_compiler("GNU 11.4.0 (/usr/bin/c++) is too old: Tessera needs g++ >= 12 or clang >= 16" GNU 11.4.0)
+check_compiler("Clang 15.0.7 (/usr/bin/c++) is too old: Tessera needs g++ >= 12 or clang >= 16" Clang 15.0.7)
+check_compiler("" GNU 12.1.0)
+check_compiler("" Clang 16.0.0)
+
+# ---- Wheels ----------------------------------------------------------------------------------------------------------
+
+make_torch("${SCRATCH}/wheel/torch" 2.11.0)
+file(MAKE_DIRECTORY "${SCRATCH}/wheels" "${SCRATCH}/no_wheels")
+execute_process(COMMAND "${CMAKE_COMMAND}" -E tar c "${SCRATCH}/wheels/torch-2.11.0-any.whl" --format=zip torch
+                WORKING_DIRECTORY "${SCRATCH}/wheel")
+file(SHA256 "${SCRATCH}/wheels/torch-2.11.0-any.whl" sha256)
+set(fetch "tessera_fetch(root libtorch \"torch-2.11.0-any.whl;${sha256}\" \"Install it.\")")
+string(SHA256 wrong "another file")
+
+check("libtorch is neither installed nor in ${SCRATCH}/cache, and TESSERA_FETCH_DEPS is OFF. Install it. Or pass"
+      "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")
+check("libtorch is not installed, and no wheel of it is pinned for"
+      "set(TESSERA_FETCH_DEPS ON)\ntessera_fetch(root libtorch \"\" \"Install it.\")")
+check("has no torch-2.11.0-any.whl" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/no_wheels\")\n${fetch}")
+check("/wheels/torch-2.11.0-any.whl has sha256 ${sha256}, pinned is ${wrong}."
+      "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")
+       tessera_fetch(root libtorch \"torch-2.11.0-any.whl;${wrong}\" \"Install it.\")")
+
+check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
+          foreach(file IN ITEMS include/ATen/core/Tensor.h lib/libtorch_cpu.so lib/libc10.so)
+            if(NOT EXISTS \"\${root}/torch/\${file}\")\nmessage(FATAL_ERROR \"not unpacked: \${file}\")\nendif()
+          endforeach()
+          if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
+check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it comes from the cache
+file(GLOB left RELATIVE "${SCRATCH}/cache" "${SCRATCH}/cache/*")
+if(NOT left MATCHES "^libtorch-[0-9a-f]+;lock$")
+  message(SEND_ERROR "the cache holds more than what was fetched: ${left}")
+endif()
+
+file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\necho no pip >&2\nexit 1\n")
+file(CHMOD "${SCRATCH}/bin/python3" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+check("python3 -m pip could not download torch==2.11.0 (1): no pip"
+      "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
+file(REMOVE "${SCRATCH}/bin/python3")
+
+# ---- What is installed -----------------------------------------------------------------------------------------------
+
+function(check_torch expected prefix_path)
+  check("" "set(CMAKE_PREFIX_PATH \"${prefix_path}\")\ntessera_find_torch(found)
+            if(NOT found STREQUAL \"${expected}\")\nmessage(FATAL_ERROR \"found '\${found}'\")\nendif()")
+endfunction()
+
+make_torch("${SCRATCH}/old/torch" 2.9.1)
+make_torch("${SCRATCH}/new/libtorch" 2.12.0)
+make_torch("${SCRATCH}/python/torch" 2.11.0)
+file(MAKE_DIRECTORY "${SCRATCH}/new/libtorch/share/cmake")
+file(WRITE "${SCRATCH}/python/torch/__init__.py" "raise ImportError('torch must not be imported')\n")
+check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/old;${SCRATCH}/new")
+check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch")
+check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch/share/cmake")
+check_torch("${SCRATCH}/python/torch" "${SCRATCH}/old")
+check_torch("${SCRATCH}/python/torch" "")
+
+file(WRITE "${SCRATCH}/boost/boost/version.hpp" "#define BOOST_VERSION 108401 // 1.84.1\n")
+check("" "tessera_boost_version(version \"${SCRATCH}/boost\")
+          if(NOT version STREQUAL 1.84.1)\nmessage(FATAL_ERROR \"\${version}\")\nendif()")
