@@ -300,6 +300,7 @@ constexpr double kTail[] = {
 template <size_t N>
 TESSERA_INLINE double horner(const double (&coefficients)[N], double t) {
   double p = coefficients[0];
+#pragma GCC unroll 32
   for (size_t i = 1; i < N; ++i) p = coefficients[i] + p * t;
   return p;
 }
