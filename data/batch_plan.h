@@ -1,0 +1,45 @@
+// BatchPlan: which records of a dataset every batch and every shard of it holds.
+#pragma once
+
+#include <cstdint>
+
+#include "data/shard_options.h"
+
+namespace tessera::data::detail {
+
+// A run of consecutive records of one epoch.
+struct RecordRange {
+  int64_t epoch = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Which records every batch holds: arithmetic on positions. A position counts records over all epochs and shards:
+// position p is record p % size of epoch p / size (an endless dataset is all epoch 0). No data is touched.
+class BatchPlan {
+ public:
+  // Errors (bad_argument): batch_size < 1, not divisible by shard.count or larger than size; shard.index outside
+  // [0, shard.count).
+  BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard);
+
+
+  int64_t batches_per_epoch() const;  // `endless` for an endless dataset
+  int64_t epoch_of(int64_t position) const;
+  bool begins_epoch(int64_t position) const;  // never for an endless dataset
+
+  // The position itself, or the next epoch's where its own has no whole batch left.
+  int64_t normalized(int64_t position) const;
+
+  // The position `batches` batches after a normalized one, itself normalized.
+  int64_t after(int64_t position, int64_t batches = 1) const;
+
+  // This shard's rows of the batch at `position`.
+  RecordRange records(int64_t position) const;
+
+ private:
+  int64_t size_;
+  int64_t batch_size_;
+  ShardOptions shard_;
+};
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,108 @@
+// The sizes of derived datasets, and the errors of those that cannot be.
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+namespace {
+
+[[noreturn]] void bad(std::string_view verb, const std::string& message) {
+  fail(ErrorKind::bad_argument, verb, message);
+}
+
+std::string count_of(int64_t size) { return size == endless ? "endless" : std::to_string(size); }
+
+}  // namespace
+
+namespace detail {
+
+void check_index(int64_t epoch, int64_t index, int64_t size) {
+  if (size == endless && epoch != 0) bad("at", "epoch " + std::to_string(epoch) + " of an endless dataset, expected 0");
+  if (epoch >= 0 && index >= 0 && index < size) return;
+  bad("at", "record " + std::to_string(index) + " of epoch " + std::to_string(epoch) + ", expected a record of [0, " +
+                count_of(size) + ") and an epoch >= 0");
+}
+
+void check_shuffle(int64_t size) {
+  if (size == endless) bad("shuffle", "an endless dataset; shuffle first, then repeat");
+}
+
+void check_slice(int64_t begin, int64_t end, int64_t size) {
+  if (begin >= 0 && begin < end && end <= size) return;
+  bad("slice", "[" + std::to_string(begin) + ", " + count_of(end) + ") of " + count_of(size) +
+                   " records, expected 0 <= begin < end <= size");
+}
+
+void check_repeat(int64_t times, int64_t size) {
+  if (times < 1) bad("repeat", std::to_string(times) + " times, expected at least 1");
+  if (times != endless && size > (endless - 1) / times) {
+    bad("repeat", std::to_string(size) + " records " + std::to_string(times) + " times is beyond 2^63; use repeat()");
+  }
+}
+
+void check_not_empty(std::string_view verb, int64_t size) {
+  if (size < 1) bad(verb, std::to_string(size) + " records, expected at least 1");
+}
+
+int64_t repeated_size(int64_t size, int64_t times) { return times == endless ? endless : size * times; }
+
+int64_t shard_size(int64_t size, const ShardOptions& shard) {
+  if (shard.count < 1 || shard.index < 0 || shard.index >= shard.count) {
+    bad("shard", "shard " + std::to_string(shard.index) + " of " + std::to_string(shard.count) +
+                     ", expected 0 <= index < count");
+  }
+  if (size < shard.count) {
+    bad("shard", std::to_string(size) + " records for " + std::to_string(shard.count) +
+                     " shards, expected at least one each; use more data or fewer processes");
+  }
+  return size == endless ? endless : size / shard.count;
+}
+
+int64_t batched_size(int64_t size, int64_t batch_size) {
+  if (batch_size < 1) bad("batch", "batches of " + std::to_string(batch_size) + ", expected at least 1");
+  if (size < batch_size) {
+    bad("batch", std::to_string(size) + " records for batches of " + std::to_string(batch_size) +
+                     ", expected at least one batch; use a smaller batch, or repeat() before batch()");
+  }
+  return size == endless ? endless : size / batch_size;
+}
+
+int64_t window_stride(int64_t length, int64_t stride) { return stride == 0 ? std::max<int64_t>(1, length - 1) : stride; }
+
+int64_t window_count(int64_t source_size, int64_t length, int64_t stride) {
+  if (length < 1 || stride < 0) {
+    bad("windows", "length " + std::to_string(length) + " and stride " + std::to_string(stride) +
+                       ", expected a length of at least 1 and a stride of at least 1 (or 0 for length - 1)");
+  }
+  if (source_size < length) {
+    bad("windows", "a source of " + std::to_string(source_size) + " values is shorter than one window of " +
+                       std::to_string(length) + "; use more data or shorter windows");
+  }
+  return (source_size - length) / window_stride(length, stride) + 1;
+}
+
+int64_t validation_size(int64_t size, double fraction, bool reshuffles) {
+  constexpr std::string_view verb = "train_validation_split";
+  if (reshuffles) bad(verb, "a shuffled dataset, whose epochs would mix the two parts; split first, then shuffle");
+  if (size == endless) bad(verb, "an endless dataset; split first, then repeat");
+  if (!(fraction > 0 && fraction < 1)) {
+    bad(verb, "fraction " + std::to_string(fraction) + ", expected more than 0 and less than 1");
+  }
+  const auto held_out = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(size)));
+  if (held_out < size) return held_out;
+  bad(verb, std::to_string(size) + " records with fraction " + std::to_string(fraction) +
+                " leave none for training; use more data or a smaller fraction");
+}
+
+}  // namespace detail
+
+Dataset<int64_t> range(int64_t size) {
+  return Dataset<int64_t>::from_function(size, [](int64_t, int64_t index) { return index; });
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,74 @@
+// Counts bytes and pairs of bytes in one pass, then sums.
+#include "data/entropy.h"
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tessera::data {
+
+namespace {
+
+// sum over counts c of c ln(total / c), divided by total.
+double entropy_of(std::span<const int64_t> counts, int64_t total) {
+  double sum = 0;
+  for (const int64_t count : counts) {
+    if (count > 0) sum += static_cast<double>(count) * std::log(static_cast<double>(total) / static_cast<double>(count));
+  }
+  return total == 0 ? 0 : sum / static_cast<double>(total);
+}
+
+template <class Visit>
+void for_each_run(const ByteSource& source, Visit visit) {
+  for (int64_t offset = 0; offset < source.size();) {
+    const auto run = source.run(offset);
+    visit(run);
+    offset += static_cast<int64_t>(run.size());
+  }
+}
+
+using Histogram = std::array<int64_t, 256>;
+
+Histogram count_bytes(const ByteSource& source) {
+  std::array<Histogram, 4> lanes{};
+  for_each_run(source, [&](std::span<const uint8_t> run) {
+    for (size_t i = 0; i < run.size(); ++i) ++lanes[i % 4][run[i]];
+  });
+  for (size_t byte = 0; byte < 256; ++byte) {
+    for (size_t lane = 1; lane < 4; ++lane) lanes[0][byte] += lanes[lane][byte];
+  }
+  return lanes[0];
+}
+
+// Row a: how often each byte follows byte a.
+std::vector<Histogram> count_pairs(const ByteSource& source) {
+  std::vector<Histogram> pairs(256);
+  size_t previous = source.run(0)[0];
+  bool first = true;
+  for_each_run(source, [&](std::span<const uint8_t> run) {
+    for (const uint8_t byte : run.subspan(first ? 1 : 0)) {
+      ++pairs[previous][byte];
+      previous = byte;
+    }
+    first = false;
+  });
+  return pairs;
+}
+
+}  // namespace
+
+double unigram_entropy(const ByteSource& source) { return entropy_of(count_bytes(source), source.size()); }
+
+double bigram_entropy(const ByteSource& source) {
+  double sum = 0;
+  for (const Histogram& row : count_pairs(source)) {
+    int64_t total = 0;
+    for (const int64_t count : row) total += count;
+    sum += entropy_of(row, total) * static_cast<double>(total);
+  }
+  return source.size() == 1 ? 0 : sum / static_cast<double>(source.size() - 1);
+}
+
+}  // namespace tessera::data

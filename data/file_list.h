@@ -1,0 +1,28 @@
+// Which files a list of paths stands for: folders opened up, filtered and put in a fixed order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::data {
+
+// A regular file and its size in bytes at the time of listing.
+struct FileEntry {
+  std::string path;
+  int64_t size = 0;
+};
+
+// The files that `paths` stand for, in this order: the paths as given, and below a folder (at any depth) by the bytes
+// of the path, so the list is the same on every machine that holds the same files.
+//
+// A path that names a file is taken as it is. Below a folder `extensions` decides: {".h", ".cuh"} takes the names that
+// end so (the dot may be left out), an empty list takes every file, hidden ones too. Nothing that passes the filter is
+// skipped: symbolic links are followed, empty files are listed. A path given twice is listed twice.
+//
+// Errors (bad_file), each naming the path: it does not exist (or is a link to nothing), may not be read, is neither
+// file nor folder (a socket, a pipe, a device), is a link back to a folder that holds it, or is a folder in which no
+// file has a wanted extension. Error (bad_argument): no paths.
+std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions);
+
+}  // namespace tessera::data

@@ -1,0 +1,48 @@
+// Prefetcher: makes items 0, 1, 2, ... in threads and hands them out in exactly that order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+using AnyItem = std::shared_ptr<void>;
+
+// An error on its way from the thread that met it to the one that reports it: plain values, so that no exception
+// object is shared between threads.
+struct Failure {
+  ErrorKind kind = ErrorKind::other;
+  std::string message;
+};
+using Outcome = std::variant<AnyItem, Failure>;
+
+// make() with every exception turned into a Failure: the kind and the words of an Error, the words of another
+// std::exception (kind other), or a sentence that it was neither.
+Outcome attempt(const std::function<AnyItem()>& make);
+
+// The item, or an Error made of the failure.
+AnyItem item_or_throw(Outcome outcome);
+
+// `threads` workers run make(0), make(1), ... and stay at most `depth` items ahead of the consumer; next() returns the
+// items in order, whichever worker finished first, and waits for one that is not ready. An item whose make() threw
+// throws here, at its place in the order. One consumer; make() is called from the workers, several at a time.
+// The destructor waits for the calls of make() in progress and drops what was not handed out.
+class Prefetcher {
+ public:
+  // depth and threads at least 1; more threads than depth are not started.
+  Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int threads);
+  ~Prefetcher();
+
+  AnyItem next();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera::data

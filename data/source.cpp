@@ -1,0 +1,177 @@
+// Small files are read into one buffer, large ones mapped; neighbours in the buffer are one piece.
+#include "data/source.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "data/file_list.h"
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+namespace {
+
+[[noreturn]] void bad_file(const std::string& path, const std::string& what) {
+  fail(ErrorKind::bad_file, "open", path + ": " + what);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) bad_file(path, std::string(std::strerror(errno)) + "; the file must be readable");
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Map {
+ public:
+  explicit Map(const FileEntry& file) : size_(static_cast<size_t>(file.size)) {
+    const Descriptor descriptor(file.path);
+    if (::lseek(descriptor.get(), 0, SEEK_END) != file.size) bad_file(file.path, "the file changed while it was opened");
+    address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+    if (address_ != MAP_FAILED) return;
+    bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
+                            "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+  }
+  Map(Map&& other) noexcept : address_(std::exchange(other.address_, nullptr)), size_(other.size_) {}
+  Map& operator=(Map&&) = delete;
+  ~Map() {
+    if (address_ != nullptr) ::munmap(address_, size_);
+  }
+  const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
+
+ private:
+  void* address_ = nullptr;
+  size_t size_;
+};
+
+void read_whole(const FileEntry& file, uint8_t* out) {
+  const Descriptor descriptor(file.path);
+  int64_t done = 0;
+  while (done < file.size) {
+    const ssize_t n = ::read(descriptor.get(), out + done, static_cast<size_t>(file.size - done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) bad_file(file.path, std::strerror(errno));
+    if (n == 0) bad_file(file.path, "the file became shorter while it was read");
+    done += n;
+  }
+  uint8_t more;
+  if (::read(descriptor.get(), &more, 1) == 1) bad_file(file.path, "the file became longer while it was read");
+}
+
+struct Piece {
+  int64_t begin;
+  int64_t size;
+  const uint8_t* data;
+};
+
+}  // namespace
+
+struct ByteSource::Impl {
+  std::unique_ptr<uint8_t[]> buffer;
+  std::vector<Map> maps;
+  std::vector<Piece> pieces;
+  std::vector<SourceFile> files;
+  int64_t size = 0;
+
+  void append(const FileEntry& file, const uint8_t* data) {
+    files.push_back({file.path, size, file.size});
+    if (file.size == 0) return;
+    if (!pieces.empty() && pieces.back().data + pieces.back().size == data) {
+      pieces.back().size += file.size;
+    } else {
+      pieces.push_back({size, file.size, data});
+    }
+    size += file.size;
+  }
+
+  std::vector<Piece>::const_iterator piece_at(int64_t offset) const {
+    return std::upper_bound(pieces.begin(), pieces.end(), offset, [](int64_t o, auto& p) { return o < p.begin; }) - 1;
+  }
+
+  void check(int64_t offset, int64_t count) const {
+    if (offset >= 0 && count <= size && offset <= size - count) return;
+    fail(ErrorKind::bad_argument, "read",
+         "bytes [" + std::to_string(offset) + ", " + std::to_string(offset + count) + ") of a source of " +
+             std::to_string(size) + " bytes");
+  }
+};
+
+ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSourceOptions& options) {
+  const auto files = list_files(paths, options.extensions);
+  const auto is_small = [&](const FileEntry& file) { return file.size < options.map_from || file.size == 0; };
+  const int64_t buffered = std::accumulate(files.begin(), files.end(), int64_t{0}, [&](int64_t sum, auto& file) {
+    return sum + (is_small(file) ? file.size : 0);
+  });
+  auto impl = std::make_shared<Impl>();
+  impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffered));
+  uint8_t* free = impl->buffer.get();
+  for (const auto& file : files) {
+    if (is_small(file)) {
+      read_whole(file, free);
+      impl->append(file, free);
+      free += file.size;
+    } else {
+      impl->append(file, impl->maps.emplace_back(file).data());
+    }
+  }
+  if (impl->size == 0) {
+    bad_file(paths.front(), "no bytes in " + std::to_string(files.size()) + " file(s), expected at least one byte");
+  }
+  return ByteSource(std::move(impl));
+}
+
+ByteSource ByteSource::from_string(std::string bytes, std::string name) {
+  if (bytes.empty()) fail(ErrorKind::bad_argument, "from_string", name + ": no bytes, expected at least one");
+  auto impl = std::make_shared<Impl>();
+  impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), impl->buffer.get());
+  impl->append({std::move(name), static_cast<int64_t>(bytes.size())}, impl->buffer.get());
+  return ByteSource(std::move(impl));
+}
+
+int64_t ByteSource::size() const { return impl_->size; }
+
+const std::vector<SourceFile>& ByteSource::files() const { return impl_->files; }
+
+void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
+  impl_->check(offset, static_cast<int64_t>(out.size()));
+  if (out.empty()) return;
+  for (auto piece = impl_->piece_at(offset); !out.empty(); ++piece) {
+    const int64_t skip = offset - piece->begin;
+    const int64_t count = std::min(piece->size - skip, static_cast<int64_t>(out.size()));
+    std::memcpy(out.data(), piece->data + skip, static_cast<size_t>(count));
+    out = out.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+}
+
+std::span<const uint8_t> ByteSource::run(int64_t offset) const {
+  impl_->check(offset, 1);
+  const auto piece = impl_->piece_at(offset);
+  const int64_t skip = offset - piece->begin;
+  return {piece->data + skip, static_cast<size_t>(piece->size - skip)};
+}
+
+std::string ByteSource::where(int64_t offset) const {
+  impl_->check(offset, 1);
+  const auto& files = impl_->files;
+  const auto file =
+      std::upper_bound(files.begin(), files.end(), offset, [](int64_t o, auto& f) { return o < f.begin; }) - 1;
+  return file->path + ", byte " + std::to_string(offset - file->begin);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,74 @@
+// ByteSource: the bytes of files and folders as one long sequence with random access.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::data {
+
+struct ByteSourceOptions {
+  // Which files of a folder count: {".h", ".cuh"}. Empty: every file. Files named directly always count.
+  std::vector<std::string> extensions = {};
+  // Files of at least this many bytes are memory-mapped, smaller ones are read into one buffer when the source is
+  // opened: a process may hold some 65,000 maps (vm.max_map_count), and a folder may hold more small files.
+  int64_t map_from = 1 << 20;
+};
+
+// Where the bytes of one file lie in the sequence.
+struct SourceFile {
+  std::string path;
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+// An immutable sequence of bytes: the files one after another with nothing between them, so its size is the sum of
+// theirs. Copies share the bytes; any number of threads may read at once.
+//
+// The files must not be changed while the source lives: bytes of a mapped file would change with it, and touching
+// what was cut off ends the process (SIGBUS), as with every memory map.
+class ByteSource {
+ public:
+  using value_type = uint8_t;
+
+  // Opens files and folders; which files, and in which order, stands at list_files() in data/file_list.h, with the
+  // errors for missing and odd paths. Further errors (bad_file): a file that cannot be opened, read or mapped, one
+  // that changed its size on the way, and files without a single byte between them.
+  static ByteSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {});
+
+  // Bytes in memory; `name` stands in for a path in where(). Error (bad_argument) if there are none.
+  static ByteSource from_string(std::string bytes, std::string name = "memory");
+
+  int64_t size() const;  // bytes, at least 1
+
+  // Copies bytes [offset, offset + out.size()) to out, across files if need be.
+  // Error (bad_argument) unless they all lie within [0, size()).
+  void read(int64_t offset, std::span<uint8_t> out) const;
+
+  // The longest run of bytes from offset on that lies in one piece in memory: at least one byte. For scans.
+  // Error (bad_argument) unless offset lies within [0, size()).
+  std::span<const uint8_t> run(int64_t offset) const;
+
+  // In the order of the sequence, empty files included.
+  const std::vector<SourceFile>& files() const;
+
+  // "notes/a.txt, byte 17": which byte of which file lies at offset.
+  std::string where(int64_t offset) const;
+
+ private:
+  struct Impl;
+  explicit ByteSource(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+// What windows() needs of a source: a sequence of values that threads may read at any offset.
+template <class S>
+concept SequenceSource = requires(const S& source, int64_t offset, std::span<typename S::value_type> out) {
+  { source.size() } -> std::convertible_to<int64_t>;
+  source.read(offset, out);
+};
+
+}  // namespace tessera::data
