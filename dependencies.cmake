@@ -9,14 +9,14 @@
 
 set(tessera_libtorch_version 2.11.0)
 set(tessera_libtorch_minimum 2.11)
-set(tessera_libtorch_wheels_x86_64
+set(tessera_libtorch_wheels_Linux_x86_64
   torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl
   0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
   nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
   7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
   nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl
   4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8)
-set(tessera_libtorch_wheels_aarch64
+set(tessera_libtorch_wheels_Linux_aarch64
   torch-2.11.0-cp312-cp312-manylinux_2_28_aarch64.whl
   f99924682ef0aa6a4ab3b1b76f40dc6e273fca09f367d15a524266db100a723f
   nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl
@@ -199,7 +199,8 @@ endfunction()
 function(tessera_import_torch)
   tessera_find_torch(root)
   if(NOT root)
-    tessera_fetch(root "libtorch-${tessera_libtorch_version}" "${tessera_libtorch_wheels_${CMAKE_HOST_SYSTEM_PROCESSOR}}"
+    set(wheels tessera_libtorch_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR})
+    tessera_fetch(root "libtorch-${tessera_libtorch_version}" "${${wheels}}"
       "Pass -DCMAKE_PREFIX_PATH=<a libtorch >= ${tessera_libtorch_minimum}>, or install python3's torch package.")
     string(APPEND root "/torch")
   endif()
