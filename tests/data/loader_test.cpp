@@ -1,0 +1,246 @@
+// The loader's promises: one order at any depth and thread count, resuming anywhere, whole global batches, clean ends.
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/data/expect_error.h"
+
+namespace tessera::data {
+namespace {
+
+using Rows = std::vector<int64_t>;
+
+Rows as_rows(const std::vector<int64_t>& records) { return records; }
+
+template <class Batch>
+std::vector<Batch> take(Loader<Batch>& loader, size_t count) {
+  std::vector<Batch> batches;
+  while (batches.size() < count) {
+    if (auto batch = loader.next()) batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+std::vector<Rows> first_batches(const Dataset<int64_t>& dataset, const LoaderOptions& options, size_t count) {
+  Loader loader(dataset, as_rows, options);
+  return take(loader, count);
+}
+
+Dataset<int64_t> uneven_pace(int64_t size) {
+  return range(size).map([](int64_t x) {
+    std::this_thread::sleep_for(std::chrono::microseconds(x * 37 % 200));
+    return x;
+  });
+}
+
+TEST(Loader, EveryRecordExactlyOncePerEpoch) {
+  Loader loader(range(96).shuffle(1), as_rows, {.batch_size = 8});
+  EXPECT_EQ(loader.batches_per_epoch(), 12);
+  std::vector<Rows> epochs;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(loader.epoch(), epoch);
+    Rows seen;
+    for (const Rows& batch : loader) seen.insert(seen.end(), batch.begin(), batch.end());
+    EXPECT_EQ(seen.size(), 96u);
+    EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 96u);
+    epochs.push_back(seen);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+}
+
+TEST(Loader, RepeatedEpochsShareTheBatchAtTheirBorder) {
+  Loader loader(range(10).shuffle(1).repeat(), as_rows, {.batch_size = 4});
+  EXPECT_EQ(loader.batches_per_epoch(), endless);
+  Rows seen;
+  for (const Rows& batch : take(loader, 5)) seen.insert(seen.end(), batch.begin(), batch.end());
+  EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.begin() + 10).size(), 10u);
+  EXPECT_EQ(std::set<int64_t>(seen.begin() + 10, seen.end()).size(), 10u);
+}
+
+TEST(Loader, TheOrderDoesNotDependOnDepthOrThreads) {
+  for (const auto& dataset : {uneven_pace(43).shuffle(2), uneven_pace(43).shuffle(2).repeat()}) {
+    const auto expected = first_batches(dataset, {.batch_size = 4, .prefetch = 0}, 25);
+    for (const int prefetch : {1, 2, 4, 16}) {
+      for (const int threads : {1, 2, 4, 7}) {
+        EXPECT_EQ(first_batches(dataset, {.batch_size = 4, .prefetch = prefetch, .threads = threads}, 25), expected);
+      }
+    }
+  }
+}
+
+TEST(Loader, ResumingAnywhereEqualsNeverStopping) {
+  for (const auto& dataset : {range(43).shuffle(2), range(43).shuffle(2).repeat(), range(44).shuffle(3)}) {
+    for (const int prefetch : {0, 3}) {
+      const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = 2};
+      const auto expected = first_batches(dataset, options, 30);
+      Loader running(dataset, as_rows, options);
+      for (size_t stop = 0; stop < 25; ++stop) {
+        Loader resumed(dataset, as_rows, options);
+        resumed.restore(LoaderState::from_json(running.state().to_json()));
+        EXPECT_EQ(take(resumed, 5), std::vector(expected.begin() + stop, expected.begin() + stop + 5)) << stop;
+        take(running, 1);
+      }
+    }
+  }
+}
+
+TEST(Loader, AnyNumberOfShardsMakesTheSameGlobalBatches) {
+  for (const auto& dataset : {range(131).shuffle(4), range(131).shuffle(4).repeat()}) {
+    const auto expected = first_batches(dataset, {.batch_size = 12}, 30);
+    LoaderState state;
+    for (size_t step = 0; step < 30; step += 5) {  // 1 -> 2 -> 4 -> 3 -> 6 -> 12 processes, five batches each
+      const int64_t count = std::vector<int64_t>{1, 2, 4, 3, 6, 12}[step / 5];
+      std::vector<Rows> joined(5);
+      LoaderState after;
+      for (int64_t index = 0; index < count; ++index) {
+        Loader loader(dataset, as_rows, {.batch_size = 12, .shard = {index, count}});
+        loader.restore(state);
+        const auto parts = take(loader, 5);
+        for (size_t b = 0; b < 5; ++b) joined[b].insert(joined[b].end(), parts[b].begin(), parts[b].end());
+        EXPECT_TRUE(index == 0 || loader.state() == after) << "all processes are at one place";
+        after = loader.state();
+      }
+      EXPECT_EQ(joined, std::vector(expected.begin() + step, expected.begin() + step + 5)) << count << " shards";
+      state = after;
+    }
+  }
+}
+
+TEST(Loader, TheStateCountsWhatWasHandedOutNotWhatWasMadeAhead) {
+  Loader loader(range(100), as_rows, {.batch_size = 10, .prefetch = 4});
+  int64_t handed_out = 0;
+  for (const Rows& batch : loader) {
+    EXPECT_EQ(batch.front(), handed_out);
+    handed_out += 10;
+    EXPECT_EQ(loader.state().global_next_index, handed_out);
+    if (handed_out == 50) break;
+  }
+  for (const Rows& batch : loader) {
+    EXPECT_EQ(batch.front(), 50) << "a second loop goes on where the first stopped";
+    break;
+  }
+}
+
+TEST(Loader, ARemainderIsPassedOverUnderAnotherBatchSizeToo) {
+  Loader loader(range(10), as_rows, {.batch_size = 4});
+  take(loader, 2);
+  EXPECT_EQ(loader.state().global_next_index, 10);
+  EXPECT_FALSE(loader.next().has_value());
+  EXPECT_EQ(loader.next()->front(), 0);
+  loader.restore({7});  // three are left of epoch 0, too few
+  EXPECT_EQ(loader.state().global_next_index, 10);
+  EXPECT_EQ(loader.epoch(), 1);
+  loader.restore({26});
+  EXPECT_EQ(*loader.next(), (Rows{6, 7, 8, 9}));
+  EXPECT_EQ(loader.epoch(), 3);
+}
+
+TEST(Loader, AThrowingRecordReachesTheConsumerAtItsPlaceAndCanBePassedOver) {
+  const auto dataset = range(100).map([](int64_t x) {
+    if (x == 57) throw std::runtime_error("torn page");
+    return x;
+  });
+  for (const int prefetch : {0, 1, 4}) {
+    Loader loader(dataset, as_rows, {.batch_size = 10, .prefetch = prefetch, .threads = 3});
+    EXPECT_EQ(take(loader, 5).back().front(), 40);
+    for (int again = 0; again < 2; ++again) {
+      expect_error(ErrorKind::other, {"[next]", "record 57 of epoch 0", "torn page"}, [&] { loader.next(); });
+      EXPECT_EQ(loader.state().global_next_index, 50);
+    }
+    loader.restore({60});
+    EXPECT_EQ(loader.next()->front(), 60);
+  }
+}
+
+TEST(Loader, KindsOfErrorsAreKeptAndCollateIsNamed) {
+  const auto throwing = range(8).map([](int64_t x) -> int64_t {
+    if (x == 1) throw Error(ErrorKind::bad_file, "[read] book.txt: cut short");
+    if (x == 5) throw 5;
+    return x;
+  });
+  Loader loader(throwing, as_rows, {.batch_size = 4});
+  expect_error(ErrorKind::bad_file, {"record 1 of epoch 0", "book.txt: cut short"}, [&] { loader.next(); });
+  loader.restore({4});
+  expect_error(ErrorKind::other, {"record 5", "not a std::exception"}, [&] { loader.next(); });
+  const auto refuse = [](const Rows&) -> Rows { throw std::invalid_argument("ragged"); };
+  Loader refusing(range(8), refuse, {.batch_size = 4});
+  expect_error(ErrorKind::other, {"batch of records 0 to 3", "ragged"}, [&] { refusing.next(); });
+}
+
+TEST(Loader, ATransientFailureIsTriedAgain) {
+  std::atomic<int> calls = 0;
+  const auto flaky = range(4).map([&](int64_t x) {
+    if (calls++ == 0) throw std::runtime_error("busy");
+    return x;
+  });
+  Loader loader(flaky, as_rows, {.batch_size = 4});
+  expect_error(ErrorKind::other, {"busy"}, [&] { loader.next(); });
+  EXPECT_EQ(*loader.next(), (Rows{0, 1, 2, 3}));
+}
+
+TEST(Loader, EarlyDestructionIsClean) {
+  for (int round = 0; round < 50; ++round) {
+    Loader loader(uneven_pace(1000).repeat(), as_rows, {.batch_size = 2, .prefetch = 8, .threads = 4});
+    take(loader, static_cast<size_t>(round % 3));
+  }
+  Loader moved(range(10), as_rows, {.batch_size = 5});
+  take(moved, 1);
+  Loader target(range(99), as_rows, {.batch_size = 3});
+  take(target, 1);
+  target = std::move(moved);
+  EXPECT_EQ(target.next()->front(), 5);
+}
+
+TEST(Loader, BatchesAreMadeAheadButNotTooFar) {
+  std::atomic<int64_t> made = 0;
+  Loader loader(range(1000).map([&](int64_t x) { return ++made, x; }), as_rows, {.batch_size = 1, .prefetch = 3});
+  loader.next();
+  for (int wait = 0; wait < 2000 && made < 4; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 4);
+}
+
+TEST(Loader, ABatchIsAnyStruct) {
+  struct Sums {
+    int64_t total = 0;
+    std::string note;
+  };
+  Loader loader(range(6), [](const Rows& rows) { return Sums{rows[0] + rows[1], "two"}; }, {.batch_size = 2});
+  int64_t total = 0;
+  for (const Sums& batch : loader) total += batch.total;
+  EXPECT_EQ(total, 15);
+}
+
+TEST(Loader, MistakesAreErrors) {
+  constexpr auto bad = ErrorKind::bad_argument;
+  const auto make = [](LoaderOptions options) { return [=] { Loader(range(10), as_rows, options); }; };
+  expect_error(bad, {"10 records for batches of 32"}, make({.batch_size = 32}));
+  expect_error(bad, {"batches of 0"}, make({.batch_size = 0}));
+  expect_error(bad, {"batch_size 4", "3 shards"}, make({.batch_size = 4, .shard = {0, 3}}));
+  expect_error(bad, {"shard 2 of 2"}, make({.batch_size = 4, .shard = {2, 2}}));
+  expect_error(bad, {"prefetch -1"}, make({.batch_size = 4, .prefetch = -1}));
+  expect_error(bad, {"threads 0"}, make({.batch_size = 4, .threads = 0}));
+  Loader loader(range(10), as_rows, {.batch_size = 4});
+  expect_error(bad, {"[restore]", "-3"}, [&] { loader.restore({-3}); });
+}
+
+TEST(LoaderState, IsJson) {
+  EXPECT_EQ(LoaderState{96}.to_json(), R"({"global_next_index": 96})");
+  EXPECT_EQ(LoaderState::from_json("{ \"global_next_index\":7 }\n"), LoaderState{7});
+  for (const char* text : {"", "{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})"}) {
+    expect_error(ErrorKind::bad_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::data

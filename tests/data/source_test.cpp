@@ -1,0 +1,160 @@
+// A byte source is its files one after another, and every odd path is an Error that names it.
+#include "data/source.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/data/expect_error.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const ByteSource& source, int64_t offset, int64_t count) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  source.read(offset, bytes);
+  return std::string(bytes.begin(), bytes.end());
+}
+
+std::string all(const ByteSource& source) { return read(source, 0, source.size()); }
+
+TEST(ByteSource, FilesOfAFolderFollowEachOtherInPathOrder) {
+  const ScratchFolder folder;
+  folder.write("b.txt", "B");
+  folder.write("a/z.txt", "Z");
+  folder.write("a/.hidden", "H");
+  folder.write("c/_empty", "");
+  folder.write("c/d/e.txt", "E");
+  const auto source = ByteSource::open({folder.path()});
+  EXPECT_EQ(all(source), "HZBE");
+  ASSERT_EQ(source.files().size(), 5u);
+  EXPECT_EQ(source.files()[3].path, folder.path("c/_empty"));
+  EXPECT_EQ(source.files()[4].begin, 3);
+}
+
+TEST(ByteSource, PathsKeepTheirOrderAndExtensionsFilterFoldersOnly) {
+  const ScratchFolder folder;
+  folder.write("in/a.h", "1");
+  folder.write("in/b.cuh", "2");
+  folder.write("in/c.txt", "3");
+  const auto direct = folder.write("z.txt", "4");
+  EXPECT_EQ(all(ByteSource::open({direct, folder.path("in")}, {.extensions = {".h"}})), "41");
+  EXPECT_EQ(all(ByteSource::open({folder.path("in")}, {.extensions = {"cuh", "txt"}})), "23");
+  EXPECT_EQ(all(ByteSource::open({direct, direct})), "44");
+}
+
+TEST(ByteSource, AWindowMayStraddleManyFilesWhateverIsMapped) {
+  const ScratchFolder folder;
+  std::string expected;
+  for (int i = 0; i < 12; ++i) {
+    const std::string bytes(static_cast<size_t>(i * 7 % 5), static_cast<char>('a' + i));
+    folder.write("f" + std::to_string(10 + i), bytes);
+    expected += bytes;
+  }
+  for (const int64_t map_from : {0, 1, 3, 100}) {
+    const auto source = ByteSource::open({folder.path()}, {.map_from = map_from});
+    ASSERT_EQ(source.size(), static_cast<int64_t>(expected.size()));
+    for (int64_t begin = 0; begin <= source.size(); ++begin) {
+      for (int64_t count = 0; count <= source.size() - begin; ++count) {
+        ASSERT_EQ(read(source, begin, count), expected.substr(static_cast<size_t>(begin), static_cast<size_t>(count)));
+      }
+    }
+  }
+}
+
+TEST(ByteSource, RunsCoverEveryByteAndWhereNamesIt) {
+  const ScratchFolder folder;
+  folder.write("a", "aa");
+  folder.write("b", "");
+  folder.write("c", "cccc");
+  const auto source = ByteSource::open({folder.path()}, {.map_from = 3});
+  std::string seen;
+  for (int64_t at = 0; at < source.size();) {
+    const auto run = source.run(at);
+    seen.append(run.begin(), run.end());
+    at += static_cast<int64_t>(run.size());
+  }
+  EXPECT_EQ(seen, "aacccc");
+  EXPECT_EQ(source.where(1), folder.path("a") + ", byte 1");
+  EXPECT_EQ(source.where(2), folder.path("c") + ", byte 0");
+}
+
+TEST(ByteSource, ManySmallFiles) {
+  const ScratchFolder folder;
+  for (int i = 0; i < 3000; ++i) folder.write(std::to_string(i / 100) + "/" + std::to_string(10000 + i), "abc");
+  const auto source = ByteSource::open({folder.path()});
+  EXPECT_EQ(source.size(), 9000);
+  EXPECT_EQ(source.run(0).size(), 9000u) << "small files are one piece";
+}
+
+TEST(ByteSource, FollowsLinksAndCopiesOutliveTheOriginal) {
+  const ScratchFolder folder;
+  folder.write("elsewhere/a", "A");
+  folder.write("in/b", "B");
+  fs::create_directory_symlink(folder.path("elsewhere"), folder.path("in/linked"));
+  fs::create_symlink(folder.path("elsewhere/a"), folder.path("in/a"));
+  auto source = std::make_unique<ByteSource>(ByteSource::open({folder.path("in")}));
+  const ByteSource copy = *source;
+  source.reset();
+  EXPECT_EQ(all(copy), "ABA");
+}
+
+TEST(ByteSource, OddPathsAreErrorsThatNameThem) {
+  const ScratchFolder folder;
+  folder.write("texts/a.txt", "a");
+  folder.write("nothing/empty.txt", "");
+  fs::create_directories(folder.path("bare"));
+  const auto missing = folder.path("no/such");
+  expect_error(ErrorKind::bad_file, {"[open]", missing, "No such file"}, [&] { ByteSource::open({missing}); });
+  expect_error(ErrorKind::bad_file, {folder.path("texts"), "no file ends in .h .cuh"},
+               [&] { ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}}); });
+  expect_error(ErrorKind::bad_file, {folder.path("bare"), "without any file"}, [&] { ByteSource::open({folder.path("bare")}); });
+  expect_error(ErrorKind::bad_file, {folder.path("nothing"), "no bytes in 1 file"},
+               [&] { ByteSource::open({folder.path("nothing")}); });
+  expect_error(ErrorKind::bad_argument, {"no paths"}, [] { ByteSource::open({}); });
+  expect_error(ErrorKind::bad_argument, {"no bytes"}, [] { ByteSource::from_string(""); });
+}
+
+TEST(ByteSource, OddEntriesOfAFolderAreErrorsUnlessFilteredOut) {
+  const ScratchFolder folder;
+  folder.write("a.txt", "a");
+  fs::create_symlink(folder.path("gone"), folder.path("dangling"));
+  expect_error(ErrorKind::bad_file, {folder.path("dangling"), "leads nowhere"}, [&] { ByteSource::open({folder.path()}); });
+  EXPECT_EQ(all(ByteSource::open({folder.path()}, {.extensions = {".txt"}})), "a");
+  fs::remove(folder.path("dangling"));
+  ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  expect_error(ErrorKind::bad_file, {folder.path("pipe"), "neither"}, [&] { ByteSource::open({folder.path()}); });
+  fs::remove(folder.path("pipe"));
+  fs::create_directories(folder.path("deep/er"));
+  fs::create_directory_symlink(folder.path("deep"), folder.path("deep/er/loop"));
+  expect_error(ErrorKind::bad_file, {"loop", "no end"}, [&] { ByteSource::open({folder.path()}); });
+}
+
+TEST(ByteSource, UnreadableFilesAndFoldersAreErrors) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const ScratchFolder folder;
+  const auto file = folder.write("locked/a.txt", "a");
+  for (const auto& path : {file, folder.path("locked")}) {
+    fs::permissions(path, fs::perms::none);
+    expect_error(ErrorKind::bad_file, {path, "readable"}, [&] { ByteSource::open({path}); });
+    fs::permissions(path, fs::perms::owner_all);
+  }
+}
+
+TEST(ByteSource, ReadingPastTheEndIsAnError) {
+  const auto source = ByteSource::from_string("abc");
+  expect_error(ErrorKind::bad_argument, {"[read]", "[2, 4)", "3 bytes"}, [&] { read(source, 2, 2); });
+  expect_error(ErrorKind::bad_argument, {"[-1, 0)"}, [&] { read(source, -1, 1); });
+  expect_error(ErrorKind::bad_argument, {"[3, 4)"}, [&] { source.run(3); });
+  EXPECT_EQ(read(source, 3, 0), "");
+}
+
+}  // namespace
+}  // namespace tessera::data
