@@ -13,8 +13,9 @@ BatchPlan::BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard
   shard_size(endless, shard);
   batched_size(size, batch_size);
   if (batch_size % shard.count == 0) return;
-  fail(ErrorKind::bad_argument, "Loader", "batch_size " + std::to_string(batch_size) + " is not divisible by " +
-                                              std::to_string(shard.count) + " shards; change one of them");
+  fail(ErrorKind::bad_argument, "Loader",
+       "batch_size " + std::to_string(batch_size) + " is not divisible by " + std::to_string(shard.count) +
+           " shards; change one of them");
 }
 
 int64_t BatchPlan::batches_per_epoch() const { return batched_size(size_, batch_size_); }

@@ -22,7 +22,6 @@ class BatchPlan {
   // [0, shard.count).
   BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard);
 
-
   int64_t batches_per_epoch() const;  // `endless` for an endless dataset
   int64_t epoch_of(int64_t position) const;
   bool begins_epoch(int64_t position) const;  // never for an endless dataset

@@ -72,7 +72,9 @@ int64_t batched_size(int64_t size, int64_t batch_size) {
   return size == endless ? endless : size / batch_size;
 }
 
-int64_t window_stride(int64_t length, int64_t stride) { return stride == 0 ? std::max<int64_t>(1, length - 1) : stride; }
+int64_t window_stride(int64_t length, int64_t stride) {
+  return stride == 0 ? std::max<int64_t>(1, length - 1) : stride;
+}
 
 int64_t window_count(int64_t source_size, int64_t length, int64_t stride) {
   if (length < 1 || stride < 0) {

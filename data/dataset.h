@@ -65,7 +65,8 @@ class Dataset {
     detail::check_not_empty("from_vector", static_cast<int64_t>(records.size()));
     auto kept = std::make_shared<const std::vector<T>>(std::move(records));
     const auto size = static_cast<int64_t>(kept->size());
-    return Dataset(size, [kept](int64_t, int64_t index) { return (*kept)[static_cast<size_t>(index)]; }, false);
+    auto get = [kept](int64_t, int64_t index) { return (*kept)[static_cast<size_t>(index)]; };
+    return Dataset(size, std::move(get), false);
   }
 
   int64_t size() const { return node_->size; }  // records in one epoch, at least 1; `endless` after repeat()
@@ -84,9 +85,10 @@ class Dataset {
   template <class F>
   auto map(F f) const -> Dataset<std::decay_t<std::invoke_result_t<F, T>>> {
     using U = std::decay_t<std::invoke_result_t<F, T>>;
-    return derive<U>(size(), [node = node_, f = std::move(f)](int64_t epoch, int64_t index) -> U {
+    auto get = [node = node_, f = std::move(f)](int64_t epoch, int64_t index) -> U {
       return f(node->get(epoch, index));
-    });
+    };
+    return derive<U>(size(), std::move(get));
   }
 
   // All records in a pseudo-random order (data/shuffle.h), another one in every epoch, chosen by (seed, epoch).
@@ -116,9 +118,8 @@ class Dataset {
   Dataset slice(int64_t begin, int64_t end) const {
     detail::check_slice(begin, end, size());
     const int64_t count = end == endless ? endless : end - begin;
-    return derive<T>(count, [node = node_, begin](int64_t epoch, int64_t index) {
-      return node->get(epoch, begin + index);
-    });
+    auto get = [node = node_, begin](int64_t epoch, int64_t index) { return node->get(epoch, begin + index); };
+    return derive<T>(count, std::move(get));
   }
 
   // Every count-th record from shard.index on. All shards get size() / count records, rounded down, so that all
@@ -126,21 +127,22 @@ class Dataset {
   // Shuffle first, then shard. (A Loader shards by itself, and keeps global batches whole: data/loader.h.)
   // Errors (bad_argument): index outside [0, count), fewer records than shards.
   Dataset shard(ShardOptions shard) const {
-    return derive<T>(detail::shard_size(size(), shard), [node = node_, shard](int64_t epoch, int64_t index) {
+    auto get = [node = node_, shard](int64_t epoch, int64_t index) {
       return node->get(epoch, index * shard.count + shard.index);
-    });
+    };
+    return derive<T>(detail::shard_size(size(), shard), std::move(get));
   }
 
   // `batch_size` records at a time; the remainder of an epoch, too few for a batch, is dropped.
   // Error (bad_argument) if batch_size < 1 or larger than size().
   Dataset<std::vector<T>> batch(int64_t batch_size) const {
-    using Batch = std::vector<T>;
-    return derive<Batch>(detail::batched_size(size(), batch_size), [node = node_, batch_size](int64_t epoch, int64_t i) {
-      Batch batch;
+    auto get = [node = node_, batch_size](int64_t epoch, int64_t index) {
+      std::vector<T> batch;
       batch.reserve(static_cast<size_t>(batch_size));
-      for (int64_t k = 0; k < batch_size; ++k) batch.push_back(node->get(epoch, i * batch_size + k));
+      for (int64_t i = 0; i < batch_size; ++i) batch.push_back(node->get(epoch, index * batch_size + i));
       return batch;
-    });
+    };
+    return derive<std::vector<T>>(detail::batched_size(size(), batch_size), std::move(get));
   }
 
  private:

@@ -11,11 +11,11 @@ namespace tessera::data {
 
 namespace {
 
-// sum over counts c of c ln(total / c), divided by total.
 double entropy_of(std::span<const int64_t> counts, int64_t total) {
   double sum = 0;
   for (const int64_t count : counts) {
-    if (count > 0) sum += static_cast<double>(count) * std::log(static_cast<double>(total) / static_cast<double>(count));
+    const auto c = static_cast<double>(count);
+    if (count > 0) sum += c * std::log(static_cast<double>(total) / c);
   }
   return total == 0 ? 0 : sum / static_cast<double>(total);
 }

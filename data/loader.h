@@ -155,8 +155,8 @@ class Loader {
  private:
   template <class T, class Collate>
   static detail::LoaderCore::Make maker(Dataset<T> dataset, Collate collate) {
-    return [dataset = std::move(dataset), collate = std::move(collate)](const detail::RecordRange& range)
-               -> std::shared_ptr<void> {
+    return [dataset = std::move(dataset),
+            collate = std::move(collate)](const detail::RecordRange& range) -> std::shared_ptr<void> {
       std::vector<T> records;
       records.reserve(static_cast<size_t>(range.count));
       for (int64_t i = range.begin; i < range.begin + range.count; ++i) {

@@ -40,7 +40,8 @@ class Map {
  public:
   explicit Map(const FileEntry& file) : size_(static_cast<size_t>(file.size)) {
     const Descriptor descriptor(file.path);
-    if (::lseek(descriptor.get(), 0, SEEK_END) != file.size) bad_file(file.path, "the file changed while it was opened");
+    if (::lseek(descriptor.get(), 0, SEEK_END) != file.size)
+      bad_file(file.path, "the file changed while it was opened");
     address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
     if (address_ != MAP_FAILED) return;
     bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +

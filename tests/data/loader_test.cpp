@@ -237,7 +237,8 @@ TEST(Loader, MistakesAreErrors) {
 TEST(LoaderState, IsJson) {
   EXPECT_EQ(LoaderState{96}.to_json(), R"({"global_next_index": 96})");
   EXPECT_EQ(LoaderState::from_json("{ \"global_next_index\":7 }\n"), LoaderState{7});
-  for (const char* text : {"", "{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})"}) {
+  for (const char* text :
+       {"", "{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})"}) {
     expect_error(ErrorKind::bad_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
   }
 }

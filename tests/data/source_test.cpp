@@ -113,9 +113,11 @@ TEST(ByteSource, OddPathsAreErrorsThatNameThem) {
   fs::create_directories(folder.path("bare"));
   const auto missing = folder.path("no/such");
   expect_error(ErrorKind::bad_file, {"[open]", missing, "No such file"}, [&] { ByteSource::open({missing}); });
-  expect_error(ErrorKind::bad_file, {folder.path("texts"), "no file ends in .h .cuh"},
-               [&] { ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}}); });
-  expect_error(ErrorKind::bad_file, {folder.path("bare"), "without any file"}, [&] { ByteSource::open({folder.path("bare")}); });
+  expect_error(ErrorKind::bad_file, {folder.path("texts"), "no file ends in .h .cuh"}, [&] {
+    ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}});
+  });
+  expect_error(ErrorKind::bad_file, {folder.path("bare"), "without any file"},
+               [&] { ByteSource::open({folder.path("bare")}); });
   expect_error(ErrorKind::bad_file, {folder.path("nothing"), "no bytes in 1 file"},
                [&] { ByteSource::open({folder.path("nothing")}); });
   expect_error(ErrorKind::bad_argument, {"no paths"}, [] { ByteSource::open({}); });
@@ -126,7 +128,8 @@ TEST(ByteSource, OddEntriesOfAFolderAreErrorsUnlessFilteredOut) {
   const ScratchFolder folder;
   folder.write("a.txt", "a");
   fs::create_symlink(folder.path("gone"), folder.path("dangling"));
-  expect_error(ErrorKind::bad_file, {folder.path("dangling"), "leads nowhere"}, [&] { ByteSource::open({folder.path()}); });
+  expect_error(ErrorKind::bad_file, {folder.path("dangling"), "leads nowhere"},
+               [&] { ByteSource::open({folder.path()}); });
   EXPECT_EQ(all(ByteSource::open({folder.path()}, {.extensions = {".txt"}})), "a");
   fs::remove(folder.path("dangling"));
   ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
