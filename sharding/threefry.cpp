@@ -7,6 +7,10 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 
@@ -80,13 +84,11 @@ void check_block(const Shape& global, const IndexRanges& block) {
   for (size_t d = 0; inside && d < global.size(); ++d)
     inside = 0 <= block[d].first && block[d].first <= block[d].second && block[d].second <= global[d];
   if (inside) return;
-  std::string ranges;
-  for (const auto& [start, stop] : block)
-    ranges += (ranges.empty() ? "" : ", ") + std::to_string(start) + ":" + std::to_string(stop);
-  std::string shape;
-  for (int64_t size : global) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+  std::vector<std::string> ranges;
+  for (const auto& [start, stop] : block) ranges.push_back(fmt::format("{}:{}", start, stop));
   fail(ErrorKind::bad_argument, "random",
-       "the block [" + ranges + "] does not lie inside the global shape (" + shape + "). Give one range within each dim");
+       fmt::format("the block [{}] does not lie inside the global shape {}. Give one range within each dim.",
+                   fmt::join(ranges, ", "), to_string(global)));
 }
 
 BlockWalk::BlockWalk(const Shape& global, const IndexRanges& block) {
@@ -371,8 +373,7 @@ void fill_truncated_normal(const Key& key, const Shape& global, const IndexRange
                            T* out) {
   if (!(lower < upper))
     fail(ErrorKind::bad_argument, "random_truncated_normal",
-         "the bounds are " + std::to_string(lower) + " and " + std::to_string(upper) +
-             ". The lower bound must be below the upper one");
+         fmt::format("the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper));
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const T a = static_cast<T>(lower), b = static_cast<T>(upper);
   const Clip<T> clip{std::nextafter(a, infinity), std::nextafter(b, -infinity)};
