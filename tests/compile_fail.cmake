@@ -1,4 +1,4 @@
-# Compiles SOURCE, whose first line is `// expect: <message>`, and fails unless the compiler refuses it with the message.
+# Compiles SOURCE, whose first line is `// expect: <message>`, and fails unless the compiler refuses it in those words.
 #
 #   cmake -DCOMPILER=g++ -DINCLUDE=<root> -DSYSTEM_INCLUDES=<folders> -DDEFINITIONS=<macros> -DSOURCE=<file> -P <this>
 cmake_minimum_required(VERSION 3.25)
