@@ -74,16 +74,16 @@ function(tessera_download_wheel wheel sha256 folder)
   foreach(tag IN ITEMS manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014)
     list(APPEND platforms --platform ${tag}_${CMAKE_HOST_SYSTEM_PROCESSOR})
   endforeach()
-  message(STATUS "Downloading ${wheel}")
   file(WRITE "${folder}/requirements.txt" "${requirement} --hash=sha256:${sha256}\n")
   execute_process(
-    COMMAND python3 -m pip download --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes
+    COMMAND python3 -m pip download --no-cache-dir --no-deps --only-binary=:all: --require-hashes
             --python-version 3.12 --implementation cp --abi cp312 --abi none ${platforms}
             --dest "${folder}" --requirement "${folder}/requirements.txt"
     RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed OR NOT EXISTS "${folder}/${wheel}")
     message(FATAL_ERROR "[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n"
-                        "Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
+                        "It takes python3 with pip (the system package python3-pip) and a network. Without a network, "
+                        "put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
   endif()
 endfunction()
 
