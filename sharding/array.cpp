@@ -1,0 +1,220 @@
+// Handles, host values, and how arrays are made and printed.
+#include "sharding/array.h"
+
+#include <cstring>
+#include <map>
+#include <ostream>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sharding/array_impl.h"
+#include "sharding/autograd.h"
+#include "sharding/recipe.h"
+
+namespace tessera {
+namespace detail {
+
+ArrayImpl::ArrayImpl() = default;
+ArrayImpl::~ArrayImpl() = default;
+
+Details& ArrayImpl::detail() {
+  if (!details) details = std::make_unique<Details>();
+  return *details;
+}
+
+ArrayPtr make_array(const Type* type, Mask slots, Tensors local) {
+  auto impl = std::make_shared<ArrayImpl>();
+  impl->type = type;
+  impl->slots = slots;
+  impl->local = std::move(local);
+  return impl;
+}
+
+ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, type->slots, std::move(local)); }
+
+ArrayImpl& materialized(const Array& x, const char* verb) {
+  if (x.is_absent())
+    fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree. Combine the tree first.");
+  ArrayImpl& a = *x.impl();
+  if (a.local.empty()) {
+    IndexRanges all;
+    for (int64_t size : a.type->shape) all.emplace_back(0, size);
+    a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, all));
+    a.details->recipe = nullptr;
+  }
+  return a;
+}
+
+bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
+
+bool wants_gradient(const ArrayImpl& a) {
+  if (!at::GradMode::is_enabled()) return false;
+  return is_tape_parameter(a) || a.local[0].requires_grad();
+}
+
+namespace {
+
+// The whole value from this process's blocks; a pending sum is summed.
+at::Tensor assemble(const ArrayImpl& a) {
+  at::AutoGradMode off(false);
+  const Type* type = a.type;
+  if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
+  at::Tensor whole = a.local[0].new_zeros(type->shape);
+  const MeshImpl* mesh = type->mesh;
+  for (int b = 0; b < mesh->count(type->own()); ++b) {
+    int coordinates[max_axes] = {};
+    unravel(mesh, type->own(), b, coordinates);
+    at::Tensor place = whole;
+    const IndexRanges block = block_of(type, coordinates);
+    for (size_t d = 0; d < block.size(); ++d) place = place.narrow(d, block[d].first, block[d].second - block[d].first);
+    place.add_(a.local[ravel(mesh, a.slots, coordinates)]);
+  }
+  return whole;
+}
+
+const ArrayImpl& checked(const Array& x, const char* verb) {
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  return *x.impl();
+}
+
+}  // namespace
+}  // namespace detail
+
+using namespace detail;
+
+bool Array::is_recipe() const { return impl_ && impl_->details && impl_->details->recipe; }
+bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
+const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
+int Array::ndim() const { return static_cast<int>(shape().size()); }
+int64_t Array::size() const { return checked(*this, "size").type->elements; }
+DType Array::dtype() const { return checked(*this, "dtype").type->dtype; }
+
+int64_t Array::shape(int dim) const {
+  const int n = ndim();
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, "shape", fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1));
+  return shape()[dim < 0 ? dim + n : dim];
+}
+
+NamedSharding Array::sharding() const {
+  const ArrayImpl& a = checked(*this, "sharding");
+  if (a.details && a.details->placed) return *a.details->placed;
+  if (!a.type->mesh)
+    fail(ErrorKind::device_mismatch, "sharding", fmt::format("{} is not placed on a mesh. Place it with device_put.", type_string()));
+  return sharding_of(a.type);
+}
+
+std::string Array::type_string() const { return impl_ ? impl_->type->to_string() : "absent"; }
+
+const std::string& Array::path() const {
+  static const std::string empty;
+  return impl_ && impl_->details && impl_->details->path ? *impl_->details->path : empty;
+}
+
+std::vector<Shard> Array::addressable_shards() const {
+  const NamedSharding placement = sharding();
+  const auto blocks = placement.devices_indices_map(shape());
+  const auto replicas = placement.replica_ids(shape());
+  std::vector<Shard> shards;
+  for (size_t i = 0; i < blocks.size(); ++i)
+    shards.push_back({placement.mesh().devices()[i], blocks[i], replicas[i]});
+  return shards;
+}
+
+at::Tensor to_tensor(const Array& x) { return assemble(materialized(x, "to_tensor")); }
+
+Array from_tensor(const at::Tensor& tensor) {
+  const auto dtype = static_cast<DType>(tensor.scalar_type());
+  if (name_of(dtype).empty())
+    fail(ErrorKind::dtype_mismatch, "from_tensor", fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
+  return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {tensor}));
+}
+
+namespace {
+
+// What a value of this element type is read as on the host.
+template <class T>
+bool reads_as(DType dtype) {
+  if (dtype == DType::bfloat16 || dtype == DType::float16) return std::is_same_v<T, float>;
+  return dtype == dtype_for<T>();
+}
+
+}  // namespace
+
+template <class T>
+std::vector<T> Array::to_host() const {
+  if (!reads_as<T>(dtype()))
+    fail(ErrorKind::dtype_mismatch, "to_host", fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
+  const at::Tensor whole = to_tensor(*this).to(static_cast<at::ScalarType>(dtype_for<T>())).contiguous();
+  std::vector<T> values(whole.numel());
+  for (int64_t i = 0; i < whole.numel(); ++i) values[i] = whole.const_data_ptr<T>()[i];
+  return values;
+}
+
+template <class T>
+T Array::item() const {
+  if (size() != 1)
+    fail(ErrorKind::shape_mismatch, "item", fmt::format("{} has {} elements, expected one.", type_string(), size()));
+  return to_tensor(*this).item<T>();
+}
+
+template <class T>
+Array array(std::span<const T> values, Shape shape) {
+  const Type* type = uncommitted_type(dtype_for<T>(), std::move(shape));
+  if (type->elements != static_cast<int64_t>(values.size()))
+    fail(ErrorKind::shape_mismatch, "array",
+         fmt::format("{} values for the shape {}, expected {}.", values.size(), to_string(type->shape), type->elements));
+  at::Tensor tensor = at::empty(type->shape, static_cast<at::ScalarType>(type->dtype));
+  if (!values.empty()) std::memcpy(tensor.mutable_data_ptr(), values.data(), values.size_bytes());
+  return Array(make_array(type, 0, {tensor}));
+}
+
+#define TESSERA_FOR_EACH_HOST_TYPE(X) X(float) X(double) X(int8_t) X(int16_t) X(int32_t) X(int64_t) X(uint8_t) X(bool)
+#define TESSERA_INSTANTIATE(T)                         \
+  template std::vector<T> Array::to_host<T>() const;   \
+  template T Array::item<T>() const;                   \
+  template Array array<T>(std::span<const T>, Shape);
+TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
+#undef TESSERA_INSTANTIATE
+#undef TESSERA_FOR_EACH_HOST_TYPE
+
+Array full(Shape shape, double value, DType dtype) {
+  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = value}, std::move(shape), dtype);
+}
+Array zeros(Shape shape, DType dtype) { return full(std::move(shape), 0, dtype); }
+Array ones(Shape shape, DType dtype) { return full(std::move(shape), 1, dtype); }
+
+namespace {
+
+void print_values(std::ostream& out, const std::vector<double>& values, const Shape& shape, size_t dim, size_t& next) {
+  if (dim == shape.size()) {
+    out << fmt::format("{:.8g}", values[next++]);
+    return;
+  }
+  out << '[';
+  for (int64_t i = 0; i < shape[dim]; ++i) {
+    if (i) out << ", ";
+    print_values(out, values, shape, dim + 1, next);
+  }
+  out << ']';
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Array& x) {
+  constexpr int64_t most_printed = 64;
+  out << x.type_string();
+  if (x.is_absent() || x.is_recipe() || x.size() > most_printed) return out;
+  const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
+  const double* begin = whole.const_data_ptr<double>();
+  size_t next = 0;
+  out << ' ';
+  print_values(out, {begin, begin + whole.numel()}, x.shape(), 0, next);
+  return out;
+}
+
+}  // namespace tessera

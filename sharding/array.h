@@ -1,0 +1,111 @@
+// Array: a global shape, an element type, a placement, and one tensor for each distinct block of it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sharding/axis.h"
+#include "sharding/dtype.h"
+#include "sharding/named_sharding.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace tessera {
+
+namespace detail {
+struct ArrayImpl;
+}
+
+// What one device holds of an array.
+struct Shard {
+  int device = 0;                                    // device id
+  std::vector<std::pair<int64_t, int64_t>> index;    // [start, stop) of every dim
+  int replica_id = 0;                                // counts the devices with the same index, from 0
+};
+
+// A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
+// placed on a mesh (committed), not placed (uncommitted: it joins its partners' mesh as replicated), a recipe
+// (initializer, key, shape: no memory until it is placed or used), a parameter of a tape inside value_and_grad,
+// and absent (filtered out of its tree: an operation on it is an Error).
+class Array {
+ public:
+  Array() = default;  // absent
+
+  bool is_absent() const { return impl_ == nullptr; }
+  bool is_recipe() const;
+  bool is_committed() const;  // placed on a mesh
+
+  const Shape& shape() const;        // global, whatever the placement
+  int64_t shape(int dim) const;      // negative counts from the end
+  int ndim() const;
+  int64_t size() const;              // elements, global
+  DType dtype() const;
+  NamedSharding sharding() const;    // Error (device_mismatch) if not committed
+
+  // The value, gathered from this process's devices; no communication is recorded, since reading is not computing.
+  // T must be the C++ type of dtype() (bfloat16 and float16 read as float).
+  template <class T>
+  std::vector<T> to_host() const;
+  // The value of an array with one element, converted to T.
+  template <class T>
+  T item() const;
+
+  // What every device of the mesh holds, in mesh order.
+  std::vector<Shard> addressable_shards() const;
+
+  // float32[8@data,4@model]{U:pipe}
+  std::string type_string() const;
+
+  // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
+  const std::string& path() const;
+
+  bool is_same(const Array& other) const { return impl_ == other.impl_; }
+
+  explicit Array(std::shared_ptr<detail::ArrayImpl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<detail::ArrayImpl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<detail::ArrayImpl> impl_;
+};
+
+// Prints the type, and the values of small arrays.
+std::ostream& operator<<(std::ostream& out, const Array& x);
+
+// An uncommitted array with these values, in row-major order. Error (shape_mismatch) unless they are as many as the
+// shape has places. T: float, double, int32_t, int64_t, uint8_t, bool.
+template <class T>
+Array array(std::span<const T> values, Shape shape);
+template <class T>
+Array array(std::initializer_list<T> values) {
+  return array<T>(std::span<const T>(values.begin(), values.size()), {static_cast<int64_t>(values.size())});
+}
+template <class T>
+Array array(const std::vector<T>& values, Shape shape) {
+  return array<T>(std::span<const T>(values), std::move(shape));
+}
+
+Array zeros(Shape shape, DType dtype = float32);
+Array ones(Shape shape, DType dtype = float32);
+Array full(Shape shape, double value, DType dtype = float32);
+
+// A LibTorch tensor as an uncommitted array (no copy), and back: the whole value as one tensor.
+Array from_tensor(const at::Tensor& tensor);
+at::Tensor to_tensor(const Array& x);
+
+// An Array whose dims have names, as the fields of a batch do. It is used wherever an Array is.
+struct NamedArray {
+  Array value;
+  Axes axes;
+  operator const Array&() const { return value; }
+};
+
+}  // namespace tessera

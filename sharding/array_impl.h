@@ -1,0 +1,89 @@
+// What stands behind an Array: its type, its local tensors, and what a tape or a placement hung on it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include "sharding/array.h"
+#include "sharding/error.h"
+#include "sharding/type.h"
+
+namespace tessera {
+class Layout;
+}
+
+namespace tessera::detail {
+
+struct LayoutImpl;
+struct Recipe;
+struct Details;
+
+using Tensors = c10::SmallVector<at::Tensor, 1>;
+using Text = std::shared_ptr<const std::string>;
+
+// Where a communication comes from, for the ledger: kept by the graph for the backward pass.
+struct Cause {
+  const char* operation = "";
+  std::source_location where;
+  Text reason;
+  Text path;
+};
+
+struct ArrayImpl {
+  const Type* type = nullptr;
+  Mask slots = 0;       // one local tensor per coordinate of these axes
+  bool weight = false;  // a parameter, or computed from parameters only
+  const LayoutImpl* layout = nullptr;
+  Tensors local;
+  std::unique_ptr<Details> details;
+
+  ArrayImpl();
+  ~ArrayImpl();
+  Details& detail();  // made on first use
+};
+using ArrayPtr = std::shared_ptr<ArrayImpl>;
+
+// One forward pass under value_and_grad. Its parameters hand out leaves while it is open.
+struct TapeState {
+  bool open = true;
+};
+
+// A form of an array that was computed once: gathered, summed, reduced.
+struct Conversion {
+  const Type* to;
+  bool recorded;  // with a graph behind it; one made without is never used where a gradient is wanted
+  ArrayPtr array;
+};
+
+// The rarer facts about an array.
+struct Details {
+  Text path;
+  std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
+  std::shared_ptr<const Recipe> recipe;
+  std::shared_ptr<TapeState> tape;     // of a parameter inside value_and_grad
+  std::vector<ArrayPtr> leaves;        // one per set of reduced axes
+  std::vector<Conversion> conversions;
+  // A cast, view or scaling of a parameter can be made again from another leaf, so that it need not be converted.
+  ArrayPtr source;
+  std::function<ArrayPtr(const ArrayPtr&)> again;
+};
+
+ArrayPtr make_array(const Type* type, Mask slots, Tensors local);
+// The same with the slots that the type says.
+ArrayPtr make_array(const Type* type, Tensors local);
+
+// The array's memory: a recipe is carried out (and kept) at its first use.
+ArrayImpl& materialized(const Array& x, const char* verb);
+
+// Whether `a` is a parameter of an open tape.
+bool is_tape_parameter(const ArrayImpl& a);
+// Whether an operation on `a` has to be recorded for a gradient.
+bool wants_gradient(const ArrayImpl& a);
+
+}  // namespace tessera::detail

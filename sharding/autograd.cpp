@@ -1,0 +1,67 @@
+// Autograd nodes over all local tensors of an array. What touches the internals of LibTorch's autograd is here.
+#include "sharding/autograd.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace tessera::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+struct FunctionNode : torch::autograd::Node {
+  const char* label = "";
+  Backward backward;
+  std::vector<std::vector<int64_t>> sizes;  // of the outputs, for gradients that never came
+  at::TensorOptions options;
+
+  std::string name() const override { return label; }
+  void release_variables() override { backward = nullptr; }
+
+  variable_list apply(variable_list&& incoming) override {
+    at::AutoGradMode off(false);
+    Tensors gradients(incoming.begin(), incoming.end());
+    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& t) { return t.defined(); }))
+      return variable_list(num_outputs());
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
+    incoming.clear();
+    Tensors result = backward(std::move(gradients));
+    return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
+  }
+};
+
+}  // namespace
+
+bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
+
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward) {
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+  auto node = std::shared_ptr<FunctionNode>(new FunctionNode, torch::autograd::deleteNode);
+  node->label = name;
+  node->backward = std::move(backward);
+  node->options = outputs[0].options().requires_grad(false);
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
+  node->set_next_edges(std::move(edges));
+  for (at::Tensor& output : outputs) {
+    output = output.variable_data();
+    node->sizes.push_back(output.sizes().vec());
+    torch::autograd::set_history(output, node);
+  }
+}
+
+Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves) {
+  const variable_list result = torch::autograd::grad(
+      variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),
+      variable_list(seeds.begin(), seeds.end()), /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+      /*allow_unused=*/true);
+  return Tensors(result.begin(), result.end());
+}
+
+at::Tensor make_leaf(const at::Tensor& tensor) { return tensor.variable_data().requires_grad_(true); }
+
+}  // namespace tessera::detail

@@ -1,0 +1,28 @@
+// The one door to LibTorch's autograd: functions of many tensors at once, and gradients.
+#pragma once
+
+#include <functional>
+
+#include <ATen/core/Tensor.h>
+
+#include "sharding/array_impl.h"
+
+namespace tessera::detail {
+
+// From the gradients of all outputs (none undefined) to those of all inputs (an undefined one is zero).
+using Backward = std::function<Tensors(Tensors gradients)>;
+
+// Makes `outputs` one function of `inputs` in the graph. The outputs are replaced by fresh variables over the same
+// storage. Nothing happens unless gradients are recorded and an input wants one.
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward);
+
+// Whether an operation on this tensor is recorded now.
+bool is_recorded(const at::Tensor& tensor);
+
+// d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph.
+Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves);
+
+// A fresh variable over the same storage, outside every graph, that wants a gradient.
+at::Tensor make_leaf(const at::Tensor& tensor);
+
+}  // namespace tessera::detail

@@ -1,0 +1,26 @@
+// Names of dims, as they are printed.
+#include "sharding/axis.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tessera {
+
+AxisName mesh_axis(std::string name) {
+  AxisName axis(std::move(name));
+  axis.mesh_axis_ = true;
+  return axis;
+}
+
+std::string AxisName::to_string() const {
+  if (is_none()) return "none";
+  return mesh_axis_ ? "@" + name_ : name_;
+}
+
+std::string Axes::to_string() const {
+  std::vector<std::string> names;
+  for (const AxisName& axis : *this) names.push_back(axis.to_string());
+  return fmt::format("({})", fmt::join(names, ", "));
+}
+
+}  // namespace tessera

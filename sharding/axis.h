@@ -1,0 +1,63 @@
+// Logical axes: the names that a model gives to its dims ("embed", "hidden"), before any mesh is known.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// "This dim has no name" in Axes; "this dim is not sharded" in a PartitionSpec.
+struct None {
+  friend constexpr bool operator==(None, None) { return true; }
+};
+inline constexpr None none{};
+
+// A logical axis together with its size: what a layer needs to make a parameter.
+//   nn::Linear::init(key, Axis{"embed", 512}, Axis{"hidden", 2048})
+struct Axis {
+  std::string name;
+  int64_t size = 0;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+// What one dim of a parameter or a batch is called: a logical axis, nothing, or a mesh axis directly.
+class AxisName {
+ public:
+  AxisName(const char* logical) : name_(logical) {}
+  AxisName(std::string logical) : name_(std::move(logical)) {}
+  AxisName(None) {}
+  AxisName(const Axis& axis) : name_(axis.name) {}
+
+  bool is_none() const { return name_.empty(); }
+  bool is_mesh_axis() const { return mesh_axis_; }
+  const std::string& name() const { return name_; }
+
+  // "embed", "none", or "@model" for a mesh axis.
+  std::string to_string() const;
+  friend bool operator==(const AxisName&, const AxisName&) = default;
+
+ private:
+  friend AxisName mesh_axis(std::string name);
+  std::string name_;
+  bool mesh_axis_ = false;
+};
+
+// Names a mesh axis directly, past all rules: Axes{"embed", mesh_axis("model")}.
+AxisName mesh_axis(std::string name);
+
+// One name for each dim, in order.
+class Axes : public std::vector<AxisName> {
+ public:
+  Axes() = default;
+  Axes(std::initializer_list<AxisName> names) : std::vector<AxisName>(names) {}
+  explicit Axes(std::vector<AxisName> names) : std::vector<AxisName>(std::move(names)) {}
+
+  // ("embed", "hidden")
+  std::string to_string() const;
+};
+
+}  // namespace tessera

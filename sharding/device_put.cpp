@@ -1,0 +1,152 @@
+// Placement: recipes carried out, host values cut, placed arrays moved.
+#include "sharding/device_put.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "sharding/autograd.h"
+#include "sharding/ledger.h"
+#include "sharding/recipe.h"
+#include "sharding/redistribute.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+// The local tensors of `type`, each made by `make(block)` once per distinct block.
+template <class Make>
+Tensors make_blocks(const Type* type, Make make) {
+  const MeshImpl* mesh = type->mesh;
+  Tensors distinct;
+  for (int b = 0; b < mesh->count(type->own()); ++b) {
+    int coordinates[max_axes] = {};
+    unravel(mesh, type->own(), b, coordinates);
+    distinct.push_back(make(block_of(type, coordinates)));
+  }
+  if (!mesh->private_replicas) return distinct;
+  Tensors all;
+  for (int s = 0; s < mesh->count(type->slots); ++s) all.push_back(distinct[project(mesh, type->slots, s, type->own())].clone());
+  return all;
+}
+
+at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
+  at::Tensor t = whole;
+  for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
+  return t;
+}
+
+void check_same_devices(const Type* from, const Type* to, const char* verb) {
+  std::vector<int> a = from->mesh->devices, b = to->mesh->devices;
+  std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
+  if (a != b)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
+                     from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+}
+
+// Every device gets its block of the other mesh's placement from those that hold it.
+ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
+  check_same_devices(a->type, to, cause.operation);
+  const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
+  const ArrayPtr source = convert(*a, a, from, cause);
+  const auto blocks_as = [](const Type* type, const at::Tensor& whole) {
+    return make_blocks(type, [&](const IndexRanges& block) { return cut(whole, block).contiguous(); });
+  };
+  Tensors local;
+  {
+    at::AutoGradMode off(false);
+    local = blocks_as(to, to_tensor(Array(source)));
+  }
+  if (ledger_is_open())
+    record_communication({.kind = "block_exchange",
+                          .axes = to->mesh->names(to->mesh->all()),
+                          .devices = static_cast<int>(to->mesh->devices.size()),
+                          .bytes = to->bytes,
+                          .operation = cause.operation,
+                          .operand = from->to_string(),
+                          .result = to->to_string(),
+                          .path = "",
+                          .reason = "from one mesh to another",
+                          .backward = false,
+                          .where = cause.where});
+  record_function(cause.operation, source->local, local, [from, to, blocks_as](Tensors gradients) {
+    return blocks_as(from, to_tensor(Array(make_array(to, std::move(gradients)))));
+  });
+  ArrayPtr result = make_array(to, std::move(local));
+  result->layout = a->layout;
+  result->weight = a->weight;
+  return result;
+}
+
+ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
+  if (x.is_recipe()) {
+    const Recipe& recipe = *x.impl()->details->recipe;
+    return make_array(to, make_blocks(to, [&](const IndexRanges& b) { return generate(recipe, to->dtype, to->shape, b); }));
+  }
+  ArrayImpl& a = materialized(x, cause.operation);
+  if (a.type->mesh && a.type->mesh != to->mesh) return exchange_blocks(x.impl(), to, cause);
+  if (a.type->mesh || wants_gradient(a)) return convert(a, x.impl(), to, cause);
+  return make_array(to, make_blocks(to, [&](const IndexRanges& b) {
+                      return to->own() ? cut(a.local[0], b).clone(at::MemoryFormat::Contiguous) : a.local[0];
+                    }));
+}
+
+Text asked() {
+  static const Text reason = std::make_shared<const std::string>("asked for");
+  return reason;
+}
+
+Array put(const Array& x, const NamedSharding& sharding, const char* verb, std::source_location where) {
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  const Type* to = placed_type(x.dtype(), x.shape(), sharding);
+  return Array(place(x, to, {.operation = verb, .where = where, .reason = asked(), .path = {}}));
+}
+
+// A handle of its own, so that what a placement hangs on the array does not touch x.
+ArrayPtr same_value(const Array& x) {
+  ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, x.impl()->local);
+  copy->weight = x.impl()->weight;
+  copy->layout = x.impl()->layout;
+  return copy;
+}
+
+}  // namespace
+
+Array device_put(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  const Array moved = put(x, sharding, "device_put", where);
+  ArrayPtr placed = same_value(moved);
+  placed->detail().placed = std::make_unique<NamedSharding>(sharding);
+  return Array(std::move(placed));
+}
+
+Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
+  if (x.is_absent()) fail(ErrorKind::absent, "device_put", "the array is absent: a filter took it out of its tree.");
+  const Resolution resolution = layout.resolve(axes, x.shape(), "device_put");
+  Array placed = device_put(x, NamedSharding(layout.mesh(), resolution.spec), where);
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
+Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  return put(x, sharding, "with_sharding_constraint", where);
+}
+
+Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
+  const ArrayImpl& a = materialized(x, "with_sharding_constraint");
+  if (!a.type->mesh)
+    fail(ErrorKind::device_mismatch, "with_sharding_constraint",
+         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(), spec.to_string()));
+  return with_sharding_constraint(x, NamedSharding(Mesh(a.type->mesh), spec), where);
+}
+
+Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {
+  const ArrayImpl& a = materialized(x, "with_sharding_constraint");
+  if (!a.layout) return x;
+  const Layout layout(a.layout);
+  const Resolution resolution = layout.resolve(axes, x.shape(), "with_sharding_constraint");
+  return with_sharding_constraint(x, NamedSharding(layout.mesh(), resolution.spec), where);
+}
+
+}  // namespace tessera

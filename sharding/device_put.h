@@ -1,0 +1,41 @@
+// Placing arrays: device_put and with_sharding_constraint.
+#pragma once
+
+#include <concepts>
+#include <source_location>
+
+#include "sharding/array.h"
+#include "sharding/layout.h"
+
+namespace tessera {
+
+// x placed as `sharding` says. A recipe is carried out block by block: no device ever holds more than its own. An
+// array that is placed already moves; also to another mesh over the same devices.
+// Errors: as NamedSharding's; a dim that does not divide (uneven), a spec longer than x has dims (rank_mismatch),
+// meshes over different devices (device_mismatch).
+Array device_put(const Array& x, const NamedSharding& sharding,
+                 std::source_location where = std::source_location::current());
+
+// The same by names: the layout's rules turn `axes` into a spec. The layout rides on the result.
+Array device_put(const Array& x, const Axes& axes, const Layout& layout,
+                 std::source_location where = std::source_location::current());
+
+// x where the spec says, moved if it is not there yet; differentiable. Written in the middle of a computation to pin
+// the placement of what flows through it.
+Array with_sharding_constraint(const Array& x, const NamedSharding& sharding,
+                               std::source_location where = std::source_location::current());
+
+// By a spec on x's own mesh: with_sharding_constraint(x, P{"data", none}).
+Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where);
+template <std::same_as<PartitionSpec> Spec>
+Array with_sharding_constraint(const Array& x, const Spec& spec,
+                               std::source_location where = std::source_location::current()) {
+  return constrain_to_spec(x, spec, where);
+}
+
+// By names, with the rules that ride on x: with_sharding_constraint(x, {"batch", "seq", "embed"}). An array that
+// carries no layout, since nothing it was computed from was placed by one, comes back as it is.
+Array with_sharding_constraint(const Array& x, const Axes& axes,
+                               std::source_location where = std::source_location::current());
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// The element types of arrays, and JAX's promotion between them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tessera {
+
+// The values equal LibTorch's c10::ScalarType, so that a conversion is a cast.
+enum class DType : int8_t {
+  uint8 = 0,
+  int8 = 1,
+  int16 = 2,
+  int32 = 3,
+  int64 = 4,
+  float16 = 5,
+  float32 = 6,
+  float64 = 7,
+  boolean = 11,
+  bfloat16 = 15,
+};
+
+inline constexpr DType float16 = DType::float16;
+inline constexpr DType bfloat16 = DType::bfloat16;
+inline constexpr DType float32 = DType::float32;
+inline constexpr DType float64 = DType::float64;
+inline constexpr DType uint8 = DType::uint8;
+inline constexpr DType int8 = DType::int8;
+inline constexpr DType int16 = DType::int16;
+inline constexpr DType int32 = DType::int32;
+inline constexpr DType int64 = DType::int64;
+inline constexpr DType boolean = DType::boolean;
+
+// Bytes of one element.
+int64_t item_size(DType dtype);
+
+// "float32", "bool", ...: JAX's names.
+std::string_view name_of(DType dtype);
+
+// The element type of that name, or nothing.
+std::optional<DType> dtype_of(std::string_view name);
+
+bool is_floating(DType dtype);
+
+// The type of a + b for arrays of these types: the join in JAX's promotion lattice
+// (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is float32.
+DType promote(DType a, DType b);
+
+// The DType of a C++ element type: float, double, int32_t, int64_t, uint8_t, int8_t, int16_t, bool.
+template <class T>
+constexpr DType dtype_for();
+template <>
+constexpr DType dtype_for<float>() { return DType::float32; }
+template <>
+constexpr DType dtype_for<double>() { return DType::float64; }
+template <>
+constexpr DType dtype_for<int8_t>() { return DType::int8; }
+template <>
+constexpr DType dtype_for<int16_t>() { return DType::int16; }
+template <>
+constexpr DType dtype_for<int32_t>() { return DType::int32; }
+template <>
+constexpr DType dtype_for<int64_t>() { return DType::int64; }
+template <>
+constexpr DType dtype_for<uint8_t>() { return DType::uint8; }
+template <>
+constexpr DType dtype_for<bool>() { return DType::boolean; }
+
+}  // namespace tessera

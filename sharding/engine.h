@@ -1,0 +1,19 @@
+// Engines move bytes between the devices of a group; the mesh says which one.
+#pragma once
+
+#include "sharding/redistribute.h"
+
+namespace tessera::detail {
+
+// What an engine is asked to do: one move of one group.
+struct Exchange {
+  Move move;
+  int devices;  // of the group
+  int dim, to_dim;
+};
+
+// in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
+// one holds the sum already). out: as many as the group's devices store apart, one or all.
+void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
+
+}  // namespace tessera::detail

@@ -1,0 +1,85 @@
+// The local engine: all devices of a group are slots of this process.
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "sharding/engine.h"
+
+namespace tessera::detail {
+namespace {
+
+at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
+  const int64_t width = t.size(dim) / n;
+  return t.narrow(dim, i * width, width);
+}
+
+at::Tensor sum(const Tensors& parts) {
+  if (parts.size() == 1) return parts[0];
+  at::Tensor total = at::add(parts[0], parts[1]);
+  for (size_t i = 2; i < parts.size(); ++i) total.add_(parts[i]);
+  return total;
+}
+
+at::Tensor largest(const Tensors& parts) {
+  at::Tensor most = parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) most = at::maximum(most, parts[i]);
+  return most;
+}
+
+at::Tensor join(const Tensors& parts, int dim) { return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim); }
+
+// Block i of the sum, without forming the rest of it.
+at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
+  Tensors blocks;
+  for (const at::Tensor& part : parts) blocks.push_back(block(part, dim, i, n));
+  return sum(blocks);
+}
+
+at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes[dim] *= n;
+  at::Tensor whole = at::zeros_like(t).new_zeros(sizes);
+  block(whole, dim, i, n).copy_(t);
+  return whole;
+}
+
+}  // namespace
+
+void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
+  const auto own = [&](size_t i) -> const at::Tensor& { return in[in.size() == 1 ? 0 : i]; };
+  const auto fill = [&](const at::Tensor& t) { std::fill(out.begin(), out.end(), t); };
+  const int n = e.devices;
+  switch (e.move) {
+    case Move::identity:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = own(i);
+      return;
+    case Move::all_reduce:
+      return fill(sum(in));
+    case Move::all_gather:
+      return fill(join(in, e.dim));
+    case Move::reduce_scatter:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = block_of_sum(in, e.dim, i, n);
+      return;
+    case Move::all_to_all:
+      for (size_t i = 0; i < out.size(); ++i) {
+        Tensors parts;
+        for (const at::Tensor& t : in) parts.push_back(block(t, e.to_dim, i, n));
+        out[i] = join(parts, e.dim);
+      }
+      return;
+    case Move::slice:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = block(own(i), e.dim, i, n);
+      return;
+    case Move::pad:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = padded(in[i], e.dim, i, n);
+      return;
+    case Move::keep_first:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::zeros_like(in[0]);
+      return;
+    case Move::all_reduce_max:
+      return fill(largest(in));
+  }
+}
+
+}  // namespace tessera::detail

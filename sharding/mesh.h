@@ -1,0 +1,67 @@
+// Mesh: a named grid of devices. Every placement is a sentence about its axes.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+namespace detail {
+struct MeshImpl;
+}
+
+// One axis of a mesh: its name and how many devices lie along it.
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+
+struct MeshOptions {
+  // Ids of the devices in row-major order of the axes; empty: 0, 1, 2, ...
+  std::vector<int> devices = {};
+  // Every device keeps its own copy of what others hold too, and collectives copy for real, instead of one
+  // tensor per distinct block. Slower; made for tests. Also set by the environment: TESSERA_PRIVATE_REPLICAS=1.
+  bool private_replicas = false;
+};
+
+// A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
+// The devices are virtual CPU devices of this process. A mesh of one is legal and communicates nothing.
+class Mesh {
+ public:
+  Mesh() = default;  // no mesh
+
+  const std::vector<MeshAxis>& axes() const;
+  const std::vector<int>& devices() const;  // ids, row-major
+  int64_t size() const;                     // number of devices
+  int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
+  bool has_axis(std::string_view axis) const;
+  bool private_replicas() const;
+  bool empty() const { return impl_ == nullptr; }
+
+  // data=4, model=2
+  std::string to_string() const;
+
+  friend bool operator==(Mesh a, Mesh b) { return a.impl_ == b.impl_; }
+
+  explicit Mesh(const detail::MeshImpl* impl) : impl_(impl) {}
+  const detail::MeshImpl* impl() const { return impl_; }
+
+ private:
+  const detail::MeshImpl* impl_ = nullptr;
+};
+
+// A mesh over this process's virtual CPU devices:
+//   make_mesh({{"data", 4}, {"model", 2}})
+// With TESSERA_CPU_DEVICES=n in the environment there are n devices, and a larger mesh is an Error
+// (device_mismatch); unset, there are as many as the mesh needs. Errors: an axis twice (duplicate_axis), a size
+// below one, more than 16 axes, devices that are not as many as the grid has places or that repeat.
+Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
+
+// Reads "data=4,model=2", the command line's spelling of a mesh's axes.
+std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
+
+}  // namespace tessera

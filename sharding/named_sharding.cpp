@@ -1,0 +1,315 @@
+// Interned shardings, their blocks, and the interned types built on them.
+#include "sharding/named_sharding.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sharding/error.h"
+#include "sharding/type.h"
+
+namespace tessera {
+
+std::string to_string(const Shape& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+
+namespace detail {
+
+struct ShardingImpl {
+  Mesh mesh;
+  PartitionSpec spec;
+  std::vector<DimAxes> dims;  // without axes of size one
+  Mask unreduced = 0, reduced = 0;
+};
+
+namespace {
+
+// Gives each axis of a spec its bit, and refuses unknown and repeated ones.
+class AxisReader {
+ public:
+  explicit AxisReader(Mesh mesh, const PartitionSpec& spec) : mesh_(mesh), spec_(spec) {}
+
+  int read(const std::string& name) {
+    const int axis = mesh_.impl()->find(name);
+    if (axis < 0)
+      fail(ErrorKind::unknown_axis, "NamedSharding",
+           fmt::format("mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
+                       mesh_.to_string()));
+    if (seen_ >> axis & 1)
+      fail(ErrorKind::duplicate_axis, "NamedSharding",
+           fmt::format("mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec_.to_string()));
+    seen_ |= Mask{1} << axis;
+    return axis;
+  }
+
+  Mask read_set(const std::vector<std::string>& names) {
+    Mask set = 0;
+    for (const std::string& name : names)
+      if (const int axis = read(name); mesh_.impl()->axes[axis].size > 1) set |= Mask{1} << axis;
+    return set;
+  }
+
+ private:
+  Mesh mesh_;
+  const PartitionSpec& spec_;
+  Mask seen_ = 0;
+};
+
+std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
+  auto result = std::make_unique<ShardingImpl>();
+  AxisReader reader(mesh, spec);
+  for (const SpecEntry& entry : spec.entries()) {
+    DimAxes dim;
+    for (const std::string& name : entry.axes())
+      if (const int axis = reader.read(name); mesh.impl()->axes[axis].size > 1) dim.push_back(axis);
+    result->dims.push_back(dim);
+  }
+  result->unreduced = reader.read_set(spec.unreduced_axes());
+  result->reduced = reader.read_set(spec.reduced_axes());
+  while (!result->dims.empty() && result->dims.back().empty()) result->dims.pop_back();
+  result->mesh = mesh;
+  result->spec = std::move(spec);
+  return result;
+}
+
+std::string canonical_text(const PartitionSpec& spec) {
+  std::string text;
+  size_t used = 0;
+  const auto& entries = spec.entries();
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (!entries[i].empty()) used = i + 1;
+  const auto add = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) text += fmt::format("{}:{},", name.size(), name);
+    text += '|';
+  };
+  for (size_t i = 0; i < used; ++i) add(entries[i].axes());
+  for (auto names : {spec.unreduced_axes(), spec.reduced_axes()}) {
+    std::sort(names.begin(), names.end());
+    text += '/';
+    add(names);
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace detail
+
+NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
+  if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
+  static std::mutex mutex;
+  static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>> shardings;
+  std::lock_guard lock(mutex);
+  const auto key = std::pair(mesh.impl(), detail::canonical_text(spec));
+  auto found = shardings.find(key);
+  if (found == shardings.end()) found = shardings.emplace(key, detail::make_sharding(mesh, std::move(spec))).first;
+  impl_ = found->second.get();
+}
+
+Mesh NamedSharding::mesh() const { return impl_->mesh; }
+const PartitionSpec& NamedSharding::spec() const { return impl_->spec; }
+
+Shape NamedSharding::shard_shape(const Shape& shape) const {
+  return detail::placed_type(DType::float32, shape, *this)->local;
+}
+
+std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) const {
+  const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
+  std::vector<IndexRanges> blocks;
+  for (int device = 0; device < mesh().size(); ++device) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel(type->mesh, type->mesh->all(), device, coordinates);
+    blocks.push_back(detail::block_of(type, coordinates));
+  }
+  return blocks;
+}
+
+std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
+  std::map<IndexRanges, int> seen;
+  std::vector<int> ids;
+  for (const IndexRanges& block : devices_indices_map(shape)) ids.push_back(seen[block]++);
+  return ids;
+}
+
+bool NamedSharding::is_fully_replicated() const {
+  return impl_->unreduced == 0 && std::all_of(impl_->dims.begin(), impl_->dims.end(), [](const auto& d) { return d.empty(); });
+}
+
+bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const {
+  if (*this == other) return true;
+  int64_t n = 1;
+  for (const NamedSharding* s : {this, &other}) n *= s->mesh().size();
+  const Shape shape(ndim, n);  // every dim divides by whatever cuts it
+  const auto blocks = [&](const NamedSharding& s) {
+    std::map<int, IndexRanges> by_device;
+    const auto map = s.devices_indices_map(shape);
+    for (size_t i = 0; i < map.size(); ++i) by_device[s.mesh().devices()[i]] = map[i];
+    return by_device;
+  };
+  return impl_->unreduced == other.impl_->unreduced && blocks(*this) == blocks(other);
+}
+
+namespace detail {
+namespace {
+
+struct TypeKeyHash {
+  size_t operator()(const TypeKey& key) const {
+    uint64_t h = reinterpret_cast<uintptr_t>(key.mesh) ^ static_cast<uint64_t>(key.dtype) << 56;
+    const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 29; };
+    for (int64_t s : key.shape) mix(static_cast<uint64_t>(s));
+    for (const DimAxes& dim : key.dims) {
+      mix(0x51);
+      for (int a : dim) mix(a + 1);
+    }
+    mix(key.unreduced), mix(key.reduced), mix(key.varying);
+    return h;
+  }
+};
+
+struct TypeKeyEqual {
+  bool operator()(const TypeKey& a, const TypeKey& b) const {
+    return a.mesh == b.mesh && a.dtype == b.dtype && a.shape == b.shape && a.dims == b.dims &&
+           a.unreduced == b.unreduced && a.reduced == b.reduced && a.varying == b.varying;
+  }
+};
+
+std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
+  std::vector<std::string> parts;
+  for (int a : dim) parts.push_back(fmt::format("\"{}\" = {}", mesh->axes[a].name, mesh->axes[a].size));
+  return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
+}
+
+std::unique_ptr<Type> make_type(const TypeKey& key) {
+  auto type = std::make_unique<Type>();
+  static_cast<TypeKey&>(*type) = key;
+  type->local = key.shape;
+  for (size_t d = 0; d < key.dims.size(); ++d) {
+    const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].mask());
+    type->sharded |= key.dims[d].mask();
+    if (key.shape[d] % n)
+      fail(ErrorKind::uneven, "sharding",
+           fmt::format("dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.", d,
+                       to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d])));
+    type->local[d] /= n;
+  }
+  type->bytes = item_size(key.dtype);
+  for (int64_t s : type->local) type->bytes *= s;
+  for (int64_t s : key.shape) type->elements *= s;
+  if (key.mesh) type->slots = key.mesh->private_replicas ? key.mesh->all() : type->own();
+  return type;
+}
+
+}  // namespace
+
+const Type* intern(TypeKey key) {
+  key.dims.resize(key.shape.size());
+  static std::mutex mutex;
+  static std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual> types;
+  std::lock_guard lock(mutex);
+  if (auto found = types.find(key); found != types.end()) return found->second.get();
+  auto type = make_type(key);
+  return types.emplace(std::move(key), std::move(type)).first->second.get();
+}
+
+const Type* uncommitted_type(DType dtype, Shape shape) { return intern({.dtype = dtype, .shape = std::move(shape)}); }
+
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding) {
+  const ShardingImpl& s = *sharding.impl();
+  if (s.spec.entries().size() > shape.size())
+    fail(ErrorKind::rank_mismatch, "sharding",
+         fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", s.spec.to_string(),
+                     s.spec.entries().size(), to_string(shape), shape.size()));
+  return intern({.dtype = dtype,
+                 .shape = shape,
+                 .mesh = s.mesh.impl(),
+                 .dims = s.dims,
+                 .unreduced = s.unreduced,
+                 .reduced = s.reduced});
+}
+
+const Type* with_reduced(const Type* type, Mask reduced) {
+  if (type->reduced == reduced) return type;
+  TypeKey key = *type;
+  key.reduced = reduced;
+  return intern(std::move(key));
+}
+
+const Type* with_unreduced(const Type* type, Mask unreduced) {
+  if (type->unreduced == unreduced) return type;
+  TypeKey key = *type;
+  key.unreduced = unreduced;
+  return intern(std::move(key));
+}
+
+const Type* with_dtype(const Type* type, DType dtype) {
+  if (type->dtype == dtype) return type;
+  TypeKey key = *type;
+  key.dtype = dtype;
+  return intern(std::move(key));
+}
+
+const Type* on_mesh(const Type* type, const MeshImpl* mesh) {
+  if (type->mesh || !mesh) return type;
+  TypeKey key = *type;
+  key.mesh = mesh;
+  return intern(std::move(key));
+}
+
+NamedSharding sharding_of(const Type* type) {
+  const auto names = [&](Mask set) {
+    std::vector<std::string> result;
+    for (size_t a = 0; a < type->mesh->axes.size(); ++a)
+      if (set >> a & 1) result.push_back(type->mesh->axes[a].name);
+    return result;
+  };
+  std::vector<SpecEntry> entries;
+  for (const DimAxes& dim : type->dims) {
+    std::vector<std::string> axes;
+    for (int a : dim) axes.push_back(type->mesh->axes[a].name);
+    entries.push_back(SpecEntry(axes));
+  }
+  while (!entries.empty() && entries.back().empty()) entries.pop_back();
+  PartitionSpec spec(std::move(entries));
+  if (type->unreduced) spec = spec.unreduced(names(type->unreduced));
+  if (type->reduced) spec = spec.reduced(names(type->reduced));
+  return NamedSharding(Mesh(type->mesh), spec);
+}
+
+int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates) {
+  int64_t number = 0;
+  for (int a : axes) number = number * mesh->axes[a].size + coordinates[a];
+  return number;
+}
+
+IndexRanges block_of(const Type* type, const int* coordinates) {
+  IndexRanges ranges;
+  for (size_t d = 0; d < type->shape.size(); ++d) {
+    const int64_t start = block_number(type->mesh, type->dims[d], coordinates) * type->local[d];
+    ranges.emplace_back(start, start + type->local[d]);
+  }
+  return ranges;
+}
+
+std::string Type::to_string() const {
+  const auto dim_text = [&](size_t d) {
+    if (dims[d].empty()) return fmt::format("{}", shape[d]);
+    std::vector<std::string_view> names;
+    for (int a : dims[d]) names.push_back(mesh->axes[a].name);
+    return names.size() == 1 ? fmt::format("{}@{}", shape[d], names[0])
+                             : fmt::format("{}@({})", shape[d], fmt::join(names, ","));
+  };
+  std::vector<std::string> parts;
+  for (size_t d = 0; d < shape.size(); ++d) parts.push_back(dim_text(d));
+  std::string text = fmt::format("{}[{}]", name_of(dtype), fmt::join(parts, ","));
+  std::vector<std::string> sets;
+  if (unreduced) sets.push_back("U:" + mesh->names(unreduced));
+  if (reduced) sets.push_back("R:" + mesh->names(reduced));
+  if (varying) sets.push_back("V:" + mesh->names(varying));
+  return sets.empty() ? text : fmt::format("{}{{{}}}", text, fmt::join(sets, " "));
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,163 @@
+// Matrix products, normalization, embedding, attention and cross-entropy.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "sharding/autograd.h"
+#include "sharding/operations.h"
+#include "sharding/redistribute.h"
+#include "sharding/run.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+std::string matmul_rule(const Attributes&, const std::vector<const Type*>& operands) {
+  const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
+  const std::string a = left == 1 ? "k" : "... i k";
+  const std::string b = right == 1 ? "k" : right == 2 ? "k j" : "... k j";
+  const std::string dots = left > 1 || right > 2 ? "..." : "";
+  return fmt::format("{}, {} -> {}{}{}", a, b, dots, left > 1 ? " i" : "", right > 1 ? " j" : "");
+}
+
+}  // namespace
+
+Array matmul(Operand a, Operand b) {
+  static const Operation op{"matmul", "", Linearity::multilinear};
+  Array x = a.array(), y = b.array();
+  materialized(x, "matmul"), materialized(y, "matmul");
+  if (x.ndim() == 0 || y.ndim() == 0)
+    fail(ErrorKind::shape_mismatch, "matmul",
+         fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
+  if (const DType common = promote(x.dtype(), y.dtype()); x.dtype() != common || y.dtype() != common)
+    x = astype({x, a.where()}, common), y = astype({y, b.where()}, common);
+  return run({.operation = op, .rule = matmul_rule, .where = a.where()}, {&x, &y},
+             [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
+}
+
+Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
+  static const Operation op{"layer_norm", "... [d], [d], [d] -> ... [d]", Linearity::nonlinear};
+  return run({.operation = op, .where = x.where()}, {&x.array(), &scale, &bias}, [eps](Locals t, const Where&) {
+    return at::layer_norm(t[0], {t[0].size(-1)}, t[1], t[2], eps);
+  });
+}
+
+Array rms_norm(Operand x, const Array& scale, double eps) {
+  static const Operation op{"rms_norm", "... [d], [d] -> ... [d]", Linearity::nonlinear};
+  return run({.operation = op, .where = x.where()}, {&x.array(), &scale}, [eps](Locals t, const Where&) {
+    return t[0] * at::rsqrt(at::mean(t[0] * t[0], -1, /*keepdim=*/true) + eps) * t[1];
+  });
+}
+
+namespace {
+
+void check_integers(const char* verb, const Array& x, const char* what) {
+  materialized(x, verb);
+  if (is_floating(x.dtype()) || x.dtype() == boolean)
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
+}
+
+// The rows of `ids` that lie in this block of the table; zeros for the others.
+at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset) {
+  const at::Tensor local = ids - offset;
+  const at::Tensor here = (local >= 0).logical_and_(local < table.size(0));
+  return at::embedding(table, local.clamp(0, table.size(0) - 1)) * here.unsqueeze(-1).to(table.scalar_type());
+}
+
+}  // namespace
+
+Array embedding(Operand table, const Array& ids) {
+  static const Operation op{"embedding", "v d, ... -> ... d", Linearity::multilinear};
+  check_integers("embedding", ids, "ids");
+  return run({.operation = op, .where = table.where()}, {&table.array(), &ids}, [](Locals t, const Where& where) {
+    return where.is_whole("v") ? at::embedding(t[0], t[1]) : lookup(t[0], t[1], where.offset("v"));
+  });
+}
+
+Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal) {
+  static const Operation op{"dot_product_attention", "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]",
+                            Linearity::nonlinear};
+  return run({.operation = op, .where = query.where()}, {&query.array(), &key, &value}, [causal](Locals t, const Where&) {
+    const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
+    return at::scaled_dot_product_attention(heads_first(t[0]), heads_first(t[1]), heads_first(t[2]), {}, 0.0, causal,
+                                            std::nullopt, t[0].size(2) != t[1].size(2))
+        .transpose(1, 2);
+  });
+}
+
+// ---- cross-entropy
+
+namespace {
+
+// What the backward pass needs of one block of logits.
+struct LogitsBlock {
+  at::Tensor exponentials;  // exp(logits - max)
+  at::Tensor labels, here;  // the label's column in this block, and whether it lies in it
+};
+
+LogitsBlock read_labels(const at::Tensor& logits, const at::Tensor& labels, int64_t offset) {
+  const at::Tensor column = labels.to(at::kLong) - offset;
+  const at::Tensor here = (column >= 0).logical_and_(column < logits.size(-1));
+  return {{}, column.clamp(0, logits.size(-1) - 1).unsqueeze(-1), here.to(logits.scalar_type())};
+}
+
+// d loss / d logits = (softmax - onehot(label)) * scale.
+at::Tensor logits_gradient(const LogitsBlock& block, const at::Tensor& denominator, const at::Tensor& scale) {
+  at::Tensor gradient = block.exponentials / denominator.unsqueeze(-1);
+  gradient.scatter_add_(-1, block.labels, block.here.neg().unsqueeze(-1));
+  return gradient.mul_(scale);
+}
+
+// Over logits whose vocab is sharded: the max and the sums cross the devices, the logits do not.
+Array sharded_cross_entropy(const Prepared& call, const Cause& cause, double scale) {
+  const Plan& plan = *call.plan;
+  std::vector<LogitsBlock> blocks;
+  Tensors logits, maxima, sums;
+  {
+    at::AutoGradMode off(false);
+    for (int s = 0; s < plan.runs; ++s) {
+      logits.push_back(*call.local(0, s));
+      blocks.push_back(read_labels(logits[s], *call.local(1, s), Where(plan, s).offset("v")));
+      maxima.push_back(logits[s].amax(-1));
+    }
+    const Tensors most = reduce_inside(plan, maxima, Move::all_reduce_max, cause);
+    for (int s = 0; s < plan.runs; ++s) {
+      blocks[s].exponentials = at::exp(logits[s] - most[s].unsqueeze(-1));
+      const at::Tensor label = at::gather(logits[s], -1, blocks[s].labels).squeeze(-1) - most[s];
+      sums.push_back(at::stack({blocks[s].exponentials.sum(-1), label * blocks[s].here}));
+    }
+    sums = reduce_inside(plan, sums, Move::all_reduce, cause);
+  }
+  const std::vector<int> writers = slots_outside(plan);
+  Tensors losses;
+  for (int s : writers) losses.push_back((sums[s][0].log() - sums[s][1]).sum().mul(scale));
+  const std::vector<int> owner = owners_outside(plan);
+  record_function("cross_entropy", logits, losses, [=](Tensors gradients) {
+    Tensors result;
+    for (size_t s = 0; s < blocks.size(); ++s)
+      result.push_back(logits_gradient(blocks[s], sums[s][0], gradients[owner[s]] * scale));
+    return result;
+  });
+  return Array(finish(call, std::move(losses), outside_mask(plan)));
+}
+
+}  // namespace
+
+Array cross_entropy(Operand logits, const Array& labels) {
+  static const Operation op{"cross_entropy", "... (v), ... -> ", Linearity::nonlinear};
+  check_integers("cross_entropy", labels, "labels");
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(labels.size(), 1));
+  const CallSite site{.operation = op, .where = logits.where()};
+  const Array* operands[] = {&logits.array(), &labels};
+  Prepared call;
+  prepare(call, site, operands, 2);
+  if (call.plan->reduced_inside) return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
+  return run(site, {&logits.array(), &labels}, [scale](Locals t, const Where& where) {
+    const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)}), columns = t[1].reshape({-1}).to(at::kLong);
+    if (where.plan().runs == 1) return at::cross_entropy_loss(rows, columns);
+    return at::cross_entropy_loss(rows, columns, {}, at::Reduction::Sum) * scale;
+  });
+}
+
+}  // namespace tessera

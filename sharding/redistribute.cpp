@@ -1,0 +1,389 @@
+// The table's rows, the routes made of them, and the conversions of parameters that a tape keeps.
+#include "sharding/redistribute.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "sharding/autograd.h"
+#include "sharding/engine.h"
+#include "sharding/ledger.h"
+#include "sharding/plan.h"
+#include "sharding/tape.h"
+
+namespace tessera::detail {
+namespace {
+
+struct Moves {
+  Move forward, backward;
+};
+
+constexpr Moves moves_of(Row row) {
+  switch (row) {
+    case Row::unreduced_to_replicated: return {Move::all_reduce, Move::identity};
+    case Row::unreduced_to_reduced:    return {Move::all_reduce, Move::all_reduce};
+    case Row::unreduced_to_sharded:    return {Move::reduce_scatter, Move::all_gather};
+    case Row::sharded_to_replicated:   return {Move::all_gather, Move::slice};
+    case Row::sharded_to_reduced:      return {Move::all_gather, Move::reduce_scatter};
+    case Row::sharded_to_sharded:      return {Move::all_to_all, Move::all_to_all};
+    case Row::sharded_to_unreduced:    return {Move::pad, Move::slice};
+    case Row::replicated_to_sharded:   return {Move::slice, Move::all_gather};
+    case Row::replicated_to_reduced:   return {Move::identity, Move::all_reduce};
+    case Row::replicated_to_unreduced: return {Move::keep_first, Move::identity};
+    case Row::reduced_to_replicated:   return {Move::identity, Move::keep_first};
+    case Row::spread:                  return {Move::identity, Move::identity};
+  }
+  return {};
+}
+
+// What one device sends for a move whose result has `bytes` on it; zero for what is local.
+double traffic(Move move, double bytes, int n) {
+  const double share = double(n - 1) / n;
+  switch (move) {
+    case Move::all_reduce:     return 2 * bytes * share;
+    case Move::all_gather:     return bytes * share;
+    case Move::reduce_scatter: return bytes * n * share;
+    case Move::all_to_all:     return bytes * share;
+    default:                   return 0;
+  }
+}
+
+const char* name_of(Move move) {
+  switch (move) {
+    case Move::all_reduce:     return "all_reduce";
+    case Move::all_gather:     return "all_gather";
+    case Move::reduce_scatter: return "reduce_scatter";
+    case Move::all_to_all:     return "all_to_all";
+    case Move::all_reduce_max: return "all_reduce_max";
+    default:                   return nullptr;  // nothing is communicated
+  }
+}
+
+// ---- steps -------------------------------------------------------------------------------------------------
+
+std::vector<Group> groups_of(const Step& step) {
+  const MeshImpl* mesh = step.mesh;
+  const Mask others = (step.slots_in | step.slots_out) & ~step.axes;
+  const bool apart_in = (step.slots_in & step.axes) != 0, apart_out = (step.slots_out & step.axes) != 0;
+  std::vector<Group> groups(mesh->count(others));
+  for (size_t g = 0; g < groups.size(); ++g) {
+    int coordinates[max_axes] = {};
+    unravel(mesh, others, static_cast<int>(g), coordinates);
+    for (int k = 0; k < mesh->count(step.axes); ++k) {
+      unravel(mesh, step.axes, k, coordinates);
+      if (apart_in || k == 0) groups[g].in.push_back(ravel(mesh, step.slots_in, coordinates));
+      if (apart_out || k == 0) groups[g].out.push_back(ravel(mesh, step.slots_out, coordinates));
+    }
+  }
+  return groups;
+}
+
+void run_groups(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out) {
+  Tensors from, to;
+  for (const Group& group : step.groups) {
+    from.clear();
+    for (int i : backward ? group.out : group.in) from.push_back(in[i]);
+    const std::vector<int>& places = backward ? group.in : group.out;
+    to.assign(places.size(), at::Tensor());
+    exchange_locally(exchange, from, to);
+    for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[i]);
+  }
+}
+
+void record(const Step& step, Move move, bool backward, const Tensors& result, const Cause& cause, const Type* from,
+            const Type* to) {
+  if (!name_of(move) || !ledger_is_open()) return;
+  record_communication({.kind = name_of(move),
+                        .axes = step.mesh->names(step.axes),
+                        .devices = step.mesh->count(step.axes),
+                        .bytes = static_cast<int64_t>(result[0].nbytes()),
+                        .operation = cause.operation,
+                        .operand = from->to_string(),
+                        .result = to->to_string(),
+                        .path = cause.path ? *cause.path : "",
+                        .reason = cause.reason ? *cause.reason : "",
+                        .backward = backward,
+                        .where = cause.where});
+}
+
+Tensors run_step(const Step& step, const Tensors& x, const Cause& cause, const Type* from, const Type* to) {
+  const Moves moves = moves_of(step.row);
+  Tensors out(step.tensors_out);
+  {
+    at::AutoGradMode off(false);
+    run_groups(step, {moves.forward, step.mesh->count(step.axes), step.dim, step.to_dim}, false, x, out);
+  }
+  record(step, moves.forward, false, out, cause, from, to);
+  // The graph may outlive the cache of routes, so it keeps a copy of the step.
+  record_function(cause.operation, x, out, [step = std::make_shared<const Step>(step), cause, from, to](Tensors gradients) {
+    const Move move = moves_of(step->row).backward;
+    const bool exchange_dims = move == Move::all_to_all;
+    Tensors result(step->tensors_in);
+    run_groups(*step,
+               {move, step->mesh->count(step->axes), exchange_dims ? step->to_dim : step->dim,
+                exchange_dims ? step->dim : step->to_dim},
+               true, gradients, result);
+    record(*step, move, true, result, cause, to, from);
+    return result;
+  });
+  return out;
+}
+
+// ---- routes ------------------------------------------------------------------------------------------------
+
+class RouteMaker {
+ public:
+  RouteMaker(const Type* from, Mask slots, const Type* to) : current_(*on_mesh(from, to->mesh)), slots_(slots), to_(to) {}
+
+  Route make() {
+    if (!to_->mesh) return {};
+    spread();
+    leave_reduced();
+    while (shrink() || sum() || exchange() || gather()) {
+    }
+    if (const Mask axes = to_->unreduced & ~current_.unreduced) {
+      add(Row::replicated_to_unreduced, axes, 0, 0, slots_ | axes);
+      current_.unreduced |= axes;
+    }
+    if (const Mask axes = to_->reduced & ~current_.reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
+    return std::move(route_);
+  }
+
+ private:
+  // An uncommitted array has one tensor; private replicas want one each.
+  void spread() {
+    const Mask missing = to_->mesh->private_replicas ? to_->mesh->all() & ~slots_ : 0;
+    if (missing && to_->mesh->count(missing) > 1) add(Row::spread, missing, 0, 0, slots_ | missing);
+    slots_ |= missing;
+  }
+
+  void leave_reduced() {
+    if (const Mask axes = current_.reduced & ~to_->reduced) add(Row::reduced_to_replicated, axes, 0, 0, slots_);
+    current_.reduced &= to_->reduced;
+  }
+
+  // Slices and reduce-scatters of the next axes that the target wants: every later step then moves less.
+  bool shrink() {
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      DimAxes& now = current_.dims[d];
+      const DimAxes& wanted = to_->dims[d];
+      if (now == wanted || !now.is_prefix_of(wanted)) continue;
+      const bool pending = current_.unreduced >> wanted[now.size()] & 1;
+      Mask axes = 0;
+      for (int i = now.size(); i < wanted.size() && may_join(axes, wanted[i], pending); ++i) axes |= Mask{1} << wanted[i];
+      if (!axes) continue;
+      for (int left = std::popcount(axes); left > 0; --left) now.push_back(wanted[now.size()]);
+      add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes);
+      current_.unreduced &= ~axes;
+      return true;
+    }
+    return false;
+  }
+
+  // Axes of one dim act as one group while they are in the mesh's order, free, and alike.
+  bool may_join(Mask axes, int axis, bool pending) const {
+    const bool in_order = (axes >> axis) == 0;
+    return in_order && !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
+  }
+
+  // One all_reduce over all sums that nobody scatters.
+  bool sum() {
+    Mask wanted = 0;
+    for (const DimAxes& dim : to_->dims) wanted |= dim.mask();
+    const Mask pending = current_.unreduced & ~to_->unreduced & ~wanted;
+    for (const Mask axes : {pending & ~to_->reduced, pending & to_->reduced}) {
+      if (!axes) continue;
+      const bool reduced = (axes & to_->reduced) != 0;
+      add(reduced ? Row::unreduced_to_reduced : Row::unreduced_to_replicated, axes, 0, 0, without(axes));
+      current_.unreduced &= ~axes;
+      if (reduced) current_.reduced |= axes;
+      return true;
+    }
+    return false;
+  }
+
+  // The minor-most axis that the target wants next on another dim moves there.
+  bool exchange() {
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      DimAxes& now = current_.dims[d];
+      if (now.is_prefix_of(to_->dims[d])) continue;
+      const int axis = now.back();
+      for (size_t e = 0; e < current_.dims.size(); ++e) {
+        DimAxes& other = current_.dims[e];
+        const DimAxes& wanted = to_->dims[e];
+        if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis) continue;
+        now.pop_back();
+        other.push_back(axis);
+        add(Row::sharded_to_sharded, Mask{1} << axis, d, e, slots_);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way.
+  bool gather() {
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      DimAxes& now = current_.dims[d];
+      if (now.is_prefix_of(to_->dims[d])) continue;
+      const Row row = row_of_gather(now.back());
+      Mask axes = 0;
+      do {
+        axes |= Mask{1} << now.back();
+        now.pop_back();
+      } while (!now.is_prefix_of(to_->dims[d]) && row_of_gather(now.back()) == row &&
+               (axes & ((Mask{1} << now.back()) - 1)) == 0);
+      if (row == Row::sharded_to_reduced) current_.reduced |= axes;
+      if (row == Row::sharded_to_unreduced) current_.unreduced |= axes;
+      add(row, axes, d, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes));
+      return true;
+    }
+    return false;
+  }
+
+  Row row_of_gather(int axis) const {
+    if (to_->unreduced >> axis & 1) return Row::sharded_to_unreduced;
+    return to_->reduced >> axis & 1 ? Row::sharded_to_reduced : Row::sharded_to_replicated;
+  }
+
+  Mask sharded() const {
+    Mask mask = 0;
+    for (const DimAxes& dim : current_.dims) mask |= dim.mask();
+    return mask;
+  }
+
+  Mask without(Mask axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
+
+  // Of one device's block, as current_ now is.
+  double bytes() const {
+    double b = static_cast<double>(item_size(current_.dtype));
+    for (size_t d = 0; d < current_.dims.size(); ++d)
+      b *= static_cast<double>(current_.shape[d]) / to_->mesh->count(current_.dims[d].mask());
+    return b;
+  }
+
+  void add(Row row, Mask axes, int dim, int to_dim, Mask slots_out) {
+    Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
+    step.slots_in = slots_;
+    step.slots_out = slots_out;
+    step.tensors_in = to_->mesh->count(slots_);
+    step.tensors_out = to_->mesh->count(slots_out);
+    step.groups = groups_of(step);
+    const int n = to_->mesh->count(axes);
+    const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated ? bytes() / n
+                          : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
+                                                                                                  : bytes();
+    step.cost = traffic(moves_of(row).forward, bytes(), n) + traffic(moves_of(row).backward, before, n);
+    route_.cost += step.cost;
+    route_.steps.push_back(std::move(step));
+    slots_ = slots_out;
+  }
+
+  TypeKey current_;
+  Mask slots_;
+  const Type* to_;
+  Route route_;
+};
+
+struct RouteKey {
+  const Type* from;
+  const Type* to;
+  Mask slots;
+  bool operator==(const RouteKey&) const = default;
+};
+
+struct RouteKeyHash {
+  size_t operator()(const RouteKey& k) const {
+    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^ reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^
+           k.slots;
+  }
+};
+
+// ---- conversions of parameters -----------------------------------------------------------------------------
+
+// The leaf of a tape's parameter that is reduced over these axes.
+ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
+  const Type* type = with_reduced(on_mesh(a.type, reduced ? mesh : a.type->mesh), a.type->reduced | reduced);
+  for (const ArrayPtr& known : a.detail().leaves)
+    if (known->type == type) return known;
+  Tensors tensors;
+  for (int i = 0; i < (type->mesh ? type->mesh->count(type->slots) : 1); ++i)
+    tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
+  ArrayPtr made = make_array(type, std::move(tensors));
+  made->weight = true;
+  made->layout = a.layout;
+  a.detail().leaves.push_back(made);
+  return made;
+}
+
+// Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
+// into its leaf, so that they are reduced once, with all other gradients.
+ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
+  const Mask gathered = a.type->sharded & ~to->own();
+  const Mask kept = to->reduced & ~gathered & ~a.type->reduced;
+  if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
+  if (kept && a.details && a.details->again) {
+    const ArrayPtr& source = a.details->source;
+    const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
+    return a.details->again(convert(*source, source, source_type, {}));
+  }
+  return self;
+}
+
+}  // namespace
+
+const Route& route(const Type* from, Mask slots, const Type* to) {
+  constexpr size_t most = 1 << 14;
+  thread_local std::unordered_map<RouteKey, Route, RouteKeyHash> routes;
+  const RouteKey key{from, to, slots};
+  if (auto found = routes.find(key); found != routes.end()) return found->second;
+  if (routes.size() >= most) routes.clear();
+  return routes.emplace(key, RouteMaker(from, slots, to).make()).first->second;
+}
+
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  const bool recorded = wants_gradient(a);
+  if (a.type == to && !(recorded && is_tape_parameter(a))) return self;
+  if (a.details)
+    for (const Conversion& known : a.details->conversions)
+      if (known.to == to && known.recorded == recorded) return known.array;
+
+  const ArrayPtr start = recorded ? start_of(a, self, to) : self;
+  if (start->type == to) return start;
+  Cause named = cause;
+  if (a.details && a.details->path) named.path = a.details->path;
+  Tensors tensors = start->local;
+  Route steps = route(start->type, start->slots, to);
+  for (const Step& step : steps.steps) tensors = run_step(step, tensors, named, start->type, to);
+  ArrayPtr made = make_array(to, std::move(tensors));
+  made->weight = a.weight;
+  made->layout = a.layout;
+  // A weight outside a tape keeps nothing: inference with sharded weights would end up with the whole model.
+  if (recorded || !a.weight) a.detail().conversions.push_back({to, recorded, made});
+  return made;
+}
+
+Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause) {
+  Step step{.row = Row::unreduced_to_replicated, .mesh = plan.mesh, .axes = plan.reduced_inside};
+  step.slots_in = step.slots_out = plan.slots;
+  step.groups = groups_of(step);
+  Tensors out(parts.size());
+  run_groups(step, {move, plan.mesh->count(step.axes), 0, 0}, false, parts, out);
+  record(step, move, false, out, cause, plan.operands[0].plain, plan.out[0]);
+  return out;
+}
+
+}  // namespace tessera::detail
+
+namespace tessera {
+
+Array redistribute(const Array& x, const NamedSharding& to, std::source_location where) {
+  detail::ArrayImpl& a = detail::materialized(x, "redistribute");
+  static const detail::Text reason = std::make_shared<const std::string>("asked for");
+  const detail::Type* type = detail::placed_type(a.type->dtype, a.type->shape, to);
+  return Array(detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = reason}));
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// redistribute: the one place where a collective is chosen.
+#pragma once
+
+#include <vector>
+
+#include "sharding/array_impl.h"
+
+namespace tessera::detail {
+
+// What the devices of one group do together, on one dim of their tensors.
+enum class Move : uint8_t {
+  identity,        // everyone has what it had
+  all_reduce,      // everyone gets the sum
+  all_gather,      // everyone gets the blocks, joined along the dim
+  reduce_scatter,  // each gets its block of the sum
+  all_to_all,      // the dim that is cut changes
+  slice,           // each keeps its block
+  pad,             // each puts its block into zeros
+  keep_first,      // the first keeps its tensor, the others have zeros
+  all_reduce_max,  // everyone gets the largest, elementwise
+};
+
+// The rows of the table: how one state of a mesh axis becomes another. Each row states its own backward, which is
+// the way between the cotangents' states (sharded <-> sharded, replicated <-> replicated, unreduced <-> reduced).
+//
+//   from          to            forward         backward
+enum class Row : uint8_t {
+  unreduced_to_replicated,  // all_reduce      identity
+  unreduced_to_reduced,     // all_reduce      all_reduce
+  unreduced_to_sharded,     // reduce_scatter  all_gather
+  sharded_to_replicated,    // all_gather      slice
+  sharded_to_reduced,       // all_gather      reduce_scatter
+  sharded_to_sharded,       // all_to_all      all_to_all
+  sharded_to_unreduced,     // pad             slice
+  replicated_to_sharded,    // slice           all_gather
+  replicated_to_reduced,    // identity        all_reduce
+  replicated_to_unreduced,  // keep_first      identity
+  reduced_to_replicated,    // identity        keep_first
+  spread,                   // an uncommitted array gets its copies: identity both ways
+};
+
+// The devices that act together, as indices of their local tensors.
+struct Group {
+  std::vector<int> in, out;
+};
+
+// One row carried out over one set of mesh axes.
+struct Step {
+  Row row;
+  const MeshImpl* mesh;
+  Mask axes;
+  int dim = 0;      // the dim that is gathered, scattered or sliced
+  int to_dim = 0;   // all_to_all: the dim that is cut afterwards
+  Mask slots_in = 0, slots_out = 0;
+  int tensors_in = 1, tensors_out = 1;
+  std::vector<Group> groups;
+  double cost = 0;  // bytes that a device sends, forward and backward together
+};
+
+struct Route {
+  std::vector<Step> steps;
+  double cost = 0;
+};
+
+// The steps from a placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
+// at the start. Kept by the thread in a bounded cache.
+const Route& route(const Type* from, Mask slots, const Type* to);
+
+// `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal.
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);
+
+struct Plan;
+
+// For an operation that reduces over its own axes (plan.reduced_inside): one tensor per slot in, what the devices of
+// its group make of it together out. `move` is all_reduce or all_reduce_max. Not recorded for gradients.
+Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause);
+
+}  // namespace tessera::detail
+
+namespace tessera {
+
+// x with another placement. Communication is recorded with the reason "asked for".
+Array redistribute(const Array& x, const NamedSharding& to,
+                   std::source_location where = std::source_location::current());
+
+}  // namespace tessera

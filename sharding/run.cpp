@@ -1,0 +1,144 @@
+// The cache of plans, and the operands on their way into an operation.
+#include "sharding/run.h"
+
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "sharding/redistribute.h"
+
+namespace tessera::detail {
+namespace {
+
+struct PlanKey {
+  const Operation* operation;
+  uint32_t weights = 0;
+  int8_t operands = 0;
+  DType out_dtype;
+  const Type* types[max_operands] = {};
+  Attributes attributes;
+
+  bool operator==(const PlanKey& o) const {
+    return operation == o.operation && weights == o.weights && operands == o.operands && out_dtype == o.out_dtype &&
+           std::equal(types, types + operands, o.types) && attributes == o.attributes;
+  }
+};
+
+struct PlanKeyHash {
+  size_t operator()(const PlanKey& k) const {
+    uint64_t h = reinterpret_cast<uintptr_t>(k.operation) + k.weights;
+    const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
+    for (int i = 0; i < k.operands; ++i) mix(reinterpret_cast<uintptr_t>(k.types[i]));
+    for (int i = 0; i < k.attributes.size(); ++i) mix(static_cast<uint64_t>(k.attributes[i]));
+    return h;
+  }
+};
+
+using PlanCache = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
+
+PlanCache& plans() {
+  thread_local PlanCache cache;
+  return cache;
+}
+
+void check_same_mesh(const CallSite& site, const PlanKey& key) {
+  const Type* first = nullptr;
+  for (int i = 0; i < key.operands; ++i) {
+    const Type* type = key.types[i];
+    if (!type->mesh) continue;
+    if (first && first->mesh != type->mesh)
+      fail(ErrorKind::device_mismatch, site.operation.name,
+           fmt::format("{} lies on the mesh ({}), {} on ({}). Bring one to the other's mesh with device_put.",
+                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(), Mesh(type->mesh).to_string()));
+    first = type;
+  }
+}
+
+std::shared_ptr<const Plan> plan_for(const CallSite& site, const PlanKey& key) {
+  PlanCache& cache = plans();
+  if (auto found = cache.find(key); found != cache.end()) return found->second;
+  check_same_mesh(site, key);
+  Problem problem{.operation = site.operation,
+                  .rule = site.operation.rule,
+                  .operands = {key.types, key.types + key.operands},
+                  .weights = key.weights,
+                  .out_dtype = key.out_dtype};
+  const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
+  if (site.rule) problem.rule = rule;
+  std::shared_ptr<const Plan> plan = make_plan(problem);
+  if (cache.size() >= most_plans) cache.clear();
+  cache.emplace(key, plan);
+  return plan;
+}
+
+}  // namespace
+
+size_t plan_count() { return plans().size(); }
+void clear_plans() { plans().clear(); }
+
+void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
+  PlanKey key{.operation = &site.operation, .operands = static_cast<int8_t>(n), .out_dtype = site.out_dtype,
+              .attributes = site.attributes};
+  ArrayImpl* arrays[max_operands];
+  for (int i = 0; i < n; ++i) {
+    arrays[i] = &materialized(*operands[i], site.operation.name);
+    key.types[i] = arrays[i]->type;
+    if (arrays[i]->weight) key.weights |= 1u << i;
+    else call.weight = false;
+    if (!call.layout) call.layout = arrays[i]->layout;
+  }
+  if (key.out_dtype == like_first) key.out_dtype = key.types[0]->dtype;
+  call.plan = plan_for(site, key);
+  call.operands = n;
+  for (int i = 0; i < n; ++i) {
+    const Plan::Operand& wanted = call.plan->operands[i];
+    ArrayImpl& a = *arrays[i];
+    const bool recorded = wanted.plain != wanted.recorded || a.details ? wants_gradient(a) : false;
+    const Type* to = recorded ? wanted.recorded : wanted.plain;
+    call.index[i] = (recorded ? wanted.recorded_index : wanted.plain_index).data();
+    call.array[i] = &a;
+    if (a.type == to && !(recorded && is_tape_parameter(a))) continue;
+    call.held[i] = convert(a, operands[i]->impl(), to,
+                           {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
+    call.array[i] = call.held[i].get();
+  }
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots) {
+  ArrayPtr result = make_array(call.plan->out[0], slots, std::move(out));
+  result->weight = call.weight;
+  result->layout = call.layout;
+  return result;
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
+
+Mask outside_mask(const Plan& plan) {
+  return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;
+}
+
+std::vector<int> slots_outside(const Plan& plan) {
+  const Mask outside = outside_mask(plan);
+  std::vector<int> slots;
+  for (int i = 0; i < plan.mesh->count(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
+  return slots;
+}
+
+std::vector<int> owners_outside(const Plan& plan) {
+  std::vector<int> owners;
+  for (int s = 0; s < plan.runs; ++s) owners.push_back(project(plan.mesh, plan.slots, s, outside_mask(plan)));
+  return owners;
+}
+
+bool has_parameter_source(const Array& operand) {
+  const ArrayImpl& a = *operand.impl();
+  return a.details && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
+}
+
+void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again) {
+  result->detail().source = operand.impl();
+  result->detail().again = std::move(again);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,99 @@
+// run: an operation in one line, from its rule and what it does on local tensors.
+#pragma once
+
+#include <initializer_list>
+#include <source_location>
+#include <utility>
+
+#include "sharding/plan.h"
+
+namespace tessera::detail {
+
+constexpr int max_operands = 6;
+
+// The local tensors of one slot, one per operand.
+class Locals {
+ public:
+  explicit Locals(const at::Tensor* const* tensors) : tensors_(tensors) {}
+  const at::Tensor& operator[](int i) const { return *tensors_[i]; }
+
+ private:
+  const at::Tensor* const* tensors_;
+};
+
+// How a result's element type follows from the operands'; by default it is the first operand's.
+constexpr DType like_first = static_cast<DType>(-1);
+
+struct CallSite {
+  const Operation& operation;
+  std::string (*rule)(const Attributes&, const std::vector<const Type*>&) = nullptr;  // for operations without a fixed one
+  Attributes attributes = {};
+  DType out_dtype = like_first;
+  std::source_location where = std::source_location::current();
+};
+
+// The operands of a call, brought to where the plan wants them.
+struct Prepared {
+  std::shared_ptr<const Plan> plan;
+  int operands = 0;
+  const ArrayImpl* array[max_operands];
+  const int* index[max_operands];
+  ArrayPtr held[max_operands];  // converted operands
+  bool weight = true;
+  const LayoutImpl* layout = nullptr;
+
+  const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
+};
+
+// Finds the plan (kept by the thread in a bounded cache) and converts the operands. Errors: absent operands (absent),
+// shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
+void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
+
+ArrayPtr finish(const Prepared& call, Tensors out);
+
+// For operations that reduce inside themselves, over plan.reduced_inside: the axes over which their result is stored,
+// the slots that compute its tensors, and for every slot the tensor that is its result.
+Mask outside_mask(const Plan& plan);
+std::vector<int> slots_outside(const Plan& plan);
+std::vector<int> owners_outside(const Plan& plan);
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots);
+
+// Remembers how `result` was made from its only operand, if that is a parameter or was made from one, so that a
+// reduced form of it can be made from another leaf.
+void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again);
+bool has_parameter_source(const Array& operand);
+
+// How many plans the cache keeps at most, and how many it holds; clear_plans() empties it.
+constexpr size_t most_plans = 1 << 16;
+size_t plan_count();
+void clear_plans();
+
+// Runs `fn(Locals, Where) -> at::Tensor` on every slot.
+template <class Fn>
+Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  const Plan& plan = *call.plan;
+  Tensors out;
+  out.reserve(plan.runs);
+  const at::Tensor* tensors[max_operands];
+  for (int s = 0; s < plan.runs; ++s) {
+    for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
+    out.push_back(fn(Locals(tensors), Where(plan, s)));
+  }
+  return Array(finish(call, std::move(out)));
+}
+
+// The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.
+template <class Fn>
+Array run_on_parameter(const CallSite& site, const Array& operand, Fn fn) {
+  Array result = run(site, {&operand}, fn);
+  if (has_parameter_source(operand))
+    remember_source(result.impl(), operand, [site, fn](const ArrayPtr& other) {
+      const Array x(other);
+      return run(site, {&x}, fn).impl();
+    });
+  return result;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,110 @@
+// Type: shape, element type and placement of an array, interned as one pointer; the vocabulary of propagation.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "sharding/dtype.h"
+#include "sharding/named_sharding.h"
+
+namespace tessera::detail {
+
+// A set of mesh axes, bit i for axis i. Coordinates over a set are counted row-major, axis 0 major.
+using Mask = uint32_t;
+constexpr int max_axes = 16;
+
+struct MeshImpl {
+  std::vector<MeshAxis> axes;
+  std::vector<int> devices;
+  bool private_replicas = false;
+
+  Mask all() const { return (Mask{1} << axes.size()) - 1; }
+  int count(Mask set) const;  // devices along these axes
+  int find(std::string_view name) const;  // -1 if there is none
+  std::string names(Mask set) const;      // "data,model"
+};
+
+// Coordinates of slot `index` over the axes in `set`; axes outside it are left alone.
+void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates);
+// The inverse: the slot over `set` of these coordinates.
+int ravel(const MeshImpl* mesh, Mask set, const int* coordinates);
+// The slot over `to` of slot `index` over `from`; axes of `to` that `from` lacks count as 0.
+int project(const MeshImpl* mesh, Mask from, int index, Mask to);
+
+// The mesh axes that cut one dim, major to minor. Four suffice in practice; kept inline.
+class DimAxes {
+ public:
+  DimAxes() = default;
+  DimAxes(std::initializer_list<int> axes) {
+    for (int a : axes) push_back(a);
+  }
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int operator[](int i) const { return axes_[i]; }
+  int back() const { return axes_[size_ - 1]; }
+  void push_back(int axis) { axes_[size_++] = static_cast<int8_t>(axis); }
+  void pop_back() { axes_[--size_] = 0; }
+  const int8_t* begin() const { return axes_; }
+  const int8_t* end() const { return axes_ + size_; }
+  Mask mask() const {
+    Mask m = 0;
+    for (int a : *this) m |= Mask{1} << a;
+    return m;
+  }
+  bool is_prefix_of(const DimAxes& other) const {
+    return size_ <= other.size_ && std::equal(begin(), end(), other.begin());
+  }
+  friend bool operator==(const DimAxes& a, const DimAxes& b) {
+    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
+  }
+
+ private:
+  int8_t axes_[max_axes] = {};
+  int8_t size_ = 0;
+};
+
+// What identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
+struct TypeKey {
+  DType dtype = DType::float32;
+  Shape shape;
+  const MeshImpl* mesh = nullptr;
+  std::vector<DimAxes> dims;
+  Mask unreduced = 0, reduced = 0, varying = 0;
+};
+
+struct Type : TypeKey {
+  Mask sharded = 0;
+  Shape local;          // one block
+  int64_t bytes = 0;    // of one block
+  int64_t elements = 1; // global
+  Mask slots = 0;       // the axes over which the devices' tensors are stored apart
+
+  // The axes over which devices hold different things.
+  Mask own() const { return sharded | unreduced | varying; }
+  // float32[8@data,4@model]{U:pipe}
+  std::string to_string() const;
+};
+
+// The one Type of this key. Errors: a dim that its axes do not divide (uneven).
+const Type* intern(TypeKey key);
+
+const Type* uncommitted_type(DType dtype, Shape shape);
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding);
+// The same shape and placement over another set of reduced axes, with another element type, ...
+const Type* with_reduced(const Type* type, Mask reduced);
+const Type* with_unreduced(const Type* type, Mask unreduced);
+const Type* with_dtype(const Type* type, DType dtype);
+// The type that an uncommitted array takes on a mesh: replicated. Others stay as they are.
+const Type* on_mesh(const Type* type, const MeshImpl* mesh);
+NamedSharding sharding_of(const Type* type);
+
+// [start, stop) of every dim of the block at these coordinates of the mesh.
+IndexRanges block_of(const Type* type, const int* coordinates);
+
+// The coordinates that `dim`'s axes give, as the number of the block along that dim.
+int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
+
+}  // namespace tessera::detail
