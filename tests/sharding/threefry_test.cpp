@@ -177,7 +177,7 @@ std::vector<T> cut(const std::vector<T>& values, const Shape& shape, const Index
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // Calls f with every block of a shape cut into `parts` nearly equal ranges per dim.
