@@ -1,18 +1,17 @@
 // Boost.JSON, compiled here once, with a check for repeated keys and errors that say where.
 #include "sharding/json.h"
 
-#include <boost/json/basic_parser_impl.hpp>
-#include <boost/json/src.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/src.hpp>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "sharding/error.h"
 
@@ -87,7 +86,8 @@ std::string position(std::string_view text, size_t offset) {
 }
 
 std::string explain(const KeyChecker& checker, const error_code& ec) {
-  if (checker.repeated) return fmt::format("the key \"{}\" is there twice in one object. Keep one of them.", checker.key);
+  if (checker.repeated)
+    return fmt::format("the key \"{}\" is there twice in one object. Keep one of them.", checker.key);
   if (ec == json::error::incomplete) return "the text ends in the middle of a value. Is the file complete?";
   if (ec == json::error::extra_data) return "something follows the value. Remove it.";
   if (ec == json::error::too_deep) return "more than 32 levels of nesting. Expected fewer.";

@@ -1,10 +1,9 @@
 // JSON texts and files as values, read strictly: Boost.JSON behind two functions.
 #pragma once
 
+#include <boost/json/fwd.hpp>
 #include <filesystem>
 #include <string_view>
-
-#include <boost/json/fwd.hpp>
 
 namespace tessera {
 

@@ -2,22 +2,21 @@
 #include "sharding/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
 #include <cerrno>
 #include <cstring>
 #include <functional>
 #include <tuple>
 #include <utility>
-
-#include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 #include "sharding/json.h"
@@ -119,14 +118,15 @@ TensorInfo EntryReader::read() const {
   TensorInfo info{dtype(), whole_numbers("shape")};
   const std::vector<int64_t> offsets = whole_numbers("data_offsets");
   if (offsets.size() != 2)
-    refuse_entry(fmt::format("data_offsets has {} numbers, expected [begin, end]. Write the file again.",
-                             offsets.size()));
+    refuse_entry(
+        fmt::format("data_offsets has {} numbers, expected [begin, end]. Write the file again.", offsets.size()));
   info.begin = offsets[0];
   info.end = offsets[1];
   const int64_t expected = byte_size(info);
   if (info.end < info.begin || info.end - info.begin != expected)
-    refuse_entry(fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
-                             info.begin, info.end, expected, name_of(info.dtype), to_string(info.shape)));
+    refuse_entry(
+        fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
+                    info.begin, info.end, expected, name_of(info.dtype), to_string(info.shape)));
   return info;
 }
 
@@ -134,8 +134,7 @@ const json::value& EntryReader::field(std::string_view key) const {
   const json::object* object = entry_.if_object();
   if (!object) refuse_entry("its entry is not an object. Expected {\"dtype\", \"shape\", \"data_offsets\"}.");
   const json::value* value = object->if_contains(key);
-  if (!value)
-    refuse_entry(fmt::format("\"{}\" is missing. Expected {{\"dtype\", \"shape\", \"data_offsets\"}}.", key));
+  if (!value) refuse_entry(fmt::format("\"{}\" is missing. Expected {{\"dtype\", \"shape\", \"data_offsets\"}}.", key));
   return *value;
 }
 
@@ -171,7 +170,8 @@ int64_t EntryReader::byte_size(const TensorInfo& info) const {
   for (int64_t extent : info.shape) overflow |= __builtin_mul_overflow(size, extent, &size);
   overflow |= __builtin_mul_overflow(size, item_size(info.dtype), &size);
   if (overflow)
-    refuse_entry(fmt::format("its shape {} has more bytes than 2^63 - 1. Write the file again.", to_string(info.shape)));
+    refuse_entry(
+        fmt::format("its shape {} has more bytes than 2^63 - 1. Write the file again.", to_string(info.shape)));
   return size;
 }
 
@@ -181,8 +181,8 @@ std::map<std::string, std::string> read_metadata(const std::filesystem::path& pa
   if (!object) refuse(path, "__metadata__ is not an object. Expected one of strings.");
   for (const auto& [key, text] : *object) {
     if (!text.is_string())
-      refuse(path, fmt::format("__metadata__: the value of \"{}\" is not a string. Store it as one.",
-                               std::string_view(key)));
+      refuse(path,
+             fmt::format("__metadata__: the value of \"{}\" is not a string. Store it as one.", std::string_view(key)));
     metadata.emplace(key, text.get_string());
   }
   return metadata;
@@ -200,8 +200,8 @@ std::string_view header_of(const std::filesystem::path& path, std::span<const st
   if (length > kMaxHeader)
     refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, kMaxHeader));
   if (length > file.size() - kLengthBytes)
-    refuse_start(fmt::format("the header's length is {}, but only {} bytes follow", length,
-                             file.size() - kLengthBytes));
+    refuse_start(
+        fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - kLengthBytes));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   if (!text.starts_with('{')) refuse_start("the header does not begin with '{'");
   return text;
@@ -212,13 +212,14 @@ void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& e
   int64_t at = 0;
   for (const auto& [name, info] : entries) {
     if (info.begin != at)
-      refuse(path, fmt::format("tensor \"{}\" begins at byte {} of the data, expected {}: {}. Write the file again.", name,
-                               info.begin, at, info.begin < at ? "tensors overlap" : "there is a hole"));
+      refuse(path, fmt::format("tensor \"{}\" begins at byte {} of the data, expected {}: {}. Write the file again.",
+                               name, info.begin, at, info.begin < at ? "tensors overlap" : "there is a hole"));
     at = info.end;
   }
   if (at != data_size)
     refuse(path, fmt::format("the tensors have {} bytes, the file has {} bytes of data. Expected as many. "
-                             "Is the file complete?", at, data_size));
+                             "Is the file complete?",
+                             at, data_size));
 }
 
 bool before(const Entry& a, const Entry& b) {

@@ -11,8 +11,8 @@
 // a scalar (both empty) is one element.
 //
 // An element depends only on the key and on its row-major index in the global array, so a value is the same bit for
-// bit whether it is made in one block or in many, and on every processor: no step of the arithmetic is left to
-// the math library or to contraction into fused multiply-adds.
+// bit whether it is made in one block or in many, and on every processor: nothing that is done to an element is left to
+// the math library or to contraction into fused multiply-adds (only erf of a truncation's two bounds is).
 //
 // Errors (bad_argument): a block that does not lie inside the global shape.
 // Source: threefry2x32 with 20 rounds, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on the

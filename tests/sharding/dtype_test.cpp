@@ -1,10 +1,10 @@
 // Element types: sizes, names, and promotion against JAX's lattice.
 #include "sharding/dtype.h"
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <string>
-
-#include <gtest/gtest.h>
 
 namespace tessera {
 namespace {

@@ -1,12 +1,12 @@
 // Keys, split and fold_in against JAX's.
 #include "sharding/key.h"
 
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
 #include <filesystem>
 #include <set>
 #include <utility>
-
-#include <boost/json.hpp>
-#include <gtest/gtest.h>
 
 #include "sharding/error.h"
 #include "sharding/json.h"
@@ -69,7 +69,8 @@ TEST(KeyTest, FoldInEqualsJax) {
   for (const json::value& given : reference().at("keys").as_array()) {
     const Key key(json::value_to<uint64_t>(given.at("seed")));
     for (const json::value& folded : given.at("fold_in").as_array())
-      EXPECT_EQ(fold_in(key, json::value_to<uint32_t>(folded.at("data"))), key_in(folded.at("key"))) << given.at("seed");
+      EXPECT_EQ(fold_in(key, json::value_to<uint32_t>(folded.at("data"))), key_in(folded.at("key")))
+          << given.at("seed");
   }
 }
 

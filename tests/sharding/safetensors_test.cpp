@@ -1,14 +1,13 @@
 // The safetensors reader on good files, and on every kind of bad one.
 #include "sharding/safetensors.h"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/json/value.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-
-#include <boost/json/value.hpp>
-#include <gtest/gtest.h>
 
 #include "sharding/error.h"
 #include "sharding/json.h"
@@ -74,7 +73,9 @@ std::string two_tensors() {
                  std::string("abcd") + bytes_of(1.5f) + bytes_of(-2.0f));
 }
 
-std::string text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // --- good files ---
 
@@ -114,8 +115,8 @@ TEST_F(SafetensorsTest, ReadsEveryType) {
 
 TEST_F(SafetensorsTest, ReadsUnalignedData) {
   for (size_t spaces = 0; spaces < 8; ++spaces) {
-    const SafetensorsFile file = open(
-        file_of("{" + entry("x", "F64", "[1]", "[0,8]") + "}" + std::string(spaces, ' '), bytes_of(3.25)));
+    const SafetensorsFile file =
+        open(file_of("{" + entry("x", "F64", "[1]", "[0,8]") + "}" + std::string(spaces, ' '), bytes_of(3.25)));
     double x = 0;
     file.read("x", &x);
     EXPECT_EQ(x, 3.25) << spaces;
@@ -139,17 +140,18 @@ TEST_F(SafetensorsTest, ReadsScalarsAndTensorsWithoutBytes) {
 TEST_F(SafetensorsTest, ReadsAFileWithoutTensors) { EXPECT_TRUE(open(file_of("{}")).names().empty()); }
 
 TEST_F(SafetensorsTest, ReadsUnicodeAndEscapedNames) {
-  const SafetensorsFile file = open(file_of("{" + entry("w\u00e4rme.\u6e29\u5ea6", "U8", "[1]", "[0,1]") + "," +
-                                                entry("a\\\"b\\u00e9", "U8", "[1]", "[1,2]") + "," +
-                                                entry("", "U8", "[1]", "[2,3]") + "}",
-                                            "abc"));
+  const SafetensorsFile file =
+      open(file_of("{" + entry("w\u00e4rme.\u6e29\u5ea6", "U8", "[1]", "[0,1]") + "," +
+                       entry("a\\\"b\\u00e9", "U8", "[1]", "[1,2]") + "," + entry("", "U8", "[1]", "[2,3]") + "}",
+                   "abc"));
   EXPECT_EQ(text(file.bytes("w\u00e4rme.\u6e29\u5ea6")), "a");
   EXPECT_EQ(text(file.bytes("a\"b\u00e9")), "b");
   EXPECT_EQ(text(file.bytes("")), "c");
 }
 
 TEST_F(SafetensorsTest, PassesOverOtherFieldsOfAnEntry) {
-  EXPECT_TRUE(open(file_of(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"note":{"a":[1]}}})", "a")).contains("x"));
+  EXPECT_TRUE(
+      open(file_of(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"note":{"a":[1]}}})", "a")).contains("x"));
 }
 
 TEST_F(SafetensorsTest, CopiesShareTheFileAndKeepItMapped) {
@@ -210,16 +212,18 @@ TEST_F(SafetensorsTest, RefusesWhatIsNotAFile) {
 }
 
 TEST_F(SafetensorsTest, RefusesBadHeaderLengths) {
-  EXPECT_EQ(refusal(""), "the file has 0 bytes, expected 8 for the header's length. "
-                         "Is the file complete, and a safetensors file?");
+  EXPECT_EQ(refusal(""),
+            "the file has 0 bytes, expected 8 for the header's length. "
+            "Is the file complete, and a safetensors file?");
   EXPECT_EQ(refusal(with_length(100000001, "{}")),
             "the header's length is 100000001, expected at most 100000000 bytes. "
             "Is the file complete, and a safetensors file?");
   EXPECT_EQ(refusal(with_length(UINT64_MAX, "{}")),
             "the header's length is 18446744073709551615, expected at most 100000000 bytes. "
             "Is the file complete, and a safetensors file?");
-  EXPECT_EQ(refusal(with_length(3, "{}")), "the header's length is 3, but only 2 bytes follow. "
-                                           "Is the file complete, and a safetensors file?");
+  EXPECT_EQ(refusal(with_length(3, "{}")),
+            "the header's length is 3, but only 2 bytes follow. "
+            "Is the file complete, and a safetensors file?");
   EXPECT_EQ(refusal(with_length(0, "{}")),
             "the header does not begin with '{'. Is the file complete, and a safetensors file?");
   EXPECT_EQ(refusal(with_length(1, "{}")),
@@ -231,7 +235,8 @@ TEST_F(SafetensorsTest, RefusesHeadersThatAreNotJsonObjects) {
   EXPECT_EQ(refusal(file_of("[]")), no_brace);
   EXPECT_EQ(refusal(file_of(" {}")), no_brace);
   EXPECT_EQ(refusal(file_of("{]")), "header: line 1, column 2: this is not JSON (syntax error). Check the file.");
-  EXPECT_EQ(refusal(file_of("{\n\"a\":1,}")), "header: line 2, column 7: this is not JSON (syntax error). Check the file.");
+  EXPECT_EQ(refusal(file_of("{\n\"a\":1,}")),
+            "header: line 2, column 7: this is not JSON (syntax error). Check the file.");
   EXPECT_EQ(refusal(file_of("{} {}")), "header: line 1, column 4: something follows the value. Remove it.");
   EXPECT_TRUE(refusal(file_of("{\"\xff\":1}")).starts_with("header: line 1, column 3: this is not JSON"));
   EXPECT_TRUE(refusal(file_of(std::string("{}\0", 3))).starts_with("header: line 1, column 3: "));
@@ -278,9 +283,9 @@ TEST_F(SafetensorsTest, RefusesIncompleteEntries) {
 
 TEST_F(SafetensorsTest, RefusesWhatIsNotAWholeNumber) {
   for (const std::string number : {"-1", "9223372036854775808", "\"1\"", "null", "[1]"})
-    EXPECT_EQ(refusal(file_of("{" + entry("w", "U8", "[" + number + "]", "[0,1]") + "}", "a")),
-              "tensor \"w\": shape has " + number +
-                  ", expected whole numbers from 0 to 2^63 - 1. Write the file again.");
+    EXPECT_EQ(
+        refusal(file_of("{" + entry("w", "U8", "[" + number + "]", "[0,1]") + "}", "a")),
+        "tensor \"w\": shape has " + number + ", expected whole numbers from 0 to 2^63 - 1. Write the file again.");
   for (const std::string number : {"1.0", "1e0", "18446744073709551616"})
     EXPECT_NE(refusal(file_of("{" + entry("w", "U8", "[" + number + "]", "[0,1]") + "}", "a"))
                   .find("expected whole numbers from 0 to 2^63 - 1"),
@@ -322,9 +327,9 @@ TEST_F(SafetensorsTest, RefusesHolesAndOverlaps) {
             "tensor \"b\" begins at byte 3 of the data, expected 2: there is a hole. Write the file again.");
   EXPECT_EQ(two("[1,3]", "[3,5]"),
             "tensor \"a\" begins at byte 1 of the data, expected 0: there is a hole. Write the file again.");
-  EXPECT_EQ(refusal(file_of("{" + entry("a", "U8", "[4]", "[0,4]") + "," + entry("b", "U8", "[0]", "[2,2]") + "}",
-                            "xxxx")),
-            "tensor \"b\" begins at byte 2 of the data, expected 4: tensors overlap. Write the file again.");
+  EXPECT_EQ(
+      refusal(file_of("{" + entry("a", "U8", "[4]", "[0,4]") + "," + entry("b", "U8", "[0]", "[2,2]") + "}", "xxxx")),
+      "tensor \"b\" begins at byte 2 of the data, expected 4: tensors overlap. Write the file again.");
 }
 
 TEST_F(SafetensorsTest, RefusesMetadataThatIsNotStrings) {

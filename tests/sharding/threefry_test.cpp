@@ -1,17 +1,17 @@
 // Random numbers against JAX's, and bit for bit the same however the array is cut into blocks.
 #include "sharding/threefry.h"
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <bit>
+#include <boost/json.hpp>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <type_traits>
-
-#include <boost/json.hpp>
-#include <gtest/gtest.h>
 
 #include "sharding/error.h"
 #include "sharding/json.h"
@@ -56,9 +56,8 @@ Generator<T> bits(Key key) {
 }
 template <class T>
 Generator<T> uniform(Key key, double low, double high) {
-  return [=](const Shape& shape, const IndexRanges& block, T* out) {
-    random_uniform(key, shape, block, low, high, out);
-  };
+  return
+      [=](const Shape& shape, const IndexRanges& block, T* out) { random_uniform(key, shape, block, low, high, out); };
 }
 template <class T>
 Generator<T> normal(Key key) {
@@ -194,10 +193,17 @@ void for_each_block(const Shape& shape, const Shape& parts, const std::function<
 
 template <class T>
 void expect_same_in_blocks(const Generator<T>& generator) {
-  const std::vector<std::pair<Shape, Shape>> cases = {
-      {{1537}, {1}},          {{1537}, {2}},          {{1537}, {7}},           {{64, 32}, {4, 2}}, {{33, 65}, {4, 8}},
-      {{5, 7, 11}, {2, 3, 4}}, {{5, 7, 11}, {1, 7, 1}}, {{9, 1, 130}, {3, 1, 2}}, {{700, 3}, {1, 3}}, {{3, 4}, {5, 4}},
-      {{2, 3, 4, 5}, {2, 1, 2, 1}}};
+  const std::vector<std::pair<Shape, Shape>> cases = {{{1537}, {1}},
+                                                      {{1537}, {2}},
+                                                      {{1537}, {7}},
+                                                      {{64, 32}, {4, 2}},
+                                                      {{33, 65}, {4, 8}},
+                                                      {{5, 7, 11}, {2, 3, 4}},
+                                                      {{5, 7, 11}, {1, 7, 1}},
+                                                      {{9, 1, 130}, {3, 1, 2}},
+                                                      {{700, 3}, {1, 3}},
+                                                      {{3, 4}, {5, 4}},
+                                                      {{2, 3, 4, 5}, {2, 1, 2, 1}}};
   for (const auto& [shape, parts] : cases) {
     const std::vector<T> all = draw_whole(generator, shape);
     for_each_block(shape, parts, [&](const IndexRanges& block) {
@@ -233,8 +239,7 @@ TEST(ThreefryTest, ReshapingKeepsTheNumbers) {
 
 TEST(ThreefryTest, CountersGoPast32Bits) {
   const int64_t columns = int64_t{1} << 31;
-  const std::vector<uint32_t> values =
-      draw(bits<uint32_t>(Key(9)), {4, columns}, {{1, 3}, {columns - 2, columns}});
+  const std::vector<uint32_t> values = draw(bits<uint32_t>(Key(9)), {4, columns}, {{1, 3}, {columns - 2, columns}});
   const auto expected = [](uint32_t high, uint32_t low) {
     const Key words = threefry2x32(Key(9), high, low);
     return words.data[0] ^ words.data[1];
@@ -321,17 +326,27 @@ TEST(ThreefryTest, BlocksOutsideTheArrayAreRefused) {
   float out[64];
   const std::string tail = "] does not lie inside the global shape (4, 3). Give one range within each dim.";
   expect_refused([&] { random_normal(Key(0), {4, 3}, {{0, 4}, {0, 4}}, out); }, "[random] the block [0:4, 0:4" + tail);
-  expect_refused([&] { random_normal(Key(0), {4, 3}, {{-1, 2}, {0, 3}}, out); }, "[random] the block [-1:2, 0:3" + tail);
+  expect_refused(
+      [&] {
+        random_normal(Key(0), {4, 3}, {{-1, 2}, {0, 3}}, out);
+      },
+      "[random] the block [-1:2, 0:3" + tail);
   expect_refused([&] { random_normal(Key(0), {4, 3}, {{2, 1}, {0, 3}}, out); }, "[random] the block [2:1, 0:3" + tail);
   expect_refused([&] { random_normal(Key(0), {4, 3}, {{0, 4}}, out); }, "[random] the block [0:4" + tail);
 }
 
 TEST(ThreefryTest, TruncationsWithoutRoomAreRefused) {
   float out[1];
-  expect_refused([&] { random_truncated_normal(Key(0), {1}, {{0, 1}}, 2, 2, out); },
-                 "[random_truncated_normal] the bounds are 2 and 2. The lower bound must be below the upper one.");
-  expect_refused([&] { random_truncated_normal(Key(0), {1}, {{0, 1}}, NAN, 2, out); },
-                 "[random_truncated_normal] the bounds are nan and 2. The lower bound must be below the upper one.");
+  expect_refused(
+      [&] {
+        random_truncated_normal(Key(0), {1}, {{0, 1}}, 2, 2, out);
+      },
+      "[random_truncated_normal] the bounds are 2 and 2. The lower bound must be below the upper one.");
+  expect_refused(
+      [&] {
+        random_truncated_normal(Key(0), {1}, {{0, 1}}, NAN, 2, out);
+      },
+      "[random_truncated_normal] the bounds are nan and 2. The lower bound must be below the upper one.");
 }
 
 }  // namespace
