@@ -129,6 +129,25 @@ Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::so
   return placed;
 }
 
+Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path) {
+  Array placed = device_put(x, sharding);
+  placed.impl()->weight = true;
+  placed.impl()->details->path = std::make_shared<const std::string>(path);
+  return placed;
+}
+
+Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path) {
+  Array placed = place_parameter(x, NamedSharding(layout.mesh(), spec), path);
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
+Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec) {
+  Array placed = device_put(x, NamedSharding(layout.mesh(), spec));
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
   return put(x, sharding, "with_sharding_constraint", where);
 }

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <source_location>
+#include <string>
 
 #include "sharding/array.h"
 #include "sharding/layout.h"
@@ -19,6 +20,14 @@ Array device_put(const Array& x, const NamedSharding& sharding,
 // The same by names: the layout's rules turn `axes` into a spec. The layout rides on the result.
 Array device_put(const Array& x, const Axes& axes, const Layout& layout,
                  std::source_location where = std::source_location::current());
+
+// x as a parameter of a model, which filter_shard makes of its leaves: a weight (it yields where an activation disagrees
+// with it), with its path for ledgers and errors, and a layout that rides on what is computed from it.
+Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
+Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
+
+// x as a part of a batch: placed, and the layout rides on it.
+Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec);
 
 // x where the spec says, moved if it is not there yet; differentiable. Written in the middle of a computation to pin
 // the placement of what flows through it.

@@ -1,0 +1,59 @@
+// The quickstart: a model as structs, placed by names, trained on eight virtual devices.
+#include <iostream>
+
+#include "data/to_global.h"
+#include "nn/filter_shard.h"
+#include "nn/layers/linear.h"
+#include "nn/placement_table.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/random.h"
+
+using namespace tessera;
+
+struct Mlp {
+  nn::Linear up, down;
+
+  static Mlp init(Key key, Axis embed, Axis hidden) {
+    auto [k1, k2] = split<2>(key);
+    return {.up = nn::Linear::init(k1, embed, hidden), .down = nn::Linear::init(k2, hidden, embed)};
+  }
+  Array operator()(const Array& x) const { return down(gelu(up(x))); }
+};
+
+struct Batch {
+  NamedArray x{.value = {}, .axes = {"batch", "embed"}};
+  NamedArray y{.value = {}, .axes = {"batch", "embed"}};
+};
+
+Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
+
+// What is to be learnt: y = x, rotated by one place.
+Batch make_batch(Key key) {
+  Batch batch;
+  const Array x = normal(key, {32, 512});
+  const std::vector<float> values = x.to_host<float>();
+  std::vector<float> rotated(values.size());
+  for (size_t i = 0; i < values.size(); ++i) rotated[i] = values[i / 512 * 512 + (i + 1) % 512];
+  batch.x.value = x;
+  batch.y.value = array<float>(rotated, {32, 512});
+  return batch;
+}
+
+int main() {
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+  auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
+                                                        optim::adamw({.learning_rate = 3e-4})));
+  std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer));
+
+  for (const Key& key : split(Key(1), 20)) {
+    const Batch local = make_batch(key);                          // this process's rows; Batch names its dims
+    const Batch batch = data::from_process_local(local, layout);  // one global array over the mesh
+    auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+    optimizer.update(model, grads);                               // in place, fused
+    std::cout << "loss " << loss.item<float>() << '\n';
+  }
+}

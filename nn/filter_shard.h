@@ -1,0 +1,51 @@
+// filter_shard: every array of a tree placed where its names, its path or one sharding for all say.
+#pragma once
+
+#include <concepts>
+#include <utility>
+
+#include "nn/tree.h"
+#include "sharding/layout.h"
+#include "sharding/named_sharding.h"
+
+namespace tessera::nn {
+
+// The spec that a layout gives to a leaf, and why; P() for an array without names.
+Resolution resolve(const Leaf& leaf, const Layout& layout);
+
+namespace detail {
+void shard_by_names(const Leaves& leaves, const Layout& layout);
+void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
+void shard_one(const Leaf& leaf, const NamedSharding& sharding);
+}  // namespace detail
+
+// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a
+// spec; arrays without names are replicated. Recipes are carried out block by block, so that no device ever holds
+// more than its own part. The path is stamped on each array, for ledgers and errors.
+// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), names that
+// are not as many as the dims (rank_mismatch), one array in two places (bad_argument).
+template <class Tree>
+Tree filter_shard(Tree tree, const Layout& layout) {
+  detail::shard_by_names(leaves(tree), layout);
+  return tree;
+}
+
+// All alike, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
+template <class Tree>
+Tree filter_shard(Tree tree, const NamedSharding& sharding) {
+  detail::shard_alike(leaves(tree), sharding);
+  return tree;
+}
+
+// By path or size: filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); }).
+template <class Tree, class Choose>
+  requires std::convertible_to<std::invoke_result_t<Choose&, const std::string&, const Array&>, NamedSharding>
+Tree filter_shard(Tree tree, Choose choose) {
+  const Leaves all = leaves(tree);
+  check_distinct(all, "filter_shard");
+  for (const Leaf& leaf : all)
+    if (!leaf.value->is_absent()) detail::shard_one(leaf, choose(leaf.path, std::as_const(*leaf.value)));
+  return tree;
+}
+
+}  // namespace tessera::nn

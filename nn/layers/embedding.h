@@ -1,0 +1,21 @@
+// Embedding: a row of a table for each id, and the table as a tied head.
+#pragma once
+
+#include "nn/init.h"
+#include "nn/param.h"
+#include "sharding/operations.h"
+
+namespace tessera::nn {
+
+struct Embedding {
+  Param table;  // (vocab, embed)
+
+  static Embedding init(const Key& key, const Axis& vocab, const Axis& embed,
+                        const Initializer& initializer = init::normal(0.02));
+  // ids (...) of integers in [0, vocab) -> (..., embed).
+  Array operator()(const Array& ids) const;
+  // x (..., embed) -> logits (..., vocab) = x table^T: the output head that shares the table.
+  Array attend(const Array& x) const;
+};
+
+}  // namespace tessera::nn

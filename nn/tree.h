@@ -1,0 +1,132 @@
+// Trees: any struct of structs, vectors, optionals, ..., whose leaves are arrays, walked with their paths.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <boost/pfr/core.hpp>
+#include <boost/pfr/core_name.hpp>
+
+#include "nn/param.h"
+#include "nn/reflectable.h"
+#include "sharding/array.h"
+#include "sharding/axis.h"
+#include "sharding/error.h"
+#include "sharding/key.h"
+
+namespace tessera::nn {
+
+// One array of a tree. The pointers point into the tree and live as long as it does.
+struct Leaf {
+  std::string path;               // layers.2.mlp.up.kernel
+  Array* value = nullptr;
+  const Axes* axes = nullptr;     // null for a bare Array
+  const Rules* rules = nullptr;   // of its own; null unless it is a Param
+  bool is_param() const { return rules != nullptr; }
+};
+
+using Leaves = std::vector<Leaf>;
+
+// What a module or any other tree may be made of:
+//   leaves      Param, Array, NamedArray
+//   structs     aggregates: public fields, no base class, no virtual function, no constructor
+//   containers  vector, array, optional, pair, tuple, map, variant (its active alternative)
+//   static      numbers, enums, strings, keys, axes: part of the tree, no leaf
+// and of classes with the hook `template <class Visit> void visit_fields(Visit&& visit)` that calls
+// visit("name", field) for each field. Anything else is refused at compile time with one sentence.
+
+namespace detail {
+
+inline std::string join(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
+inline void add_leaf(Leaves& out, const std::string& path, Array& x) { out.push_back({path, &x, nullptr, nullptr}); }
+inline void add_leaf(Leaves& out, const std::string& path, NamedArray& x) { out.push_back({path, &x.value, &x.axes, nullptr}); }
+inline void add_leaf(Leaves& out, const std::string& path, Param& x) { out.push_back({path, &x.value, &x.axes, &x.rules}); }
+
+template <class T>
+void collect(T& node, const std::string& path, Leaves& out);
+
+template <class T>
+void collect_container(T& node, const std::string& path, Leaves& out) {
+  if constexpr (is_sequence<T>) {
+    size_t i = 0;
+    for (auto& item : node) collect(item, join(path, std::to_string(i++)), out);
+  } else if constexpr (is_optional<T>) {
+    if (node) collect(*node, path, out);
+  } else if constexpr (is_map<T>) {
+    for (auto& [key, item] : node) {
+      if constexpr (std::convertible_to<decltype(key), std::string_view>) collect(item, join(path, key), out);
+      else collect(item, join(path, std::to_string(key)), out);
+    }
+  } else if constexpr (is_variant<T>) {
+    std::visit([&](auto& active) { collect(active, path, out); }, node);
+  } else {
+    size_t i = 0;
+    std::apply([&](auto&... items) { (collect(items, join(path, std::to_string(i++)), out), ...); }, node);
+  }
+}
+
+template <class T>
+void collect_fields(T& node, const std::string& path, Leaves& out) {
+  constexpr auto names = boost::pfr::names_as_array<T>();
+  boost::pfr::for_each_field(node, [&](auto& field, size_t i) { collect(field, join(path, names[i]), out); });
+}
+
+template <class T>
+void collect(T& node, const std::string& path, Leaves& out) {
+  if constexpr (is_leaf<T>) {
+    add_leaf(out, path, node);
+  } else if constexpr (is_static<T>) {
+  } else if constexpr (is_container<T>) {
+    collect_container(node, path, out);
+  } else if constexpr (has_hook<T>) {
+    node.visit_fields([&](std::string_view name, auto& field) { collect(field, join(path, name), out); });
+  } else if constexpr (check_reflectable<T>()) {
+    if constexpr (!std::is_empty_v<T>) collect_fields(node, path, out);
+  }
+}
+
+}  // namespace detail
+
+// All arrays of a tree, in the order of its fields, with their paths below `path`.
+template <class Tree>
+Leaves leaves(Tree& tree, const std::string& path = "") {
+  Leaves out;
+  detail::collect(const_cast<std::remove_const_t<Tree>&>(tree), path, out);
+  return out;
+}
+inline const Leaves& leaves(const Leaves& already) { return already; }
+
+// Several trees under names of their own: named("model", model, "optimizer", optimizer).
+template <class Tree, class... Rest>
+Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
+  Leaves all = leaves(tree, name);
+  if constexpr (sizeof...(Rest) > 0)
+    for (Leaf& leaf : named(std::forward<Rest>(rest)...)) all.push_back(std::move(leaf));
+  return all;
+}
+
+// A copy of the tree whose arrays are f(path, array); absent ones stay absent.
+template <class Tree, class F>
+Tree tree_map(F&& f, const Tree& tree) {
+  Tree result = tree;
+  for (Leaf& leaf : leaves(result))
+    if (!leaf.value->is_absent()) *leaf.value = f(std::as_const(leaf.path), std::as_const(*leaf.value));
+  return result;
+}
+
+// Two leaves that are one and the same array would be trained twice: an Error (bad_argument) that names both.
+void check_distinct(const Leaves& leaves, const char* verb);
+
+}  // namespace tessera::nn

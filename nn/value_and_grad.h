@@ -1,0 +1,68 @@
+// value_and_grad: a loss and its gradient, which is a model of the same type, placed as the model is.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nn/tree.h"
+#include "sharding/tape.h"
+
+namespace tessera::nn {
+
+namespace detail {
+
+inline std::vector<Array> values_of(const Leaves& leaves) {
+  std::vector<Array> values;
+  for (const Leaf& leaf : leaves) values.push_back(*leaf.value);
+  return values;
+}
+
+template <class Tree>
+Tree with_values(const Tree& tree, const std::vector<Array>& values) {
+  Tree result = tree;
+  const Leaves all = leaves(result);
+  for (size_t i = 0; i < all.size(); ++i) *all[i].value = values[i];
+  return result;
+}
+
+template <class Aux>
+Aux detached_tree(Aux aux) {
+  for (const Leaf& leaf : leaves(aux)) *leaf.value = detached(*leaf.value);
+  return aux;
+}
+
+template <class Model, class F, class... Args>
+auto value_and_grad_of(const F& f, const Model& model, const Args&... args) {
+  const Leaves all = leaves(model);
+  check_distinct(all, "value_and_grad");
+  Tape tape(values_of(all));
+  const Model shadow = with_values(model, tape.shadows());
+  auto result = f(shadow, args...);
+  if constexpr (std::is_convertible_v<decltype(result), Array>) {
+    const Array loss = std::move(result);
+    Model gradient = with_values(model, tape.gradients(loss));
+    return std::pair<Array, Model>(detached(loss), std::move(gradient));
+  } else {
+    auto& [loss, aux] = result;
+    Model gradient = with_values(model, tape.gradients(loss));
+    return std::pair(std::pair(detached(loss), detached_tree(std::move(aux))), std::move(gradient));
+  }
+}
+
+}  // namespace detail
+
+// nn::value_and_grad(loss_fn)(model, args...) calls loss_fn(model, args...), which returns a floating scalar, or a pair
+// of that and anything else (aux), and gives
+//   auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+//   auto [value, grads] = nn::value_and_grad(mse_with_aux)(model, batch);   // value = {loss, aux}
+// `grads` is a Model: each floating array's gradient at that array's own placement, zeros if the loss does not use it;
+// arrays that are not floating are absent. All gradients are reduced once, in one collective per set of mesh axes and
+// element type. Loss and aux come back as plain values. The loss must be computed from the model that the function
+// receives: a captured one gets no gradient, which is an Error (no_gradient). Calls may nest; they do not mix.
+template <class F>
+auto value_and_grad(F f) {
+  return [f](const auto& model, const auto&... args) { return detail::value_and_grad_of(f, model, args...); };
+}
+
+}  // namespace tessera::nn
