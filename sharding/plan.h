@@ -1,7 +1,7 @@
 // Plans: how an operation runs on operands of given types, worked out once without looking at data.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -20,15 +20,22 @@ class Attributes {
   Attributes(std::initializer_list<int64_t> values) {
     for (int64_t v : values) push_back(v);
   }
+  // Only what is used is copied: every operation carries one.
+  Attributes(const Attributes& other) : size_(other.size_) { std::copy_n(other.values_, size_, values_); }
+  Attributes& operator=(const Attributes& other) {
+    size_ = other.size_;
+    std::copy_n(other.values_, size_, values_);
+    return *this;
+  }
   void push_back(int64_t value);
   int size() const { return size_; }
   int64_t operator[](int i) const { return values_[i]; }
   friend bool operator==(const Attributes& a, const Attributes& b) {
-    return a.size_ == b.size_ && std::equal(a.values_.begin(), a.values_.begin() + a.size_, b.values_.begin());
+    return a.size_ == b.size_ && std::equal(a.values_, a.values_ + a.size_, b.values_);
   }
 
  private:
-  std::array<int64_t, most> values_{};
+  int64_t values_[most];  // unset past size_
   int size_ = 0;
 };
 

@@ -1,0 +1,51 @@
+// Runs files of reference numbers made with JAX against the library: reference_runner FILE.json...
+#include <cmath>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "sharding/error.h"
+#include "tests/runner/report.h"
+
+namespace tessera::runner {
+
+void Report::near(double got, double expected, double tolerance, const std::string& where) {
+  check(std::abs(got - expected) <= tolerance, where, fmt::format("{:.9g} within {:.2g}", expected, tolerance),
+        fmt::format("{:.9g}", got));
+}
+
+namespace {
+
+struct Kind {
+  const char* prefix;
+  void (*run)(const std::filesystem::path&, Report&);
+};
+
+constexpr Kind kinds[] = {{"transformer_", run_transformer}};
+
+void run_file(const std::filesystem::path& file, Report& report) {
+  for (const Kind& kind : kinds)
+    if (file.filename().string().starts_with(kind.prefix)) return kind.run(file, report);
+  fail(ErrorKind::bad_argument, "reference_runner",
+       fmt::format("{}: no kind of reference file begins like this, expected transformer_*.json.", file.string()));
+}
+
+}  // namespace
+}  // namespace tessera::runner
+
+int main(int argc, char** argv) {
+  tessera::runner::Report report;
+  if (argc < 2) {
+    std::cerr << "usage: reference_runner FILE.json...\n";
+    return 2;
+  }
+  for (int i = 1; i < argc; ++i) {
+    try {
+      tessera::runner::run_file(argv[i], report);
+    } catch (const std::exception& error) {
+      report.check(false, argv[i], "a run to the end", error.what());
+    }
+  }
+  report.print_total();
+  return report.failed() ? 1 : 0;
+}

@@ -1,0 +1,30 @@
+// What a reference run says: one line per failing check, and the count at the end.
+#pragma once
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+namespace tessera::runner {
+
+class Report {
+ public:
+  // Counts a check; prints "where: expected ..., got ..." if it fails.
+  void check(bool passed, const std::string& where, const std::string& expected, const std::string& got) {
+    ++(passed ? passed_ : failed_);
+    if (!passed) std::cout << where << ": expected " << expected << ", got " << got << '\n';
+  }
+  // |got - expected| <= tolerance; a NaN fails.
+  void near(double got, double expected, double tolerance, const std::string& where);
+
+  int failed() const { return failed_; }
+  void print_total() const { std::cout << passed_ << " passed, " << failed_ << " failed" << std::endl; }
+
+ private:
+  int passed_ = 0, failed_ = 0;
+};
+
+// Files named transformer_*.json: thirty training steps of a small decoder on every layout of the file.
+void run_transformer(const std::filesystem::path& file, Report& report);
+
+}  // namespace tessera::runner
