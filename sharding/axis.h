@@ -1,8 +1,8 @@
 // Logical axes: the names that a model gives to its dims ("embed", "hidden"), before any mesh is known.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,7 +53,13 @@ AxisName mesh_axis(std::string name);
 class Axes : public std::vector<AxisName> {
  public:
   Axes() = default;
-  Axes(std::initializer_list<AxisName> names) : std::vector<AxisName>(names) {}
+  // Not an initializer_list: as a field's default, {"batch", "seq"} would then crash g++ 12 where PFR counts the fields.
+  template <class... Name>
+    requires(sizeof...(Name) > 0 && (std::convertible_to<const Name&, AxisName> && ...))
+  Axes(const Name&... names) {
+    reserve(sizeof...(names));
+    (emplace_back(names), ...);
+  }
   explicit Axes(std::vector<AxisName> names) : std::vector<AxisName>(std::move(names)) {}
 
   // ("embed", "hidden")
