@@ -71,7 +71,8 @@ at::Tensor assemble(const ArrayImpl& a) {
     at::Tensor place = whole;
     const IndexRanges block = block_of(type, coordinates);
     for (size_t d = 0; d < block.size(); ++d) place = place.narrow(d, block[d].first, block[d].second - block[d].first);
-    place.add_(a.local[ravel(mesh, a.slots, coordinates)]);
+    const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];
+    type->unreduced ? place.add_(part) : place.copy_(part);
   }
   return whole;
 }
@@ -162,15 +163,20 @@ T Array::item() const {
   return to_tensor(*this).item<T>();
 }
 
+Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
+  const Type* type = uncommitted_type(dtype, std::move(shape));
+  const auto items = static_cast<int64_t>(bytes.size()) / item_size(dtype);
+  if (type->bytes != static_cast<int64_t>(bytes.size()))
+    fail(ErrorKind::shape_mismatch, "array",
+         fmt::format("{} values for the shape {}, expected {}.", items, to_string(type->shape), type->elements));
+  at::Tensor tensor = at::empty(type->shape, static_cast<at::ScalarType>(dtype));
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return Array(make_array(type, 0, {tensor}));
+}
+
 template <class T>
 Array array(std::span<const T> values, Shape shape) {
-  const Type* type = uncommitted_type(dtype_for<T>(), std::move(shape));
-  if (type->elements != static_cast<int64_t>(values.size()))
-    fail(ErrorKind::shape_mismatch, "array",
-         fmt::format("{} values for the shape {}, expected {}.", values.size(), to_string(type->shape), type->elements));
-  at::Tensor tensor = at::empty(type->shape, static_cast<at::ScalarType>(type->dtype));
-  if (!values.empty()) std::memcpy(tensor.mutable_data_ptr(), values.data(), values.size_bytes());
-  return Array(make_array(type, 0, {tensor}));
+  return array_from_bytes(std::as_bytes(values), dtype_for<T>(), std::move(shape));
 }
 
 #define TESSERA_FOR_EACH_HOST_TYPE(X) X(float) X(double) X(int8_t) X(int16_t) X(int32_t) X(int64_t) X(uint8_t) X(bool)

@@ -80,17 +80,25 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   return result;
 }
 
-ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
-  if (x.is_recipe()) {
-    const Recipe& recipe = *x.impl()->details->recipe;
-    return make_array(to, make_blocks(to, [&](const IndexRanges& b) { return generate(recipe, to->dtype, to->shape, b); }));
-  }
-  ArrayImpl& a = materialized(x, cause.operation);
-  if (a.type->mesh && a.type->mesh != to->mesh) return exchange_blocks(x.impl(), to, cause);
-  if (a.type->mesh || wants_gradient(a)) return convert(a, x.impl(), to, cause);
+// Every device generates its block of a recipe, or cuts it from the host's value.
+ArrayPtr first_placement(const Array& x, const Type* to) {
+  if (x.is_recipe())
+    return make_array(to, make_blocks(to, [&, recipe = x.impl()->details->recipe](const IndexRanges& b) {
+                        return generate(*recipe, to->dtype, to->shape, b);
+                      }));
+  const at::Tensor whole = x.impl()->local[0];
   return make_array(to, make_blocks(to, [&](const IndexRanges& b) {
-                      return to->own() ? cut(a.local[0], b).clone(at::MemoryFormat::Contiguous) : a.local[0];
+                      return to->own() ? cut(whole, b).clone(at::MemoryFormat::Contiguous) : whole;
                     }));
+}
+
+ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
+  ArrayImpl& a = *x.impl();
+  const bool recorded = !x.is_recipe() && wants_gradient(a);
+  if (a.type->mesh == to->mesh || (!a.type->mesh && recorded)) return convert(a, x.impl(), to, cause);
+  const Type* value = with_unreduced(with_reduced(to, 0), 0);  // pending sums are made of whole values
+  const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
+  return convert(*placed, placed, to, cause);
 }
 
 Text asked() {

@@ -39,7 +39,7 @@ at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   std::vector<int64_t> sizes = t.sizes().vec();
   sizes[dim] *= n;
-  at::Tensor whole = at::zeros_like(t).new_zeros(sizes);
+  at::Tensor whole = t.new_zeros(sizes);
   block(whole, dim, i, n).copy_(t);
   return whole;
 }

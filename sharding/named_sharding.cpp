@@ -76,17 +76,19 @@ std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
   return result;
 }
 
+PartitionSpec without_trailing_nones(const PartitionSpec& spec) {
+  std::vector<SpecEntry> entries = spec.entries();
+  while (!entries.empty() && entries.back().empty()) entries.pop_back();
+  return PartitionSpec(std::move(entries)).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes());
+}
+
 std::string canonical_text(const PartitionSpec& spec) {
   std::string text;
-  size_t used = 0;
-  const auto& entries = spec.entries();
-  for (size_t i = 0; i < entries.size(); ++i)
-    if (!entries[i].empty()) used = i + 1;
   const auto add = [&](const std::vector<std::string>& names) {
     for (const std::string& name : names) text += fmt::format("{}:{},", name.size(), name);
     text += '|';
   };
-  for (size_t i = 0; i < used; ++i) add(entries[i].axes());
+  for (const SpecEntry& entry : spec.entries()) add(entry.axes());
   for (auto names : {spec.unreduced_axes(), spec.reduced_axes()}) {
     std::sort(names.begin(), names.end());
     text += '/';
@@ -100,6 +102,7 @@ std::string canonical_text(const PartitionSpec& spec) {
 
 NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
   if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
+  spec = detail::without_trailing_nones(spec);
   static std::mutex mutex;
   static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>> shardings;
   std::lock_guard lock(mutex);

@@ -84,10 +84,15 @@ Array for_scalar(const Operand& x, double scalar) {
   return a.is_absent() || is_floating(a.dtype()) || scalar == std::trunc(scalar) ? a : astype(x, float32);
 }
 
+// The scalar as the tensor's own kind of number: integers stay exact.
+at::Scalar scalar_of(double value, const at::Tensor& like) {
+  return at::isFloatingType(like.scalar_type()) ? at::Scalar(value) : at::Scalar(static_cast<int64_t>(value));
+}
+
 Array plus(const Operand& a, double b) {
   static const Operation op{"add", "*", nonlinear};
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::add(t, b).to(t.scalar_type()); });
+  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::add(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
 Array times(const Operand& a, double b) {
@@ -96,7 +101,7 @@ Array times(const Operand& a, double b) {
   if (!a.array().is_absent() && is_floating(a.array().dtype()))
     return scaling(op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::mul(t, b).to(t.scalar_type()); });
+  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
 }  // namespace
@@ -167,11 +172,11 @@ Array gelu(Operand x, bool approximate) {
 }
 
 Array astype(Operand x, DType dtype) {
-  static const Operation op{"astype", "*", additive};
+  static const Operation linear{"astype", "*", additive}, rounding{"astype", "*", nonlinear};
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe()) return recast(a, dtype);
-  return run_on_parameter({.operation = op, .out_dtype = dtype, .where = x.where()}, a,
+  return run_on_parameter({.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()}, a,
                           [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); });
 }
 
@@ -180,6 +185,7 @@ Array stop_gradient(Operand x) {
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
   ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
+  plain->weight = a.weight;
   plain->layout = a.layout;
   return Array(std::move(plain));
 }

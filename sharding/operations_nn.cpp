@@ -58,6 +58,18 @@ void check_integers(const char* verb, const Array& x, const char* what) {
     fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
 }
 
+// Integers in [0, size) as LibTorch indexes with them. What lies outside would be an unreadable error of a kernel, or
+// on a sharded dim no error at all.
+at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  at::Tensor index = integers.to(at::kLong);
+  if (index.numel() == 0) return index;
+  const auto [least, most] = at::aminmax(index);
+  if (least.item<int64_t>() < 0 || most.item<int64_t>() >= size)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(), size - 1));
+  return index;
+}
+
 // The rows of `ids` that lie in this block of the table; zeros for the others.
 at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset) {
   const at::Tensor local = ids - offset;
@@ -68,10 +80,11 @@ at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset
 }  // namespace
 
 Array embedding(Operand table, const Array& ids) {
-  static const Operation op{"embedding", "v d, ... -> ... d", Linearity::multilinear};
+  static const Operation op{"embedding", "v d, ... -> ... d", Linearity::linear_in_first};
   check_integers("embedding", ids, "ids");
   return run({.operation = op, .where = table.where()}, {&table.array(), &ids}, [](Locals t, const Where& where) {
-    return where.is_whole("v") ? at::embedding(t[0], t[1]) : lookup(t[0], t[1], where.offset("v"));
+    const at::Tensor rows = indices("embedding", t[1], where.size("v"));
+    return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
   });
 }
 
@@ -97,7 +110,7 @@ struct LogitsBlock {
 };
 
 LogitsBlock read_labels(const at::Tensor& logits, const at::Tensor& labels, int64_t offset) {
-  const at::Tensor column = labels.to(at::kLong) - offset;
+  const at::Tensor column = labels - offset;
   const at::Tensor here = (column >= 0).logical_and_(column < logits.size(-1));
   return {{}, column.clamp(0, logits.size(-1) - 1).unsqueeze(-1), here.to(logits.scalar_type())};
 }
@@ -118,7 +131,8 @@ Array sharded_cross_entropy(const Prepared& call, const Cause& cause, double sca
     at::AutoGradMode off(false);
     for (int s = 0; s < plan.runs; ++s) {
       logits.push_back(*call.local(0, s));
-      blocks.push_back(read_labels(logits[s], *call.local(1, s), Where(plan, s).offset("v")));
+      const Where where(plan, s);
+      blocks.push_back(read_labels(logits[s], indices(cause.operation, *call.local(1, s), where.size("v")), where.offset("v")));
       maxima.push_back(logits[s].amax(-1));
     }
     const Tensors most = reduce_inside(plan, maxima, Move::all_reduce_max, cause);
@@ -153,8 +167,9 @@ Array cross_entropy(Operand logits, const Array& labels) {
   Prepared call;
   prepare(call, site, operands, 2);
   if (call.plan->reduced_inside) return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
-  return run(site, {&logits.array(), &labels}, [scale](Locals t, const Where& where) {
-    const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)}), columns = t[1].reshape({-1}).to(at::kLong);
+  return run(call, [scale](Locals t, const Where& where) {
+    const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
+    const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));
     if (where.plan().runs == 1) return at::cross_entropy_loss(rows, columns);
     return at::cross_entropy_loss(rows, columns, {}, at::Reduction::Sum) * scale;
   });

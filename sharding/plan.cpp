@@ -30,7 +30,7 @@ bool contains(const Candidates& candidates, const DimAxes& axes) {
 }
 
 struct Score {
-  int given_up = 0;       // mesh axes that divided the work and no longer do
+  int given_up = 0;       // by how many the work was divided and no longer is
   int contracted = 0;     // axes that a summed dim took from a dim of the output
   double activations = 0, weights = 0;  // bytes
   bool operator<(const Score& o) const {
@@ -56,7 +56,7 @@ class Planner {
     if (plan_.mesh) {
       collect();
       open_disputes();
-      search();
+      if (!search()) open_all(), search();
     } else {
       choice_.resize(rule_.factors.size());
     }
@@ -114,17 +114,25 @@ class Planner {
   // axes of a dim that must be whole. Only then may it be cut otherwise: by a part of what was wanted, or not at all.
   void open_disputes() {
     const std::vector<Candidates> wanted = candidates_;
-    for (size_t f = 0; f < wanted.size(); ++f) {
-      if (wanted[f].empty() || !in_dispute(wanted, static_cast<int>(f))) continue;
-      for (DimAxes part : wanted[f])
-        while (!part.empty()) {
-          part.pop_back();
-          if (!contains(candidates_[f], part)) candidates_[f].push_back(part);
-        }
-    }
+    for (size_t f = 0; f < wanted.size(); ++f)
+      if (!wanted[f].empty() && in_dispute(wanted, static_cast<int>(f))) open(f);
     for (const auto& [operand, axes] : displaced_) rehouse(operand, axes);
     for (Candidates& candidates : candidates_)
       if (candidates.empty()) candidates.push_back({});
+  }
+
+  void open(size_t factor) {
+    const Candidates wanted = candidates_[factor];
+    for (DimAxes part : wanted)
+      while (!part.empty()) {
+        part.pop_back();
+        if (!contains(candidates_[factor], part)) candidates_[factor].push_back(part);
+      }
+  }
+
+  // What the operands agree on may still be no placement of the result: the minor part of merged dims alone.
+  void open_all() {
+    for (size_t f = 0; f < candidates_.size(); ++f) open(f);
   }
 
   bool in_dispute(const std::vector<Candidates>& wanted, int factor) const {
@@ -153,7 +161,7 @@ class Planner {
 
   // ---- the search
 
-  void search() {
+  bool search() {
     std::vector<size_t> pick(candidates_.size(), 0);
     bool found = false;
     Score best;
@@ -166,7 +174,7 @@ class Planner {
       }
       size_t f = 0;
       while (f < pick.size() && ++pick[f] == candidates_[f].size()) pick[f++] = 0;
-      if (f == pick.size()) return;
+      if (f == pick.size()) return found;
     }
   }
 
@@ -196,7 +204,7 @@ class Planner {
     Score score;
     Mask used = 0;
     for (const DimAxes& axes : choice) used |= axes.mask();
-    score.given_up = std::popcount(divided_ & ~used);
+    score.given_up = mesh()->count(divided_ & ~used);
     for (size_t f = 0; f < choice.size(); ++f)
       if (!in_output_[f]) score.contracted += std::popcount(choice[f].mask() & wanted_by_output(f));
     const Targets targets = targets_for(choice);
@@ -268,6 +276,7 @@ class Planner {
       for (const Type* type : problem_.operands) pending &= type->unreduced;
       std::fill(kept.begin(), kept.end(), pending);
     }
+    if (problem_.operation.linearity == Linearity::linear_in_first) kept[0] = pending = problem_.operands[0]->unreduced & ~used;
     if (problem_.operation.linearity == Linearity::multilinear)
       for (size_t i = 0; i < kept.size(); ++i) {
         kept[i] = problem_.operands[i]->unreduced & ~used & ~pending;

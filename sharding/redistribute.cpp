@@ -321,8 +321,7 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
 // Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
 // into its leaf, so that they are reduced once, with all other gradients.
 ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
-  const Mask gathered = a.type->sharded & ~to->own();
-  const Mask kept = to->reduced & ~gathered & ~a.type->reduced;
+  const Mask kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
   if (kept && a.details && a.details->again) {
     const ArrayPtr& source = a.details->source;

@@ -21,6 +21,12 @@ struct Token {
 
 using DimTokens = std::vector<Token>;
 
+// A dim of an operand: its factors' sizes multiply to its own.
+struct SizedDim {
+  DimFactors factors;
+  int64_t size;
+};
+
 std::string operand_list(const std::vector<const Type*>& operands) {
   std::vector<std::string> texts;
   for (const Type* type : operands) texts.push_back(type->to_string());
@@ -39,6 +45,9 @@ class Reader {
     std::vector<std::vector<DimTokens>> out = terms(text_.substr(arrow + 2));
     if (in.size() != operands_.size()) mismatch(fmt::format("expected {} operands", in.size()));
     for (size_t i = 0; i < in.size(); ++i) rule_.in.push_back(bind(in[i], *operands_[i]));
+    while (std::any_of(sizes_.begin(), sizes_.end(), [&](const SizedDim& dim) { return infer(dim); })) {
+    }
+    for (const SizedDim& dim : sizes_) check(dim);
     for (const auto& term : out) rule_.out.push_back(produce(term));
     return std::move(rule_);
   }
@@ -146,21 +155,31 @@ class Reader {
   }
 
   DimFactors bind_dim(const DimTokens& tokens, int64_t size) {
-    DimFactors factors;
+    SizedDim dim{{}, size};
+    for (const Token& t : tokens) dim.factors.push_back(factor(t));
+    sizes_.push_back(dim);
+    return dim.factors;
+  }
+
+  // Gives the one factor of a dim whose size is still open what the others leave. Says whether it did.
+  bool infer(const SizedDim& dim) {
     int64_t known = 1;
-    int open = -1;
-    for (const Token& t : tokens) {
-      factors.push_back(factor(t));
-      if (const int64_t s = rule_.factors[factors.back()].size) known *= s;
-      else open = factors.back();
+    Factor* open = nullptr;
+    for (int f : dim.factors) {
+      if (rule_.factors[f].size) known *= rule_.factors[f].size;
+      else if (open) return false;
+      else open = &rule_.factors[f];
     }
-    if (open >= 0 && known > 0 && size % known == 0) rule_.factors[open].size = size / known, known = size;
-    if (known != size) {
-      std::vector<std::string> names;
-      for (const Token& t : tokens) names.push_back(t.name);
-      mismatch(fmt::format("dim \"{}\" is {} here and {} there", fmt::join(names, " "), known, size));
-    }
-    return factors;
+    if (!open || dim.size % known || dim.size == 0) return false;
+    open->size = dim.size / known;
+    return true;
+  }
+
+  void check(const SizedDim& dim) const {
+    int64_t known = 1;
+    std::vector<std::string> names;
+    for (int f : dim.factors) known *= rule_.factors[f].size, names.push_back(rule_.factors[f].name);
+    if (known != dim.size) mismatch(fmt::format("dim \"{}\" is {} here and {} there", fmt::join(names, " "), known, dim.size));
   }
 
   std::vector<DimFactors> produce(const std::vector<DimTokens>& term) {
@@ -180,6 +199,7 @@ class Reader {
   std::string_view text_;
   const std::vector<const Type*>& operands_;
   std::map<std::string, int> ids_;
+  std::vector<SizedDim> sizes_;
   int most_dots_ = 0;
   ReadRule rule_;
 };

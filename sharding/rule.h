@@ -11,9 +11,10 @@ namespace tessera::detail {
 
 // How an operation treats operands that are pending sums.
 enum class Linearity : uint8_t {
-  nonlinear,    // they are summed first
-  multilinear,  // linear in each operand: at most one operand may be pending over a mesh axis
-  additive,     // linear in all together: all are pending over a mesh axis, or none
+  nonlinear,        // they are summed first
+  linear_in_first,  // the first operand may be pending, the others are summed first
+  multilinear,      // linear in each operand: at most one operand may be pending over a mesh axis
+  additive,         // linear in all together: all are pending over a mesh axis, or none
 };
 
 // An operation is its name, its rule, and what it does on local tensors (given at the call, see run.h).

@@ -70,9 +70,7 @@ void clear_plans();
 
 // Runs `fn(Locals, Where) -> at::Tensor` on every slot.
 template <class Fn>
-Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
-  Prepared call;
-  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+Array run(const Prepared& call, Fn&& fn) {
   const Plan& plan = *call.plan;
   Tensors out;
   out.reserve(plan.runs);
@@ -82,6 +80,13 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
     out.push_back(fn(Locals(tensors), Where(plan, s)));
   }
   return Array(finish(call, std::move(out)));
+}
+
+template <class Fn>
+Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  return run(call, fn);
 }
 
 // The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.

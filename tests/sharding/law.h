@@ -1,0 +1,236 @@
+// The law of the array layer as a property: on any placement, value and gradients are those of plain LibTorch.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "sharding/device_put.h"
+#include "sharding/error.h"
+#include "sharding/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/redistribute.h"
+#include "sharding/tape.h"
+
+namespace tessera::testing {
+
+inline at::Tensor random_tensor(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kDouble) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(dtype));
+}
+
+inline at::Tensor random_integers(const Shape& shape, int64_t below, uint64_t seed, at::ScalarType dtype = at::kInt) {
+  return at::randint(0, below, shape, at::detail::createCPUGenerator(seed), at::TensorOptions(dtype));
+}
+
+inline Array placed(const at::Tensor& t, Mesh mesh, const PartitionSpec& spec) {
+  return device_put(from_tensor(t), NamedSharding(mesh, spec));
+}
+
+inline PartitionSpec without_sets(const PartitionSpec& spec) { return PartitionSpec(spec.entries()); }
+
+inline double difference(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return std::numeric_limits<double>::infinity();
+  if (a.numel() == 0) return 0;
+  const at::Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
+  const double worst = (x - y).abs().max().item<double>() / (1 + y.abs().max().item<double>());
+  return worst == worst ? worst : std::numeric_limits<double>::infinity();
+}
+
+// All placements over all axes of the mesh: each axis unused, on a dim that it divides, pending, or (with_reduced)
+// reduced; two axes on one dim in both orders.
+inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  std::vector<PartitionSpec> found;
+  std::set<std::string> seen;
+  const int ndim = static_cast<int>(shape.size()), states = ndim + (with_reduced ? 3 : 2);
+  int64_t total = 1;
+  for (size_t i = 0; i < names.size(); ++i) total *= states;
+  std::sort(names.begin(), names.end());
+  do {
+    for (int64_t code = 0; code < total; ++code) {
+      std::vector<std::vector<std::string>> dims(ndim);
+      std::vector<std::string> pending, reduced;
+      int64_t rest = code;
+      for (const std::string& name : names) {
+        const int state = static_cast<int>(rest % states);
+        rest /= states;
+        if (state < ndim) dims[state].push_back(name);
+        else if (state == ndim + 1) pending.push_back(name);
+        else if (state == ndim + 2) reduced.push_back(name);
+      }
+      bool divides = true;
+      for (int d = 0; d < ndim; ++d) {
+        int64_t n = 1;
+        for (const std::string& name : dims[d]) n *= mesh.size(name);
+        divides &= shape[d] % n == 0;
+      }
+      std::sort(pending.begin(), pending.end()), std::sort(reduced.begin(), reduced.end());
+      const PartitionSpec spec =
+          PartitionSpec(std::vector<SpecEntry>(dims.begin(), dims.end())).unreduced(pending).reduced(reduced);
+      if (divides && seen.insert(spec.to_string()).second) found.push_back(spec);
+    }
+  } while (std::next_permutation(names.begin(), names.end()));
+  return found;
+}
+
+inline std::set<std::string> axes_of(const PartitionSpec& spec, bool sets = true) {
+  std::set<std::string> axes;
+  for (const SpecEntry& entry : spec.entries()) axes.insert(entry.axes().begin(), entry.axes().end());
+  if (sets) axes.insert(spec.unreduced_axes().begin(), spec.unreduced_axes().end());
+  if (sets) axes.insert(spec.reduced_axes().begin(), spec.reduced_axes().end());
+  return axes;
+}
+
+inline std::string ledger_text(const CommLedger& ledger) {
+  std::string text;
+  for (const CommRecord& r : ledger.records())
+    text += fmt::format("{} {} over {} ({} devices), {} bytes, {} -> {}, {}\n", r.operation, r.kind, r.axes, r.devices,
+                        r.bytes, r.operand, r.result, r.backward ? "backward" : "forward");
+  return text;
+}
+
+// A function of arrays, and the same in LibTorch. Integer inputs take no gradient.
+struct Function {
+  std::string name;
+  std::vector<at::Tensor> inputs;
+  std::function<Array(const std::vector<Array>&)> ours;
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> theirs;
+  double tolerance = 1e-12;
+  bool keeps_division = false;  // the work is divided by no fewer devices than any operand
+};
+
+// Where an input comes from: the model itself, or a computation on data.
+enum class Role { parameter, activation };
+
+struct Outcome {
+  at::Tensor value;
+  std::vector<at::Tensor> gradients;  // undefined for integers
+  std::string ledger;
+};
+
+inline at::Tensor cotangent(const at::Tensor& value) { return random_tensor(value.sizes().vec(), 99); }
+
+inline Outcome reference(const Function& f) {
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& t : f.inputs) inputs.push_back(t.clone().requires_grad_(t.is_floating_point()));
+  Outcome result;
+  result.value = f.theirs(inputs);
+  (result.value * cotangent(result.value)).sum().backward();
+  for (const at::Tensor& t : inputs) result.gradients.push_back(t.grad());
+  return result;
+}
+
+// Computes f on inputs of these placements. Throws what f throws, and std::logic_error where a law is broken that needs
+// no reference.
+inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs, Mesh mesh,
+                       Role first, Role others) {
+  const Array one = from_tensor(at::ones({}, at::kDouble));
+  std::vector<Array> parameters;
+  std::set<std::string> used;
+  const auto devices = [&](const std::set<std::string>& axes) {
+    int64_t n = 1;
+    for (const std::string& axis : axes) n *= mesh.size(axis);
+    return n;
+  };
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool direct = (i ? others : first) == Role::parameter || !f.inputs[i].is_floating_point();
+    parameters.push_back(placed(f.inputs[i], mesh, direct ? without_sets(specs[i]) : P{}));
+    used.merge(axes_of(specs[i]));
+  }
+  CommLedger ledger;
+  Tape tape(parameters);
+  std::vector<Array> inputs;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Array x = tape.shadows()[i];
+    if ((i ? others : first) == Role::activation && f.inputs[i].is_floating_point()) x = x * one;
+    inputs.push_back(redistribute(x, NamedSharding(mesh, specs[i])));
+  }
+  const Array value = f.ours(inputs);
+  const std::vector<Array> gradients = tape.gradients(sum(value * from_tensor(cotangent)));
+
+  Outcome result{to_tensor(value), {}, ledger_text(ledger)};
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    result.gradients.push_back(gradients[i].is_absent() ? at::Tensor() : to_tensor(gradients[i]));
+    if (!gradients[i].is_absent() && gradients[i].type_string() != parameters[i].type_string())
+      throw std::logic_error(fmt::format("gradient {} is {}, the parameter {}", i, gradients[i].type_string(), parameters[i].type_string()));
+  }
+  for (const CommRecord& r : ledger.records()) {
+    for (std::string_view rest = r.axes; !rest.empty();) {
+      const std::string axis(rest.substr(0, rest.find(',')));
+      rest.remove_prefix(std::min(rest.size(), axis.size() + 1));
+      if (!used.contains(axis)) throw std::logic_error("a collective over " + axis + ", which no input uses");
+    }
+    if (r.devices < 2 || r.bytes < 1) throw std::logic_error("an empty collective in the ledger");
+  }
+  if (f.keeps_division) {
+    for (const PartitionSpec& spec : specs)
+      if (devices(axes_of(value.sharding().spec())) < devices(axes_of(spec, false)))
+        throw std::logic_error("work that was divided is done by more devices: " + value.type_string());
+  }
+  return result;
+}
+
+// Holds f to the law on both kinds of replicas for up to `most` choices of the inputs' placements (all, or a fixed
+// random sample), each with the inputs as parameters, as activations, and as an activation and parameters. Returns how
+// many cases there were.
+inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t most, bool with_reduced = false) {
+  const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
+  std::vector<std::vector<PartitionSpec>> choices;
+  size_t total = 1;
+  for (const at::Tensor& t : f.inputs) {
+    std::vector<PartitionSpec> all = placements(meshes[0], t.sizes().vec(), with_reduced);
+    if (!t.is_floating_point()) std::erase_if(all, [](const PartitionSpec& s) { return !s.unreduced_axes().empty(); });
+    choices.push_back(std::move(all));
+    total *= choices.back().size();
+  }
+  const Outcome expected = reference(f);
+  const at::Tensor weights = cotangent(expected.value);
+  std::mt19937_64 random(7);
+  int cases = 0, failures = 0;
+  for (size_t i = 0; i < std::min(total, most) && failures < 2; ++i) {
+    size_t code = total <= most ? i : random() % total;
+    std::vector<PartitionSpec> specs;
+    for (const auto& choice : choices) specs.push_back(choice[code % choice.size()]), code /= choice.size();
+    for (const auto& [first, others] : {std::pair(Role::parameter, Role::parameter), {Role::activation, Role::activation},
+                                        {Role::activation, Role::parameter}}) {
+      std::vector<std::string> names;
+      for (const PartitionSpec& spec : specs) names.push_back(spec.to_string());
+      const std::string what = fmt::format("{} of {} on ({}), {}", f.name, fmt::join(names, " and "), meshes[0].to_string(),
+                                           first == Role::parameter ? "parameters"
+                                           : others == Role::parameter ? "activation and parameters" : "activations");
+      std::string wrong, ledgers[2];
+      for (int kind = 0; kind < 2; ++kind) {
+        try {
+          const Outcome got = compute(f, weights, specs, meshes[kind], first, others);
+          ledgers[kind] = got.ledger;
+          const char* replicas = kind ? "private" : "shared";
+          if (const double e = difference(got.value, expected.value); e > f.tolerance) wrong += fmt::format("{}: value off by {}\n", replicas, e);
+          for (size_t g = 0; g < got.gradients.size(); ++g)
+            if (got.gradients[g].defined())
+              if (const double e = difference(got.gradients[g], expected.gradients[g]); e > f.tolerance)
+                wrong += fmt::format("{}: gradient {} off by {}\n", replicas, g, e);
+        } catch (const std::exception& e) {
+          wrong += std::string(e.what()).substr(0, 400) + "\n";
+        }
+        ++cases;
+      }
+      if (ledgers[0] != ledgers[1]) wrong += "the ledgers differ\nprivate:\n" + ledgers[1];
+      if (wrong.empty()) continue;
+      ++failures;
+      ADD_FAILURE() << what << "\n" << wrong << "ledger:\n" << ledgers[0];
+      if (first == others) break;
+    }
+  }
+  return cases;
+}
+
+}  // namespace tessera::testing
