@@ -1,10 +1,7 @@
 // Trees: any struct of structs, vectors, optionals, ..., whose leaves are arrays, walked with their paths.
 #pragma once
 
-#include <array>
 #include <concepts>
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,9 +10,6 @@
 #include <variant>
 #include <vector>
 
-#include <boost/pfr/core.hpp>
-#include <boost/pfr/core_name.hpp>
-
 #include "nn/param.h"
 #include "nn/reflectable.h"
 #include "sharding/array.h"
@@ -23,14 +17,26 @@
 #include "sharding/error.h"
 #include "sharding/key.h"
 
+// PFR's own counting of fields crashes g++ 12 where a default is a braced list ({.axes = {"batch", "embed"}}) or a
+// std::array of structs. Where a tree has counted already, this overload, the more constrained one, gives its number.
+namespace boost::pfr::detail {
+template <class T>
+requires(tessera::nn::detail::is_counted<std::remove_cv_t<T>>) constexpr std::size_t fields_count() noexcept {
+  return tessera::nn::detail::field_count<std::remove_cv_t<T>>;
+}
+}  // namespace boost::pfr::detail
+
+#include <boost/pfr/core.hpp>
+#include <boost/pfr/core_name.hpp>
+
 namespace tessera::nn {
 
 // One array of a tree. The pointers point into the tree and live as long as it does.
 struct Leaf {
-  std::string path;               // layers.2.mlp.up.kernel
+  std::string path;  // layers.2.mlp.up.kernel
   Array* value = nullptr;
-  const Axes* axes = nullptr;     // null for a bare Array
-  const Rules* rules = nullptr;   // of its own; null unless it is a Param
+  const Axes* axes = nullptr;    // null for a bare Array
+  const Rules* rules = nullptr;  // of its own; null unless it is a Param
   bool is_param() const { return rules != nullptr; }
 };
 
@@ -51,36 +57,50 @@ inline std::string join(const std::string& path, std::string_view name) {
 }
 
 inline void add_leaf(Leaves& out, const std::string& path, Array& x) { out.push_back({path, &x, nullptr, nullptr}); }
-inline void add_leaf(Leaves& out, const std::string& path, NamedArray& x) { out.push_back({path, &x.value, &x.axes, nullptr}); }
-inline void add_leaf(Leaves& out, const std::string& path, Param& x) { out.push_back({path, &x.value, &x.axes, &x.rules}); }
+inline void add_leaf(Leaves& out, const std::string& path, NamedArray& x) {
+  out.push_back({path, &x.value, &x.axes, nullptr});
+}
+inline void add_leaf(Leaves& out, const std::string& path, Param& x) {
+  out.push_back({path, &x.value, &x.axes, &x.rules});
+}
 
 template <class T>
 void collect(T& node, const std::string& path, Leaves& out);
 
 template <class T>
+void collect_map(T& node, const std::string& path, Leaves& out) {
+  for (auto& [key, item] : node) {
+    if constexpr (std::convertible_to<decltype(key), std::string_view>)
+      collect(item, join(path, key), out);
+    else
+      collect(item, join(path, std::to_string(key)), out);
+  }
+}
+
+template <class T>
 void collect_container(T& node, const std::string& path, Leaves& out) {
+  size_t i = 0;
   if constexpr (is_sequence<T>) {
-    size_t i = 0;
-    for (auto& item : node) collect(item, join(path, std::to_string(i++)), out);
+    if constexpr (!is_static<typename T::value_type>)
+      for (auto& item : node) collect(item, join(path, std::to_string(i++)), out);
   } else if constexpr (is_optional<T>) {
     if (node) collect(*node, path, out);
   } else if constexpr (is_map<T>) {
-    for (auto& [key, item] : node) {
-      if constexpr (std::convertible_to<decltype(key), std::string_view>) collect(item, join(path, key), out);
-      else collect(item, join(path, std::to_string(key)), out);
-    }
+    collect_map(node, path, out);
   } else if constexpr (is_variant<T>) {
     std::visit([&](auto& active) { collect(active, path, out); }, node);
   } else {
-    size_t i = 0;
     std::apply([&](auto&... items) { (collect(items, join(path, std::to_string(i++)), out), ...); }, node);
   }
 }
 
 template <class T>
+inline constexpr auto field_names = boost::pfr::names_as_array<T>();
+
+template <class T>
 void collect_fields(T& node, const std::string& path, Leaves& out) {
-  constexpr auto names = boost::pfr::names_as_array<T>();
-  boost::pfr::for_each_field(node, [&](auto& field, size_t i) { collect(field, join(path, names[i]), out); });
+  boost::pfr::for_each_field(
+      node, [&](auto& field, auto number) -> void { collect(field, join(path, field_names<T>[number]), out); });
 }
 
 template <class T>
@@ -93,7 +113,7 @@ void collect(T& node, const std::string& path, Leaves& out) {
   } else if constexpr (has_hook<T>) {
     node.visit_fields([&](std::string_view name, auto& field) { collect(field, join(path, name), out); });
   } else if constexpr (check_reflectable<T>()) {
-    if constexpr (!std::is_empty_v<T>) collect_fields(node, path, out);
+    if constexpr (field_count<T> != 0) collect_fields(node, path, out);
   }
 }
 

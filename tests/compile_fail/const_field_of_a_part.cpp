@@ -1,0 +1,17 @@
+// expect: tessera: a module has no const field and no reference, since it is assigned to; leave out the const, and hold values.
+#include <vector>
+
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Layer {
+  const Param kernel;
+};
+struct Model {
+  std::vector<Layer> layers;
+  Layer last;
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }

@@ -1,0 +1,12 @@
+// expect: tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a std::variant of structs with operator().
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Model {
+  Param kernel;
+  Array (*activation)(const Array&);
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }

@@ -1,0 +1,13 @@
+// expect: tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a std::variant of structs with operator().
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+template <class Activation>
+struct Model {
+  Activation activation;
+};
+Model model{[](const Array& x) { return x; }};
+
+nn::Leaves walk(decltype(model)& tree) { return nn::leaves(tree); }

@@ -1,0 +1,15 @@
+// expect: tessera: a module is an aggregate: public fields and no constructor (make it in a static init()), or a class with the hook visit_fields.
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+class Model {
+ public:
+  Param kernel;
+
+ private:
+  int64_t heads_ = 1;
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }

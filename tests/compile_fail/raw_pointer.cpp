@@ -1,0 +1,11 @@
+// expect: tessera: a module holds values, no pointers and no views; use the value itself, a std::optional, std::vector or std::variant.
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Model {
+  const Param* tied;
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }

@@ -1,0 +1,14 @@
+// expect: tessera: a module holds values, no pointers and no views; use the value itself, a std::optional, std::vector or std::variant.
+#include <memory>
+#include <vector>
+
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Model {
+  std::vector<std::unique_ptr<Param>> layers;
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }

@@ -1,0 +1,14 @@
+// expect: tessera: a module holds no unordered_map, whose order is not fixed; use std::map.
+#include <string>
+#include <unordered_map>
+
+#include "nn/tree.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Model {
+  std::unordered_map<std::string, Param> heads;
+};
+
+nn::Leaves walk(Model& tree) { return nn::leaves(tree); }
