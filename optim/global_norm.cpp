@@ -1,0 +1,103 @@
+// The norm in bulk: one kernel over all distinct blocks, one number to sum.
+#include "optim/global_norm.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "sharding/array_impl.h"
+#include "sharding/ledger.h"
+#include "sharding/redistribute.h"
+
+namespace tessera::optim::detail {
+
+using namespace tessera::detail;
+
+namespace {
+
+struct Blocks {
+  std::vector<at::Tensor> exact, rounded;  // float32 and float64; others, which are added up in float32
+  const MeshImpl* mesh = nullptr;
+  Mask axes = 0;
+  int arrays = 0;
+  DType dtype = DType::float32;
+};
+
+void check_mesh(const Blocks& blocks, const Type* type) {
+  if (blocks.mesh && type->mesh && type->mesh != blocks.mesh)
+    fail(ErrorKind::device_mismatch, "global_norm",
+         fmt::format("{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.",
+                     type->to_string(), Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string()));
+  if (type->varying)
+    fail(ErrorKind::bad_argument, "global_norm",
+         fmt::format("{} differs from device to device. Reduce it first, with psum or pmean.", type->to_string()));
+}
+
+ArrayPtr summed(const Array& x) {
+  ArrayImpl& a = materialized(x, "global_norm");
+  static const Text reason = std::make_shared<const std::string>("a norm is not linear: the pending sum comes first");
+  return convert(a, x.impl(), with_unreduced(a.type, 0), {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
+}
+
+// The tensors that hold each element of `x` once.
+void add_blocks(const Array& x, Blocks& out) {
+  const ArrayPtr array = summed(x);
+  const Type* type = array->type;
+  check_mesh(out, type);
+  if (type->mesh) out.mesh = type->mesh;
+  out.axes |= type->sharded;
+  out.arrays += 1;
+  if (type->dtype == DType::float64) out.dtype = DType::float64;
+  auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
+  const int blocks = type->mesh ? type->mesh->count(type->sharded) : 1;
+  for (int b = 0; b < blocks; ++b) {
+    const at::Tensor& t = array->local[type->mesh ? project(type->mesh, type->sharded, b, array->slots) : 0];
+    list.push_back(is_floating(type->dtype) ? t : t.to(at::kFloat));
+  }
+}
+
+at::Tensor norm_of(const Blocks& blocks) {
+  const auto dtype = static_cast<at::ScalarType>(blocks.dtype);
+  std::vector<at::Tensor> norms;
+  if (!blocks.exact.empty()) norms = at::_foreach_norm(blocks.exact, 2);
+  if (!blocks.rounded.empty())
+    for (at::Tensor& norm : at::_foreach_norm(blocks.rounded, 2, at::kFloat)) norms.push_back(std::move(norm));
+  if (norms.empty()) return at::zeros({}, dtype);
+  return at::linalg_vector_norm(at::stack(norms), 2, std::nullopt, false, at::kDouble).to(dtype);
+}
+
+void record(const Blocks& blocks) {
+  if (!blocks.mesh || blocks.mesh->count(blocks.axes) == 1 || !ledger_is_open()) return;
+  record_communication({.kind = "all_reduce",
+                        .axes = blocks.mesh->names(blocks.axes),
+                        .devices = blocks.mesh->count(blocks.axes),
+                        .bytes = item_size(blocks.dtype),
+                        .operation = "global_norm",
+                        .operand = fmt::format("{} arrays", blocks.arrays),
+                        .result = fmt::format("{}[]", name_of(blocks.dtype)),
+                        .path = "",
+                        .reason = fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes)),
+                        .backward = false,
+                        .where = {}});
+}
+
+}  // namespace
+
+Array global_norm(const nn::Leaves& leaves) {
+  at::AutoGradMode off(false);
+  Blocks blocks;
+  for (const nn::Leaf& leaf : leaves)
+    if (!leaf.value->is_absent()) add_blocks(*leaf.value, blocks);
+  const at::Tensor norm = norm_of(blocks);
+  record(blocks);
+  if (!blocks.mesh) return from_tensor(norm);
+  const Type* type = placed_type(blocks.dtype, {}, NamedSharding(Mesh(blocks.mesh), PartitionSpec{}));
+  Tensors local;
+  for (int s = 0; s < blocks.mesh->count(type->slots); ++s) local.push_back(s ? norm.clone() : norm);
+  return Array(make_array(type, std::move(local)));
+}
+
+}  // namespace tessera::optim::detail

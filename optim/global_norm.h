@@ -1,0 +1,22 @@
+// global_norm: the length of a whole tree of arrays, as one vector.
+#pragma once
+
+#include "nn/tree.h"
+#include "sharding/array.h"
+
+namespace tessera::optim {
+
+namespace detail {
+Array global_norm(const nn::Leaves& leaves);
+}
+
+// optax.global_norm: sqrt(sum of squares of all elements of all arrays), a scalar, replicated. Every element counts
+// once, however many devices hold it. Added up in at least float32: the result is float32, or float64 if one of the
+// arrays is. Absent arrays do not count; pending sums are summed first. At most one all-reduce of one number, over the
+// mesh axes that cut any of the arrays. Error (device_mismatch): arrays on several meshes.
+template <class Tree>
+Array global_norm(const Tree& tree) {
+  return detail::global_norm(nn::leaves(tree));
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,95 @@
+// What the optimizers' tests share: a small model, meshes of both kinds, and arrays compared.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/filter_shard.h"
+#include "nn/tree.h"
+#include "optim/optimizer.h"
+#include "sharding/device_put.h"
+#include "sharding/error.h"
+#include "sharding/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+namespace tessera {
+
+struct Toy {
+  nn::Param kernel, bias, table;
+
+  static Toy init(uint32_t seed) {
+    const auto [k1, k2, k3] = split<3>(Key(seed));
+    return {.kernel = {normal(k1, {8, 16}), {"in", "out"}},
+            .bias = {normal(k2, {16}), {"out"}},
+            .table = {normal(k3, {24, 8}), {"vocab", "in"}}};
+  }
+};
+
+inline std::vector<float> host(const Array& x) { return astype(x, float32).to_host<float>(); }
+
+inline void expect_near(const Array& got, const std::vector<float>& expected, double tolerance, const std::string& what = "") {
+  const std::vector<float> values = host(got);
+  ASSERT_EQ(values.size(), expected.size()) << what;
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], tolerance) << what << " at " << i;
+}
+
+template <class Tree>
+void expect_tree_near(const Tree& got, const Tree& expected, double tolerance) {
+  const nn::Leaves a = nn::leaves(got), b = nn::leaves(expected);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].path, b[i].path);
+    EXPECT_EQ(a[i].value->is_absent(), b[i].value->is_absent()) << a[i].path;
+    if (!a[i].value->is_absent()) expect_near(*a[i].value, host(*b[i].value), tolerance, a[i].path);
+  }
+}
+
+struct Case {
+  std::string name;
+  std::vector<MeshAxis> axes;
+  Rules rules;
+  std::string norm_axes;  // those that cut an array
+};
+
+inline std::vector<Case> cases() {
+  return {
+      {"one", {{"data", 1}}, {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}, ""},
+      {"replicated", {{"data", 4}}, {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}, ""},
+      {"fsdp", {{"data", 8}}, {{"in", "data"}, {"out", replicated}, {"vocab", replicated}}, "data"},
+      {"tp", {{"data", 2}, {"model", 4}}, {{"in", replicated}, {"out", "model"}, {"vocab", "model"}}, "model"},
+      {"both", {{"data", 2}, {"model", 4}}, {{"in", "data"}, {"out", "model"}, {"vocab", "model"}}, "data,model"},
+      {"tuple", {{"data", 2}, {"model", 2}}, {{"in", {"model", "data"}}, {"out", replicated}, {"vocab", replicated}}, "data,model"},
+  };
+}
+
+inline Layout layout_of(const Case& c, bool private_replicas) {
+  return {make_mesh(c.axes, {.private_replicas = private_replicas}), c.rules};
+}
+
+// Runs f(case, layout) on all meshes, with shared and with private replicas.
+template <class F>
+void on_all_meshes(F f) {
+  for (const Case& c : cases())
+    for (const bool private_replicas : {false, true}) {
+      SCOPED_TRACE(c.name + (private_replicas ? ", private" : ", shared"));
+      f(c, layout_of(c, private_replicas));
+    }
+}
+
+template <class F>
+std::string error_of(F f, ErrorKind kind) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+}  // namespace tessera
