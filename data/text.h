@@ -10,8 +10,8 @@ namespace tessera::data {
 
 // B rows of T tokens; int32, the bytes' values 0 to 255. targets[b][t] is the token that follows inputs[b][t].
 struct TokenBatch {
-  NamedArray inputs{.value = {}, .axes = {"batch", "seq"}};   // (B, T)
-  NamedArray targets{.value = {}, .axes = {"batch", "seq"}};  // (B, T)
+  NamedArray inputs{"batch", "seq"};   // (B, T)
+  NamedArray targets{"batch", "seq"};  // (B, T)
 };
 
 // The collate function of byte windows: B windows of T + 1 bytes give inputs = window[0, T) and

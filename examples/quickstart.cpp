@@ -22,8 +22,8 @@ struct Mlp {
 };
 
 struct Batch {
-  NamedArray x{.value = {}, .axes = {"batch", "embed"}};
-  NamedArray y{.value = {}, .axes = {"batch", "embed"}};
+  NamedArray x{"batch", "embed"};
+  NamedArray y{"batch", "embed"};
 };
 
 Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
@@ -35,8 +35,8 @@ Batch make_batch(Key key) {
   const std::vector<float> values = x.to_host<float>();
   std::vector<float> rotated(values.size());
   for (size_t i = 0; i < values.size(); ++i) rotated[i] = values[i / 512 * 512 + (i + 1) % 512];
-  batch.x.value = x;
-  batch.y.value = array<float>(rotated, {32, 512});
+  batch.x = x;
+  batch.y = array<float>(rotated, {32, 512});
   return batch;
 }
 

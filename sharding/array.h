@@ -1,6 +1,8 @@
 // Array: a global shape, an element type, a placement, and one tensor for each distinct block of it.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -93,6 +95,9 @@ Array array(const std::vector<T>& values, Shape shape) {
   return array<T>(std::span<const T>(values), std::move(shape));
 }
 
+// The same from raw bytes in this machine's order, as files hold them.
+Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
+
 Array zeros(Shape shape, DType dtype = float32);
 Array ones(Shape shape, DType dtype = float32);
 Array full(Shape shape, double value, DType dtype = float32);
@@ -102,9 +107,21 @@ Array from_tensor(const at::Tensor& tensor);
 at::Tensor to_tensor(const Array& x);
 
 // An Array whose dims have names, as the fields of a batch do. It is used wherever an Array is.
+//   struct Batch {
+//     NamedArray inputs{"batch", "seq"};
+//     NamedArray targets{"batch", "seq"};
+//   };
+//   batch.inputs = array<int32_t>(ids, {32, 128});
 struct NamedArray {
   Array value;
   Axes axes;
+
+  template <std::convertible_to<AxisName>... Names>
+  NamedArray(const Names&... names) : axes{AxisName(names)...} {}
+  NamedArray& operator=(Array x) {  // the names stay
+    value = std::move(x);
+    return *this;
+  }
   operator const Array&() const { return value; }
 };
 

@@ -23,8 +23,8 @@ using examples::Gpt;
 using Json = boost::json::value;
 
 struct TokenBatch {
-  NamedArray inputs{.value = {}, .axes = {"batch", none}};
-  NamedArray targets{.value = {}, .axes = {"batch", none}};
+  NamedArray inputs{"batch", none};
+  NamedArray targets{"batch", none};
 };
 
 // ---- what a file says
@@ -157,8 +157,8 @@ class Run {
       targets.insert(targets.end(), begin + r * width + 1, begin + (r + 1) * width);
     }
     TokenBatch batch;
-    batch.inputs.value = array<int32_t>(inputs, {rows, width - 1});
-    batch.targets.value = array<int32_t>(targets, {rows, width - 1});
+    batch.inputs = array<int32_t>(inputs, {rows, width - 1});
+    batch.targets = array<int32_t>(targets, {rows, width - 1});
     return data::from_process_local(batch, layout);
   }
 
