@@ -2,6 +2,8 @@
 #pragma once
 
 #include <concepts>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "nn/tree.h"
@@ -10,8 +12,8 @@
 
 namespace tessera::nn {
 
-// The spec that a layout gives to a leaf, and why; P() for an array without names.
-Resolution resolve(const Leaf& leaf, const Layout& layout);
+// The spec that a layout gives to a leaf, and why; P() for an array without names. `verb` begins an error's message.
+Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb = "filter_shard");
 
 namespace detail {
 void shard_by_names(const Leaves& leaves, const Layout& layout);
