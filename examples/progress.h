@@ -1,0 +1,41 @@
+// Progress: one line that redraws itself on a terminal, and a line now and then everywhere else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace tessera::examples {
+
+//   Progress progress(steps, tokens_per_step);
+//   for (int64_t step = 1; step <= steps; ++step) {
+//     progress.begin_step();
+//     ...
+//     progress.end_step(step, loss);
+//   }
+// shows [=====>    ] step 312/600  loss 1.923  14.1k tokens/s  0:51 left
+class Progress {
+ public:
+  Progress(int64_t steps, int64_t tokens_per_step);
+
+  // What lies between them is the step; the rest (validation, printing) does not count as speed. Gives tokens per second.
+  void begin_step();
+  double end_step(int64_t step, double loss);
+
+  // A line that stays, above the bar.
+  void print(const std::string& line);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_due(int64_t step) const;
+  void draw(int64_t step, double loss);
+  std::string line(int64_t step, double loss) const;
+
+  int64_t steps_, tokens_per_step_;
+  bool terminal_;
+  Clock::time_point began_ = {}, drawn_ = {};
+  double mean_seconds_ = 0;  // of a step; recent ones count most
+};
+
+}  // namespace tessera::examples

@@ -1,0 +1,105 @@
+// Trains a GPT-2 style decoder on the bytes of any files, on any mesh, by any rules: train_transformer --help.
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "data/to_global.h"
+#include "examples/corpus.h"
+#include "examples/metrics.h"
+#include "examples/progress.h"
+#include "examples/train_options.h"
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/placement_table.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/ledger.h"
+
+namespace tessera::examples {
+namespace {
+
+using data::TokenBatch;
+
+double mean_loss(const Gpt& model, const std::vector<TokenBatch>& batches) {
+  double sum = 0;
+  for (const TokenBatch& batch : batches) sum += next_token_loss(model, batch).item<double>();
+  return sum / static_cast<double>(batches.size());
+}
+
+auto clipped_adamw(const TrainOptions& options) {
+  return optim::chain(
+      optim::clip_by_global_norm(1.0),
+      optim::adamw({.learning_rate = optim::warmup_cosine_decay_schedule({.peak_value = options.learning_rate,
+                                                                          .warmup_steps = options.warmup,
+                                                                          .decay_steps = options.steps,
+                                                                          .end_value = options.learning_rate / 10}),
+                    .b2 = 0.95, .weight_decay = 0.1, .mask = optim::matrices_only}));
+}
+
+void check_finite(const StepMetrics& row) {
+  if (std::isfinite(row.loss) && std::isfinite(row.grad_norm)) return;
+  fail(ErrorKind::other, "train",
+       fmt::format("step {}: the loss is {}, the norm of its gradient {}; expected finite numbers. Lower --lr or raise "
+                   "--warmup.", row.step, row.loss, row.grad_norm));
+}
+
+void train(const TrainOptions& options) {
+  const Layout layout{make_mesh(options.mesh), options.rules};
+  fmt::print("mesh     {} ({} devices; {})\n", layout.mesh().to_string(), layout.mesh().size(), options.placement);
+  fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
+
+  Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
+  fmt::print("corpus   {} files, {:.1f} MB; entropy in nats per byte: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
+             static_cast<double>(corpus.bytes) / 1e6, corpus.unigram_entropy, corpus.bigram_entropy);
+
+  auto model = nn::filter_shard(Gpt::init(Key(options.seed), options.model), layout);
+  auto optimizer = optim::Optimizer(model, clipped_adamw(options));
+  std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
+
+  Metrics metrics(options.metrics);
+  Progress progress(options.steps, options.batch * options.model.seq);
+  const int64_t validate_every = (options.steps + 4) / 5;
+
+  for (int64_t step = 1; step <= options.steps; ++step) {
+    progress.begin_step();
+    const auto ledger = step == 1 ? std::make_unique<CommLedger>() : nullptr;
+
+    const TokenBatch batch = data::from_process_local(*corpus.training.next(), layout);
+    const auto [loss, grads] = nn::value_and_grad(next_token_loss<Gpt, TokenBatch>)(model, batch);
+    optimizer.update(model, grads);
+
+    StepMetrics row{step, loss.item<double>(), optimizer.grad_norm().value(), optimizer.learning_rate()};
+    check_finite(row);
+    if (ledger) progress.print("One step communicates\n" + ledger->table());
+    row.tokens_per_second = progress.end_step(step, row.loss);
+    metrics.write(row);
+
+    if (step % validate_every && step != options.steps) continue;
+    const double validation = mean_loss(model, corpus.validation);
+    metrics.write_validation(step, validation, corpus.unigram_entropy, corpus.bigram_entropy);
+    progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", validation,
+                               step, validation < corpus.bigram_entropy ? "below" : "not below", corpus.bigram_entropy,
+                               corpus.unigram_entropy));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;
+  try {
+    const TrainOptions options = parse_options({argv + 1, argv + argc});
+    if (options.help) fmt::print("{}", usage());
+    else train(options);
+    return 0;
+  } catch (const UsageError& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}
