@@ -1,0 +1,72 @@
+// The global norm on meshes: every element once, one number communicated.
+#include "optim/global_norm.h"
+
+#include "support.h"
+
+namespace tessera::optim {
+namespace {
+
+double expected_norm(const Toy& toy) {
+  double squares = 0;
+  for (const nn::Leaf& leaf : nn::leaves(toy))
+    for (const float x : host(*leaf.value)) squares += static_cast<double>(x) * x;
+  return std::sqrt(squares);
+}
+
+TEST(GlobalNorm, CountsEveryElementOnceAndCommunicatesOneNumber) {
+  const double expected = expected_norm(Toy::init(0));
+  on_all_meshes([&](const Case& c, const Layout& layout) {
+    const Toy toy = nn::filter_shard(Toy::init(0), layout);
+    CommLedger ledger;
+    const Array norm = global_norm(toy);
+    EXPECT_NEAR(norm.item<float>(), expected, 1e-5);
+    EXPECT_EQ(norm.ndim(), 0);
+    EXPECT_TRUE(norm.sharding().is_fully_replicated());
+    EXPECT_EQ(ledger.count(), c.norm_axes.empty() ? 0 : 1);
+    if (c.norm_axes.empty()) return;
+    EXPECT_EQ(ledger.count("all_reduce", c.norm_axes), 1);
+    EXPECT_EQ(ledger.bytes(), 4);
+    EXPECT_EQ(ledger.records()[0].operation, "global_norm");
+  });
+}
+
+TEST(GlobalNorm, OfArraysThatWereNeverPlaced) {
+  CommLedger ledger;
+  EXPECT_NEAR(global_norm(Toy::init(3)).item<float>(), expected_norm(Toy::init(3)), 1e-5);
+  EXPECT_EQ(global_norm(std::vector<Array>{}).item<float>(), 0);
+  EXPECT_EQ(global_norm(std::vector<Array>{{}, full({4}, 2)}).item<float>(), 4);
+  EXPECT_EQ(ledger.count(), 0);
+}
+
+TEST(GlobalNorm, HalfPrecisionIsAddedUpInFloat32) {
+  const Array norm = global_norm(std::vector<Array>{ones({1000, 10}, bfloat16), ones({1, 1})});
+  EXPECT_EQ(norm.dtype(), float32);
+  EXPECT_NEAR(norm.item<float>(), std::sqrt(10001.0), 1e-3);
+  EXPECT_EQ(global_norm(std::vector<Array>{ones({2}), full({2}, 1e-9, float64)}).dtype(), float64);
+}
+
+TEST(GlobalNorm, PendingSumsAreSummedFirst) {
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+    const Array x = device_put(normal(Key(1), {8, 3}), NamedSharding(mesh, P{"data"}));
+    const Array pending = sum(x, {0});
+    ASSERT_NE(pending.type_string().find("{U:data}"), std::string::npos);
+    CommLedger ledger;
+    const float norm = global_norm(std::vector<Array>{pending, x}).item<float>();
+    const std::vector<float> sums = host(pending), all = host(x);
+    double squares = 0;
+    for (const float v : sums) squares += static_cast<double>(v) * v;
+    for (const float v : all) squares += static_cast<double>(v) * v;
+    EXPECT_NEAR(norm, std::sqrt(squares), 1e-5);
+    EXPECT_EQ(ledger.count("all_reduce", "data"), 2);
+  }
+}
+
+TEST(GlobalNorm, ArraysOnTwoMeshesAreAnError) {
+  const Array a = device_put(ones({4}), NamedSharding(make_mesh({{"data", 2}}), P{}));
+  const Array b = device_put(ones({4}), NamedSharding(make_mesh({{"data", 4}}), P{}));
+  error_of([&] { global_norm(std::vector<Array>{a, b}); }, ErrorKind::device_mismatch);
+}
+
+}  // namespace
+}  // namespace tessera::optim

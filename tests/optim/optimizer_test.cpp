@@ -1,0 +1,363 @@
+// Optimizer::update: equal to the pure algebra, in place, and only in memory that is its own.
+#include "optim/optimizer.h"
+
+#include <ATen/ATen.h>
+
+#include "nn/value_and_grad.h"
+#include "support.h"
+#include "sharding/array_impl.h"
+
+namespace tessera::optim {
+namespace {
+
+auto clipped_adamw() {
+  return chain(clip_by_global_norm(1.0), adamw({.learning_rate = warmup_cosine_decay_schedule(
+                                                    {.init_value = 1e-2, .peak_value = 0.1, .warmup_steps = 2, .decay_steps = 6}),
+                                                .b2 = 0.95,
+                                                .weight_decay = 0.1,
+                                                .mask = matrices_only}));
+}
+
+// Gradients for `model`, at its placement.
+Toy gradients_for(const Toy& model, uint32_t seed) {
+  Toy grads = Toy::init(seed);
+  const nn::Leaves g = nn::leaves(grads), p = nn::leaves(model);
+  for (size_t i = 0; i < g.size(); ++i)
+    *g[i].value = p[i].value->is_committed() ? device_put(*g[i].value, p[i].value->sharding()) : *g[i].value * 1.0;
+  return grads;
+}
+
+const at::Tensor& local(const Array& x, size_t i = 0) { return x.impl()->local[i]; }
+
+Array loss_of(const Toy& model, const Array& x) { return mean(square(matmul(x, model.kernel) + model.bias)) + 0.1 * sum(square(model.table)); }
+
+// The pure algebra, step by step, beside the optimizer.
+template <class Tx>
+void expect_equal_to_pure(const Tx& tx, Toy model) {
+  Toy pure = model;
+  Optimizer optimizer(model, tx);
+  auto state = tx.init(pure);
+  for (uint32_t step = 0; step < 5; ++step) {
+    const Toy grads = gradients_for(model, 10 + step);
+    auto [updates, next] = tx.update(grads, state, pure);
+    pure = apply_updates(pure, updates);
+    state = next;
+    optimizer.update(model, grads);
+  }
+  expect_tree_near(model, pure, 1e-6);
+  expect_tree_near(optimizer.state(), state, 1e-6);
+  EXPECT_EQ(optimizer.count(), 5);
+}
+
+TEST(Optimizer, FusedEqualsPure) {
+  expect_equal_to_pure(clipped_adamw(), Toy::init(1));
+  expect_equal_to_pure(adam({.learning_rate = 0.1}), Toy::init(1));
+  on_all_meshes([](const Case&, const Layout& layout) { expect_equal_to_pure(clipped_adamw(), nn::filter_shard(Toy::init(1), layout)); });
+}
+
+TEST(Optimizer, ChainsWithoutAFusedTailArePure) {
+  on_all_meshes([](const Case&, const Layout& layout) {
+    const Toy model = nn::filter_shard(Toy::init(1), layout);
+    expect_equal_to_pure(sgd({.learning_rate = 0.1}), model);
+    expect_equal_to_pure(chain(adam({.learning_rate = 0.1}), scale(0.5)), model);
+    expect_equal_to_pure(adamw({.learning_rate = 0.1, .eps_root = 0.1}), model);
+    expect_equal_to_pure(scale(-0.5), model);
+  });
+}
+
+TEST(Optimizer, AllMeshesGiveTheSameModel) {
+  Toy alone = Toy::init(1);
+  Optimizer reference(alone, clipped_adamw());
+  for (uint32_t step = 0; step < 5; ++step) reference.update(alone, gradients_for(alone, step));
+  on_all_meshes([&](const Case&, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    Optimizer optimizer(model, clipped_adamw());
+    for (uint32_t step = 0; step < 5; ++step) optimizer.update(model, gradients_for(model, step));
+    expect_tree_near(model, alone, 1e-6);
+  });
+}
+
+TEST(Optimizer, EveryReplicaIsUpdated) {
+  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}, {.private_replicas = true}),
+                      {{"in", "model"}, {"out", replicated}, {"vocab", replicated}}};
+  Toy model = nn::filter_shard(Toy::init(1), layout);
+  Optimizer optimizer(model, clipped_adamw());
+  optimizer.update(model, gradients_for(model, 2));
+  for (const nn::Leaf& leaf : nn::named("model", model, "optimizer", optimizer)) {
+    ASSERT_EQ(leaf.value->impl()->local.size(), 4) << leaf.path;
+    EXPECT_TRUE(at::equal(local(*leaf.value, 0), local(*leaf.value, 2))) << leaf.path;
+    EXPECT_TRUE(at::equal(local(*leaf.value, 1), local(*leaf.value, 3))) << leaf.path;
+    EXPECT_NE(local(*leaf.value, 0).data_ptr(), local(*leaf.value, 2).data_ptr()) << leaf.path;
+  }
+}
+
+TEST(Optimizer, StateLiesWhereItsParameterLies) {
+  on_all_meshes([](const Case&, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    Optimizer optimizer(model, clipped_adamw());
+    const auto check = [&] {
+      const nn::Leaves p = nn::leaves(model);
+      for (const Toy* moments : {&std::get<1>(optimizer.state()).mu, &std::get<1>(optimizer.state()).nu}) {
+        const nn::Leaves m = nn::leaves(*moments);
+        for (size_t i = 0; i < p.size(); ++i) {
+          EXPECT_EQ(m[i].value->impl()->type, p[i].value->impl()->type) << p[i].path;
+          EXPECT_EQ(m[i].value->sharding(), p[i].value->sharding()) << p[i].path;
+          EXPECT_EQ(*m[i].axes, *p[i].axes) << p[i].path;
+          EXPECT_EQ(m[i].value->impl()->local.size(), p[i].value->impl()->local.size()) << p[i].path;
+          for (const at::Tensor& t : m[i].value->impl()->local)
+            EXPECT_EQ(t.sizes().vec(), p[i].value->impl()->type->local) << p[i].path;
+        }
+      }
+    };
+    check();
+    optimizer.update(model, gradients_for(model, 2));
+    check();
+  });
+}
+
+TEST(Optimizer, IsATreeWithGoodPaths) {
+  Toy model = Toy::init(1);
+  Optimizer optimizer(model, clipped_adamw());
+  const nn::Leaves all = nn::named("optimizer", optimizer);
+  ASSERT_EQ(all.size(), 6);
+  EXPECT_EQ(all[0].path, "optimizer.state.1.mu.kernel");
+  EXPECT_EQ(all[5].path, "optimizer.state.1.nu.table");
+  EXPECT_TRUE(all[0].value->is_recipe());
+  const Case c = cases()[4];
+  const auto placed = nn::filter_shard(optimizer, layout_of(c, false));
+  const Toy placed_model = nn::filter_shard(model, layout_of(c, false));
+  EXPECT_EQ(std::get<1>(placed.state()).nu.table.value.sharding(), placed_model.table.value.sharding());
+}
+
+TEST(Optimizer, MadeBeforeTheModelWasPlaced) {
+  const Toy plain = Toy::init(1);
+  Optimizer optimizer(plain, clipped_adamw());
+  on_all_meshes([&](const Case&, const Layout& layout) {
+    auto late = optimizer;
+    Toy model = nn::filter_shard(plain, layout), expected = model;
+    Optimizer early(expected, clipped_adamw());
+    const Toy grads = gradients_for(model, 2);
+    late.update(model, grads);
+    early.update(expected, grads);
+    expect_tree_near(model, expected, 0);
+    EXPECT_EQ(std::get<1>(late.state()).mu.kernel.value.impl()->type, model.kernel.value.impl()->type);
+  });
+}
+
+TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
+  on_all_meshes([](const Case& c, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    for (const bool fused : {true, false}) {
+      const auto train = [&](const auto& tx) {
+        Optimizer optimizer(model, tx);
+        const NamedSharding placed = model.table.value.sharding();
+        const auto* type = model.table.value.impl()->type;
+        std::vector<void*> before;
+        for (const at::Tensor& t : model.table.value.impl()->local) before.push_back(t.data_ptr());
+        const Array x = device_put(normal(Key(3), {8, 8}), NamedSharding(layout.mesh(), P{"data"}));
+        for (int step = 0; step < 3; ++step) {
+          auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
+          optimizer.update(model, grads);
+        }
+        const Array& table = model.table.value;
+        EXPECT_EQ(table.path(), "table");
+        EXPECT_EQ(table.sharding(), placed);
+        EXPECT_EQ(table.impl()->type, type);
+        EXPECT_EQ(table.impl()->layout, layout.impl());
+        EXPECT_TRUE(table.impl()->weight);
+        for (size_t i = 0; fused && i < before.size(); ++i) EXPECT_EQ(local(table, i).data_ptr(), before[i]) << c.name;
+      };
+      fused ? train(clipped_adamw()) : train(sgd({.learning_rate = 0.1}));
+    }
+  });
+}
+
+TEST(Optimizer, ACopyOfTheModelStaysWhatItWas) {
+  on_all_meshes([](const Case&, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    Optimizer optimizer(model, clipped_adamw());
+    optimizer.update(model, gradients_for(model, 2));
+    const auto best = model;
+    const auto saved = optimizer;
+    const std::vector<float> kernel = host(best.kernel), mu = host(std::get<1>(saved.state()).mu.kernel);
+    optimizer.update(model, gradients_for(model, 3));
+    optimizer.update(model, gradients_for(model, 4));
+    EXPECT_EQ(host(best.kernel), kernel);
+    EXPECT_EQ(host(std::get<1>(saved.state()).mu.kernel), mu);
+    EXPECT_NE(host(model.kernel), kernel);
+    EXPECT_EQ(saved.count(), 1);
+    EXPECT_EQ(optimizer.count(), 3);
+  });
+}
+
+TEST(Optimizer, AResumedCopyContinuesAsIfNeverStopped) {
+  Toy model = Toy::init(1);
+  Optimizer optimizer(model, clipped_adamw());
+  optimizer.update(model, gradients_for(model, 2));
+  Toy other = model;
+  auto copy = optimizer;
+  optimizer.update(model, gradients_for(model, 3));
+  copy.update(other, gradients_for(other, 3));
+  expect_tree_near(model, other, 0);
+}
+
+TEST(Optimizer, MemoryOfOthersIsNotWrittenTo) {
+  const at::Tensor mine = at::ones({2, 3});
+  std::vector<float> raw(6, 1.0f);
+  struct Model {
+    Array owned_by_user, twice_a, twice_b, view, blob;
+  };
+  const at::Tensor shared = at::ones({2, 3});
+  Model model{from_tensor(mine), from_tensor(shared), from_tensor(shared), from_tensor(at::ones({3, 2}).t()),
+              from_tensor(at::from_blob(raw.data(), {2, 3}))};
+  const Array g = ones({2, 3}) * 1.0;
+  const Model grads{g, g, g, g, g};  // one handle five times: gradients may share memory
+  Optimizer optimizer(model, adam({.learning_rate = 0.5}));
+  optimizer.update(model, grads);
+  EXPECT_TRUE(at::equal(mine, at::ones({2, 3})));
+  EXPECT_TRUE(at::equal(shared, at::ones({2, 3})));
+  EXPECT_EQ(raw, std::vector<float>(6, 1.0f));
+  EXPECT_EQ(host(g), std::vector<float>(6, 1.0f));
+  for (const nn::Leaf& leaf : nn::leaves(model)) expect_near(*leaf.value, std::vector<float>(6, 0.5f), 1e-6, leaf.path);
+}
+
+TEST(Optimizer, WhatWasComputedFromTheOldValuesStays) {
+  const Mesh mesh = make_mesh({{"data", 2}});
+  std::vector<Array> model{normal(Key(1), {4, 4}) * 1.0};
+  const Array x = device_put(normal(Key(2), {4, 4}), NamedSharding(mesh, P{"data"}));
+  const Array before = matmul(x, model[0]);  // the array joined the mesh: a form of it is kept
+  Optimizer optimizer(model, adam({.learning_rate = 0.5}));
+  optimizer.update(model, std::vector<Array>{ones({4, 4})});
+  const Array after = matmul(x, model[0]);
+  expect_near(after, host(matmul(x, array<float>(model[0].to_host<float>(), {4, 4}))), 1e-6);
+  EXPECT_NE(host(before), host(after));
+}
+
+TEST(Optimizer, ANonContiguousGradient) {
+  std::vector<Array> model{zeros({3, 2}) * 1.0}, expected = model;
+  const at::Tensor t = at::arange(1, 7).to(at::kFloat).reshape({2, 3});
+  const auto tx = chain(scale_by_adam({.eps = 1}), scale_by_learning_rate(1));
+  Optimizer strided(model, tx), dense(expected, tx);
+  strided.update(model, {from_tensor(t.t())});
+  dense.update(expected, {from_tensor(t.t().contiguous())});
+  expect_near(model[0], host(expected[0]), 0);
+  EXPECT_EQ(t.sum().item<float>(), 21);
+  EXPECT_EQ(local(model[0]).strides().vec(), (std::vector<int64_t>{2, 1}));
+}
+
+TEST(Optimizer, TheModelAsItsOwnGradient) {
+  std::vector<Array> model{array<float>({1, -2, 3})};
+  Optimizer optimizer(model, adam({.learning_rate = 0.1}));
+  optimizer.update(model, model);
+  expect_near(model[0], {0.9f, -1.9f, 2.9f}, 1e-6);
+}
+
+TEST(Optimizer, HalfPrecisionIsRoundedOnce) {
+  std::vector<Array> model{normal(Key(1), {16}, bfloat16)}, pure = model;
+  const auto tx = adamw({.learning_rate = 0.01});
+  Optimizer optimizer(model, tx);
+  const std::vector<Array> grads{normal(Key(2), {16}, bfloat16) * 1.0};
+  auto [updates, state] = tx.update(grads, tx.init(pure), pure);
+  pure = apply_updates(pure, updates);
+  optimizer.update(model, grads);
+  EXPECT_EQ(model[0].dtype(), bfloat16);
+  EXPECT_EQ(std::get<0>(optimizer.state()).mu[0].dtype(), float32);
+  expect_near(model[0], host(pure[0]), 0.02);
+}
+
+TEST(Optimizer, IntegersAndAbsentGradientsAreSkipped) {
+  std::vector<Array> model{array<int32_t>({3}), ones({2}), ones({2})};
+  Optimizer optimizer(model, clipped_adamw());
+  optimizer.update(model, {{}, {}, ones({2})});
+  EXPECT_EQ(model[0].item<int32_t>(), 3);
+  EXPECT_EQ(host(model[1]), (std::vector<float>{1, 1}));
+  EXPECT_LT(host(model[2])[0], 1);
+}
+
+TEST(Optimizer, TellsRateNormAndCount) {
+  Toy model = Toy::init(1);
+  Optimizer optimizer(model, clipped_adamw());
+  EXPECT_EQ(optimizer.learning_rate(), 0);
+  const Toy grads = gradients_for(model, 2);
+  optimizer.update(model, grads);
+  EXPECT_NEAR(optimizer.learning_rate(), 1e-2, 1e-9);
+  EXPECT_NEAR(*optimizer.grad_norm(), global_norm(grads).item<float>(), 1e-5);
+  optimizer.update(model, grads);
+  EXPECT_NEAR(optimizer.learning_rate(), 0.055, 1e-9);
+  EXPECT_EQ(std::get<1>(optimizer.state()).count, 2);
+  EXPECT_EQ(std::get<3>(optimizer.state()).count, 2);
+  EXPECT_FALSE(Optimizer(model, adam({.learning_rate = 1})).grad_norm());
+}
+
+TEST(Optimizer, CommunicatesOneNumberAtMost) {
+  on_all_meshes([](const Case& c, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    Optimizer optimizer(model, clipped_adamw());
+    const Toy grads = gradients_for(model, 2);
+    CommLedger ledger;
+    optimizer.update(model, grads);
+    EXPECT_EQ(ledger.count(), c.norm_axes.empty() ? 0 : 1);
+    EXPECT_EQ(ledger.bytes(), c.norm_axes.empty() ? 0 : 4);
+  });
+}
+
+TEST(Optimizer, GradientsThatLieElsewhereAreMovedToTheParameter) {
+  const Mesh mesh = make_mesh({{"data", 4}});
+  std::vector<Array> model{device_put(ones({8, 4}), NamedSharding(mesh, P{"data"}))}, same = model;
+  const Array g = device_put(normal(Key(1), {8, 4}), NamedSharding(mesh, P{none, "data"}));
+  Optimizer optimizer(model, adam({.learning_rate = 0.1})), expected = optimizer;
+  CommLedger ledger;
+  optimizer.update(model, {g});
+  EXPECT_EQ(ledger.count("all_to_all", "data"), 1);
+  expected.update(same, {device_put(g, same[0].sharding())});
+  expect_near(model[0], host(same[0]), 0);
+  EXPECT_EQ(model[0].impl()->type, same[0].impl()->type);
+}
+
+TEST(Optimizer, ATransformOfOnesOwn) {
+  struct Halve {
+    EmptyState init(const Toy&) const { return {}; }
+    std::pair<Toy, EmptyState> update(const Toy& grads, EmptyState, const Toy&) const {
+      return {nn::tree_map([](const std::string&, const Array& g) { return -0.5 * g; }, grads), {}};
+    }
+  };
+  Toy model = Toy::init(1);
+  const std::vector<float> before = host(model.bias);
+  Optimizer optimizer(model, Halve{});
+  optimizer.update(model, gradients_for(model, 1));
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(host(model.bias)[i], 0.5 * before[i], 1e-6);
+}
+
+TEST(Optimizer, WrongGradientsAreErrorsAndChangeNothing) {
+  using Model = std::vector<Array>;
+  const Mesh mesh = make_mesh({{"data", 2}}), other = make_mesh({{"data", 4}});
+  Model model{device_put(ones({4}), NamedSharding(mesh, P{})), device_put(ones({4, 4}), NamedSharding(mesh, P{}))};
+  Optimizer optimizer(model, clipped_adamw());
+  const Array g = ones({4}), w = ones({4, 4});
+  const auto wrong = [&](const Model& grads, ErrorKind kind) { return error_of([&] { optimizer.update(model, grads); }, kind); };
+  EXPECT_EQ(wrong({g, ones({4, 5})}, ErrorKind::shape_mismatch),
+            "[Optimizer.update] 1: the gradient is float32[4,5], the parameter float32[4,4]. Both must come from the same model.");
+  wrong({g}, ErrorKind::bad_argument);
+  wrong({g, w, w}, ErrorKind::bad_argument);
+  wrong({g, ones({4, 4}, bfloat16)}, ErrorKind::dtype_mismatch);
+  wrong({g, device_put(w, NamedSharding(other, P{}))}, ErrorKind::device_mismatch);
+  EXPECT_EQ(host(model[1]), std::vector<float>(16, 1.0f));
+  EXPECT_EQ(optimizer.count(), 0);
+  EXPECT_EQ(host(std::get<1>(optimizer.state()).mu[0]), std::vector<float>(4, 0.0f));
+
+  Model larger{model[0], ones({5, 5})};
+  error_of([&] { optimizer.update(larger, {g, ones({5, 5})}); }, ErrorKind::shape_mismatch);
+  const Model tied{g, g};
+  error_of([&] { Optimizer(tied, adam({.learning_rate = 1})); }, ErrorKind::bad_argument);
+}
+
+TEST(Optimizer, GradientsOfAnotherStructureAreNamed) {
+  using Model = std::map<std::string, Array>;
+  Model model{{"a", ones({2})}, {"b", ones({2})}};
+  Optimizer optimizer(model, adam({.learning_rate = 1}));
+  EXPECT_EQ(error_of([&] { optimizer.update(model, {{"a", ones({2})}, {"c", ones({2})}}); }, ErrorKind::bad_argument),
+            "[Optimizer.update] b: the gradient has the array c in its place. Both must come from the same model.");
+}
+
+}  // namespace
+}  // namespace tessera::optim
