@@ -128,6 +128,21 @@ class Planner {
         part.pop_back();
         if (!contains(candidates_[factor], part)) candidates_[factor].push_back(part);
       }
+    for (const DimAxes& axes : wanted)
+      if (const DimAxes rest = undisputed(factor, axes); !contains(candidates_[factor], rest))
+        candidates_[factor].push_back(rest);
+  }
+
+  // The axes that no other factor wants: a weight over (data, model) beside a batch over data keeps model.
+  DimAxes undisputed(size_t factor, const DimAxes& axes) const {
+    Mask others = 0;
+    for (size_t f = 0; f < candidates_.size(); ++f)
+      if (f != factor)
+        for (const DimAxes& theirs : candidates_[f]) others |= theirs.mask();
+    DimAxes rest;
+    for (int a : axes)
+      if (!(others >> a & 1)) rest.push_back(a);
+    return rest;
   }
 
   // What the operands agree on may still be no placement of the result: the minor part of merged dims alone.
