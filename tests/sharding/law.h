@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -17,10 +18,14 @@
 #include "sharding/error.h"
 #include "sharding/ledger.h"
 #include "sharding/operations.h"
+#include "sharding/random.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape.h"
 
 namespace tessera::testing {
+
+// Thousands of tiny tensors: threads would only wait for each other.
+inline const bool one_thread = (at::set_num_threads(1), true);
 
 inline at::Tensor random_tensor(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kDouble) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(dtype));
