@@ -143,6 +143,7 @@ Tape::~Tape() {
 
 std::vector<Array> Tape::gradients(const Array& loss) {
   check_loss(loss);
+  materialized(loss, "value_and_grad");
   ArrayPtr root = loss.impl();
   if (root->type->reduced) root = convert(*root, root, with_reduced(root->type, 0), {.operation = "loss"});
   if (is_tape_parameter(*root)) root = convert(*root, root, root->type, {.operation = "loss"});
@@ -209,6 +210,7 @@ std::vector<Array> Tape::gradients(const Array& loss) {
     ArrayPtr gradient = make_array(a.type, a.slots, std::move(local));
     gradient->layout = a.layout;
     gradient->detail().path = a.details->path;
+    if (a.details->placed) gradient->detail().placed = std::make_unique<NamedSharding>(*a.details->placed);
     result.emplace_back(std::move(gradient));
   }
   return result;

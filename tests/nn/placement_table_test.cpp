@@ -1,0 +1,178 @@
+// placement_table: its numbers, before and after placing, and its three ways to be printed.
+#include "nn/placement_table.h"
+
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <sstream>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "sharding/array_impl.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+struct Model {
+  Embedding tokens;
+  LayerNorm norm;
+  Mlp mlp;
+  Array scale;
+
+  static Model init(const Key& key) {
+    const auto [k1, k2] = split<2>(key);
+    return {.tokens = Embedding::init(k1, {"vocab", 16}, {"embed", 8}),
+            .norm = LayerNorm::init({"norm", 8}),
+            .mlp = Mlp::init(k2, {"embed", 8}, {"hidden", 16}),
+            .scale = ones({}, bfloat16)};
+  }
+};
+
+Layout two_by_two() {
+  return Layout(make_mesh({{"data", 4}, {"model", 2}}),
+                {{"vocab", "model"}, {"hidden", "model"}, {"embed", "data"}, {"norm", replicated}});
+}
+
+TEST(PlacementTable, says_where_each_array_lies) {
+  const Model model = filter_shard(Model::init(Key(0)), two_by_two());
+  const PlacementTable table = placement_table(model);
+  ASSERT_EQ(table.rows().size(), 8u);
+  const PlacementRow expected{.path = "mlp.up.kernel",
+                              .axes = std::vector<std::string>{"embed", "hidden"},
+                              .spec = "P('data', 'model')",
+                              .shape = {8, 16},
+                              .shard_shape = {2, 8},
+                              .dtype = float32,
+                              .elements = 128,
+                              .bytes = 512,
+                              .bytes_per_device = 64,
+                              .replicas = 1};
+  EXPECT_EQ(table.rows()[3], expected);
+  EXPECT_EQ(table.rows()[1].spec, "P()");
+  EXPECT_EQ(table.rows()[1].replicas, 8);
+  EXPECT_EQ(table.rows()[4].replicas, 4);  // mlp.up.bias
+  EXPECT_EQ(table.rows()[7].axes, std::nullopt);
+  EXPECT_EQ(table.rows()[7].bytes_per_device, 2);
+}
+
+TEST(PlacementTable, sums_all_or_a_part) {
+  const PlacementTable table = placement_table(Model::init(Key(0)), two_by_two());
+  EXPECT_EQ(table.elements(), 128 + 16 + 128 + 16 + 128 + 8 + 1);
+  EXPECT_EQ(table.bytes(), 4 * (128 + 16 + 128 + 16 + 128 + 8) + 2);
+  EXPECT_EQ(table.bytes_per_device("mlp"), 4 * (16 + 8 + 16 + 2));
+  EXPECT_EQ(table.bytes_per_device("mlp.up"), 4 * (16 + 8));
+  EXPECT_EQ(table.bytes_per_device("ml"), 0);
+}
+
+TEST(PlacementTable, is_the_same_before_and_after_placing) {
+  for (const auto& [name, layout] : testing::strategies()) {
+    Model model = Model::init(Key(0));
+    const PlacementTable before = placement_table(model, layout);
+    for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+    model = filter_shard(model, layout);
+    EXPECT_EQ(before, placement_table(model)) << name;
+    EXPECT_EQ(before, placement_table(model, layout)) << name;
+    EXPECT_EQ(before.to_text(), placement_table(model).to_text()) << name;
+  }
+}
+
+TEST(PlacementTable, counts_the_bytes_that_a_device_holds) {
+  for (const auto& [name, layout] : testing::strategies()) {
+    const Model model = filter_shard(Model::init(Key(0)), layout);
+    const Leaves all = leaves(model);
+    const PlacementTable table = placement_table(all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto& local = all[i].value->impl()->local;
+      for (const at::Tensor& tensor : local)
+        EXPECT_EQ(table.rows()[i].bytes_per_device, static_cast<int64_t>(tensor.nbytes()))
+            << name << ' ' << all[i].path;
+      int64_t copies = 0;
+      for (const Shard& shard : all[i].value->addressable_shards())
+        copies += shard.index == all[i].value->addressable_shards()[0].index;
+      EXPECT_EQ(table.rows()[i].replicas, copies) << name << ' ' << all[i].path;
+    }
+  }
+}
+
+TEST(PlacementTable, of_arrays_on_no_mesh) {
+  const Linear layer = Linear::init(Key(0), {"embed", 4}, {"hidden", 8});
+  const PlacementTable table = placement_table(layer);
+  EXPECT_EQ(table.rows()[0].spec, "uncommitted");
+  EXPECT_EQ(table.rows()[0].shard_shape, (Shape{4, 8}));
+  EXPECT_EQ(table.rows()[0].replicas, 1);
+  EXPECT_EQ(table.bytes_per_device(), 4 * (32 + 8));
+}
+
+TEST(PlacementTable, leaves_absent_arrays_out) {
+  const Linear layer{.kernel = {Array(), {"embed"}}, .bias = Param{ones({4}), {"embed"}}};
+  const PlacementTable table = placement_table(layer);
+  ASSERT_EQ(table.rows().size(), 1u);
+  EXPECT_EQ(table.rows()[0].path, "bias");
+}
+
+TEST(PlacementTable, a_wrong_rule_is_an_error_with_the_path) {
+  testing::expect_error_with(ErrorKind::unknown_axis, {"[placement_table] tokens.table: dim 0 is named \"vocab\""}, [] {
+    placement_table(Model::init(Key(0)), Layout(make_mesh({{"data", 2}}), {{"embed", replicated}}));
+  });
+}
+
+TEST(PlacementTable, as_text) {
+  const Layout layout(make_mesh({{"data", 4}, {"model", 2}}), {{"hidden", "model"}, {"embed", replicated}});
+  Linear up = Linear::init(Key(0), {"embed", 512}, {"hidden", 2048}), down = up;
+  down.bias = std::nullopt;
+  down.kernel = {zeros({2, 3}), {mesh_axis("model"), none}};
+  std::ostringstream out;
+  up = filter_shard(up, layout);
+  down = filter_shard(down, layout);
+  Array count = zeros({}, int32);
+  out << placement_table(named("up", up, "down", down, "count", count));
+  EXPECT_EQ(out.str(),
+            "path         axes           spec              shape        shard shape  dtype    bytes/device  replicas\n"
+            "-------------------------------------------------------------------------------------------------------\n"
+            "up.kernel    embed, hidden  P(None, 'model')  (512, 2048)  (512, 1024)  float32     2,097,152         4\n"
+            "up.bias      hidden         P('model')        (2048)       (1024)       float32         4,096         4\n"
+            "down.kernel  @model, none   P('model')        (2, 3)       (1, 3)       float32            12         4\n"
+            "count                       uncommitted       ()           ()           int32               4         1\n"
+            "-------------------------------------------------------------------------------------------------------\n"
+            "4 arrays, 1,050,631 elements, 4,202,524 bytes; bytes per device:                    2,101,264\n");
+}
+
+TEST(PlacementTable, as_markdown) {
+  Linear layer = Linear::init(Key(0), {"embed", 4}, {"hidden", 8}, {.bias = false});
+  EXPECT_EQ(placement_table(layer).to_markdown(),
+            "| path | axes | spec | shape | shard shape | dtype | bytes/device | replicas |\n"
+            "|---|---|---|---|---|---|---:|---:|\n"
+            "| kernel | embed, hidden | uncommitted | (4, 8) | (4, 8) | float32 | 128 | 1 |\n"
+            "\n1 arrays, 32 elements, 128 bytes; bytes per device: 128\n");
+}
+
+TEST(PlacementTable, as_json) {
+  const PlacementTable table = placement_table(Model::init(Key(0)), two_by_two());
+  const boost::json::object object = boost::json::parse(table.to_json()).as_object();
+  EXPECT_EQ(object.at("arrays").as_int64(), 8);
+  EXPECT_EQ(object.at("elements").as_int64(), table.elements());
+  EXPECT_EQ(object.at("bytes").as_int64(), table.bytes());
+  EXPECT_EQ(object.at("bytes_per_device").as_int64(), table.bytes_per_device());
+  const boost::json::array& rows = object.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 8u);
+  const boost::json::value expected = boost::json::parse(R"json({
+    "path": "mlp.up.kernel", "axes": ["embed", "hidden"], "spec": "P('data', 'model')", "shape": [8, 16],
+    "shard_shape": [2, 8], "dtype": "float32", "elements": 128, "bytes": 512, "bytes_per_device": 64, "replicas": 1
+  })json");
+  EXPECT_EQ(rows[3], expected);
+  EXPECT_TRUE(rows[7].as_object().at("axes").is_null());
+}
+
+TEST(PlacementTable, of_an_empty_tree) {
+  struct Nothing {
+  } nothing;
+  EXPECT_EQ(placement_table(nothing).rows().size(), 0u);
+  EXPECT_NE(placement_table(nothing).to_text().find("0 arrays, 0 elements"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::nn

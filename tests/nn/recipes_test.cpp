@@ -1,0 +1,115 @@
+// Recipes: a model that takes no memory until it is placed, and is then the same everywhere.
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/placement_table.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+// The sizes of all allocations of tensors' memory while it lives, as LibTorch reports them to a profiler.
+class Allocations : public c10::MemoryReportingInfoBase {
+ public:
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    if (bytes > 0) sizes.push_back(bytes);
+  }
+  int64_t largest() const { return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end()); }
+
+  std::vector<int64_t> sizes;
+};
+
+template <class F>
+std::shared_ptr<Allocations> allocations_of(F call) {
+  const auto seen = std::make_shared<Allocations>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, seen);
+  call();
+  return seen;
+}
+
+struct Model {
+  Embedding tokens;
+  LayerNorm norm;
+  MultiheadAttention attn;
+  std::vector<Mlp> layers;
+
+  static Model init(const Key& key) {
+    const auto [k1, k2, k3] = split<3>(key);
+    const Axis embed{"embed", 64};
+    Model model{.tokens = Embedding::init(k1, {"vocab", 256}, embed),
+                .norm = LayerNorm::init({"norm", 64}),
+                .attn = MultiheadAttention::init(k2, embed, {"heads", 64}, 4),
+                .layers = {}};
+    for (const Key& k : split(k3, 2)) model.layers.push_back(Mlp::init(k, embed, {"hidden", 256}));
+    return model;
+  }
+};
+
+TEST(Recipes, the_allocations_are_seen) {
+  const auto seen = allocations_of([] { array<float>({1, 2, 3}); });
+  EXPECT_GE(seen->largest(), 12);
+}
+
+TEST(Recipes, init_allocates_nothing) {
+  const auto seen = allocations_of([] {
+    const Model model = Model::init(Key(0));
+    for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+  });
+  EXPECT_EQ(seen->sizes, std::vector<int64_t>());
+}
+
+TEST(Recipes, the_table_before_placing_allocates_nothing) {
+  const auto seen = allocations_of([] {
+    const Layout layout = testing::strategies()[3].layout;
+    EXPECT_GT(placement_table(Model::init(Key(0)), layout).bytes_per_device(), 0);
+  });
+  EXPECT_EQ(seen->sizes, std::vector<int64_t>());
+}
+
+TEST(Recipes, placing_allocates_no_more_than_a_shard) {
+  for (const auto& [name, layout] : testing::strategies()) {
+    const PlacementTable table = placement_table(Model::init(Key(0)), layout);
+    int64_t largest_shard = 0;
+    for (const PlacementRow& row : table.rows()) largest_shard = std::max(largest_shard, row.bytes_per_device);
+    const auto seen = allocations_of([&] { filter_shard(Model::init(Key(0)), layout); });
+    EXPECT_LE(seen->largest(), largest_shard) << name;
+  }
+}
+
+TEST(Recipes, one_seed_gives_the_same_parameters_everywhere) {
+  const Model expected = filter_shard(Model::init(Key(7)), testing::strategies()[0].layout);
+  const Leaves reference = leaves(expected);
+  for (const auto& [name, layout] : testing::strategies()) {
+    const Model model = filter_shard(Model::init(Key(7)), layout);
+    const Leaves all = leaves(model);
+    for (size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(all[i].value->to_host<float>(), reference[i].value->to_host<float>()) << name << ' ' << all[i].path;
+  }
+}
+
+TEST(Recipes, a_parameter_that_was_never_placed_has_the_same_values) {
+  const Model model = Model::init(Key(7)), placed = filter_shard(model, testing::strategies()[5].layout);
+  testing::expect_trees_near(model, placed, 0, "unplaced");
+}
+
+TEST(Recipes, parameters_are_independent) {
+  const Model a = Model::init(Key(7)), b = Model::init(Key(8));
+  EXPECT_NE(a.layers[0].up.kernel.value.to_host<float>(), a.layers[1].up.kernel.value.to_host<float>());
+  EXPECT_NE(a.attn.q.kernel.value.to_host<float>(), a.attn.k.kernel.value.to_host<float>());
+  EXPECT_NE(a.tokens.table.value.to_host<float>(), b.tokens.table.value.to_host<float>());
+}
+
+}  // namespace
+}  // namespace tessera::nn
