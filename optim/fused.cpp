@@ -46,18 +46,22 @@ ArrayImpl& writable(Array& x) {
   return a;
 }
 
-// The gradient where the parameter is, as one contiguous tensor for each of the parameter's.
-std::vector<at::Tensor> gradient_of(const Array& grad, const ArrayImpl& p, at::ScalarType dtype) {
+// These do not enter the dispatcher where there is nothing to do.
+at::Tensor as_dtype(const at::Tensor& t, at::ScalarType dtype) { return t.scalar_type() == dtype ? t : t.to(dtype); }
+at::Tensor as_contiguous(const at::Tensor& t) { return t.is_contiguous() ? t : t.contiguous(); }
+const Type* as_type(const Type* type, DType dtype) { return type->dtype == dtype ? type : with_dtype(type, dtype); }
+
+// Appends the gradient where the parameter is: one contiguous tensor for each of the parameter's.
+void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, std::vector<at::Tensor>& out) {
   static const Text reason = std::make_shared<const std::string>("a gradient is used where its parameter is");
   ArrayImpl& a = materialized(grad, "Optimizer.update");
-  const Type* type = p.type->mesh ? with_dtype(p.type, a.type->dtype) : a.type;
-  const ArrayPtr g = convert(a, grad.impl(), type, {.operation = "Optimizer.update", .where = {}, .reason = reason, .path = {}});
-  std::vector<at::Tensor> result;
+  ArrayPtr g = grad.impl();
+  if (p.type->mesh && a.type != p.type)
+    g = convert(a, g, as_type(p.type, a.type->dtype), {.operation = "Optimizer.update", .where = {}, .reason = reason, .path = {}});
   for (size_t i = 0; i < p.local.size(); ++i) {
-    const at::Tensor& t = g->local[p.type->mesh ? project(p.type->mesh, p.slots, static_cast<int>(i), g->slots) : 0];
-    result.push_back(t.to(dtype).contiguous());
+    const size_t at = g->slots == p.slots ? i : project(p.type->mesh, p.slots, static_cast<int>(i), g->slots);
+    out.push_back(as_contiguous(as_dtype(g->local[at], dtype)));
   }
-  return result;
 }
 
 bool lies_with(Array& moment, const Array& parameter) {
@@ -65,7 +69,7 @@ bool lies_with(Array& moment, const Array& parameter) {
   if (moment.is_absent()) return false;
   if (p.type->mesh && !moment.is_committed()) moment = device_put(moment, sharding_of(p.type));
   const ArrayImpl& m = materialized(moment, "Optimizer.update");
-  return m.type == with_dtype(p.type, m.type->dtype) && m.slots == p.slots && m.local.size() == p.local.size();
+  return m.type == as_type(p.type, m.type->dtype) && m.slots == p.slots && m.local.size() == p.local.size();
 }
 
 }  // namespace
@@ -91,20 +95,17 @@ void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leave
     if (grads[i].value->is_absent() || params[i].value->is_absent()) continue;
     const bool decayed = step.weight_decay != 0 && (!step.mask || !*step.mask || (*step.mask)(params[i].path, *params[i].value));
     const auto dtype = static_cast<at::ScalarType>(mu[i].value->dtype());
-    // The gradients come first: one that shares memory with the parameter makes the parameter a copy.
-    std::vector<at::Tensor> g = gradient_of(*grads[i].value, materialized(*params[i].value, "Optimizer.update"), dtype);
-    const ArrayImpl &p = writable(*params[i].value), &m = writable(*mu[i].value), &v = writable(*nu[i].value);
     Group& group = groups[{decayed, dtype}];
+    // The gradients come first: one that shares memory with the parameter makes the parameter a copy.
+    add_gradient(*grads[i].value, materialized(*params[i].value, "Optimizer.update"), dtype, group.grads);
+    const ArrayImpl &p = writable(*params[i].value), &m = writable(*mu[i].value), &v = writable(*nu[i].value);
     for (size_t k = 0; k < p.local.size(); ++k) {
-      if (p.local[k].numel() == 0) continue;
-      const at::Tensor exact = p.local[k].to(dtype);
+      const at::Tensor exact = as_dtype(p.local[k], dtype);
       if (!exact.is_same(p.local[k])) rounded.push_back({p.local[k], exact});
-      group.params.push_back(exact), group.grads.push_back(std::move(g[k]));
-      group.mu.push_back(m.local[k]), group.nu.push_back(v.local[k]);
+      group.params.push_back(exact), group.mu.push_back(m.local[k]), group.nu.push_back(v.local[k]);
     }
   }
   for (auto& [key, group] : groups) {
-    if (group.params.empty()) continue;
     const at::Tensor count = at::scalar_tensor(static_cast<double>(step.adam.count), group.params[0].options().dtype(at::kFloat));
     const std::vector<at::Tensor> counts(group.params.size(), count);
     at::_fused_adamw_(group.params, group.grads, group.mu, group.nu, {}, counts, step.learning_rate, step.adam.b1,

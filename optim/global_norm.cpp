@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -59,14 +60,34 @@ void add_blocks(const Array& x, Blocks& out) {
   }
 }
 
+// Float32 sums of millions of squares are off in the fourth digit; these are short, and summed up in float64.
+constexpr int64_t longest_sum = 1 << 14;
+
+using Accumulate = std::optional<at::ScalarType>;
+
+// Appends norms of parts that together are these tensors: long ones row by row, the others and what remains as one.
+void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
+  std::vector<at::Tensor> whole;
+  for (const at::Tensor& t : tensors) {
+    const int64_t rows = t.numel() / longest_sum, rest = t.numel() % longest_sum;
+    if (rows < 2 || !t.is_contiguous()) {
+      whole.push_back(t);
+      continue;
+    }
+    const at::Tensor flat = t.view({-1}), table = flat.narrow(0, 0, rows * longest_sum).view({rows, longest_sum});
+    norms.push_back(at::linalg_vector_norm(table, 2, {{1}}, false, dtype));
+    if (rest) whole.push_back(flat.narrow(0, rows * longest_sum, rest));
+  }
+  if (!whole.empty()) norms.push_back(at::stack(at::_foreach_norm(whole, 2, dtype)));
+}
+
 at::Tensor norm_of(const Blocks& blocks) {
   const auto dtype = static_cast<at::ScalarType>(blocks.dtype);
   std::vector<at::Tensor> norms;
-  if (!blocks.exact.empty()) norms = at::_foreach_norm(blocks.exact, 2);
-  if (!blocks.rounded.empty())
-    for (at::Tensor& norm : at::_foreach_norm(blocks.rounded, 2, at::kFloat)) norms.push_back(std::move(norm));
+  add_norms(blocks.exact, std::nullopt, norms);
+  add_norms(blocks.rounded, at::kFloat, norms);
   if (norms.empty()) return at::zeros({}, dtype);
-  return at::linalg_vector_norm(at::stack(norms), 2, std::nullopt, false, at::kDouble).to(dtype);
+  return at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble).to(dtype);
 }
 
 void record(const Blocks& blocks) {

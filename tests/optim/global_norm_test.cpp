@@ -45,6 +45,11 @@ TEST(GlobalNorm, HalfPrecisionIsAddedUpInFloat32) {
   EXPECT_EQ(global_norm(std::vector<Array>{ones({2}), full({2}, 1e-9, float64)}).dtype(), float64);
 }
 
+TEST(GlobalNorm, OfMillionsOfElementsIsExact) {
+  for (const DType dtype : {float32, bfloat16})
+    EXPECT_NEAR(global_norm(std::vector<Array>{full({5'000'001}, 1.5, dtype)}).item<float>(), 1.5 * std::sqrt(5'000'001.0), 1e-3);
+}
+
 TEST(GlobalNorm, PendingSumsAreSummedFirst) {
   for (const bool private_replicas : {false, true}) {
     const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
