@@ -1,0 +1,140 @@
+// What one training step of the transformer communicates on every layout of the reference file: kinds, counts, bytes.
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <boost/json/value.hpp>
+#include <gtest/gtest.h>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/json.h"
+#include "sharding/ledger.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t batch = 16, seq = 32, embed = 64, layers = 2, vocab = 256, mlp = 256;
+constexpr int64_t parameters = 134912;  // of the whole model
+
+data::TokenBatch tokens() {
+  std::vector<int32_t> ids(batch * seq);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % vocab);
+  data::TokenBatch batch_of_ids;
+  batch_of_ids.inputs = array<int32_t>(ids, {batch, seq});
+  batch_of_ids.targets = array<int32_t>(ids, {batch, seq});
+  return batch_of_ids;
+}
+
+// The collectives of one step: value_and_grad and the update.
+std::vector<CommRecord> records_of_step(const std::vector<MeshAxis>& mesh, const Rules& rules, bool private_replicas) {
+  const Layout layout(make_mesh(mesh, {.private_replicas = private_replicas}), examples::with_all_names(rules));
+  auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), layout);
+  auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
+  const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) { return examples::next_token_loss(m, b); };
+  CommLedger ledger;
+  const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, data::from_process_local(tokens(), layout));
+  optimizer.update(model, grads);
+  return ledger.records();
+}
+
+// {kind, mesh axes, backward} -> {count, bytes}
+using Summary = std::map<std::tuple<std::string, std::string, bool>, std::pair<int64_t, int64_t>>;
+
+Summary summary(const std::vector<CommRecord>& records) {
+  Summary rows;
+  for (const CommRecord& r : records) {
+    auto& [count, bytes] = rows[{r.kind, r.axes, r.backward}];
+    count += 1;
+    bytes += r.bytes;
+  }
+  return rows;
+}
+
+struct Strategy {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  Rules rules;
+  Summary expected;
+};
+
+// The bytes of one activation (batch, seq, embed) where the batch is cut in n.
+constexpr int64_t activation(int64_t n) { return batch / n * seq * embed * 4; }
+// Of the sums and the largest logit of each position.
+constexpr int64_t position(int64_t n) { return batch / n * seq * 4; }
+
+// Megatron's numbers over `model` where the batch is cut in n: the embedding and two a layer forward, with
+// cross-entropy's two; two a layer and the head backward. One scalar for the norm.
+Summary tensor_parallel(int64_t n, int64_t norm_on_model) {
+  return {{{"all_reduce_max", "model", false}, {1, position(n)}},
+          {{"all_reduce", "model", false},
+           {1 + 2 * layers + 1 + norm_on_model, (1 + 2 * layers) * activation(n) + 2 * position(n) + 4 * norm_on_model}},
+          {{"all_reduce", "model", true}, {2 * layers + 1, (2 * layers + 1) * activation(n)}}};
+}
+
+Summary with(Summary rows, const Summary& more) {
+  for (const auto& [key, row] : more) rows[key] = row;
+  return rows;
+}
+
+// One device's parameters where heads, mlp and vocab are cut in four.
+constexpr int64_t params_tp4 = 143744;
+// All weights with a dim "embed", whole and as a shard of eight; the rest is replicated.
+constexpr int64_t gathered = 533504, rest = 6144;
+
+const std::vector<Strategy> strategies = {
+    {"one", {{"data", 1}}, {}, {}},
+    {"dp8", {{"data", 8}}, {{"batch", "data"}},
+     {{{"all_reduce", "data", true}, {1, parameters * 4}}, {{"all_reduce", "data", false}, {1, 4}}}},
+    {"tp4", {{"model", 4}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}, tensor_parallel(1, 1)},
+    {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}},
+     {{{"all_gather", "data", false}, {3 + 8 * layers, gathered}},
+      {{"reduce_scatter", "data", true}, {3 + 8 * layers, gathered / 8}},
+      {{"all_reduce", "data", true}, {1, rest}},
+      {{"all_reduce", "data", false}, {2, 8}}}},
+    {"dp2_tp4", {{"data", 2}, {"model", 4}},
+     {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}},
+     with(tensor_parallel(2, 1), {{{"all_reduce", "data", true}, {1, params_tp4}}, {{"all_reduce", "data", false}, {1, 4}}})},
+    {"fsdp2_tp4", {{"data", 2}, {"model", 4}},
+     {{"batch", "data"}, {"embed", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}},
+     with(tensor_parallel(2, 0), {{{"all_gather", "data", false}, {3 + 8 * layers, params_tp4 - 3456}},
+                                  {{"reduce_scatter", "data", true}, {3 + 8 * layers, (params_tp4 - 3456) / 2}},
+                                  {{"all_reduce", "data", true}, {1, 3456}},
+                                  {{"all_reduce", "data", false}, {1, 4}},
+                                  {{"all_reduce", "data,model", false}, {1, 4}}})},
+};
+
+class Collectives : public testing::TestWithParam<Strategy> {};
+
+TEST_P(Collectives, OfOneStepAreExactlyThese) {
+  const Strategy& s = GetParam();
+  EXPECT_EQ(summary(records_of_step(s.mesh, s.rules, false)), s.expected);
+}
+
+TEST_P(Collectives, AreTheSameWithPrivateReplicas) {
+  const Strategy& s = GetParam();
+  EXPECT_EQ(summary(records_of_step(s.mesh, s.rules, true)), s.expected);
+}
+
+TEST_P(Collectives, MoveNoMoreBytesThanJax) {
+  const Strategy& s = GetParam();
+  const boost::json::value file = parse_json_file(TESSERA_REFERENCE_DIR "/transformer_gpt.json");
+  const auto* jax = file.at("strategies").as_object().if_contains(s.name);
+  int64_t theirs = 0, ours = 0;
+  if (jax)
+    for (const auto& [kind, row] : jax->at("collectives").as_object()) theirs += row.at("bytes").to_number<int64_t>();
+  for (const CommRecord& r : records_of_step(s.mesh, s.rules, false)) ours += r.bytes;
+  // JAX's program gives the loss and the norm with the step, but its collectives count the norm's scalars in buckets.
+  EXPECT_LE(ours, theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, testing::ValuesIn(strategies),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tessera
