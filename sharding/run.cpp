@@ -133,7 +133,8 @@ std::vector<int> owners_outside(const Plan& plan) {
 
 bool has_parameter_source(const Array& operand) {
   const ArrayImpl& a = *operand.impl();
-  return a.details && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
+  const bool alone = a.type->mesh && a.type->mesh->devices.size() == 1;  // nothing is ever reduced there
+  return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
 }
 
 void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again) {
