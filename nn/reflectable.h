@@ -4,6 +4,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,8 +31,7 @@
 
 namespace tessera::nn::detail {
 
-// ---- kinds of types
-// ---------------------------------------------------------------------------------------------------
+// ---- kinds of types -------------------------------------------------------------------------------------------------
 
 template <class T, template <class...> class Template>
 inline constexpr bool is_specialization = false;
@@ -98,27 +98,31 @@ constexpr bool is_function_like() {
     return is_specialization<T, std::function> || (!std::is_aggregate_v<T> && is_closure<T>());
 }
 
-// ---- the fields of an aggregate
-// ---------------------------------------------------------------------------------------
+// ---- the fields of an aggregate -------------------------------------------------------------------------------------
 
 inline constexpr size_t most_fields = 100;
 
 // Converts to the type of any field of Struct, of any assignable field, of any base class. Volatile, so that it is
-// never as good a match as a field's own constructor from anything.
+// never as good a match as a field's own constructor from anything. Never called; defined, since clang wants it so for
+// local types.
 template <class Struct>
 struct AnyField {
   template <class Field>
-  requires(!std::same_as<Field, Struct>) operator Field() const volatile;
+  requires(!std::same_as<Field, Struct>) operator Field() const volatile { std::terminate(); }
 };
 template <class Struct>
 struct AnyAssignableField {
   template <class Field>
-  requires(!std::same_as<Field, Struct> && std::is_copy_assignable_v<Field>) operator Field() const volatile;
+  requires(!std::same_as<Field, Struct> && std::is_copy_assignable_v<Field>) operator Field() const volatile {
+    std::terminate();
+  }
 };
 template <class Struct>
 struct AnyBase {
   template <class Base>
-  requires(!std::same_as<Base, Struct> && std::is_base_of_v<Base, Struct>) operator Base() const volatile;
+  requires(!std::same_as<Base, Struct> && std::is_base_of_v<Base, Struct>) operator Base() const volatile {
+    std::terminate();
+  }
 };
 struct NoField {};
 
@@ -160,8 +164,7 @@ template <class T>
 inline constexpr bool has_base =
     braces_take<T, AnyBase<T>, std::index_sequence<0>> && !braces_take<T, NoField, std::index_sequence<0>>;
 
-// ---- what is refused
-// --------------------------------------------------------------------------------------------------
+// ---- what is refused ------------------------------------------------------------------------------------------------
 
 enum class Mistake {
   none,

@@ -121,8 +121,7 @@ TEST(FilterShard, a_dim_may_name_a_mesh_axis_directly) {
   EXPECT_EQ(spec_of(param), "P(None, 'model')");
 }
 
-// ---- errors
-// -----------------------------------------------------------------------------------------------------------
+// ---- errors ---------------------------------------------------------------------------------------------------------
 
 TEST(FilterShardErrors, a_dim_that_does_not_divide) {
   const Layout layout(make_mesh({{"model", 5}}), {{"hidden", "model"}, {"embed", replicated}});

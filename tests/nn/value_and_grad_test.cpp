@@ -258,8 +258,7 @@ TEST(ValueAndGrad, an_array_converted_before_may_be_used_inside) {
   }
 }
 
-// ---- errors
-// -----------------------------------------------------------------------------------------------------------
+// ---- errors ---------------------------------------------------------------------------------------------------------
 
 const auto no_gradient =
     "[value_and_grad] no gradient reaches the model: the loss does not depend on the model that the function received. "
