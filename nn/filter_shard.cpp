@@ -35,8 +35,7 @@ namespace tessera::nn {
 
 Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb) {
   if (!leaf.axes) return {};
-  if (!leaf.rules || leaf.rules->empty())
-    return layout.resolve(*leaf.axes, leaf.value->shape(), verb, leaf.path);
+  if (!leaf.rules || leaf.rules->empty()) return layout.resolve(*leaf.axes, leaf.value->shape(), verb, leaf.path);
   Rules own = *leaf.rules;
   own.insert(own.end(), layout.rules().begin(), layout.rules().end());
   return Layout(layout.mesh(), std::move(own)).resolve(*leaf.axes, leaf.value->shape(), verb, leaf.path);

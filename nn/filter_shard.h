@@ -41,8 +41,8 @@ Tree filter_shard(Tree tree, const NamedSharding& sharding) {
 
 // By path or size: filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); }).
 template <class Tree, class Choose>
-  requires std::convertible_to<std::invoke_result_t<Choose&, const std::string&, const Array&>, NamedSharding>
-Tree filter_shard(Tree tree, Choose choose) {
+requires std::convertible_to<std::invoke_result_t<Choose&, const std::string&, const Array&>, NamedSharding> Tree
+filter_shard(Tree tree, Choose choose) {
   const Leaves all = leaves(tree);
   check_distinct(all, "filter_shard");
   for (const Leaf& leaf : all)

@@ -1,9 +1,9 @@
 // Checks on the leaves of a tree.
 #include "nn/tree.h"
 
-#include <unordered_map>
-
 #include <fmt/format.h>
+
+#include <unordered_map>
 
 namespace tessera::nn {
 
@@ -14,9 +14,10 @@ void check_distinct(const Leaves& leaves, const char* verb) {
     const auto [first, fresh] = seen.emplace(leaf.value->impl().get(), &leaf.path);
     if (!fresh)
       fail(ErrorKind::bad_argument, verb,
-           fmt::format("{} and {} are one and the same array, which would be trained twice. Keep it in one field and use "
-                       "that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
-                       *first->second, leaf.path));
+           fmt::format(
+               "{} and {} are one and the same array, which would be trained twice. Keep it in one field and use "
+               "that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
+               *first->second, leaf.path));
   }
 }
 

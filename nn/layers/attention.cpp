@@ -11,7 +11,8 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
                                             const AttentionOptions& options) {
   if (num_heads < 1 || heads.size % num_heads)
     fail(ErrorKind::bad_argument, "MultiheadAttention",
-         fmt::format("axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size, num_heads));
+         fmt::format("axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size,
+                     num_heads));
   const auto keys = split<4>(key);
   const LinearOptions in{.bias = options.bias, .kernel_init = options.init};
   const LinearOptions out{.bias = options.bias, .kernel_init = options.output_init};
