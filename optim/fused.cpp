@@ -1,12 +1,12 @@
 // Who owns which memory, and at::_fused_adamw_.
 #include "optim/fused.h"
 
-#include <map>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
+
+#include <map>
 
 #include "optim/internal.h"
 #include "optim/optimizer.h"
@@ -35,7 +35,8 @@ bool owns_memory(const at::Tensor& t) {
          t.is_contiguous() && !t.requires_grad();
 }
 
-// The array's memory, for writing. Its own if nobody else holds any of it, else a copy that takes its place in the tree.
+// The array's memory, for writing. Its own if nobody else holds any of it, else a copy that takes its place in the
+// tree.
 ArrayImpl& writable(Array& x) {
   materialized(x, "Optimizer.update");
   if (x.impl().use_count() > 1) x = like_parameter(x, x, "Optimizer.update");
@@ -57,7 +58,8 @@ void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, s
   ArrayImpl& a = materialized(grad, "Optimizer.update");
   ArrayPtr g = grad.impl();
   if (p.type->mesh && a.type != p.type)
-    g = convert(a, g, as_type(p.type, a.type->dtype), {.operation = "Optimizer.update", .where = {}, .reason = reason, .path = {}});
+    g = convert(a, g, as_type(p.type, a.type->dtype),
+                {.operation = "Optimizer.update", .where = {}, .reason = reason, .path = {}});
   for (size_t i = 0; i < p.local.size(); ++i) {
     const size_t at = g->slots == p.slots ? i : project(p.type->mesh, p.slots, static_cast<int>(i), g->slots);
     out.push_back(as_contiguous(as_dtype(g->local[at], dtype)));
@@ -81,7 +83,8 @@ bool can_fuse(const FusedAdam& step, const nn::Leaves& params, const nn::Leaves&
     const Array& p = *params[i].value;
     if (p.is_absent() || !is_floating(p.dtype())) continue;
     if (!lies_with(*mu[i].value, p) || !lies_with(*nu[i].value, p)) return false;
-    if (mu[i].value->dtype() != moment_dtype(p.dtype()) || nu[i].value->dtype() != moment_dtype(p.dtype())) return false;
+    if (mu[i].value->dtype() != moment_dtype(p.dtype()) || nu[i].value->dtype() != moment_dtype(p.dtype()))
+      return false;
   }
   return true;
 }
@@ -93,7 +96,8 @@ void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leave
   std::vector<Rounded> rounded;
   for (size_t i = 0; i < params.size(); ++i) {
     if (grads[i].value->is_absent() || params[i].value->is_absent()) continue;
-    const bool decayed = step.weight_decay != 0 && (!step.mask || !*step.mask || (*step.mask)(params[i].path, *params[i].value));
+    const bool decayed =
+        step.weight_decay != 0 && (!step.mask || !*step.mask || (*step.mask)(params[i].path, *params[i].value));
     const auto dtype = static_cast<at::ScalarType>(mu[i].value->dtype());
     Group& group = groups[{decayed, dtype}];
     // The gradients come first: one that shares memory with the parameter makes the parameter a copy.
@@ -106,7 +110,8 @@ void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leave
     }
   }
   for (auto& [key, group] : groups) {
-    const at::Tensor count = at::scalar_tensor(static_cast<double>(step.adam.count), group.params[0].options().dtype(at::kFloat));
+    const at::Tensor count =
+        at::scalar_tensor(static_cast<double>(step.adam.count), group.params[0].options().dtype(at::kFloat));
     const std::vector<at::Tensor> counts(group.params.size(), count);
     at::_fused_adamw_(group.params, group.grads, group.mu, group.nu, {}, counts, step.learning_rate, step.adam.b1,
                       step.adam.b2, key.first ? step.weight_decay : 0.0, step.adam.eps, false, false);
@@ -120,11 +125,13 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
     const Array &p = *params[i].value, &g = *grads[i].value;
     if (g.is_absent()) continue;
     const auto wrong = [&](ErrorKind kind, const char* advice) {
-      fail(kind, "Optimizer.update", fmt::format("{}: the gradient is {}, the parameter {}. {}", params[i].path,
-                                                 g.type_string(), p.type_string(), advice));
+      fail(kind, "Optimizer.update",
+           fmt::format("{}: the gradient is {}, the parameter {}. {}", params[i].path, g.type_string(), p.type_string(),
+                       advice));
     };
     if (g.dtype() != p.dtype() || !is_floating(p.dtype()))
-      wrong(ErrorKind::dtype_mismatch, "Both must have the same floating element type; an integer's gradient is absent.");
+      wrong(ErrorKind::dtype_mismatch,
+            "Both must have the same floating element type; an integer's gradient is absent.");
     if (g.is_committed() && p.is_committed() && g.impl()->type->mesh != p.impl()->type->mesh)
       wrong(ErrorKind::device_mismatch, "Both must lie on the same mesh.");
   }

@@ -40,7 +40,8 @@ void check_mesh(const Blocks& blocks, const Type* type) {
 ArrayPtr summed(const Array& x) {
   ArrayImpl& a = materialized(x, "global_norm");
   static const Text reason = std::make_shared<const std::string>("a norm is not linear: the pending sum comes first");
-  return convert(a, x.impl(), with_unreduced(a.type, 0), {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
+  return convert(a, x.impl(), with_unreduced(a.type, 0),
+                 {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
 }
 
 // The tensors that hold each element of `x` once.

@@ -13,8 +13,8 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
 // The element type of a parameter's moments.
 DType moment_dtype(DType parameter);
 
-// Every array of `given` (whose name is `what`: "the update") has a partner in `params`: the same number, paths and shapes.
-// Absent ones pass. Error (bad_argument, shape_mismatch).
+// Every array of `given` (whose name is `what`: "the update") has a partner in `params`: the same number, paths and
+// shapes. Absent ones pass. Error (bad_argument, shape_mismatch).
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params);
 
 }  // namespace tessera::optim::detail

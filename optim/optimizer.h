@@ -20,27 +20,36 @@ namespace detail {
 // Where the first T stands in the tuple type Parts; its size if there is none.
 template <class T, class Parts, size_t I = 0>
 constexpr size_t index_of() {
-  if constexpr (I == std::tuple_size_v<Parts>) return I;
-  else if constexpr (std::is_same_v<std::tuple_element_t<I, Parts>, T>) return I;
-  else return index_of<T, Parts, I + 1>();
+  if constexpr (I == std::tuple_size_v<Parts>)
+    return I;
+  else if constexpr (std::is_same_v<std::tuple_element_t<I, Parts>, T>)
+    return I;
+  else
+    return index_of<T, Parts, I + 1>();
 }
 
 // Whether the tuple type Parts ends with exactly these.
 template <class Parts, class... Tail>
 constexpr bool ends_with() {
   constexpr size_t n = std::tuple_size_v<Parts>;
-  if constexpr (n < sizeof...(Tail)) return false;
-  else return []<size_t... I>(std::index_sequence<I...>) {
-    return (std::is_same_v<std::tuple_element_t<n - sizeof...(Tail) + I, Parts>, Tail> && ...);
-  }(std::index_sequence_for<Tail...>());
+  if constexpr (n < sizeof...(Tail))
+    return false;
+  else
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (std::is_same_v<std::tuple_element_t<n - sizeof...(Tail) + I, Parts>, Tail> && ...);
+    }
+  (std::index_sequence_for<Tail...>());
 }
 
 // How many parts at the end of a chain one fused kernel can do: 3 (AdamW), 2 (Adam) or none.
 template <class Parts>
 constexpr size_t fused_parts() {
-  if constexpr (ends_with<Parts, ScaleByAdam, AddDecayedWeights, ScaleByLearningRate>()) return 3;
-  else if constexpr (ends_with<Parts, ScaleByAdam, ScaleByLearningRate>()) return 2;
-  else return 0;
+  if constexpr (ends_with<Parts, ScaleByAdam, AddDecayedWeights, ScaleByLearningRate>())
+    return 3;
+  else if constexpr (ends_with<Parts, ScaleByAdam, ScaleByLearningRate>())
+    return 2;
+  else
+    return 0;
 }
 
 // The first `n` of a tuple.
@@ -48,7 +57,8 @@ template <size_t n, class Tuple>
 auto first_of(const Tuple& tuple) {
   return [&]<size_t... I>(std::index_sequence<I...>) {
     return std::tuple<std::tuple_element_t<I, Tuple>...>(std::get<I>(tuple)...);
-  }(std::make_index_sequence<n>());
+  }
+  (std::make_index_sequence<n>());
 }
 
 // The update of a chain with a fused tail, in place. False, with nothing done, where it has none that fits.
@@ -80,9 +90,8 @@ bool update_in_bulk(const Chain<Parts...>& chain, std::tuple<States...>& states,
       auto [updates, next] =
           chain_of(first_of<head>(chain.parts)).update(grads, first_of<head>(states), std::as_const(model));
       fused_adam(step, params, nn::leaves(updates), mu, nu);
-      [&]<size_t... I>(std::index_sequence<I...>) {
-        ((std::get<I>(states) = std::move(std::get<I>(next))), ...);
-      }(std::make_index_sequence<head>());
+      [&]<size_t... I>(std::index_sequence<I...>) { ((std::get<I>(states) = std::move(std::get<I>(next))), ...); }
+      (std::make_index_sequence<head>());
     }
     moments.count += 1;
     count += 1;
@@ -98,8 +107,10 @@ auto with_part(const Transform&, const State&, F) {
 template <class Part, class... Parts, class... States, class F>
 std::optional<double> with_part(const Chain<Parts...>& chain, const std::tuple<States...>& states, F f) {
   constexpr size_t i = index_of<Part, std::tuple<Parts...>>();
-  if constexpr (i == sizeof...(Parts)) return std::nullopt;
-  else return f(std::get<i>(chain.parts), std::get<i>(states));
+  if constexpr (i == sizeof...(Parts))
+    return std::nullopt;
+  else
+    return f(std::get<i>(chain.parts), std::get<i>(states));
 }
 
 // Every array of `grads` fits its parameter in `params`, before anything is changed.
@@ -117,18 +128,20 @@ template <class Model, class Transform>
 class Optimizer {
  public:
   using State = decltype(std::declval<const Transform&>().init(std::declval<const Model&>()));
-  static_assert(TransformOf<Transform, Model>,
-                "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
+  static_assert(
+      TransformOf<Transform, Model>,
+      "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
 
-  Optimizer(const Model& model, Transform transform) : transform_(std::move(transform)), state_(transform_.init(model)) {
+  Optimizer(const Model& model, Transform transform)
+      : transform_(std::move(transform)), state_(transform_.init(model)) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
 
   // The same result as transform.update and apply_updates. A chain that ends with adam or adamw is computed by one
-  // fused kernel over all blocks of all parameters, into the memory of the parameters and moments: an array that someone
-  // else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only read.
-  // Errors, before anything is changed: gradients of another model, or of one that this optimizer was not made for
-  // (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch). NaN is not looked for.
+  // fused kernel over all blocks of all parameters, into the memory of the parameters and moments: an array that
+  // someone else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only
+  // read. Errors, before anything is changed: gradients of another model, or of one that this optimizer was not made
+  // for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch). NaN is not looked for.
   void update(Model& model, const Model& grads) {
     detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     const auto rate = detail::with_part<ScaleByLearningRate>(
@@ -152,7 +165,8 @@ class Optimizer {
   double learning_rate() const { return learning_rate_; }
   // The norm of the gradients that clip_by_global_norm saw in the last update; nothing without one.
   std::optional<double> grad_norm() const {
-    return detail::with_part<ClipByGlobalNorm>(transform_, state_, [](const auto&, const auto& state) { return state.norm; });
+    return detail::with_part<ClipByGlobalNorm>(transform_, state_,
+                                               [](const auto&, const auto& state) { return state.norm; });
   }
 
   template <class Visit>

@@ -17,8 +17,9 @@ class Schedule {
  public:
   Schedule(double value) : value_([value](int64_t) { return value; }) {}
   template <class F>
-    requires(std::is_class_v<F> && !std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, int64_t>)
-  Schedule(F f) : value_(std::move(f)) {}
+  requires(std::is_class_v<F> && !std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, int64_t>)
+      Schedule(F f)
+      : value_(std::move(f)) {}
 
   double operator()(int64_t count) const { return value_(count); }
 
@@ -39,7 +40,8 @@ struct WarmupCosineDecay {
 
 // optax.warmup_cosine_decay_schedule, with w = warmup_steps, T = decay_steps - w:
 //   count < w:  init + (peak - init) * count / w
-//   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha), alpha = end / peak
+//   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha), alpha = end /
+//   peak
 // Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2017).
 // Errors (bad_argument): no peak_value; unless 0 <= warmup_steps < decay_steps.
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& options);

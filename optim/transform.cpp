@@ -1,12 +1,12 @@
 // The arithmetic of the transforms, array by array, and the clip in bulk.
 #include "optim/transform.h"
 
-#include <cmath>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "optim/global_norm.h"
 #include "optim/internal.h"
@@ -56,7 +56,8 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
   ArrayPtr v = value.impl();
   const Type* type = parameter.impl()->type;
   static const Text reason = std::make_shared<const std::string>("a parameter stays where it was placed");
-  if (type->mesh && v->type != type) v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
+  if (type->mesh && v->type != type)
+    v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
   ArrayPtr made = make_array(v->type, v->slots, v->local);
   copy_facts(*parameter.impl(), *made);
   return Array(std::move(made));
@@ -67,10 +68,12 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
     const nn::Leaf &g = given[i], &p = params[i];
     if (g.path != p.path)
       fail(ErrorKind::bad_argument, verb,
-           fmt::format("{}{} has the array {} in its place. Both must come from the same model.", name_of_leaf(p), what, g.path));
+           fmt::format("{}{} has the array {} in its place. Both must come from the same model.", name_of_leaf(p), what,
+                       g.path));
     if (g.value->is_absent()) continue;
     if (p.value->is_absent())
-      fail(ErrorKind::absent, verb, fmt::format("{}{} is {}, the parameter is absent.", name_of_leaf(p), what, g.value->type_string()));
+      fail(ErrorKind::absent, verb,
+           fmt::format("{}{} is {}, the parameter is absent.", name_of_leaf(p), what, g.value->type_string()));
     if (g.value->shape() != p.value->shape())
       fail(ErrorKind::shape_mismatch, verb,
            fmt::format("{}{} is {}, the parameter {}. Both must come from the same model.", name_of_leaf(p), what,
@@ -78,7 +81,8 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
   }
   if (given.size() != params.size())
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} has {} arrays, the model {}. Both must come from the same model.", what, given.size(), params.size()));
+         fmt::format("{} has {} arrays, the model {}. Both must come from the same model.", what, given.size(),
+                     params.size()));
 }
 
 void make_zeros(const nn::Leaves& state) {

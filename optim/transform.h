@@ -23,8 +23,8 @@ namespace tessera::optim {
 // Arrays that are absent from the gradients (integers, or filtered out) are left alone.
 template <class T, class Model>
 concept TransformOf = requires(const T& transform, const Model& model) {
-  { transform.update(model, transform.init(model), model) }
-    -> std::same_as<std::pair<Model, decltype(transform.init(model))>>;
+  requires std::same_as<decltype(transform.update(model, transform.init(model), model)),
+                        std::pair<Model, decltype(transform.init(model))>>;
 };
 
 struct EmptyState {};
@@ -67,7 +67,7 @@ Model zeros_like(Model params) {
   return params;
 }
 
-// ---- chain -----------------------------------------------------------------------------------------------------------
+// ---- chain ----------------------------------------------------------------------------------------------------------
 
 // One after the other, each receiving the updates of the one before. Its state is the tuple of their states.
 template <class... Parts>
@@ -120,14 +120,18 @@ auto chain(const Transforms&... transforms) {
   return detail::chain_of(std::tuple_cat(detail::parts_of(transforms)...));
 }
 
-// ---- transforms --------------------------------------------------------------------------------------------------------
+// ---- transforms -----------------------------------------------------------------------------------------------------
 
 // Updates as they are.
 struct Identity {
   template <class Model>
-  EmptyState init(const Model&) const { return {}; }
+  EmptyState init(const Model&) const {
+    return {};
+  }
   template <class Model>
-  std::pair<Model, EmptyState> update(const Model& grads, EmptyState, const Model&) const { return {grads, {}}; }
+  std::pair<Model, EmptyState> update(const Model& grads, EmptyState, const Model&) const {
+    return {grads, {}};
+  }
 };
 inline Identity identity() { return {}; }
 
@@ -136,7 +140,9 @@ struct Scale {
   double step_size;
 
   template <class Model>
-  EmptyState init(const Model&) const { return {}; }
+  EmptyState init(const Model&) const {
+    return {};
+  }
   template <class Model>
   std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&) const {
     detail::scale(nn::leaves(grads), step_size);
@@ -154,7 +160,9 @@ struct ScaleBySchedule {
   Schedule step_size_fn;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const { return {}; }
+  ScaleByScheduleState init(const Model&) const {
+    return {};
+  }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
     detail::scale(nn::leaves(grads), step_size_fn(state.count));
@@ -168,7 +176,9 @@ struct ScaleByLearningRate {
   Schedule learning_rate;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const { return {}; }
+  ScaleByScheduleState init(const Model&) const {
+    return {};
+  }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
     detail::scale(nn::leaves(grads), -learning_rate(state.count));
@@ -183,14 +193,18 @@ struct AddDecayedWeights {
   Mask mask = {};
 
   template <class Model>
-  EmptyState init(const Model&) const { return {}; }
+  EmptyState init(const Model&) const {
+    return {};
+  }
   template <class Model>
   std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model& params) const {
     detail::add_decayed_weights(nn::leaves(grads), nn::leaves(params), weight_decay, mask);
     return {std::move(grads), {}};
   }
 };
-inline AddDecayedWeights add_decayed_weights(double weight_decay, Mask mask = {}) { return {weight_decay, std::move(mask)}; }
+inline AddDecayedWeights add_decayed_weights(double weight_decay, Mask mask = {}) {
+  return {weight_decay, std::move(mask)};
+}
 
 struct ClipByGlobalNormState {
   double norm = 0;  // of the last gradients, before they were clipped
@@ -202,7 +216,9 @@ struct ClipByGlobalNorm {
   double max_norm;
 
   template <class Model>
-  ClipByGlobalNormState init(const Model&) const { return {}; }
+  ClipByGlobalNormState init(const Model&) const {
+    return {};
+  }
   template <class Model>
   std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&) const {
     const double norm = detail::clip_by_global_norm(nn::leaves(grads), max_norm);
@@ -227,17 +243,20 @@ struct ScaleByAdam {
   double eps_root = 0;
 
   template <class Model>
-  AdamState<Model> init(const Model& params) const { return {0, zeros_like(params), zeros_like(params)}; }
+  AdamState<Model> init(const Model& params) const {
+    return {0, zeros_like(params), zeros_like(params)};
+  }
   template <class Model>
   std::pair<Model, AdamState<Model>> update(Model grads, AdamState<Model> state, const Model&) const {
     state.count += 1;
-    detail::scale_by_adam({b1, b2, eps, eps_root, state.count}, nn::leaves(grads), nn::leaves(state.mu), nn::leaves(state.nu));
+    detail::scale_by_adam({b1, b2, eps, eps_root, state.count}, nn::leaves(grads), nn::leaves(state.mu),
+                          nn::leaves(state.nu));
     return {std::move(grads), std::move(state)};
   }
 };
 inline ScaleByAdam scale_by_adam(ScaleByAdam options = {}) { return options; }
 
-// ---- optimizers --------------------------------------------------------------------------------------------------------
+// ---- optimizers -----------------------------------------------------------------------------------------------------
 
 struct SgdOptions {
   Schedule learning_rate;

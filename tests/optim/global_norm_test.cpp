@@ -47,7 +47,8 @@ TEST(GlobalNorm, HalfPrecisionIsAddedUpInFloat32) {
 
 TEST(GlobalNorm, OfMillionsOfElementsIsExact) {
   for (const DType dtype : {float32, bfloat16})
-    EXPECT_NEAR(global_norm(std::vector<Array>{full({5'000'001}, 1.5, dtype)}).item<float>(), 1.5 * std::sqrt(5'000'001.0), 1e-3);
+    EXPECT_NEAR(global_norm(std::vector<Array>{full({5'000'001}, 1.5, dtype)}).item<float>(),
+                1.5 * std::sqrt(5'000'001.0), 1e-3);
 }
 
 TEST(GlobalNorm, PendingSumsAreSummedFirst) {

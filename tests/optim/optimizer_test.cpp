@@ -4,18 +4,19 @@
 #include <ATen/ATen.h>
 
 #include "nn/value_and_grad.h"
-#include "support.h"
 #include "sharding/array_impl.h"
+#include "support.h"
 
 namespace tessera::optim {
 namespace {
 
 auto clipped_adamw() {
-  return chain(clip_by_global_norm(1.0), adamw({.learning_rate = warmup_cosine_decay_schedule(
-                                                    {.init_value = 1e-2, .peak_value = 0.1, .warmup_steps = 2, .decay_steps = 6}),
-                                                .b2 = 0.95,
-                                                .weight_decay = 0.1,
-                                                .mask = matrices_only}));
+  return chain(clip_by_global_norm(1.0),
+               adamw({.learning_rate = warmup_cosine_decay_schedule(
+                          {.init_value = 1e-2, .peak_value = 0.1, .warmup_steps = 2, .decay_steps = 6}),
+                      .b2 = 0.95,
+                      .weight_decay = 0.1,
+                      .mask = matrices_only}));
 }
 
 // Gradients for `model`, at its placement.
@@ -29,7 +30,9 @@ Toy gradients_for(const Toy& model, uint32_t seed) {
 
 const at::Tensor& local(const Array& x, size_t i = 0) { return x.impl()->local[i]; }
 
-Array loss_of(const Toy& model, const Array& x) { return mean(square(matmul(x, model.kernel) + model.bias)) + 0.1 * sum(square(model.table)); }
+Array loss_of(const Toy& model, const Array& x) {
+  return mean(square(matmul(x, model.kernel) + model.bias)) + 0.1 * sum(square(model.table));
+}
 
 // The pure algebra, step by step, beside the optimizer.
 template <class Tx>
@@ -52,7 +55,9 @@ void expect_equal_to_pure(const Tx& tx, Toy model) {
 TEST(Optimizer, FusedEqualsPure) {
   expect_equal_to_pure(clipped_adamw(), Toy::init(1));
   expect_equal_to_pure(adam({.learning_rate = 0.1}), Toy::init(1));
-  on_all_meshes([](const Case&, const Layout& layout) { expect_equal_to_pure(clipped_adamw(), nn::filter_shard(Toy::init(1), layout)); });
+  on_all_meshes([](const Case&, const Layout& layout) {
+    expect_equal_to_pure(clipped_adamw(), nn::filter_shard(Toy::init(1), layout));
+  });
 }
 
 TEST(Optimizer, ChainsWithoutAFusedTailArePure) {
@@ -334,9 +339,12 @@ TEST(Optimizer, WrongGradientsAreErrorsAndChangeNothing) {
   Model model{device_put(ones({4}), NamedSharding(mesh, P{})), device_put(ones({4, 4}), NamedSharding(mesh, P{}))};
   Optimizer optimizer(model, clipped_adamw());
   const Array g = ones({4}), w = ones({4, 4});
-  const auto wrong = [&](const Model& grads, ErrorKind kind) { return error_of([&] { optimizer.update(model, grads); }, kind); };
+  const auto wrong = [&](const Model& grads, ErrorKind kind) {
+    return error_of([&] { optimizer.update(model, grads); }, kind);
+  };
   EXPECT_EQ(wrong({g, ones({4, 5})}, ErrorKind::shape_mismatch),
-            "[Optimizer.update] 1: the gradient is float32[4,5], the parameter float32[4,4]. Both must come from the same model.");
+            "[Optimizer.update] 1: the gradient is float32[4,5], the parameter float32[4,4]. Both must come from the "
+            "same model.");
   wrong({g}, ErrorKind::bad_argument);
   wrong({g, w, w}, ErrorKind::bad_argument);
   wrong({g, ones({4, 4}, bfloat16)}, ErrorKind::dtype_mismatch);
@@ -355,7 +363,11 @@ TEST(Optimizer, GradientsOfAnotherStructureAreNamed) {
   using Model = std::map<std::string, Array>;
   Model model{{"a", ones({2})}, {"b", ones({2})}};
   Optimizer optimizer(model, adam({.learning_rate = 1}));
-  EXPECT_EQ(error_of([&] { optimizer.update(model, {{"a", ones({2})}, {"c", ones({2})}}); }, ErrorKind::bad_argument),
+  EXPECT_EQ(error_of(
+                [&] {
+                  optimizer.update(model, {{"a", ones({2})}, {"c", ones({2})}});
+                },
+                ErrorKind::bad_argument),
             "[Optimizer.update] b: the gradient has the array c in its place. Both must come from the same model.");
 }
 

@@ -1,11 +1,11 @@
 // What the optimizers' tests share: a small model, meshes of both kinds, and arrays compared.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "nn/filter_shard.h"
 #include "nn/tree.h"
@@ -31,7 +31,8 @@ struct Toy {
 
 inline std::vector<float> host(const Array& x) { return astype(x, float32).to_host<float>(); }
 
-inline void expect_near(const Array& got, const std::vector<float>& expected, double tolerance, const std::string& what = "") {
+inline void expect_near(const Array& got, const std::vector<float>& expected, double tolerance,
+                        const std::string& what = "") {
   const std::vector<float> values = host(got);
   ASSERT_EQ(values.size(), expected.size()) << what;
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], tolerance) << what << " at " << i;
@@ -62,7 +63,10 @@ inline std::vector<Case> cases() {
       {"fsdp", {{"data", 8}}, {{"in", "data"}, {"out", replicated}, {"vocab", replicated}}, "data"},
       {"tp", {{"data", 2}, {"model", 4}}, {{"in", replicated}, {"out", "model"}, {"vocab", "model"}}, "model"},
       {"both", {{"data", 2}, {"model", 4}}, {{"in", "data"}, {"out", "model"}, {"vocab", "model"}}, "data,model"},
-      {"tuple", {{"data", 2}, {"model", 2}}, {{"in", {"model", "data"}}, {"out", replicated}, {"vocab", replicated}}, "data,model"},
+      {"tuple",
+       {{"data", 2}, {"model", 2}},
+       {{"in", {"model", "data"}}, {"out", replicated}, {"vocab", replicated}},
+       "data,model"},
   };
 }
 
