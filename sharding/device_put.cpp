@@ -108,7 +108,7 @@ Text asked() {
 
 Array put(const Array& x, const NamedSharding& sharding, const char* verb, std::source_location where) {
   if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
-  const Type* to = placed_type(x.dtype(), x.shape(), sharding);
+  const Type* to = placed_type(x.dtype(), x.shape(), sharding, verb);
   return Array(place(x, to, {.operation = verb, .where = where, .reason = asked(), .path = {}}));
 }
 

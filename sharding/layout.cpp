@@ -119,8 +119,9 @@ class Resolver {
     std::vector<std::string> sizes;
     for (const std::string& axis : rule.mesh_axes)
       if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
-    fail_at(ErrorKind::uneven, fmt::format("dim {} \"{}\" = {} is not divisible by mesh axis {}. Change Rules{{\"{}\"}} or the mesh.",
-                                           d, axes_[d].name(), shape_[d], fmt::join(sizes, " x "), rule.logical));
+    fail_at(ErrorKind::uneven, fmt::format("dim {} \"{}\" = {} is not divisible by mesh ax{} {}. Change Rules{{\"{}\"}} or the mesh.",
+                                           d, axes_[d].name(), shape_[d], sizes.size() == 1 ? "is" : "es",
+                                           fmt::join(sizes, " x "), rule.logical));
   }
 
   Mesh mesh_;
@@ -137,12 +138,33 @@ class Resolver {
 
 }  // namespace
 
+namespace {
+
+void check_rule(const Rule& rule) {
+  if (std::set<std::string>(rule.mesh_axes.begin(), rule.mesh_axes.end()).size() != rule.mesh_axes.size())
+    fail(ErrorKind::duplicate_axis, "Layout", fmt::format("the rule {} names a mesh axis twice. Name each once.", rule.to_string()));
+}
+
+// Tells any two tables apart, whatever characters are in their names.
+std::string identity(const Rules& rules) {
+  std::string text;
+  for (const Rule& rule : rules) {
+    text += fmt::format("{}:{}{{", rule.logical.size(), rule.logical);
+    for (const std::string& axis : rule.mesh_axes) text += fmt::format("{}:{}", axis.size(), axis);
+    text += '}';
+  }
+  return text;
+}
+
+}  // namespace
+
 Layout::Layout(Mesh mesh, Rules rules) {
   if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
+  std::for_each(rules.begin(), rules.end(), check_rule);
   static std::mutex mutex;
   static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::LayoutImpl>> layouts;
   std::lock_guard lock(mutex);
-  auto& entry = layouts[{mesh.impl(), rules.to_string()}];
+  auto& entry = layouts[{mesh.impl(), identity(rules)}];
   if (!entry) entry = std::make_unique<detail::LayoutImpl>(detail::LayoutImpl{mesh, std::move(rules)});
   impl_ = entry.get();
 }

@@ -109,14 +109,20 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   return n;
 }
 
-void check_available(int64_t wanted) {
+// The number of virtual devices; without a number in the environment, as many as anyone asks for.
+int64_t available_devices() {
   const char* text = std::getenv("TESSERA_CPU_DEVICES");
-  if (!text || !*text) return;
+  if (!text || !*text) return most_devices;
   int64_t available = 0;
   const char* end = text + std::string_view(text).size();
   if (auto [rest, error] = std::from_chars(text, end, available); error != std::errc{} || rest != end || available < 1)
     fail(ErrorKind::bad_argument, "make_mesh",
          fmt::format("TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.", text));
+  return available;
+}
+
+void check_available(int64_t wanted) {
+  const int64_t available = available_devices();
   if (wanted > available)
     fail(ErrorKind::device_mismatch, "make_mesh",
          fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
@@ -134,6 +140,10 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n) {
          fmt::format("{} devices given for a mesh of {}. Give one for each place.", devices.size(), n));
   if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
     fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs one of its own.");
+  const int64_t available = available_devices();
+  for (int id : devices)
+    if (id < 0 || id >= available)
+      fail(ErrorKind::device_mismatch, "make_mesh", fmt::format("device {} given, expected ids from 0 to {}.", id, available - 1));
   return devices;
 }
 
@@ -165,9 +175,10 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   std::vector<MeshAxis> axes;
   const std::string whole(text);
-  while (!text.empty()) {
+  for (bool more = !text.empty(); more;) {
     const std::string_view item = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    more = item.size() < text.size();
+    text.remove_prefix(item.size() + more);
     const size_t equals = item.find('=');
     int64_t size = 0;
     const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);

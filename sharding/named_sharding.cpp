@@ -152,7 +152,8 @@ bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const
     for (size_t i = 0; i < map.size(); ++i) by_device[s.mesh().devices()[i]] = map[i];
     return by_device;
   };
-  return impl_->unreduced == other.impl_->unreduced && blocks(*this) == blocks(other);
+  const bool same_sums = impl_->unreduced == other.impl_->unreduced && (!impl_->unreduced || mesh() == other.mesh());
+  return same_sums && blocks(*this) == blocks(other);
 }
 
 namespace detail {
@@ -185,7 +186,7 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
-std::unique_ptr<Type> make_type(const TypeKey& key) {
+std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   auto type = std::make_unique<Type>();
   static_cast<TypeKey&>(*type) = key;
   type->local = key.shape;
@@ -193,7 +194,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].mask());
     type->sharded |= key.dims[d].mask();
     if (key.shape[d] % n)
-      fail(ErrorKind::uneven, "sharding",
+      fail(ErrorKind::uneven, verb,
            fmt::format("dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.", d,
                        to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d])));
     type->local[d] /= n;
@@ -207,22 +208,22 @@ std::unique_ptr<Type> make_type(const TypeKey& key) {
 
 }  // namespace
 
-const Type* intern(TypeKey key) {
+const Type* intern(TypeKey key, const char* verb) {
   key.dims.resize(key.shape.size());
   static std::mutex mutex;
   static std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual> types;
   std::lock_guard lock(mutex);
   if (auto found = types.find(key); found != types.end()) return found->second.get();
-  auto type = make_type(key);
+  auto type = make_type(key, verb);
   return types.emplace(std::move(key), std::move(type)).first->second.get();
 }
 
 const Type* uncommitted_type(DType dtype, Shape shape) { return intern({.dtype = dtype, .shape = std::move(shape)}); }
 
-const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding) {
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding, const char* verb) {
   const ShardingImpl& s = *sharding.impl();
   if (s.spec.entries().size() > shape.size())
-    fail(ErrorKind::rank_mismatch, "sharding",
+    fail(ErrorKind::rank_mismatch, verb,
          fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", s.spec.to_string(),
                      s.spec.entries().size(), to_string(shape), shape.size()));
   return intern({.dtype = dtype,
@@ -230,7 +231,8 @@ const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sh
                  .mesh = s.mesh.impl(),
                  .dims = s.dims,
                  .unreduced = s.unreduced,
-                 .reduced = s.reduced});
+                 .reduced = s.reduced},
+                verb);
 }
 
 const Type* with_reduced(const Type* type, Mask reduced) {

@@ -88,11 +88,11 @@ struct Type : TypeKey {
   std::string to_string() const;
 };
 
-// The one Type of this key. Errors: a dim that its axes do not divide (uneven).
-const Type* intern(TypeKey key);
+// The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide (uneven).
+const Type* intern(TypeKey key, const char* verb = "sharding");
 
 const Type* uncommitted_type(DType dtype, Shape shape);
-const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding);
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding, const char* verb = "sharding");
 // The same shape and placement over another set of reduced axes, with another element type, ...
 const Type* with_reduced(const Type* type, Mask reduced);
 const Type* with_unreduced(const Type* type, Mask unreduced);

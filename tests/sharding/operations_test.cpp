@@ -166,20 +166,20 @@ std::vector<Function> networks() {
   };
 }
 
-void expect_all(const std::vector<Function>& table, size_t most) {
+void expect_all(const std::vector<Function>& table, size_t sample) {
   int cases = 0;
   for (const Function& f : table)
     for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 2}, {"b", 2}}, {{"a", 2}, {"b", 3}}})
-      cases += expect_law(f, axes, most);
+      cases += expect_law(f, axes, sample);
   ::testing::Test::RecordProperty("cases", cases);
   std::cout << cases << " cases\n";
 }
 
-TEST(OperationsLaw, Products) { expect_all(products(), 400); }
-TEST(OperationsLaw, Elementwise) { expect_all(elementwise(), 400); }
+TEST(OperationsLaw, Products) { expect_all(products(), 120); }
+TEST(OperationsLaw, Elementwise) { expect_all(elementwise(), 120); }
 TEST(OperationsLaw, Shapes) { expect_all(shapes(), 120); }
 TEST(OperationsLaw, Reductions) { expect_all(reductions(), 60); }
-TEST(OperationsLaw, Networks) { expect_all(networks(), 120); }
+TEST(OperationsLaw, Networks) { expect_all(networks(), 90); }
 
 }  // namespace
 }  // namespace tessera

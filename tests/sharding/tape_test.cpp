@@ -33,7 +33,7 @@ TEST(Traps, WeightsUsedInSeveralWays) {
        [](Values x) { return at::matmul(x[0], (0.5 * x[1]).narrow(0, 0, 3).reshape({6, 3})) + x[1].sum(); }},
   };
   int cases = 0;
-  for (const Function& f : table) cases += expect_law(f, {{"a", 2}, {"b", 3}}, 300, /*with_reduced=*/true);
+  for (const Function& f : table) cases += expect_law(f, {{"a", 2}, {"b", 3}}, 200, /*with_reduced=*/true);
   std::cout << cases << " cases\n";
 }
 
