@@ -46,35 +46,31 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
 
 bool is_traced(const Array& shadow) { return !shadow.is_absent() && shadow.impl()->details && shadow.impl()->details->tape; }
 
-// One leaf and where its gradients stand in the list of all.
-struct LeafRange {
-  const ArrayImpl* leaf;
-  size_t begin;
-};
+[[noreturn]] void fail_no_gradient() {
+  fail(ErrorKind::no_gradient, "value_and_grad",
+       "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it from "
+       "the argument, not from a captured model.");
+}
 
-// The contributions to one distinct block of one parameter.
-using Contributions = Tensors;
-
-// Every tensor of `leaf`'s gradient that adds to block `block` of the parameter: all coordinates of the reduced axes
-// that are stored apart, the first of every other replicated axis.
-void add_contributions(const ArrayImpl& parameter, const LeafRange& range, const Tensors& gradients, int block,
-                       Contributions& out) {
-  const Type* type = range.leaf->type;
-  if (!type->mesh) return out.push_back(gradients[range.begin]);
-  const Mask fresh = type->reduced & range.leaf->slots & ~parameter.type->reduced;
-  int coordinates[max_axes] = {};
-  unravel(type->mesh, parameter.type->own(), block, coordinates);
-  for (int k = 0; k < type->mesh->count(fresh); ++k) {
-    unravel(type->mesh, fresh, k, coordinates);
-    out.push_back(gradients[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
-  }
+// The tensors to differentiate: of a loss that no device holds only in part.
+ArrayPtr root_of(const Array& loss) {
+  if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
+  if (loss.ndim() != 0 || !is_floating(loss.dtype()))
+    fail(ErrorKind::shape_mismatch, "value_and_grad",
+         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.", loss.type_string()));
+  materialized(loss, "value_and_grad");
+  ArrayPtr root = loss.impl();
+  if (root->type->reduced || is_tape_parameter(*root))
+    root = convert(*root, root, with_reduced(root->type, 0), {.operation = "loss"});
+  if (!wants_gradient(*root)) fail_no_gradient();
+  return root;
 }
 
 // Adds up each list, all lists in step, with bulk kernels; the inputs are not written to.
-Tensors sum_each(const std::vector<Contributions>& lists) {
+Tensors sum_each(const std::vector<Tensors>& lists) {
   Tensors sums;
   size_t longest = 0;
-  for (const Contributions& list : lists) sums.push_back(list[0]), longest = std::max(longest, list.size());
+  for (const Tensors& list : lists) sums.push_back(list[0]), longest = std::max(longest, list.size());
   for (size_t k = 1; k < longest; ++k) {
     std::vector<at::Tensor> left, right;
     std::vector<size_t> places;
@@ -88,40 +84,140 @@ Tensors sum_each(const std::vector<Contributions>& lists) {
   return sums;
 }
 
-void record_bucket(const MeshImpl* mesh, Mask axes, DType dtype, int64_t bytes, int parameters) {
-  if (mesh->count(axes) == 1 || !ledger_is_open()) return;
-  record_communication({.kind = "all_reduce",
-                        .axes = mesh->names(axes),
-                        .devices = mesh->count(axes),
-                        .bytes = bytes,
-                        .operation = "gradients",
-                        .operand = fmt::format("{} gradients, {}", parameters, name_of(dtype)),
-                        .result = "at the parameters' placements",
-                        .path = "",
-                        .reason = fmt::format("the work differs along {}", mesh->names(axes)),
-                        .backward = true,
-                        .where = {}});
-}
+// The gradients of all leaves, on their way to the parameters that handed them out.
+class Backpropagation {
+ public:
+  explicit Backpropagation(const std::vector<Array>& shadows) : shadows_(shadows), homes_(shadows.size()) {
+    for (size_t p = 0; p < shadows.size(); ++p)
+      if (is_traced(shadows[p]))
+        for (const ArrayPtr& leaf : parameter(p).details->leaves) {
+          homes_[p].leaves.push_back({leaf.get(), leaves_.size()});
+          leaves_.append(leaf->local.begin(), leaf->local.end());
+        }
+  }
 
-struct Bucket {
-  int64_t bytes = 0;
-  int parameters = 0;
+  void run(const ArrayImpl& root) {
+    if (leaves_.empty()) fail_no_gradient();
+    Tensors seeds;
+    for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
+    gradients_ = detail::gradients(root.local, seeds, leaves_);
+    if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
+  }
+
+  // One gradient per shadow, at the parameter's own placement.
+  std::vector<Array> finish() {
+    for (size_t p = 0; p < shadows_.size(); ++p)
+      if (is_traced(shadows_[p])) gather_contributions(p);
+    record_buckets();
+    sums_ = sum_each(contributions_);
+    std::vector<Array> result;
+    for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
+    return result;
+  }
+
+ private:
+  // A leaf, and where its gradients stand in the list of all.
+  struct LeafRange {
+    const ArrayImpl* leaf;
+    size_t begin;
+  };
+  struct Home {
+    std::vector<LeafRange> leaves;
+    size_t first_block = 0;  // of contributions_
+  };
+  // Parameters whose gradients are reduced over the same axes are reduced together.
+  struct Bucket {
+    int64_t bytes = 0;
+    int parameters = 0;
+  };
+
+  static bool is_defined(const at::Tensor& t) { return t.defined(); }
+
+  const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
+
+  void gather_contributions(size_t p) {
+    const ArrayImpl& a = parameter(p);
+    const int blocks = a.type->mesh ? a.type->mesh->count(a.type->own()) : 1;
+    homes_[p].first_block = contributions_.size();
+    contributions_.resize(contributions_.size() + blocks);
+    Mask axes = 0;
+    const MeshImpl* mesh = a.type->mesh;
+    for (const LeafRange& range : homes_[p].leaves) {
+      if (!fill_gaps(range)) continue;
+      axes |= range.leaf->type->reduced & ~a.type->reduced;
+      if (range.leaf->type->mesh) mesh = range.leaf->type->mesh;
+      for (int b = 0; b < blocks; ++b) add_contributions(a, range, b, contributions_[homes_[p].first_block + b]);
+    }
+    for (int b = 0; b < blocks; ++b)
+      if (Tensors& list = contributions_[homes_[p].first_block + b]; list.empty()) list.push_back(at::zeros_like(a.local[0]));
+    if (!axes) return;
+    Bucket& bucket = buckets_[{mesh, axes, a.type->dtype}];
+    bucket.bytes += a.type->bytes;
+    bucket.parameters += 1;
+  }
+
+  // False if no gradient came to this leaf; else zeros where none came to one of its tensors.
+  bool fill_gaps(const LeafRange& range) {
+    const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
+    const auto end = begin + static_cast<ptrdiff_t>(range.leaf->local.size());
+    if (std::none_of(begin, end, is_defined)) return false;
+    for (auto g = begin; g != end; ++g)
+      if (!g->defined()) *g = at::zeros_like(range.leaf->local[g - begin]);
+    return true;
+  }
+
+  // Every tensor of a leaf's gradient that adds to block `block` of the parameter: all coordinates of the reduced axes
+  // that are stored apart, the first of every other replicated axis.
+  void add_contributions(const ArrayImpl& a, const LeafRange& range, int block, Tensors& out) const {
+    const Type* type = range.leaf->type;
+    if (!type->mesh) return out.push_back(gradients_[range.begin]);
+    const Mask fresh = type->reduced & range.leaf->slots & ~a.type->reduced;
+    int coordinates[max_axes] = {};
+    unravel(type->mesh, a.type->own(), block, coordinates);
+    for (int k = 0; k < type->mesh->count(fresh); ++k) {
+      unravel(type->mesh, fresh, k, coordinates);
+      out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
+    }
+  }
+
+  void record_buckets() const {
+    if (!ledger_is_open()) return;
+    for (const auto& [key, bucket] : buckets_) {
+      const auto& [mesh, axes, dtype] = key;
+      if (mesh->count(axes) == 1) continue;
+      record_communication({.kind = "all_reduce",
+                            .axes = mesh->names(axes),
+                            .devices = mesh->count(axes),
+                            .bytes = bucket.bytes,
+                            .operation = "gradients",
+                            .operand = fmt::format("{} gradients, {}", bucket.parameters, name_of(dtype)),
+                            .result = "at the parameters' placements",
+                            .path = "",
+                            .reason = fmt::format("the work differs along {}", mesh->names(axes)),
+                            .backward = true,
+                            .where = {}});
+    }
+  }
+
+  Array gradient_of(size_t p) const {
+    const ArrayImpl& a = parameter(p);
+    Tensors local;
+    for (size_t i = 0; i < a.local.size(); ++i)
+      local.push_back(sums_[homes_[p].first_block + project(a.type->mesh, a.slots, static_cast<int>(i), a.type->own())]);
+    ArrayPtr gradient = make_array(a.type, a.slots, std::move(local));
+    gradient->layout = a.layout;
+    gradient->detail().path = a.details->path;
+    if (a.details->placed) gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);
+    return Array(std::move(gradient));
+  }
+
+  const std::vector<Array>& shadows_;
+  std::vector<Home> homes_;                // of each shadow
+  Tensors leaves_, gradients_;             // of all leaves
+  std::vector<Tensors> contributions_;     // of each distinct block of each parameter
+  Tensors sums_;
+  std::map<std::tuple<const MeshImpl*, Mask, DType>, Bucket> buckets_;
 };
-
-using Buckets = std::map<std::tuple<const MeshImpl*, Mask, DType>, Bucket>;
-
-void check_loss(const Array& loss) {
-  if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
-  if (loss.ndim() != 0 || !is_floating(loss.dtype()))
-    fail(ErrorKind::shape_mismatch, "value_and_grad",
-         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.", loss.type_string()));
-}
-
-[[noreturn]] void fail_no_gradient() {
-  fail(ErrorKind::no_gradient, "value_and_grad",
-       "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it from "
-       "the argument, not from a captured model.");
-}
 
 }  // namespace
 
@@ -142,78 +238,11 @@ Tape::~Tape() {
 }
 
 std::vector<Array> Tape::gradients(const Array& loss) {
-  check_loss(loss);
-  materialized(loss, "value_and_grad");
-  ArrayPtr root = loss.impl();
-  if (root->type->reduced) root = convert(*root, root, with_reduced(root->type, 0), {.operation = "loss"});
-  if (is_tape_parameter(*root)) root = convert(*root, root, root->type, {.operation = "loss"});
-  if (!wants_gradient(*root)) fail_no_gradient();
-
-  std::vector<std::vector<LeafRange>> ranges(shadows_.size());
-  Tensors leaves, seeds;
-  for (size_t p = 0; p < shadows_.size(); ++p) {
-    if (!is_traced(shadows_[p])) continue;
-    for (const ArrayPtr& leaf : shadows_[p].impl()->details->leaves) {
-      ranges[p].push_back({leaf.get(), leaves.size()});
-      for (const at::Tensor& t : leaf->local) leaves.push_back(t);
-    }
-  }
-  if (leaves.empty()) fail_no_gradient();
-  for (const at::Tensor& t : root->local) seeds.push_back(at::ones_like(t));
-  Tensors grads = detail::gradients(root->local, seeds, leaves);
-  if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& t) { return t.defined(); })) fail_no_gradient();
-
+  const ArrayPtr root = root_of(loss);
+  Backpropagation backward(shadows_);
+  backward.run(*root);
   at::AutoGradMode off(false);
-  std::vector<Contributions> lists;
-  std::vector<size_t> first(shadows_.size());
-  Buckets buckets;
-  for (size_t p = 0; p < shadows_.size(); ++p) {
-    if (!is_traced(shadows_[p])) continue;
-    const ArrayImpl& a = *shadows_[p].impl();
-    first[p] = lists.size();
-    Mask axes = 0;
-    const MeshImpl* mesh = a.type->mesh;
-    const int blocks = mesh ? mesh->count(a.type->own()) : 1;
-    lists.resize(lists.size() + blocks);
-    for (const LeafRange& range : ranges[p]) {
-      const auto begin = grads.begin() + static_cast<ptrdiff_t>(range.begin);
-      const auto end = begin + static_cast<ptrdiff_t>(range.leaf->local.size());
-      if (std::none_of(begin, end, [](const at::Tensor& t) { return t.defined(); })) continue;
-      for (auto g = begin; g != end; ++g)
-        if (!g->defined()) *g = at::zeros_like(range.leaf->local[g - begin]);
-      axes |= range.leaf->type->reduced & ~a.type->reduced;
-      if (range.leaf->type->mesh) mesh = range.leaf->type->mesh;
-      for (int b = 0; b < blocks; ++b) add_contributions(a, range, grads, b, lists[first[p] + b]);
-    }
-    for (int b = 0; b < blocks; ++b)
-      if (lists[first[p] + b].empty()) lists[first[p] + b].push_back(at::zeros_like(a.local[0]));
-    if (axes) {
-      Bucket& bucket = buckets[{mesh, axes, a.type->dtype}];
-      bucket.bytes += a.type->bytes;
-      bucket.parameters += 1;
-    }
-  }
-  for (const auto& [key, bucket] : buckets)
-    record_bucket(std::get<0>(key), std::get<1>(key), std::get<2>(key), bucket.bytes, bucket.parameters);
-
-  const Tensors sums = sum_each(lists);
-  std::vector<Array> result;
-  for (size_t p = 0; p < shadows_.size(); ++p) {
-    if (!is_traced(shadows_[p])) {
-      result.emplace_back();
-      continue;
-    }
-    const ArrayImpl& a = *shadows_[p].impl();
-    Tensors local;
-    for (size_t i = 0; i < a.local.size(); ++i)
-      local.push_back(sums[first[p] + project(a.type->mesh, a.slots, static_cast<int>(i), a.type->own())]);
-    ArrayPtr gradient = make_array(a.type, a.slots, std::move(local));
-    gradient->layout = a.layout;
-    gradient->detail().path = a.details->path;
-    if (a.details->placed) gradient->detail().placed = std::make_unique<NamedSharding>(*a.details->placed);
-    result.emplace_back(std::move(gradient));
-  }
-  return result;
+  return backward.finish();
 }
 
 Array detached(const Array& x) {

@@ -1,0 +1,254 @@
+// Operations on shapes, and reductions: a rule made from the attributes and an ATen call each.
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sharding/operations_common.h"
+
+namespace tessera {
+
+namespace detail {
+
+std::vector<std::string> letters(size_t n) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format("d{}", i));
+  return names;
+}
+
+int checked_dim(const char* verb, const Array& x, int dim) {
+  const int n = x.ndim();
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
+  return dim < 0 ? dim + n : dim;
+}
+
+Array as_floating(const Operand& x) {
+  const Array& a = x.array();
+  return a.is_absent() || is_floating(a.dtype()) ? a : astype(x, float32);
+}
+
+}  // namespace detail
+
+using namespace detail;
+
+namespace {
+
+constexpr auto nonlinear = Linearity::nonlinear;
+constexpr auto additive = Linearity::additive;
+
+}  // namespace
+
+// ---- shapes
+
+namespace {
+
+Shape inferred_shape(const Array& x, Shape shape) {
+  int64_t known = 1;
+  int open = -1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] >= 0) known *= shape[d];
+    else if (shape[d] == -1 && open < 0) open = static_cast<int>(d);
+    else fail(ErrorKind::bad_argument, "reshape", fmt::format("{} to {}: a size may be -1 once.", x.type_string(), to_string(shape)));
+  }
+  if (open >= 0 && known > 0 && x.size() % known == 0) shape[open] = x.size() / known, known = x.size();
+  if (known != x.size() || (open >= 0 && shape[open] < 0))
+    fail(ErrorKind::shape_mismatch, "reshape",
+         fmt::format("{} has {} elements, the shape {} has another number.", x.type_string(), x.size(), to_string(shape)));
+  return shape;
+}
+
+// Splits two shapes of equal size into the shortest runs of dims with equal products, and writes each run as factors:
+// one to one, one split into many, many merged into one; anything else must be whole.
+std::string reshape_rule(const Attributes& target, const std::vector<const Type*>& operands) {
+  const Shape& from = operands[0]->shape;
+  std::string in, out;
+  size_t i = 0;
+  int j = 0, next = 0;
+  const auto fresh = [&](int64_t size) { return fmt::format("f{}={}", next++, size); };
+  while (i < from.size() || j < target.size()) {
+    if (i < from.size() && from[i] == 1) { in += " 1", ++i; continue; }
+    if (j < target.size() && target[j] == 1) { out += " 1", ++j; continue; }
+    if (i == from.size() || j == target.size()) break;
+    std::vector<int64_t> left{from[i++]}, right{target[j++]};
+    int64_t a = left[0], b = right[0];
+    while (a != b) {
+      if (a < b) left.push_back(from[i]), a *= from[i++];
+      else right.push_back(target[j]), b *= target[j++];
+    }
+    std::vector<std::string> names;
+    if (left.size() == 1 || right.size() == 1) {
+      for (int64_t size : left.size() == 1 ? right : left) names.push_back(fresh(size));
+      in += left.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
+      out += right.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
+    } else {
+      for (int64_t size : left) in += fmt::format(" [{}]", fresh(size));
+      for (int64_t size : right) out += fmt::format(" [{}]", fresh(size));
+    }
+  }
+  return in + " -> " + out;
+}
+
+std::string transpose_rule(const Attributes& order, const std::vector<const Type*>& operands) {
+  const auto names = letters(operands[0]->shape.size());
+  std::vector<std::string> out;
+  for (int i = 0; i < order.size(); ++i) out.push_back(names[order[i]]);
+  return fmt::format("{} -> {}", fmt::join(names, " "), fmt::join(out, " "));
+}
+
+}  // namespace
+
+Array reshape(Operand x, Shape shape) {
+  static const Operation op{"reshape", "", additive};
+  const Array& a = x.array();
+  materialized(a, "reshape");
+  shape = inferred_shape(a, std::move(shape));
+  if (shape == a.shape()) return a;
+  if (a.size() == 0)
+    fail(ErrorKind::shape_mismatch, "reshape", fmt::format("{} is empty; arrays without elements are not reshaped.", a.type_string()));
+  Attributes attributes;
+  for (int64_t size : shape) attributes.push_back(size);
+  return run_on_parameter({.operation = op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,
+                          [](Locals t, const Where& where) { return t[0].reshape(where.plan().out[0]->local); });
+}
+
+Array transpose(Operand x, Dims order) {
+  static const Operation op{"transpose", "", additive};
+  const Array& a = x.array();
+  materialized(a, "transpose");
+  const int n = a.ndim();
+  if (order.empty())
+    for (int d = n - 1; d >= 0; --d) order.push_back(d);
+  for (int& d : order) d = checked_dim("transpose", a, d);
+  Dims sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (static_cast<int>(order.size()) != n || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    fail(ErrorKind::bad_argument, "transpose", fmt::format("order ({}) for {}, expected every dim once.", fmt::join(order, ", "), a.type_string()));
+  const std::vector<int64_t> permutation(order.begin(), order.end());
+  Attributes attributes;
+  for (int64_t d : permutation) attributes.push_back(d);
+  return run_on_parameter({.operation = op, .rule = transpose_rule, .attributes = attributes, .where = x.where()}, a,
+                          [permutation](Locals t, const Where&) { return t[0].permute(permutation); });
+}
+
+Array swapaxes(Operand x, int dim0, int dim1) {
+  const Array& a = x.array();
+  materialized(a, "swapaxes");
+  Dims order(a.ndim());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[checked_dim("swapaxes", a, dim0)], order[checked_dim("swapaxes", a, dim1)]);
+  return transpose(x, order);
+}
+
+namespace {
+
+// Attributes: the dim, start, stop.
+std::string slice_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  auto in = letters(operands[0]->shape.size()), out = in;
+  in[attributes[0]] = "[whole]";
+  out[attributes[0]] = fmt::format("[part={}]", attributes[2] - attributes[1]);
+  if (attributes[2] - attributes[1] == 1) out[attributes[0]] = "1";
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+}  // namespace
+
+Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
+  static const Operation op{"slice_in_dim", "", additive};
+  const Array& a = x.array();
+  materialized(a, "slice_in_dim");
+  dim = checked_dim("slice_in_dim", a, dim);
+  const int64_t size = a.shape(dim);
+  if (start < 0 || stop > size || start >= stop)
+    fail(ErrorKind::bad_argument, "slice_in_dim",
+         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start < stop <= {}.", start, stop, dim, a.type_string(), size));
+  if (start == 0 && stop == size) return a;
+  return run_on_parameter({.operation = op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()}, a,
+                          [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
+}
+
+// ---- reductions
+
+namespace {
+
+// Attributes: keepdims, then the dims.
+std::string reduction_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  const auto in = letters(operands[0]->shape.size());
+  std::vector<std::string> out;
+  for (size_t d = 0; d < in.size(); ++d) {
+    bool reduced = false;
+    for (int i = 1; i < attributes.size(); ++i) reduced |= attributes[i] == static_cast<int64_t>(d);
+    if (!reduced) out.push_back(in[d]);
+    else if (attributes[0]) out.push_back("1");
+  }
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+struct Reduction {
+  std::vector<int64_t> dims;
+  Attributes attributes;
+};
+
+Reduction checked_reduction(const char* verb, const Array& x, Dims dims, bool keepdims) {
+  materialized(x, verb);
+  if (dims.empty())
+    for (int d = 0; d < x.ndim(); ++d) dims.push_back(d);
+  Reduction r{.dims = {}, .attributes = {keepdims}};
+  for (int d : dims) {
+    const int64_t dim = checked_dim(verb, x, d);
+    if (std::find(r.dims.begin(), r.dims.end(), dim) != r.dims.end())
+      fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", dim, x.type_string()));
+    r.dims.push_back(dim);
+    r.attributes.push_back(dim);
+  }
+  return r;
+}
+
+}  // namespace
+
+Array sum(Operand x, Dims dims, bool keepdims) {
+  static const Operation op{"sum", "", additive};
+  const Reduction r = checked_reduction("sum", x.array(), std::move(dims), keepdims);
+  if (r.dims.empty()) return x.array();
+  const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
+  return run({.operation = op, .rule = reduction_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
+             {&x.array()}, [&](Locals t, const Where&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
+}
+
+Array mean(Operand x, Dims dims, bool keepdims) {
+  static const Operation op{"mean", "", additive};
+  const Array a = as_floating(x);
+  const Reduction r = checked_reduction("mean", a, std::move(dims), keepdims);
+  if (r.dims.empty()) return a;
+  double elements = 1;
+  for (int64_t d : r.dims) elements *= static_cast<double>(a.shape()[d]);
+  return run({.operation = op, .rule = reduction_rule, .attributes = r.attributes, .where = x.where()}, {&a},
+             [&](Locals t, const Where& where) {
+               if (where.plan().runs == 1) return at::mean(t[0], r.dims, keepdims);
+               return at::sum(t[0], r.dims, keepdims).div(elements);
+             });
+}
+
+namespace {
+
+// Attributes: the dim.
+std::string softmax_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  auto names = letters(operands[0]->shape.size());
+  names[attributes[0]] = "[" + names[attributes[0]] + "]";
+  return fmt::format("{0} -> {0}", fmt::join(names, " "));
+}
+
+}  // namespace
+
+Array softmax(Operand x, int dim) {
+  static const Operation op{"softmax", "", nonlinear};
+  const Array a = as_floating(x);
+  materialized(a, "softmax");
+  dim = checked_dim("softmax", a, dim);
+  return run({.operation = op, .rule = softmax_rule, .attributes = {dim}, .where = x.where()}, {&a},
+             [dim](Locals t, const Where&) { return at::softmax(t[0], dim); });
+}
+
+}  // namespace tessera
