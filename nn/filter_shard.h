@@ -16,6 +16,9 @@ namespace tessera::nn {
 Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb = "filter_shard");
 
 namespace detail {
+template <class F>
+concept ChoosesSharding =
+    std::convertible_to<std::invoke_result_t<F&, const std::string&, const Array&>, NamedSharding>;
 void shard_by_names(const Leaves& leaves, const Layout& layout);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
 void shard_one(const Leaf& leaf, const NamedSharding& sharding);
@@ -40,9 +43,8 @@ Tree filter_shard(Tree tree, const NamedSharding& sharding) {
 }
 
 // By path or size: filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); }).
-template <class Tree, class Choose>
-requires std::convertible_to<std::invoke_result_t<Choose&, const std::string&, const Array&>, NamedSharding> Tree
-filter_shard(Tree tree, Choose choose) {
+template <class Tree, detail::ChoosesSharding Choose>
+Tree filter_shard(Tree tree, Choose choose) {
   const Leaves all = leaves(tree);
   check_distinct(all, "filter_shard");
   for (const Leaf& leaf : all)
