@@ -1,0 +1,30 @@
+// Program: runs one of the examples as a user would, and keeps what it said and how it ended.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace tessera::examples {
+
+struct Outcome {
+  int exit_code = -1;  // -1: ended by a signal
+  std::string output;  // stdout and stderr together
+
+  bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
+};
+
+// `command` is a line for the shell; it sees no terminal. Threads that wait sleep, since tests share their processors.
+inline Outcome run_program(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = ::popen(("export OMP_WAIT_POLICY=PASSIVE; " + command + " 2>&1 </dev/null").c_str(), "r");
+  std::array<char, 4096> buffer;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) outcome.output.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+  return outcome;
+}
+
+}  // namespace tessera::examples

@@ -1,0 +1,210 @@
+// train_transformer as a program: its strategies, meshes and rules, its metrics, and every error with its words.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <gtest/gtest.h>
+
+#include "sharding/json.h"
+#include "tests/data/scratch_folder.h"
+#include "tests/examples/program.h"
+
+namespace tessera::examples {
+namespace {
+
+using data::ScratchFolder;
+
+const std::string small = " --embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --steps 3 --warmup 1";
+
+std::string some_text() {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "the number " + std::to_string(i * i % 97) + " follows; ";
+  return text;
+}
+
+struct Row {
+  boost::json::object values;
+  double operator[](const char* key) const { return values.at(key).to_number<double>(); }
+  bool is_validation() const { return values.contains("validation_loss"); }
+};
+
+// A folder with a text to learn, and the program with that text as its data.
+class TrainTransformer : public ::testing::Test {
+ protected:
+  Outcome train(const std::string& flags) { return run_program(program_ + " --data " + text_ + small + " " + flags); }
+
+  struct Run {
+    Outcome outcome;
+    std::vector<Row> rows;  // of its metrics
+  };
+  Run run(const std::string& flags) {
+    const std::string file = folder_.path("metrics.jsonl");
+    Run result{.outcome = train(flags + " --metrics " + file)};
+    EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) result.rows.push_back({parse_json(line, "metrics", file).as_object()});
+    return result;
+  }
+
+  void expect_error(const std::string& flags, const std::string& words, int exit_code) {
+    const Outcome outcome = train(flags);
+    EXPECT_EQ(outcome.exit_code, exit_code) << flags << "\n" << outcome.output;
+    EXPECT_TRUE(outcome.says("error: [")) << flags << "\n" << outcome.output;
+    EXPECT_TRUE(outcome.says(words)) << flags << "\n" << outcome.output;
+    EXPECT_EQ(outcome.output.find("error: "), outcome.output.rfind("error: ")) << "one error only\n" << outcome.output;
+  }
+
+  ScratchFolder folder_;
+  std::string text_ = folder_.write("text.txt", some_text());
+  std::string program_ = TESSERA_TRAIN_TRANSFORMER;
+};
+
+// ---- placements ------------------------------------------------------------------------------------------------------
+
+struct PlacementCase {
+  std::string flags, mesh, rules;
+  std::vector<std::string> collectives;  // that its ledger must show
+};
+
+const PlacementCase placements[] = {
+    {"--strategy dp", "data=8 (8 devices", "batch=data;", {"gradients"}},
+    {"--strategy tp", "model=8 (8 devices", "vocab=model,heads=model,mlp=model,batch=data;", {"all_reduce_max", "add x3"}},
+    {"--strategy fsdp", "data=8 (8 devices", "embed=data,batch=data;", {"all_gather", "reduce_scatter"}},
+    {"--strategy 2d", "data=4, model=2 (8 devices", "vocab=model,heads=model,mlp=model,batch=data;", {"all_reduce_max", "gradients"}},
+    {"--mesh data=4,model=2", "data=4, model=2 (8 devices; as given", "batch=data;", {"gradients"}},
+    {"--mesh data=4,model=2 --rules mlp=model,embed=data", "data=4, model=2", "mlp=model,embed=data,batch=data;", {"all_gather"}},
+    {"--mesh data=4,model=2 --rules embed=data+model", "data=4, model=2", "embed=data+model,batch=data;", {"all_gather"}},
+    {"--mesh data=2 --rules batch=replicated,vocab=data", "data=2", "vocab=data;", {"all_reduce_max"}}};
+
+TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
+  const Run alone = run("--mesh data=1");
+  EXPECT_TRUE(alone.outcome.says("One step communicates\nno communication")) << alone.outcome.output;
+  for (const PlacementCase& c : placements) {
+    SCOPED_TRACE(c.flags);
+    const auto [outcome, rows] = run(c.flags);
+    for (const std::string& words : {"mesh     " + c.mesh, "rules    " + c.rules, std::string("model.layers.0.attn.q.kernel"),
+                                     std::string("optimizer.state.1.mu.layers.0.attn.q.kernel"), std::string("One step communicates")})
+      EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
+    for (const std::string& words : c.collectives) EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
+    ASSERT_EQ(rows.size(), alone.rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const char* loss = rows[i].is_validation() ? "validation_loss" : "loss";
+      EXPECT_NEAR(rows[i][loss], alone.rows[i][loss], 1e-4) << "row " << i;
+    }
+  }
+}
+
+TEST_F(TrainTransformer, AnAxisMayCutThroughAHead) {
+  EXPECT_EQ(train("--mesh model=8 --rules heads=model --heads 4").exit_code, 0);
+}
+
+// ---- metrics ---------------------------------------------------------------------------------------------------------
+
+TEST_F(TrainTransformer, MetricsHaveARowForEveryStepAndValidation) {
+  const std::vector<Row> rows = run("--steps 6 --warmup 2").rows;
+  int64_t step = 0, validations = 0;
+  for (const Row& row : rows) {
+    if (row.is_validation()) {
+      ++validations;
+      EXPECT_EQ(row.values.size(), 4u);
+      EXPECT_EQ(row["step"], step);
+      EXPECT_LE(row["bigram_entropy"], row["unigram_entropy"]);
+      continue;
+    }
+    EXPECT_EQ(row.values.size(), 5u);
+    EXPECT_EQ(row["step"], ++step);
+    for (const char* key : {"loss", "grad_norm", "tokens_per_second"}) EXPECT_GT(row[key], 0) << key;
+    EXPECT_GE(row["learning_rate"], 0);
+    EXPECT_LE(row["learning_rate"], 2e-3);
+  }
+  EXPECT_EQ(step, 6);
+  EXPECT_GE(validations, 1);
+  EXPECT_TRUE(rows.back().is_validation());
+}
+
+TEST_F(TrainTransformer, LearnsMoreThanPairsOfBytes) {
+  const Outcome outcome = train("--mesh data=2 --steps 120 --warmup 10 --lr 1e-2");
+  EXPECT_TRUE(outcome.says("after 120 steps; below the bigram entropy")) << outcome.output;
+}
+
+TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
+  folder_.write("more/a.txt", some_text());
+  EXPECT_TRUE(train("--steps 2 --data " + folder_.path("more")).says("corpus   2 files"));
+  const Outcome outcome = run_program(program_ + small + " --steps 2");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_FALSE(outcome.says("corpus   1 files")) << outcome.output;
+}
+
+TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
+  const Outcome outcome = run_program(program_ + " --help");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* word : {"--data", "--strategy", "--mesh", "--rules", "--metrics", "--steps", "--batch", "--seq", "--lr", "--seed",
+                           "--warmup", "--layers", "--embed", "--heads", "--mlp", "dp", "tp", "fsdp", "2d"})
+    EXPECT_TRUE(outcome.says(word)) << word;
+}
+
+// ---- errors ----------------------------------------------------------------------------------------------------------
+
+TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
+  const struct {
+    std::string flags, words;
+  } cases[] = {
+      {"--stpes 3", "--stpes: unknown. --help lists all flags."},
+      {"surplus", "surplus: unknown."},
+      {"--steps", "--steps: its value is missing"},
+      {"--steps --batch 8", "--steps: its value is missing"},
+      {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1."},
+      {"--steps 0", "\"0\" given, expected a whole number from 1."},
+      {"--steps 3.5", "\"3.5\" given"},
+      {"--batch 99999999999999999999", "expected a whole number"},
+      {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
+      {"--lr nan", "--lr: \"nan\" given"},
+      {"--lr -1", "--lr: \"-1\" given"},
+      {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0."},
+      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, tp, fsdp, 2d."},
+      {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
+      {"--rules mlp=model", "rules without a mesh"},
+      {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data."},
+      {"--mesh data=2 --rules hidden=data", "\"hidden\" is no logical axis of the model. It has: batch,"},
+      {"--mesh data=2 --rules mlp", "\"mlp\" given, expected name=axis"}};
+  for (const auto& c : cases) expect_error(c.flags, c.words, 2);
+}
+
+TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
+  expect_error("--mesh data", "expected name=size", 1);
+  expect_error("--mesh data=0", "mesh axis \"data\" = 0", 1);
+  expect_error("--mesh data=2,data=2", "mesh axis \"data\" is given twice", 1);
+  expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
+  expect_error("--strategy dp --batch 6", "= 6 is not divisible by mesh axis \"data\" = 8", 1);
+  expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
+  expect_error("--heads 5", "= 32 is not divisible by 5 heads", 1);
+  expect_error("--warmup 10", "warmup", 1);
+  expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
+}
+
+TEST_F(TrainTransformer, AMeshLargerThanTheDevicesIsAnError) {
+  program_ = "TESSERA_CPU_DEVICES=4 " + program_;
+  expect_error("--strategy dp", "the mesh needs 8 devices, there are 4", 1);
+}
+
+TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
+  const auto error_of = [&](const std::string& path, const std::string& words) {
+    const Outcome outcome = run_program(program_ + small + " --data " + path);
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+    EXPECT_TRUE(outcome.says("error: [")) << outcome.output;
+    EXPECT_TRUE(outcome.says(words)) << path << "\n" << outcome.output;
+  };
+  error_of(folder_.path("missing.txt"), "No such file or directory");
+  error_of(folder_.write("empty.txt", ""), "empty");
+  error_of(folder_.write("short.txt", "ten bytes."), "[windows]");
+  error_of(folder_.write("one.txt", std::string(20, 'x')), "[train_validation_split]");
+}
+
+TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
+  expect_error("--lr 1e38 --warmup 0 --steps 5", "step 2: the loss is ", 1);
+}
+
+}  // namespace
+}  // namespace tessera::examples
