@@ -14,14 +14,14 @@ Metrics::Metrics(const std::string& path) : path_(path) {
 }
 
 void Metrics::write(const StepMetrics& row) {
-  write_line(fmt::format(
-      R"({{"step":{},"loss":{:.7g},"grad_norm":{:.7g},"learning_rate":{:.7g},"tokens_per_second":{:.1f}}})", row.step,
-      row.loss, row.grad_norm, row.learning_rate, row.tokens_per_second));
+  write_line(
+      fmt::format(R"({{"step":{},"loss":{:.7g},"grad_norm":{:.7g},"learning_rate":{:.7g},"tokens_per_second":{:.1f}}})",
+                  row.step, row.loss, row.grad_norm, row.learning_rate, row.tokens_per_second));
 }
 
 void Metrics::write_validation(int64_t step, double loss, double unigram_entropy, double bigram_entropy) {
-  write_line(fmt::format(R"({{"step":{},"validation_loss":{:.7g},"unigram_entropy":{:.7g},"bigram_entropy":{:.7g}}})", step,
-                         loss, unigram_entropy, bigram_entropy));
+  write_line(fmt::format(R"({{"step":{},"validation_loss":{:.7g},"unigram_entropy":{:.7g},"bigram_entropy":{:.7g}}})",
+                         step, loss, unigram_entropy, bigram_entropy));
 }
 
 void Metrics::write_line(const std::string& line) {

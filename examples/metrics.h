@@ -9,9 +9,9 @@ namespace tessera::examples {
 
 struct StepMetrics {
   int64_t step = 0;
-  double loss = 0;               // before the update, nats per byte
-  double grad_norm = 0;          // before clipping
-  double learning_rate = 0;      // of the update
+  double loss = 0;           // before the update, nats per byte
+  double grad_norm = 0;      // before clipping
+  double learning_rate = 0;  // of the update
   double tokens_per_second = 0;
 };
 

@@ -1,13 +1,12 @@
 // Draws the bar, or prints twenty lines over the whole run.
 #include "examples/progress.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-
-#include <fmt/format.h>
 
 namespace tessera::examples {
 namespace {
@@ -45,8 +44,10 @@ double Progress::end_step(int64_t step, double loss) {
 
 void Progress::draw(int64_t step, double loss) {
   drawn_ = Clock::now();
-  if (terminal_) fmt::print("\r\033[K{} {}", bar(step, steps_), line(step, loss));
-  else fmt::print("{}\n", line(step, loss));
+  if (terminal_)
+    fmt::print("\r\033[K{} {}", bar(step, steps_), line(step, loss));
+  else
+    fmt::print("{}\n", line(step, loss));
   if (terminal_ && step == steps_) fmt::print("\n");
   std::fflush(stdout);
 }
@@ -63,8 +64,8 @@ bool Progress::is_due(int64_t step) const {
 }
 
 std::string Progress::line(int64_t step, double loss) const {
-  return fmt::format("step {:>{}}/{}  loss {:.3f}  {} tokens/s  {} left", step, std::to_string(steps_).size(), steps_, loss,
-                     thousands(static_cast<double>(tokens_per_step_) / mean_seconds_),
+  return fmt::format("step {:>{}}/{}  loss {:.3f}  {} tokens/s  {} left", step, std::to_string(steps_).size(), steps_,
+                     loss, thousands(static_cast<double>(tokens_per_step_) / mean_seconds_),
                      minutes(mean_seconds_ * static_cast<double>(steps_ - step)));
 }
 

@@ -18,7 +18,8 @@ class Progress {
  public:
   Progress(int64_t steps, int64_t tokens_per_step);
 
-  // What lies between them is the step; the rest (validation, printing) does not count as speed. Gives tokens per second.
+  // What lies between them is the step; the rest (validation, printing) does not count as speed. Gives tokens per
+  // second.
   void begin_step();
   double end_step(int64_t step, double loss);
 

@@ -1,14 +1,14 @@
 // A table of flags, read from left to right; strategies are spelled in the words of --mesh and --rules.
 #include "examples/train_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
 #include <optional>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace tessera::examples {
 namespace {
@@ -17,7 +17,8 @@ namespace {
   throw UsageError(fmt::format("[command line] {}: {}", flag, message));
 }
 
-// ---- values ----------------------------------------------------------------------------------------------------------
+// ---- values
+// ----------------------------------------------------------------------------------------------------------
 
 template <class T>
 std::optional<T> number_in(const std::string& text) {
@@ -29,7 +30,8 @@ std::optional<T> number_in(const std::string& text) {
 
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t least) {
   const auto value = number_in<int64_t>(text);
-  if (!value || *value < least) refuse(flag, fmt::format("\"{}\" given, expected a whole number from {}.", text, least));
+  if (!value || *value < least)
+    refuse(flag, fmt::format("\"{}\" given, expected a whole number from {}.", text, least));
   return *value;
 }
 
@@ -50,7 +52,8 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-// ---- rules -----------------------------------------------------------------------------------------------------------
+// ---- rules
+// -----------------------------------------------------------------------------------------------------------
 
 std::vector<std::string> names_of(const Rules& rules) {
   std::vector<std::string> names;
@@ -84,14 +87,16 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh) {
       refuse("--rules", fmt::format("\"{}\" given, expected name=axis, as in mlp=model or embed=data+model.", entry));
     const std::string name = entry.substr(0, equals);
     if (!contains(names, name))
-      refuse("--rules", fmt::format("\"{}\" is no logical axis of the model. It has: {}.", name, fmt::join(names, ", ")));
+      refuse("--rules",
+             fmt::format("\"{}\" is no logical axis of the model. It has: {}.", name, fmt::join(names, ", ")));
     rules.push_back(Rule(name, mesh_axes_of(entry.substr(equals + 1), mesh)));
   }
   if (!contains(names_of(rules), "batch")) rules.push_back({"batch", "data"});
   return with_all_names(std::move(rules));
 }
 
-// ---- strategies ------------------------------------------------------------------------------------------------------
+// ---- strategies
+// ------------------------------------------------------------------------------------------------------
 
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
@@ -99,9 +104,11 @@ struct Strategy {
 
 constexpr Strategy strategies[] = {
     {"dp", "data=8", "", "data parallel: each device has the whole model, and its rows of the batch"},
-    {"tp", "model=8", "vocab=model,heads=model,mlp=model", "tensor parallel: each device has its heads, its hidden units"},
+    {"tp", "model=8", "vocab=model,heads=model,mlp=model",
+     "tensor parallel: each device has its heads, its hidden units"},
     {"fsdp", "data=8", "embed=data", "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
-    {"2d", "data=4,model=2", "vocab=model,heads=model,mlp=model", "tensor parallel along model, data parallel along data"}};
+    {"2d", "data=4,model=2", "vocab=model,heads=model,mlp=model",
+     "tensor parallel along model, data parallel along data"}};
 
 const Strategy& strategy_of(const std::string& name) {
   std::vector<std::string> known;
@@ -119,7 +126,8 @@ struct Placement {
 void resolve(const Placement& given, TrainOptions& options) {
   if (given.strategy && (given.mesh || given.rules))
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
-  if (given.rules && !given.mesh) refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
+  if (given.rules && !given.mesh)
+    refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
     options.rules = rules_of(given.rules.value_or(""), options.mesh);
@@ -132,7 +140,8 @@ void resolve(const Placement& given, TrainOptions& options) {
   }
 }
 
-// ---- flags -----------------------------------------------------------------------------------------------------------
+// ---- flags
+// -----------------------------------------------------------------------------------------------------------
 
 struct Flag {
   std::string name, value, help;
@@ -141,7 +150,8 @@ struct Flag {
 
 Flag integer(const std::string& name, int64_t& field, int64_t least, const std::string& help) {
   const std::string shown = field < least ? help : fmt::format("{} ({})", help, field);
-  return {name, "N", shown, [&field, name, least](const std::string& text) { field = whole_number(name, text, least); }};
+  return {name, "N", shown,
+          [&field, name, least](const std::string& text) { field = whole_number(name, text, least); }};
 }
 
 std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
@@ -186,7 +196,8 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
     const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
     if (flag == flags.end()) refuse(name, "unknown. --help lists all flags.");
     if (name == "--help") return {.help = true};
-    if (i == arguments.size() || is_flag(arguments[i])) refuse(name, fmt::format("its value is missing, expected {}.", flag->value));
+    if (i == arguments.size() || is_flag(arguments[i]))
+      refuse(name, fmt::format("its value is missing, expected {}.", flag->value));
     do flag->set(arguments[i++]);
     while (flag->value.ends_with("...") && i < arguments.size() && !is_flag(arguments[i]));
   }

@@ -17,15 +17,15 @@ struct TrainOptions {
   std::vector<std::string> data;  // files and folders
   std::string metrics;            // a file for one JSON object a line; empty: none
   std::vector<MeshAxis> mesh;
-  Rules rules;                    // names every logical axis of the model
-  std::string placement;          // where these two come from: "strategy 2d: ..."
+  Rules rules;            // names every logical axis of the model
+  std::string placement;  // where these two come from: "strategy 2d: ..."
 
   GptConfig model = {.vocab = 256, .embed = 128, .heads = 8, .layers = 4, .seq = 128, .mlp = 512};
   int64_t steps = 600;
-  int64_t batch = 32;             // windows in a global batch
-  double learning_rate = 2e-3;    // at its peak
-  int64_t warmup = -1;            // steps; -1: a tenth of all, at most 100
-  uint64_t seed = 0;              // of the parameters and of the order of the data
+  int64_t batch = 32;           // windows in a global batch
+  double learning_rate = 2e-3;  // at its peak
+  int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100
+  uint64_t seed = 0;            // of the parameters and of the order of the data
 };
 
 // What is wrong with a command line; the program ends with 2.

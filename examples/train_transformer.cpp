@@ -1,9 +1,9 @@
 // Trains a GPT-2 style decoder on the bytes of any files, on any mesh, by any rules: train_transformer --help.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <iostream>
 #include <memory>
-
-#include <fmt/format.h>
 
 #include "data/to_global.h"
 #include "examples/corpus.h"
@@ -35,14 +35,17 @@ auto clipped_adamw(const TrainOptions& options) {
                                                                           .warmup_steps = options.warmup,
                                                                           .decay_steps = options.steps,
                                                                           .end_value = options.learning_rate / 10}),
-                    .b2 = 0.95, .weight_decay = 0.1, .mask = optim::matrices_only}));
+                    .b2 = 0.95,
+                    .weight_decay = 0.1,
+                    .mask = optim::matrices_only}));
 }
 
 void check_finite(const StepMetrics& row) {
   if (std::isfinite(row.loss) && std::isfinite(row.grad_norm)) return;
   fail(ErrorKind::other, "train",
        fmt::format("step {}: the loss is {}, the norm of its gradient {}; expected finite numbers. Lower --lr or raise "
-                   "--warmup.", row.step, row.loss, row.grad_norm));
+                   "--warmup.",
+                   row.step, row.loss, row.grad_norm));
 }
 
 void train(const TrainOptions& options) {
@@ -79,9 +82,9 @@ void train(const TrainOptions& options) {
     if (step % validate_every && step != options.steps) continue;
     const double validation = mean_loss(model, corpus.validation);
     metrics.write_validation(step, validation, corpus.unigram_entropy, corpus.bigram_entropy);
-    progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", validation,
-                               step, validation < corpus.bigram_entropy ? "below" : "not below", corpus.bigram_entropy,
-                               corpus.unigram_entropy));
+    progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})",
+                               validation, step, validation < corpus.bigram_entropy ? "below" : "not below",
+                               corpus.bigram_entropy, corpus.unigram_entropy));
   }
 }
 
@@ -92,8 +95,10 @@ int main(int argc, char** argv) {
   using namespace tessera::examples;
   try {
     const TrainOptions options = parse_options({argv + 1, argv + argc});
-    if (options.help) fmt::print("{}", usage());
-    else train(options);
+    if (options.help)
+      fmt::print("{}", usage());
+    else
+      train(options);
     return 0;
   } catch (const UsageError& error) {
     std::cerr << "error: " << error.what() << '\n';

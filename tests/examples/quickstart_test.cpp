@@ -1,9 +1,9 @@
 // The quickstart as a program: it shows where everything lies, and it learns.
+#include <gtest/gtest.h>
+
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "tests/examples/program.h"
 

@@ -1,11 +1,11 @@
 // train_transformer as a program: its strategies, meshes and rules, its metrics, and every error with its words.
-#include <fstream>
-#include <string>
-#include <vector>
+#include <gtest/gtest.h>
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
-#include <gtest/gtest.h>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "sharding/json.h"
 #include "tests/data/scratch_folder.h"
@@ -44,7 +44,8 @@ class TrainTransformer : public ::testing::Test {
     Run result{.outcome = train(flags + " --metrics " + file)};
     EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
     std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) result.rows.push_back({parse_json(line, "metrics", file).as_object()});
+    for (std::string line; std::getline(in, line);)
+      result.rows.push_back({parse_json(line, "metrics", file).as_object()});
     return result;
   }
 
@@ -61,7 +62,8 @@ class TrainTransformer : public ::testing::Test {
   std::string program_ = TESSERA_TRAIN_TRANSFORMER;
 };
 
-// ---- placements ------------------------------------------------------------------------------------------------------
+// ---- placements
+// ------------------------------------------------------------------------------------------------------
 
 struct PlacementCase {
   std::string flags, mesh, rules;
@@ -70,12 +72,24 @@ struct PlacementCase {
 
 const PlacementCase placements[] = {
     {"--strategy dp", "data=8 (8 devices", "batch=data;", {"gradients"}},
-    {"--strategy tp", "model=8 (8 devices", "vocab=model,heads=model,mlp=model,batch=data;", {"all_reduce_max", "add x3"}},
+    {"--strategy tp",
+     "model=8 (8 devices",
+     "vocab=model,heads=model,mlp=model,batch=data;",
+     {"all_reduce_max", "add x3"}},
     {"--strategy fsdp", "data=8 (8 devices", "embed=data,batch=data;", {"all_gather", "reduce_scatter"}},
-    {"--strategy 2d", "data=4, model=2 (8 devices", "vocab=model,heads=model,mlp=model,batch=data;", {"all_reduce_max", "gradients"}},
+    {"--strategy 2d",
+     "data=4, model=2 (8 devices",
+     "vocab=model,heads=model,mlp=model,batch=data;",
+     {"all_reduce_max", "gradients"}},
     {"--mesh data=4,model=2", "data=4, model=2 (8 devices; as given", "batch=data;", {"gradients"}},
-    {"--mesh data=4,model=2 --rules mlp=model,embed=data", "data=4, model=2", "mlp=model,embed=data,batch=data;", {"all_gather"}},
-    {"--mesh data=4,model=2 --rules embed=data+model", "data=4, model=2", "embed=data+model,batch=data;", {"all_gather"}},
+    {"--mesh data=4,model=2 --rules mlp=model,embed=data",
+     "data=4, model=2",
+     "mlp=model,embed=data,batch=data;",
+     {"all_gather"}},
+    {"--mesh data=4,model=2 --rules embed=data+model",
+     "data=4, model=2",
+     "embed=data+model,batch=data;",
+     {"all_gather"}},
     {"--mesh data=2 --rules batch=replicated,vocab=data", "data=2", "vocab=data;", {"all_reduce_max"}}};
 
 TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
@@ -84,8 +98,9 @@ TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
   for (const PlacementCase& c : placements) {
     SCOPED_TRACE(c.flags);
     const auto [outcome, rows] = run(c.flags);
-    for (const std::string& words : {"mesh     " + c.mesh, "rules    " + c.rules, std::string("model.layers.0.attn.q.kernel"),
-                                     std::string("optimizer.state.1.mu.layers.0.attn.q.kernel"), std::string("One step communicates")})
+    for (const std::string& words :
+         {"mesh     " + c.mesh, "rules    " + c.rules, std::string("model.layers.0.attn.q.kernel"),
+          std::string("optimizer.state.1.mu.layers.0.attn.q.kernel"), std::string("One step communicates")})
       EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
     for (const std::string& words : c.collectives) EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
     ASSERT_EQ(rows.size(), alone.rows.size());
@@ -100,7 +115,8 @@ TEST_F(TrainTransformer, AnAxisMayCutThroughAHead) {
   EXPECT_EQ(train("--mesh model=8 --rules heads=model --heads 4").exit_code, 0);
 }
 
-// ---- metrics ---------------------------------------------------------------------------------------------------------
+// ---- metrics
+// ---------------------------------------------------------------------------------------------------------
 
 TEST_F(TrainTransformer, MetricsHaveARowForEveryStepAndValidation) {
   const std::vector<Row> rows = run("--steps 6 --warmup 2").rows;
@@ -140,35 +156,36 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
 TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
   const Outcome outcome = run_program(program_ + " --help");
   EXPECT_EQ(outcome.exit_code, 0);
-  for (const char* word : {"--data", "--strategy", "--mesh", "--rules", "--metrics", "--steps", "--batch", "--seq", "--lr", "--seed",
-                           "--warmup", "--layers", "--embed", "--heads", "--mlp", "dp", "tp", "fsdp", "2d"})
+  for (const char* word :
+       {"--data", "--strategy", "--mesh", "--rules", "--metrics", "--steps", "--batch", "--seq", "--lr", "--seed",
+        "--warmup", "--layers", "--embed", "--heads", "--mlp", "dp", "tp", "fsdp", "2d"})
     EXPECT_TRUE(outcome.says(word)) << word;
 }
 
-// ---- errors ----------------------------------------------------------------------------------------------------------
+// ---- errors
+// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
   const struct {
     std::string flags, words;
-  } cases[] = {
-      {"--stpes 3", "--stpes: unknown. --help lists all flags."},
-      {"surplus", "surplus: unknown."},
-      {"--steps", "--steps: its value is missing"},
-      {"--steps --batch 8", "--steps: its value is missing"},
-      {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1."},
-      {"--steps 0", "\"0\" given, expected a whole number from 1."},
-      {"--steps 3.5", "\"3.5\" given"},
-      {"--batch 99999999999999999999", "expected a whole number"},
-      {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
-      {"--lr nan", "--lr: \"nan\" given"},
-      {"--lr -1", "--lr: \"-1\" given"},
-      {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0."},
-      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, tp, fsdp, 2d."},
-      {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
-      {"--rules mlp=model", "rules without a mesh"},
-      {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data."},
-      {"--mesh data=2 --rules hidden=data", "\"hidden\" is no logical axis of the model. It has: batch,"},
-      {"--mesh data=2 --rules mlp", "\"mlp\" given, expected name=axis"}};
+  } cases[] = {{"--stpes 3", "--stpes: unknown. --help lists all flags."},
+               {"surplus", "surplus: unknown."},
+               {"--steps", "--steps: its value is missing"},
+               {"--steps --batch 8", "--steps: its value is missing"},
+               {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1."},
+               {"--steps 0", "\"0\" given, expected a whole number from 1."},
+               {"--steps 3.5", "\"3.5\" given"},
+               {"--batch 99999999999999999999", "expected a whole number"},
+               {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
+               {"--lr nan", "--lr: \"nan\" given"},
+               {"--lr -1", "--lr: \"-1\" given"},
+               {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0."},
+               {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, tp, fsdp, 2d."},
+               {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
+               {"--rules mlp=model", "rules without a mesh"},
+               {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data."},
+               {"--mesh data=2 --rules hidden=data", "\"hidden\" is no logical axis of the model. It has: batch,"},
+               {"--mesh data=2 --rules mlp", "\"mlp\" given, expected name=axis"}};
   for (const auto& c : cases) expect_error(c.flags, c.words, 2);
 }
 
