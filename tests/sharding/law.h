@@ -1,18 +1,18 @@
 // The law of the array layer as a property: on any placement, value and gradients are those of plain LibTorch.
 #pragma once
 
-#include <functional>
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "sharding/device_put.h"
 #include "sharding/error.h"
@@ -68,9 +68,12 @@ inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool
       for (const std::string& name : names) {
         const int state = static_cast<int>(rest % states);
         rest /= states;
-        if (state < ndim) dims[state].push_back(name);
-        else if (state == ndim + 1) pending.push_back(name);
-        else if (state == ndim + 2) reduced.push_back(name);
+        if (state < ndim)
+          dims[state].push_back(name);
+        else if (state == ndim + 1)
+          pending.push_back(name);
+        else if (state == ndim + 2)
+          reduced.push_back(name);
       }
       bool divides = true;
       for (int d = 0; d < ndim; ++d) {
@@ -136,8 +139,8 @@ inline Outcome reference(const Function& f) {
 
 // Computes f on inputs of these placements. Throws what f throws, and std::logic_error where a law is broken that needs
 // no reference.
-inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs, Mesh mesh,
-                       Role first, Role others) {
+inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs,
+                       Mesh mesh, Role first, Role others) {
   const Array one = from_tensor(at::ones({}, at::kDouble));
   std::vector<Array> parameters;
   std::set<std::string> used;
@@ -166,7 +169,8 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   for (size_t i = 0; i < gradients.size(); ++i) {
     result.gradients.push_back(gradients[i].is_absent() ? at::Tensor() : to_tensor(gradients[i]));
     if (!gradients[i].is_absent() && gradients[i].type_string() != parameters[i].type_string())
-      throw std::logic_error(fmt::format("gradient {} is {}, the parameter {}", i, gradients[i].type_string(), parameters[i].type_string()));
+      throw std::logic_error(fmt::format("gradient {} is {}, the parameter {}", i, gradients[i].type_string(),
+                                         parameters[i].type_string()));
   }
   for (const CommRecord& r : ledger.records()) {
     for (std::string_view rest = r.axes; !rest.empty();) {
@@ -185,8 +189,8 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
 }
 
 // Holds f to the law on both kinds of replicas, for every choice of the inputs' placements where these are few (any two
-// of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations, and as
-// an activation and parameters. Returns how many cases there were.
+// of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations, and
+// as an activation and parameters. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false) {
   constexpr size_t few = 330;
   const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
@@ -207,20 +211,24 @@ inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size
     size_t code = all ? i : random() % total;
     std::vector<PartitionSpec> specs;
     for (const auto& choice : choices) specs.push_back(choice[code % choice.size()]), code /= choice.size();
-    for (const auto& [first, others] : {std::pair(Role::parameter, Role::parameter), {Role::activation, Role::activation},
+    for (const auto& [first, others] : {std::pair(Role::parameter, Role::parameter),
+                                        {Role::activation, Role::activation},
                                         {Role::activation, Role::parameter}}) {
       std::vector<std::string> names;
       for (const PartitionSpec& spec : specs) names.push_back(spec.to_string());
-      const std::string what = fmt::format("{} of {} on ({}), {}", f.name, fmt::join(names, " and "), meshes[0].to_string(),
-                                           first == Role::parameter ? "parameters"
-                                           : others == Role::parameter ? "activation and parameters" : "activations");
+      const std::string what =
+          fmt::format("{} of {} on ({}), {}", f.name, fmt::join(names, " and "), meshes[0].to_string(),
+                      first == Role::parameter    ? "parameters"
+                      : others == Role::parameter ? "activation and parameters"
+                                                  : "activations");
       std::string wrong, ledgers[2];
       for (int kind = 0; kind < 2; ++kind) {
         try {
           const Outcome got = compute(f, weights, specs, meshes[kind], first, others);
           ledgers[kind] = got.ledger;
           const char* replicas = kind ? "private" : "shared";
-          if (const double e = difference(got.value, expected.value); e > f.tolerance) wrong += fmt::format("{}: value off by {}\n", replicas, e);
+          if (const double e = difference(got.value, expected.value); e > f.tolerance)
+            wrong += fmt::format("{}: value off by {}\n", replicas, e);
           for (size_t g = 0; g < got.gradients.size(); ++g)
             if (got.gradients[g].defined())
               if (const double e = difference(got.gradients[g], expected.gradients[g]); e > f.tolerance)

@@ -1,20 +1,20 @@
 // Placing arrays: the same bits on every mesh, blocks of the right size, no memory beyond them, and every refusal.
-#include "sharding/device_put.h"
+#include <c10/core/CPUAllocator.h>
 
 #include <cstdlib>
-
-#include <c10/core/CPUAllocator.h>
 
 #include "expect_error.h"
 #include "law.h"
 #include "sharding/array_impl.h"
+#include "sharding/device_put.h"
 
 namespace tessera {
 namespace {
 
 using namespace tessera::testing;
 
-const std::vector<std::vector<MeshAxis>> meshes{{{"a", 1}}, {{"a", 8}}, {{"a", 4}, {"b", 2}}, {{"a", 2}, {"b", 3}}, {{"a", 2}, {"b", 2}, {"c", 2}}};
+const std::vector<std::vector<MeshAxis>> meshes{
+    {{"a", 1}}, {{"a", 8}}, {{"a", 4}, {"b", 2}}, {{"a", 2}, {"b", 3}}, {{"a", 2}, {"b", 2}, {"c", 2}}};
 
 struct Draw {
   const char* name;
@@ -44,7 +44,8 @@ TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
         for (const PartitionSpec& spec : placements(mesh, shape)) {
           const Array recipe = draw.make();
           const Array x = device_put(recipe, NamedSharding(mesh, without_sets(spec)));
-          ASSERT_TRUE(at::equal(to_tensor(x), expected)) << draw.name << " as " << x.type_string() << " on " << mesh.to_string();
+          ASSERT_TRUE(at::equal(to_tensor(x), expected))
+              << draw.name << " as " << x.type_string() << " on " << mesh.to_string();
           EXPECT_TRUE(recipe.is_recipe() && !x.is_recipe());
           ++cases;
         }
@@ -59,7 +60,8 @@ TEST(Placement, APendingOrReducedPlacementHasTheValueOnce) {
     const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}}, {.private_replicas = private_replicas});
     for (const PartitionSpec& spec : placements(mesh, shape, true)) {
       EXPECT_TRUE(at::equal(to_tensor(placed(host, mesh, spec)), host)) << spec.to_string();
-      EXPECT_TRUE(at::equal(to_tensor(device_put(full(shape, 0.1), NamedSharding(mesh, spec))), to_tensor(full(shape, 0.1))))
+      EXPECT_TRUE(
+          at::equal(to_tensor(device_put(full(shape, 0.1), NamedSharding(mesh, spec))), to_tensor(full(shape, 0.1))))
           << spec.to_string();
     }
   }
@@ -72,7 +74,8 @@ TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
       for (const PartitionSpec& spec : placements(mesh, shape)) {
         const NamedSharding sharding(mesh, without_sets(spec));
         const at::Tensor host = random_tensor(shape, 1);
-        for (const Array& x : {placed(host, mesh, without_sets(spec)), device_put(normal(Key(0), shape, float64), sharding)}) {
+        for (const Array& x :
+             {placed(host, mesh, without_sets(spec)), device_put(normal(Key(0), shape, float64), sharding)}) {
           const auto& local = x.impl()->local;
           const auto replicas = sharding.replica_ids(shape);
           const size_t distinct = std::count(replicas.begin(), replicas.end(), 0);
@@ -138,7 +141,8 @@ TEST(Placement, AnArrayMovesBetweenPlacementsAndKeepsItsSpelling) {
 }
 
 TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
-  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
+  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+                      {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
   const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, layout);
   EXPECT_EQ(x.type_string(), "float64[4@data,6,8]");
   const Array h = tanh(x);
@@ -148,7 +152,9 @@ TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
   const Array bare = from_tensor(random_tensor({4, 6, 8}, 1));
   EXPECT_TRUE(with_sharding_constraint(bare, {"batch", "seq", "embed"}).is_same(bare));
   expect_error(ErrorKind::unknown_axis, "[with_sharding_constraint] dim 2 is named \"heads\", which is in no rule.",
-               [&] { with_sharding_constraint(h, {"batch", "seq", "heads"}); });
+               [&] {
+                 with_sharding_constraint(h, {"batch", "seq", "heads"});
+               });
 }
 
 struct Environment {
@@ -159,10 +165,13 @@ struct Environment {
 TEST(Placement, TheEnvironmentLimitsTheDevices) {
   const Environment four("4");
   EXPECT_EQ(make_mesh({{"a", 2}, {"b", 2}}).size(), 4);
-  expect_error(ErrorKind::device_mismatch,
-               "[make_mesh] the mesh needs 8 devices, there are 4 (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
-               "unset TESSERA_CPU_DEVICES.",
-               [] { make_mesh({{"a", 8}}); });
+  expect_error(
+      ErrorKind::device_mismatch,
+      "[make_mesh] the mesh needs 8 devices, there are 4 (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
+      "unset TESSERA_CPU_DEVICES.",
+      [] {
+        make_mesh({{"a", 8}});
+      });
   expect_error(ErrorKind::device_mismatch, "device 7", [] { make_mesh({{"a", 2}}, {.devices = {0, 7}}); });
   for (const char* wrong : {"four", "0", "-1", "4x"}) {
     const Environment environment(wrong);
@@ -171,10 +180,14 @@ TEST(Placement, TheEnvironmentLimitsTheDevices) {
 }
 
 TEST(Placement, EveryRefusalSaysWhatToDo) {
-  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}), other = make_mesh({{"model", 2}}), wide = make_mesh({{"a", 16}});
-  const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"}), y = placed(random_tensor({8, 4}, 1), other, P{"model"});
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}), other = make_mesh({{"model", 2}}),
+             wide = make_mesh({{"a", 16}});
+  const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"}),
+              y = placed(random_tensor({8, 4}, 1), other, P{"model"});
   const Array ids = array<int32_t>({0, 1, 2}), tall = from_tensor(random_tensor({3, 4}, 1));
-  const auto on = [&](const Array& a, const PartitionSpec& spec) { return [=] { device_put(a, NamedSharding(mesh, spec)); }; };
+  const auto on = [&](const Array& a, const PartitionSpec& spec) {
+    return [=] { device_put(a, NamedSharding(mesh, spec)); };
+  };
   struct Case {
     ErrorKind kind;
     const char* words;
@@ -182,60 +195,111 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
   };
   const Case cases[] = {
       {ErrorKind::unknown_axis,
-       "[NamedSharding] mesh axis \"pipe\" of P('pipe') is not in the mesh (data=4, model=2). Use one of its axes.", on(x, P{"pipe"})},
-      {ErrorKind::duplicate_axis, "[NamedSharding] mesh axis \"data\" appears twice in P('data', 'data')", on(x, P{"data", "data"})},
-      {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})", on(x, P{"data"}.unreduced({"data"}))},
-      {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice", [] { make_mesh({{"a", 2}, {"a", 2}}); }},
-      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1", [] { make_mesh({{"a", 0}}); }},
-      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name", [] { make_mesh({{"", 2}}); }},
-      {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2", [] { make_mesh({{"a", 2}}, {.devices = {0, 1, 2}}); }},
-      {ErrorKind::device_mismatch, "[make_mesh] a device is given twice", [] { make_mesh({{"a", 2}}, {.devices = {1, 1}}); }},
+       "[NamedSharding] mesh axis \"pipe\" of P('pipe') is not in the mesh (data=4, model=2). Use one of its axes.",
+       on(x, P{"pipe"})},
+      {ErrorKind::duplicate_axis, "[NamedSharding] mesh axis \"data\" appears twice in P('data', 'data')",
+       on(x, P{"data", "data"})},
+      {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})",
+       on(x, P{"data"}.unreduced({"data"}))},
+      {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice",
+       [] {
+         make_mesh({{"a", 2}, {"a", 2}});
+       }},
+      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1",
+       [] {
+         make_mesh({{"a", 0}});
+       }},
+      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name",
+       [] {
+         make_mesh({{"", 2}});
+       }},
+      {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2",
+       [] {
+         make_mesh({{"a", 2}}, {.devices = {0, 1, 2}});
+       }},
+      {ErrorKind::device_mismatch, "[make_mesh] a device is given twice",
+       [] {
+         make_mesh({{"a", 2}}, {.devices = {1, 1}});
+       }},
       {ErrorKind::uneven,
-       "[device_put] dim 0 of (3, 4) = 3 is not divisible by mesh axis \"data\" = 4. Change the spec, the mesh or the dim.",
+       "[device_put] dim 0 of (3, 4) = 3 is not divisible by mesh axis \"data\" = 4. Change the spec, the mesh or the "
+       "dim.",
        on(tall, P{"data"})},
-      {ErrorKind::uneven, "dim 1 of (8, 4) = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2", on(x, P{none, {"data", "model"}})},
-      {ErrorKind::uneven, "[with_sharding_constraint] dim 0", [=] { with_sharding_constraint(tall, NamedSharding(mesh, P{"data"})); }},
+      {ErrorKind::uneven, "dim 1 of (8, 4) = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+       on(x, P{none, {"data", "model"}})},
+      {ErrorKind::uneven, "[with_sharding_constraint] dim 0",
+       [=] { with_sharding_constraint(tall, NamedSharding(mesh, P{"data"})); }},
       {ErrorKind::uneven, "[redistribute] dim 0", [=] { redistribute(tall, NamedSharding(mesh, P{"data"})); }},
-      {ErrorKind::rank_mismatch, "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
+      {ErrorKind::rank_mismatch,
+       "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
        on(x, P{"data", none, "model"})},
       {ErrorKind::device_mismatch,
-       "[add] float64[8@data,4] lies on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the other's "
+       "[add] float64[8@data,4] lies on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
+       "other's "
        "mesh with device_put.",
        [=] { x + y; }},
-      {ErrorKind::device_mismatch, "[device_put] float64[8@data,4] lies on the mesh (data=4, model=2), the target is the mesh (a=16)",
+      {ErrorKind::device_mismatch,
+       "[device_put] float64[8@data,4] lies on the mesh (data=4, model=2), the target is the mesh (a=16)",
        [=] { device_put(x, NamedSharding(wide, {})); }},
       {ErrorKind::device_mismatch, "[redistribute] float64[8@data,4] lies on the mesh (data=4, model=2)",
        [=] { redistribute(x, NamedSharding(other, {})); }},
       {ErrorKind::device_mismatch, "is not placed on a mesh", [=] { with_sharding_constraint(tall, P{"data"}); }},
-      {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.", [=] { tall.sharding(); }},
+      {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.",
+       [=] { tall.sharding(); }},
       {ErrorKind::absent, "[add] the array is absent: a filter took it out of its tree.", [=] { x + Array(); }},
       {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
       {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
       {ErrorKind::absent, "the array is absent", [] { Array().shape(); }},
-      {ErrorKind::shape_mismatch, "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
-      {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.", [=] { matmul(x, tall); }},
-      {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[]: a scalar has no matrix product. Use *.",
+      {ErrorKind::shape_mismatch,
+       "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
+      {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.",
+       [=] { matmul(x, tall); }},
+      {ErrorKind::shape_mismatch,
+       "[matmul] given float64[8@data,4] and float64[]: a scalar has no matrix product. Use *.",
        [=] { matmul(x, from_tensor(random_tensor({}, 1))); }},
-      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, 7) has another number.", [=] { reshape(x, {5, 7}); }},
-      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, -1)", [=] { reshape(x, {5, -1}); }},
-      {ErrorKind::shape_mismatch, "[layer_norm] given", [=] { layer_norm(x, from_tensor(random_tensor({3}, 1)), from_tensor(random_tensor({4}, 1))); }},
+      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, 7) has another number.",
+       [=] {
+         reshape(x, {5, 7});
+       }},
+      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, -1)",
+       [=] {
+         reshape(x, {5, -1});
+       }},
+      {ErrorKind::shape_mismatch, "[layer_norm] given",
+       [=] { layer_norm(x, from_tensor(random_tensor({3}, 1)), from_tensor(random_tensor({4}, 1))); }},
       {ErrorKind::shape_mismatch, "[dot_product_attention] given", [=] { dot_product_attention(x, x, x); }},
       {ErrorKind::shape_mismatch, "[cross_entropy] given", [=] { cross_entropy(x, ids); }},
-      {ErrorKind::shape_mismatch, "[array] 3 values for the shape (2, 2), expected 4.", [] { array<float>(std::vector<float>{1, 2, 3}, {2, 2}); }},
+      {ErrorKind::shape_mismatch, "[array] 3 values for the shape (2, 2), expected 4.",
+       [] {
+         array<float>(std::vector<float>{1, 2, 3}, {2, 2});
+       }},
       {ErrorKind::shape_mismatch, "[item] float64[8@data,4] has 32 elements, expected one.", [=] { x.item<double>(); }},
-      {ErrorKind::dtype_mismatch, "[to_host] float64[8@data,4] read as float32. Read it as its own type.", [=] { x.to_host<float>(); }},
+      {ErrorKind::dtype_mismatch, "[to_host] float64[8@data,4] read as float32. Read it as its own type.",
+       [=] { x.to_host<float>(); }},
       {ErrorKind::dtype_mismatch, "[embedding] ids are float64[3,4], expected integers.", [=] { embedding(x, tall); }},
-      {ErrorKind::dtype_mismatch, "[normal] dtype int32 given, expected a floating one.", [] { normal(Key(0), {2}, int32); }},
-      {ErrorKind::bad_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.", [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
-      {ErrorKind::bad_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.", [=] { embedding(x, array<int32_t>({0, 8})); }},
+      {ErrorKind::dtype_mismatch, "[normal] dtype int32 given, expected a floating one.",
+       [] { normal(Key(0), {2}, int32); }},
+      {ErrorKind::bad_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
+       [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
+      {ErrorKind::bad_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
+       [=] {
+         embedding(x, array<int32_t>({0, 8}));
+       }},
       {ErrorKind::bad_argument, "[cross_entropy] indices from -1 to 0 given, expected 0 to 3.",
-       [=] { cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1})); }},
+       [=] {
+         cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1}));
+       }},
       {ErrorKind::bad_argument, "[sum] dim 2 of float64[8@data,4], expected -2 to 1.", [=] { sum(x, {2}); }},
-      {ErrorKind::bad_argument, "[sum] dim 1 of float64[8@data,4] given twice.", [=] { sum(x, {1, -1}); }},
-      {ErrorKind::bad_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.", [=] { transpose(x, {0}); }},
+      {ErrorKind::bad_argument, "[sum] dim 1 of float64[8@data,4] given twice.",
+       [=] {
+         sum(x, {1, -1});
+       }},
+      {ErrorKind::bad_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.",
+       [=] { transpose(x, {0}); }},
       {ErrorKind::bad_argument, "[slice_in_dim] [2, 2) of dim 0 of float64[8@data,4], expected 0 <= start < stop <= 8.",
        [=] { slice_in_dim(x, 2, 2, 0); }},
-      {ErrorKind::bad_argument, "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size, as in data=4,model=2.",
+      {ErrorKind::bad_argument,
+       "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size, as in data=4,model=2.",
        [] { parse_mesh_axes("data,model=2"); }},
   };
   for (const Case& c : cases) expect_error(c.kind, c.words, c.call);

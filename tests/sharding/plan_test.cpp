@@ -1,9 +1,8 @@
 // The cache of plans, the ledger's table, and arrays as values.
-#include "sharding/run.h"
-
 #include <sstream>
 
 #include "law.h"
+#include "sharding/run.h"
 
 namespace tessera {
 namespace {

@@ -17,7 +17,8 @@ struct Moved {
   size_t steps = 0;
 };
 
-Moved move(const at::Tensor& x, const at::Tensor& weights, const PartitionSpec& from, const PartitionSpec& to, Mesh mesh) {
+Moved move(const at::Tensor& x, const at::Tensor& weights, const PartitionSpec& from, const PartitionSpec& to,
+           Mesh mesh) {
   const Array one = from_tensor(at::ones({}, at::kDouble));
   Tape tape({from_tensor(x)});
   const Array start = redistribute(tape.shadows()[0] * one, NamedSharding(mesh, from));
@@ -86,7 +87,8 @@ TEST(Redistribute, OneRowAtATime) {
     SCOPED_TRACE(c.from.to_string() + " -> " + c.to.to_string());
     const Mesh mesh = make_mesh(grid);
     Tape tape({from_tensor(random_tensor({6, 12}, 1))});
-    const Array start = redistribute(tape.shadows()[0] * from_tensor(at::ones({}, at::kDouble)), NamedSharding(mesh, c.from));
+    const Array start =
+        redistribute(tape.shadows()[0] * from_tensor(at::ones({}, at::kDouble)), NamedSharding(mesh, c.from));
     // The cotangent of y lies as y's own states say, so that only the move itself communicates.
     const Array weights = redistribute(from_tensor(random_tensor({6, 12}, 2)), NamedSharding(mesh, without_sets(c.to)));
     CommLedger ledger;
@@ -113,7 +115,8 @@ TEST(Redistribute, BetweenMeshesInAnotherOrder) {
   const at::Tensor x = random_tensor({6, 12}, 1), weights = random_tensor({6, 12}, 2);
   for (const bool private_replicas : {false, true}) {
     const Mesh here = make_mesh(grid, {.private_replicas = private_replicas});
-    const Mesh there = make_mesh({{"c", 3}, {"d", 2}}, {.devices = {5, 3, 1, 0, 2, 4}, .private_replicas = private_replicas});
+    const Mesh there =
+        make_mesh({{"c", 3}, {"d", 2}}, {.devices = {5, 3, 1, 0, 2, 4}, .private_replicas = private_replicas});
     for (const PartitionSpec& from : placements(here, {6, 12}))
       for (const PartitionSpec& to : placements(there, {6, 12}, true)) {
         SCOPED_TRACE(from.to_string() + " -> " + to.to_string());
