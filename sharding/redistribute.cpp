@@ -108,16 +108,16 @@ void record(const Step& step, Move move, bool backward, const Tensors& result, c
                         .where = cause.where});
 }
 
-Tensors run_step(const Step& step, const Tensors& x, const Cause& cause, const Type* from, const Type* to) {
-  const Moves moves = moves_of(step.row);
-  Tensors out(step.tensors_out);
+Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
+                 const Type* to) {
+  const Moves moves = moves_of(step->row);
+  Tensors out(step->tensors_out);
   {
     at::AutoGradMode off(false);
-    run_groups(step, {moves.forward, step.mesh->count(step.axes), step.dim, step.to_dim}, false, x, out);
+    run_groups(*step, {moves.forward, step->mesh->count(step->axes), step->dim, step->to_dim}, false, x, out);
   }
-  record(step, moves.forward, false, out, cause, from, to);
-  // The graph may outlive the cache of routes, so it keeps a copy of the step.
-  record_function(cause.operation, x, out, [step = std::make_shared<const Step>(step), cause, from, to](Tensors gradients) {
+  record(*step, moves.forward, false, out, cause, from, to);
+  record_function(cause.operation, x, out, [step, cause, from, to](Tensors gradients) {
     const Move move = moves_of(step->row).backward;
     const bool exchange_dims = move == Move::all_to_all;
     Tensors result(step->tensors_in);
@@ -277,7 +277,7 @@ class RouteMaker {
                                                                                                   : bytes();
     step.cost = traffic(moves_of(row).forward, bytes(), n) + traffic(moves_of(row).backward, before, n);
     route_.cost += step.cost;
-    route_.steps.push_back(std::move(step));
+    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
     slots_ = slots_out;
   }
 
@@ -342,20 +342,28 @@ const Route& route(const Type* from, Mask slots, const Type* to) {
   return routes.emplace(key, RouteMaker(from, slots, to).make()).first->second;
 }
 
+const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
+  const bool has_leaves = recorded && is_tape_parameter(a);
+  if (a.type == to && !has_leaves) return &self;
+  if (!a.details) return nullptr;
+  if (has_leaves)
+    for (const ArrayPtr& leaf : a.details->leaves)
+      if (leaf->type == to) return &leaf;
+  for (const Conversion& known : a.details->conversions)
+    if (known.to == to && known.recorded == recorded) return &known.array;
+  return nullptr;
+}
+
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
   const bool recorded = wants_gradient(a);
-  if (a.type == to && !(recorded && is_tape_parameter(a))) return self;
-  if (a.details)
-    for (const Conversion& known : a.details->conversions)
-      if (known.to == to && known.recorded == recorded) return known.array;
-
+  if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   const ArrayPtr start = recorded ? start_of(a, self, to) : self;
   if (start->type == to) return start;
   Cause named = cause;
   if (a.details && a.details->path) named.path = a.details->path;
   Tensors tensors = start->local;
-  Route steps = route(start->type, start->slots, to);
-  for (const Step& step : steps.steps) tensors = run_step(step, tensors, named, start->type, to);
+  for (const auto& step : route(start->type, start->slots, to).steps)
+    tensors = run_step(step, tensors, named, start->type, to);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->layout = a.layout;

@@ -58,13 +58,16 @@ struct Step {
 };
 
 struct Route {
-  std::vector<Step> steps;
+  std::vector<std::shared_ptr<const Step>> steps;  // graphs hold them too, and may outlive the cache of routes
   double cost = 0;
 };
 
 // The steps from a placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
 // at the start. Kept by the thread in a bounded cache.
 const Route& route(const Type* from, Mask slots, const Type* to);
+
+// The form of `a` as `to` that is there already: `a` itself, a leaf, or a conversion that was kept; else null.
+const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded);
 
 // `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal.
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);

@@ -97,8 +97,10 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     const bool recorded = wanted.plain != wanted.recorded || a.details ? wants_gradient(a) : false;
     const Type* to = recorded ? wanted.recorded : wanted.plain;
     call.index[i] = (recorded ? wanted.recorded_index : wanted.plain_index).data();
-    call.array[i] = &a;
-    if (a.type == to && !(recorded && is_tape_parameter(a))) continue;
+    if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
+      call.array[i] = known->get();
+      continue;
+    }
     call.held[i] = convert(a, operands[i]->impl(), to,
                            {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
     call.array[i] = call.held[i].get();
