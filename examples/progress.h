@@ -13,7 +13,7 @@ namespace tessera::examples {
 //     ...
 //     progress.end_step(step, loss);
 //   }
-// shows [=====>    ] step 312/600  loss 1.923  14.1k tokens/s  0:51 left
+// shows [=====>    ] step 312/500  loss 1.923  14.1k tokens/s  0:51 left
 class Progress {
  public:
   Progress(int64_t steps, int64_t tokens_per_step);

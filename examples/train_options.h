@@ -21,7 +21,7 @@ struct TrainOptions {
   std::string placement;  // where these two come from: "strategy 2d: ..."
 
   GptConfig model = {.vocab = 256, .embed = 128, .heads = 8, .layers = 4, .seq = 128, .mlp = 512};
-  int64_t steps = 600;
+  int64_t steps = 500;
   int64_t batch = 32;           // windows in a global batch
   double learning_rate = 2e-3;  // at its peak
   int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100

@@ -54,7 +54,7 @@ void train(const TrainOptions& options) {
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
 
   Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
-  fmt::print("corpus   {} files, {:.1f} MB; entropy in nats per byte: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
+  fmt::print("corpus   {} files, {:.3g} MB; entropy in nats per byte: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
              static_cast<double>(corpus.bytes) / 1e6, corpus.unigram_entropy, corpus.bigram_entropy);
 
   auto model = nn::filter_shard(Gpt::init(Key(options.seed), options.model), layout);
