@@ -1,5 +1,6 @@
 // What one training step of the transformer communicates on every layout of the reference file: kinds, counts, bytes.
 #include <map>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -62,6 +63,8 @@ struct Strategy {
   Rules rules;
   Summary expected;
 };
+
+void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
 
 // The bytes of one activation (batch, seq, embed) where the batch is cut in n.
 constexpr int64_t activation(int64_t n) { return batch / n * seq * embed * 4; }
