@@ -137,6 +137,12 @@ Array from_tensor(const at::Tensor& tensor) {
 
 namespace {
 
+// A contiguous tensor's elements. (LibTorch's const_data_ptr<T> has another symbol in clang than in its own g++.)
+template <class T>
+const T* values_of(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
 // What a value of this element type is read as on the host.
 template <class T>
 bool reads_as(DType dtype) {
@@ -151,9 +157,8 @@ std::vector<T> Array::to_host() const {
   if (!reads_as<T>(dtype()))
     fail(ErrorKind::dtype_mismatch, "to_host", fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
   const at::Tensor whole = to_tensor(*this).to(static_cast<at::ScalarType>(dtype_for<T>())).contiguous();
-  std::vector<T> values(whole.numel());
-  for (int64_t i = 0; i < whole.numel(); ++i) values[i] = whole.const_data_ptr<T>()[i];
-  return values;
+  const T* begin = values_of<T>(whole);
+  return {begin, begin + whole.numel()};
 }
 
 template <class T>
@@ -216,7 +221,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   out << x.type_string();
   if (x.is_absent() || x.is_recipe() || x.size() > most_printed) return out;
   const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
-  const double* begin = whole.const_data_ptr<double>();
+  const double* begin = values_of<double>(whole);
   size_t next = 0;
   out << ' ';
   print_values(out, {begin, begin + whole.numel()}, x.shape(), 0, next);
