@@ -16,7 +16,8 @@ Batch from_process_local(const Batch& local, const Layout& layout) {
   for (const nn::Leaf& leaf : nn::leaves(global)) {
     if (leaf.value->is_absent()) continue;
     const PartitionSpec spec =
-        leaf.axes ? layout.resolve(*leaf.axes, leaf.value->shape(), "from_process_local", leaf.path).spec : PartitionSpec();
+        leaf.axes ? layout.resolve(*leaf.axes, leaf.value->shape(), "from_process_local", leaf.path).spec
+                  : PartitionSpec();
     *leaf.value = place_batch(*leaf.value, layout, spec);
   }
   return global;

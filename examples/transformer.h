@@ -36,7 +36,9 @@ struct GptEmbedding {
             .positions = {0.02 * normal(k2, {seq.size, embed.size}), {seq, embed}}};
   }
 
-  Array operator()(const Array& ids) const { return embedding(tokens, ids) + slice_in_dim(positions, 0, ids.shape(1), 0); }
+  Array operator()(const Array& ids) const {
+    return embedding(tokens, ids) + slice_in_dim(positions, 0, ids.shape(1), 0);
+  }
 };
 
 struct GptBlock {
@@ -49,10 +51,11 @@ struct GptBlock {
   static GptBlock init(const Key& key, const GptConfig& c, const Axis& embed) {
     const auto [k1, k2] = split<2>(key);
     const auto in = nn::init::normal(0.02), out = nn::init::normal(0.02 / std::sqrt(2.0 * c.layers));
-    return {.ln1 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
-            .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads, {.init = in, .output_init = out}),
-            .ln2 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
-            .mlp = nn::Mlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = in, .down_init = out})};
+    return {
+        .ln1 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
+        .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads, {.init = in, .output_init = out}),
+        .ln2 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
+        .mlp = nn::Mlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = in, .down_init = out})};
   }
 
   Array operator()(Array x, const Constrain& constrain) const {

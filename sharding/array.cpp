@@ -1,15 +1,15 @@
 // Handles, host values, and how arrays are made and printed.
 #include "sharding/array.h"
 
-#include <cstring>
-#include <map>
-#include <ostream>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <cstring>
+#include <map>
+#include <ostream>
 
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
@@ -97,7 +97,8 @@ DType Array::dtype() const { return checked(*this, "dtype").type->dtype; }
 int64_t Array::shape(int dim) const {
   const int n = ndim();
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, "shape", fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1));
+    fail(ErrorKind::bad_argument, "shape",
+         fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1));
   return shape()[dim < 0 ? dim + n : dim];
 }
 
@@ -105,7 +106,8 @@ NamedSharding Array::sharding() const {
   const ArrayImpl& a = checked(*this, "sharding");
   if (a.details && a.details->placed) return *a.details->placed;
   if (!a.type->mesh)
-    fail(ErrorKind::device_mismatch, "sharding", fmt::format("{} is not placed on a mesh. Place it with device_put.", type_string()));
+    fail(ErrorKind::device_mismatch, "sharding",
+         fmt::format("{} is not placed on a mesh. Place it with device_put.", type_string()));
   return sharding_of(a.type);
 }
 
@@ -121,8 +123,7 @@ std::vector<Shard> Array::addressable_shards() const {
   const auto blocks = placement.devices_indices_map(shape());
   const auto replicas = placement.replica_ids(shape());
   std::vector<Shard> shards;
-  for (size_t i = 0; i < blocks.size(); ++i)
-    shards.push_back({placement.mesh().devices()[i], blocks[i], replicas[i]});
+  for (size_t i = 0; i < blocks.size(); ++i) shards.push_back({placement.mesh().devices()[i], blocks[i], replicas[i]});
   return shards;
 }
 
@@ -131,7 +132,8 @@ at::Tensor to_tensor(const Array& x) { return assemble(materialized(x, "to_tenso
 Array from_tensor(const at::Tensor& tensor) {
   const auto dtype = static_cast<DType>(tensor.scalar_type());
   if (name_of(dtype).empty())
-    fail(ErrorKind::dtype_mismatch, "from_tensor", fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
+    fail(ErrorKind::dtype_mismatch, "from_tensor",
+         fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
   return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {tensor}));
 }
 
@@ -155,10 +157,11 @@ bool reads_as(DType dtype) {
 template <class T>
 std::vector<T> Array::to_host() const {
   if (!reads_as<T>(dtype()))
-    fail(ErrorKind::dtype_mismatch, "to_host", fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
+    fail(ErrorKind::dtype_mismatch, "to_host",
+         fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
   const at::Tensor whole = to_tensor(*this).to(static_cast<at::ScalarType>(dtype_for<T>())).contiguous();
   const T* begin = values_of<T>(whole);
-  return {begin, begin + whole.numel()};
+  return std::vector<T>(begin, begin + whole.numel());
 }
 
 template <class T>
@@ -185,16 +188,17 @@ Array array(std::span<const T> values, Shape shape) {
 }
 
 #define TESSERA_FOR_EACH_HOST_TYPE(X) X(float) X(double) X(int8_t) X(int16_t) X(int32_t) X(int64_t) X(uint8_t) X(bool)
-#define TESSERA_INSTANTIATE(T)                         \
-  template std::vector<T> Array::to_host<T>() const;   \
-  template T Array::item<T>() const;                   \
+#define TESSERA_INSTANTIATE(T)                       \
+  template std::vector<T> Array::to_host<T>() const; \
+  template T Array::item<T>() const;                 \
   template Array array<T>(std::span<const T>, Shape);
 TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
 #undef TESSERA_INSTANTIATE
 #undef TESSERA_FOR_EACH_HOST_TYPE
 
 Array full(Shape shape, double value, DType dtype) {
-  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = value}, std::move(shape), dtype);
+  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = value},
+                     std::move(shape), dtype);
 }
 Array zeros(Shape shape, DType dtype) { return full(std::move(shape), 0, dtype); }
 Array ones(Shape shape, DType dtype) { return full(std::move(shape), 1, dtype); }

@@ -29,9 +29,9 @@ struct ArrayImpl;
 
 // What one device holds of an array.
 struct Shard {
-  int device = 0;                                    // device id
-  std::vector<std::pair<int64_t, int64_t>> index;    // [start, stop) of every dim
-  int replica_id = 0;                                // counts the devices with the same index, from 0
+  int device = 0;                                  // device id
+  std::vector<std::pair<int64_t, int64_t>> index;  // [start, stop) of every dim
+  int replica_id = 0;                              // counts the devices with the same index, from 0
 };
 
 // A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
@@ -46,12 +46,12 @@ class Array {
   bool is_recipe() const;
   bool is_committed() const;  // placed on a mesh
 
-  const Shape& shape() const;        // global, whatever the placement
-  int64_t shape(int dim) const;      // negative counts from the end
+  const Shape& shape() const;    // global, whatever the placement
+  int64_t shape(int dim) const;  // negative counts from the end
   int ndim() const;
-  int64_t size() const;              // elements, global
+  int64_t size() const;  // elements, global
   DType dtype() const;
-  NamedSharding sharding() const;    // Error (device_mismatch) if not committed
+  NamedSharding sharding() const;  // Error (device_mismatch) if not committed
 
   // The value, gathered from this process's devices; no communication is recorded, since reading is not computing.
   // T must be the C++ type of dtype() (bfloat16 and float16 read as float).

@@ -1,14 +1,14 @@
 // What stands behind an Array: its type, its local tensors, and what a tape or a placement hung on it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
 #include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
-#include <c10/util/SmallVector.h>
 
 #include "sharding/array.h"
 #include "sharding/error.h"
@@ -66,8 +66,8 @@ struct Details {
   Text path;
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
-  std::shared_ptr<TapeState> tape;     // of a parameter inside value_and_grad
-  std::vector<ArrayPtr> leaves;        // one per set of reduced axes
+  std::shared_ptr<TapeState> tape;  // of a parameter inside value_and_grad
+  std::vector<ArrayPtr> leaves;     // one per set of reduced axes
   std::vector<Conversion> conversions;
   // A cast, view or scaling of a parameter can be made again from another leaf, so that it need not be converted.
   ArrayPtr source;

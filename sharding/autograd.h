@@ -1,9 +1,9 @@
 // The one door to LibTorch's autograd: functions of many tensors at once, and gradients.
 #pragma once
 
-#include <functional>
-
 #include <ATen/core/Tensor.h>
+
+#include <functional>
 
 #include "sharding/array_impl.h"
 

@@ -53,16 +53,16 @@ AxisName mesh_axis(std::string name);
 class Axes : public std::vector<AxisName> {
  public:
   Axes() = default;
-  // Not an initializer_list: as a field's default, {"batch", "seq"} would then crash g++ 12 where PFR counts the fields.
+  // Not an initializer_list: as a field's default, {"batch", "seq"} would then crash g++ 12 where PFR counts the
+  // fields.
   template <class... Name>
-    requires(sizeof...(Name) > 0 && (std::convertible_to<const Name&, AxisName> && ...))
-  Axes(const Name&... names) {
+  requires(sizeof...(Name) > 0 && (std::convertible_to<const Name&, AxisName> && ...)) Axes(const Name&... names) {
     reserve(sizeof...(names));
     (emplace_back(names), ...);
   }
   explicit Axes(std::vector<AxisName> names) : std::vector<AxisName>(std::move(names)) {}
 
-  // ("embed", "hidden")
+  // (embed, hidden)
   std::string to_string() const;
 };
 

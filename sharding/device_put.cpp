@@ -27,7 +27,8 @@ Tensors make_blocks(const Type* type, Make make) {
   }
   if (!mesh->private_replicas) return distinct;
   Tensors all;
-  for (int s = 0; s < mesh->count(type->slots); ++s) all.push_back(distinct[project(mesh, type->slots, s, type->own())].clone());
+  for (int s = 0; s < mesh->count(type->slots); ++s)
+    all.push_back(distinct[project(mesh, type->slots, s, type->own())].clone());
   return all;
 }
 
@@ -42,8 +43,9 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   if (a != b)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format("{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
-                     from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+         fmt::format(
+             "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
+             from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
 }
 
 // Every device gets its block of the other mesh's placement from those that hold it.
@@ -164,7 +166,8 @@ Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_l
   const ArrayImpl& a = materialized(x, "with_sharding_constraint");
   if (!a.type->mesh)
     fail(ErrorKind::device_mismatch, "with_sharding_constraint",
-         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(), spec.to_string()));
+         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(),
+                     spec.to_string()));
   return with_sharding_constraint(x, NamedSharding(Mesh(a.type->mesh), spec), where);
 }
 

@@ -21,8 +21,8 @@ Array device_put(const Array& x, const NamedSharding& sharding,
 Array device_put(const Array& x, const Axes& axes, const Layout& layout,
                  std::source_location where = std::source_location::current());
 
-// x as a parameter of a model, which filter_shard makes of its leaves: a weight (it yields where an activation disagrees
-// with it), with its path for ledgers and errors, and a layout that rides on what is computed from it.
+// x as a parameter of a model, which filter_shard makes of its leaves: a weight (it yields where an activation
+// disagrees with it), with its path for ledgers and errors, and a layout that rides on what is computed from it.
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
 Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 namespace tessera {
 
@@ -44,27 +45,31 @@ std::optional<DType> dtype_of(std::string_view name);
 bool is_floating(DType dtype);
 
 // The type of a + b for arrays of these types: the join in JAX's promotion lattice
-// (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is float32.
+// (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is
+// float32.
 DType promote(DType a, DType b);
 
-// The DType of a C++ element type: float, double, int32_t, int64_t, uint8_t, int8_t, int16_t, bool.
+// The DType of a C++ element type: float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, bool.
 template <class T>
-constexpr DType dtype_for();
-template <>
-constexpr DType dtype_for<float>() { return DType::float32; }
-template <>
-constexpr DType dtype_for<double>() { return DType::float64; }
-template <>
-constexpr DType dtype_for<int8_t>() { return DType::int8; }
-template <>
-constexpr DType dtype_for<int16_t>() { return DType::int16; }
-template <>
-constexpr DType dtype_for<int32_t>() { return DType::int32; }
-template <>
-constexpr DType dtype_for<int64_t>() { return DType::int64; }
-template <>
-constexpr DType dtype_for<uint8_t>() { return DType::uint8; }
-template <>
-constexpr DType dtype_for<bool>() { return DType::boolean; }
+constexpr DType dtype_for() {
+  if constexpr (std::is_same_v<T, float>)
+    return DType::float32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::float64;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return DType::int8;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return DType::int16;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::int32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::int64;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::uint8;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DType::boolean;
+  else
+    static_assert(!sizeof(T), "tessera: no array has elements of this C++ type.");
+}
 
 }  // namespace tessera

@@ -27,7 +27,9 @@ at::Tensor largest(const Tensors& parts) {
   return most;
 }
 
-at::Tensor join(const Tensors& parts, int dim) { return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim); }
+at::Tensor join(const Tensors& parts, int dim) {
+  return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim);
+}
 
 // Block i of the sum, without forming the rest of it.
 at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {

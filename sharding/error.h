@@ -10,17 +10,17 @@ namespace tessera {
 // What kind of mistake an Error reports, for programs that react to it; people read what().
 enum class ErrorKind {
   other,
-  uneven,          // a dim is not divisible by the mesh axes that shard it
-  duplicate_axis,  // one mesh axis twice in a mesh, or twice in one spec
-  unknown_axis,    // a mesh axis or a logical axis that nobody declared
-  rank_mismatch,   // a spec is longer than the array has dims
-  shape_mismatch,  // operands whose shapes do not fit together
-  dtype_mismatch,  // an element type that the operation does not take
-  device_mismatch, // arrays on different device sets, or a mesh larger than the devices
-  absent,          // an array that a filter took out of its tree
-  no_gradient,     // the loss does not depend on the model that was passed
-  bad_file,        // a file that is missing, malformed or of another content than expected
-  bad_argument,    // a value outside what the function takes
+  uneven,           // a dim is not divisible by the mesh axes that shard it
+  duplicate_axis,   // one mesh axis twice in a mesh, or twice in one spec
+  unknown_axis,     // a mesh axis or a logical axis that nobody declared
+  rank_mismatch,    // a spec is longer than the array has dims
+  shape_mismatch,   // operands whose shapes do not fit together
+  dtype_mismatch,   // an element type that the operation does not take
+  device_mismatch,  // arrays on different device sets, or a mesh larger than the devices
+  absent,           // an array that a filter took out of its tree
+  no_gradient,      // the loss does not depend on the model that was passed
+  bad_file,         // a file that is missing, malformed or of another content than expected
+  bad_argument,     // a value outside what the function takes
 };
 
 // Every message reads "[verb] path: given, expected, what to do"; the path is left out where there is none.

@@ -1,14 +1,14 @@
 // Rules resolved against one array's names and shape.
 #include "sharding/layout.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 
@@ -38,8 +38,15 @@ class Resolver {
  public:
   Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
            std::string_view path)
-      : mesh_(mesh), rules_(rules), axes_(axes), shape_(shape), verb_(verb), path_(path), entries_(axes.size()),
-        settled_(axes.size()), indivisible_(axes.size(), nullptr) {}
+      : mesh_(mesh),
+        rules_(rules),
+        axes_(axes),
+        shape_(shape),
+        verb_(verb),
+        path_(path),
+        entries_(axes.size()),
+        settled_(axes.size()),
+        indivisible_(axes.size(), nullptr) {}
 
   Resolution resolve() {
     if (axes_.size() != shape_.size())
@@ -62,8 +69,10 @@ class Resolver {
 
   void check_name(size_t d) {
     const AxisName& name = axes_[d];
-    if (name.is_none()) settled_[d] = true;
-    else if (name.is_mesh_axis()) take_directly(name.name(), d);
+    if (name.is_none())
+      settled_[d] = true;
+    else if (name.is_mesh_axis())
+      take_directly(name.name(), d);
     else if (std::none_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.logical == name.name(); }))
       fail_unknown(d);
   }
@@ -71,9 +80,11 @@ class Resolver {
   void take_directly(const std::string& axis, size_t d) {
     if (!mesh_.has_axis(axis))
       fail_at(ErrorKind::unknown_axis,
-              fmt::format("dim {} names the mesh axis \"{}\", the mesh is ({}). Use one of its axes.", d, axis, mesh_.to_string()));
+              fmt::format("dim {} names the mesh axis \"{}\", the mesh is ({}). Use one of its axes.", d, axis,
+                          mesh_.to_string()));
     if (!taken_.insert(axis).second)
-      fail_at(ErrorKind::duplicate_axis, fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
+      fail_at(ErrorKind::duplicate_axis,
+              fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
     const Rule direct(axis, axis);
     if (shape_[d] % mesh_.size(axis)) indivisible_[d] = nullptr, fail_uneven_by(d, direct);
     entries_[d] = SpecEntry(axis);
@@ -86,7 +97,8 @@ class Resolver {
     int64_t n = 1;
     for (const std::string& axis : rule.mesh_axes) {
       if (!mesh_.has_axis(axis)) continue;
-      if (taken_.contains(axis)) return decide(rule, d, false, fmt::format("mesh axis \"{}\" is taken by another dim", axis));
+      if (taken_.contains(axis))
+        return decide(rule, d, false, fmt::format("mesh axis \"{}\" is taken by another dim", axis));
       present.push_back(axis);
       n *= mesh_.size(axis);
     }
@@ -108,7 +120,8 @@ class Resolver {
     std::set<std::string> known;
     for (const Rule& rule : rules_) known.insert("\"" + rule.logical + "\"");
     fail_at(ErrorKind::unknown_axis,
-            fmt::format("dim {} is named \"{}\", which is in no rule. The rules know: {}. Add {{\"{}\", replicated}} to keep it whole.",
+            fmt::format("dim {} is named \"{}\", which is in no rule. The rules know: {}. Add {{\"{}\", replicated}} "
+                        "to keep it whole.",
                         d, axes_[d].name(), known.empty() ? "nothing" : fmt::format("{}", fmt::join(known, ", ")),
                         axes_[d].name()));
   }
@@ -119,9 +132,10 @@ class Resolver {
     std::vector<std::string> sizes;
     for (const std::string& axis : rule.mesh_axes)
       if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
-    fail_at(ErrorKind::uneven, fmt::format("dim {} \"{}\" = {} is not divisible by mesh ax{} {}. Change Rules{{\"{}\"}} or the mesh.",
-                                           d, axes_[d].name(), shape_[d], sizes.size() == 1 ? "is" : "es",
-                                           fmt::join(sizes, " x "), rule.logical));
+    fail_at(ErrorKind::uneven,
+            fmt::format("dim {} \"{}\" = {} is not divisible by mesh ax{} {}. Change Rules{{\"{}\"}} or the mesh.", d,
+                        axes_[d].name(), shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "),
+                        rule.logical));
   }
 
   Mesh mesh_;
@@ -142,7 +156,8 @@ namespace {
 
 void check_rule(const Rule& rule) {
   if (std::set<std::string>(rule.mesh_axes.begin(), rule.mesh_axes.end()).size() != rule.mesh_axes.size())
-    fail(ErrorKind::duplicate_axis, "Layout", fmt::format("the rule {} names a mesh axis twice. Name each once.", rule.to_string()));
+    fail(ErrorKind::duplicate_axis, "Layout",
+         fmt::format("the rule {} names a mesh axis twice. Name each once.", rule.to_string()));
 }
 
 // Tells any two tables apart, whatever characters are in their names.

@@ -27,7 +27,8 @@ struct Rule {
   Rule(std::string name, Replicated) : logical(std::move(name)) {}
   Rule(std::string name, const char* axis) : logical(std::move(name)), mesh_axes{axis} {}
   Rule(std::string name, std::string axis) : logical(std::move(name)), mesh_axes{std::move(axis)} {}
-  Rule(std::string name, std::initializer_list<const char*> axes) : logical(std::move(name)), mesh_axes(axes.begin(), axes.end()) {}
+  Rule(std::string name, std::initializer_list<const char*> axes)
+      : logical(std::move(name)), mesh_axes(axes.begin(), axes.end()) {}
   Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {}
 
   // "hidden" -> "model"
@@ -52,9 +53,9 @@ struct Resolution {
   // What became of one rule on one dim.
   struct Decision {
     int dim = 0;
-    std::string rule;     // "hidden" -> "model"
+    std::string rule;  // "hidden" -> "model"
     bool matched = false;
-    std::string reason;   // why it was passed over
+    std::string reason;  // why it was passed over
   };
   PartitionSpec spec;
   std::vector<Decision> decisions;

@@ -1,12 +1,12 @@
 // The stack of open ledgers and the table they print.
 #include "sharding/ledger.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace tessera {
 namespace {

@@ -11,9 +11,9 @@ namespace tessera {
 // One collective. Bytes are those of the result on one device, as XLA counts them: a gather counts the gathered
 // array, a reduce-scatter the shard. The same with shared and with private replicas.
 struct CommRecord {
-  std::string kind;       // all_reduce, all_gather, reduce_scatter, all_to_all
-  std::string axes;       // mesh axes, "data" or "data,model"
-  int64_t devices = 1;    // in each group
+  std::string kind;     // all_reduce, all_gather, reduce_scatter, all_to_all
+  std::string axes;     // mesh axes, "data" or "data,model"
+  int64_t devices = 1;  // in each group
   int64_t bytes = 0;
   std::string operation;  // the operation that needed it
   std::string operand;    // the operand's type before: float32[64@data,256]

@@ -1,6 +1,9 @@
 // Interned meshes and the arithmetic of their coordinates.
 #include "sharding/mesh.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -8,9 +11,6 @@
 #include <mutex>
 #include <numeric>
 #include <set>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 #include "sharding/type.h"
@@ -124,10 +124,11 @@ int64_t available_devices() {
 void check_available(int64_t wanted) {
   const int64_t available = available_devices();
   if (wanted > available)
-    fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
-                     "unset TESSERA_CPU_DEVICES.",
-                     wanted, available));
+    fail(
+        ErrorKind::device_mismatch, "make_mesh",
+        fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
+                    "unset TESSERA_CPU_DEVICES.",
+                    wanted, available));
 }
 
 std::vector<int> checked_devices(std::vector<int> devices, int64_t n) {
@@ -143,7 +144,8 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n) {
   const int64_t available = available_devices();
   for (int id : devices)
     if (id < 0 || id >= available)
-      fail(ErrorKind::device_mismatch, "make_mesh", fmt::format("device {} given, expected ids from 0 to {}.", id, available - 1));
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("device {} given, expected ids from 0 to {}.", id, available - 1));
   return devices;
 }
 

@@ -35,8 +35,8 @@ class Mesh {
   Mesh() = default;  // no mesh
 
   const std::vector<MeshAxis>& axes() const;
-  const std::vector<int>& devices() const;  // ids, row-major
-  int64_t size() const;                     // number of devices
+  const std::vector<int>& devices() const;    // ids, row-major
+  int64_t size() const;                       // number of devices
   int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;

@@ -1,14 +1,14 @@
 // Interned shardings, their blocks, and the interned types built on them.
 #include "sharding/named_sharding.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 #include "sharding/type.h"
@@ -138,7 +138,8 @@ std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
 }
 
 bool NamedSharding::is_fully_replicated() const {
-  return impl_->unreduced == 0 && std::all_of(impl_->dims.begin(), impl_->dims.end(), [](const auto& d) { return d.empty(); });
+  return impl_->unreduced == 0 &&
+         std::all_of(impl_->dims.begin(), impl_->dims.end(), [](const auto& d) { return d.empty(); });
 }
 
 bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const {

@@ -1,9 +1,9 @@
 // Elementwise operations: a rule and an ATen call each.
 #include "sharding/operations.h"
 
-#include <cmath>
-
 #include <ATen/ATen.h>
+
+#include <cmath>
 
 #include "sharding/operations_common.h"
 #include "sharding/recipe.h"
@@ -30,13 +30,15 @@ Array unary(const Operation& op, const Operand& x, Fn fn) {
 // A view, cast or scaling.
 template <class Fn>
 Array scaling(const Operation& op, const Operand& x, Fn fn) {
-  return run_on_parameter({.operation = op, .where = x.where()}, x.array(), [fn](Locals t, const Where&) { return fn(t[0]); });
+  return run_on_parameter({.operation = op, .where = x.where()}, x.array(),
+                          [fn](Locals t, const Where&) { return fn(t[0]); });
 }
 
 template <class Fn>
 Array binary(const Operation& op, const Operand& a, const Operand& b, Fn fn) {
   const auto call = [&](const Array& x, const Array& y) {
-    return run({.operation = op, .where = a.where()}, {&x, &y}, [fn](Locals t, const Where&) { return fn(t[0], t[1]); });
+    return run({.operation = op, .where = a.where()}, {&x, &y},
+               [fn](Locals t, const Where&) { return fn(t[0], t[1]); });
   };
   const Array &x = a.array(), &y = b.array();
   if (x.is_absent() || y.is_absent() || x.impl()->type->dtype == y.impl()->type->dtype) return call(x, y);
@@ -64,7 +66,8 @@ Array operator*(Operand a, Operand b) {
 Array operator/(Operand a, Operand b) {
   static const Operation op{"div", "*", nonlinear};
   const Array x = as_floating(a), y = as_floating(b);
-  return binary(op, {x, a.where()}, {y, b.where()}, [](const at::Tensor& n, const at::Tensor& d) { return at::div(n, d); });
+  return binary(op, {x, a.where()}, {y, b.where()},
+                [](const at::Tensor& n, const at::Tensor& d) { return at::div(n, d); });
 }
 
 namespace {
@@ -83,7 +86,8 @@ at::Scalar scalar_of(double value, const at::Tensor& like) {
 Array plus(const Operand& a, double b) {
   static const Operation op{"add", "*", nonlinear};
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::add(t, scalar_of(b, t)).to(t.scalar_type()); });
+  return unary(op, {x, a.where()},
+               [b](const at::Tensor& t) { return at::add(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
 Array times(const Operand& a, double b) {
@@ -92,7 +96,8 @@ Array times(const Operand& a, double b) {
   if (!a.array().is_absent() && is_floating(a.array().dtype()))
     return scaling(op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()}, [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });
+  return unary(op, {x, a.where()},
+               [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
 }  // namespace
@@ -167,8 +172,8 @@ Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe()) return recast(a, dtype);
-  return run_on_parameter({.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()}, a,
-                          [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); });
+  return run_on_parameter({.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()},
+                          a, [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); });
 }
 
 Array stop_gradient(Operand x) {

@@ -19,8 +19,8 @@ namespace tessera {
 class Operand {
  public:
   template <class T>
-    requires std::convertible_to<const T&, const Array&>
-  Operand(const T& x, std::source_location where = std::source_location::current())
+  requires std::convertible_to<const T&, const Array&> Operand(
+      const T& x, std::source_location where = std::source_location::current())
       : array_(static_cast<const Array&>(x)), where_(where) {}
   const Array& array() const { return array_; }
   const std::source_location& where() const { return where_; }
@@ -52,12 +52,12 @@ Array operator-(Operand a);
 Array exp(Operand x);
 Array log(Operand x);
 Array sqrt(Operand x);
-Array rsqrt(Operand x);   // 1 / sqrt(x)
+Array rsqrt(Operand x);  // 1 / sqrt(x)
 Array square(Operand x);
 Array tanh(Operand x);
 Array sigmoid(Operand x);
 Array relu(Operand x);
-Array silu(Operand x);    // x * sigmoid(x)
+Array silu(Operand x);  // x * sigmoid(x)
 
 // jax.nn.gelu: the tanh approximation by default, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), else x Phi(x).
 // Hendrycks and Gimpel, "Gaussian error linear units" (2016).
@@ -92,7 +92,8 @@ Array mean(Operand x, Dims dims = {}, bool keepdims = false);
 // exp(x) / sum(exp(x)) along one dim, which is gathered first if it is sharded.
 Array softmax(Operand x, int dim = -1);
 
-// ---- linear algebra and neural networks ------------------------------------------------------------------------------
+// ---- linear algebra and neural networks
+// ------------------------------------------------------------------------------
 
 // numpy.matmul: (..., i, k) x (..., k, j) -> (..., i, j), leading dims broadcast; one-dim operands are vectors.
 Array matmul(Operand a, Operand b);
@@ -101,7 +102,8 @@ Array matmul(Operand a, Operand b);
 // Ba, Kiros and Hinton, "Layer normalization" (2016).
 Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps = 1e-5);
 
-// x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization" (2019).
+// x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
+// (2019).
 Array rms_norm(Operand x, const Array& scale, double eps = 1e-5);
 
 // table (vocab, embed), ids (...) of integers in [0, vocab) -> (..., embed). A table sharded over vocab is looked up

@@ -38,9 +38,8 @@ Array matmul(Operand a, Operand b) {
 
 Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
   static const Operation op{"layer_norm", "... [d], [d], [d] -> ... [d]", Linearity::nonlinear};
-  return run({.operation = op, .where = x.where()}, {&x.array(), &scale, &bias}, [eps](Locals t, const Where&) {
-    return at::layer_norm(t[0], {t[0].size(-1)}, t[1], t[2], eps);
-  });
+  return run({.operation = op, .where = x.where()}, {&x.array(), &scale, &bias},
+             [eps](Locals t, const Where&) { return at::layer_norm(t[0], {t[0].size(-1)}, t[1], t[2], eps); });
 }
 
 Array rms_norm(Operand x, const Array& scale, double eps) {
@@ -66,7 +65,8 @@ at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
   const auto [least, most] = at::aminmax(index);
   if (least.item<int64_t>() < 0 || most.item<int64_t>() >= size)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(), size - 1));
+         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(),
+                     size - 1));
   return index;
 }
 
@@ -91,12 +91,13 @@ Array embedding(Operand table, const Array& ids) {
 Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal) {
   static const Operation op{"dot_product_attention", "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]",
                             Linearity::nonlinear};
-  return run({.operation = op, .where = query.where()}, {&query.array(), &key, &value}, [causal](Locals t, const Where&) {
-    const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
-    return at::scaled_dot_product_attention(heads_first(t[0]), heads_first(t[1]), heads_first(t[2]), {}, 0.0, causal,
-                                            std::nullopt, t[0].size(2) != t[1].size(2))
-        .transpose(1, 2);
-  });
+  return run({.operation = op, .where = query.where()}, {&query.array(), &key, &value},
+             [causal](Locals t, const Where&) {
+               const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
+               return at::scaled_dot_product_attention(heads_first(t[0]), heads_first(t[1]), heads_first(t[2]), {}, 0.0,
+                                                       causal, std::nullopt, t[0].size(2) != t[1].size(2))
+                   .transpose(1, 2);
+             });
 }
 
 // ---- cross-entropy
@@ -132,7 +133,8 @@ Array sharded_cross_entropy(const Prepared& call, const Cause& cause, double sca
     for (int s = 0; s < plan.runs; ++s) {
       logits.push_back(*call.local(0, s));
       const Where where(plan, s);
-      blocks.push_back(read_labels(logits[s], indices(cause.operation, *call.local(1, s), where.size("v")), where.offset("v")));
+      blocks.push_back(
+          read_labels(logits[s], indices(cause.operation, *call.local(1, s), where.size("v")), where.offset("v")));
       maxima.push_back(logits[s].amax(-1));
     }
     const Tensors most = reduce_inside(plan, maxima, Move::all_reduce_max, cause);
@@ -166,7 +168,8 @@ Array cross_entropy(Operand logits, const Array& labels) {
   const Array* operands[] = {&logits.array(), &labels};
   Prepared call;
   prepare(call, site, operands, 2);
-  if (call.plan->reduced_inside) return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
+  if (call.plan->reduced_inside)
+    return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
   return run(call, [scale](Locals t, const Where& where) {
     const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
     const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));

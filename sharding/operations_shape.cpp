@@ -1,10 +1,10 @@
 // Operations on shapes, and reductions: a rule made from the attributes and an ATen call each.
-#include <algorithm>
-#include <numeric>
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "sharding/operations_common.h"
 
@@ -21,7 +21,8 @@ std::vector<std::string> letters(size_t n) {
 int checked_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim();
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
   return dim < 0 ? dim + n : dim;
 }
 
@@ -49,14 +50,19 @@ Shape inferred_shape(const Array& x, Shape shape) {
   int64_t known = 1;
   int open = -1;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] >= 0) known *= shape[d];
-    else if (shape[d] == -1 && open < 0) open = static_cast<int>(d);
-    else fail(ErrorKind::bad_argument, "reshape", fmt::format("{} to {}: a size may be -1 once.", x.type_string(), to_string(shape)));
+    if (shape[d] >= 0)
+      known *= shape[d];
+    else if (shape[d] == -1 && open < 0)
+      open = static_cast<int>(d);
+    else
+      fail(ErrorKind::bad_argument, "reshape",
+           fmt::format("{} to {}: a size may be -1 once.", x.type_string(), to_string(shape)));
   }
   if (open >= 0 && known > 0 && x.size() % known == 0) shape[open] = x.size() / known, known = x.size();
   if (known != x.size() || (open >= 0 && shape[open] < 0))
     fail(ErrorKind::shape_mismatch, "reshape",
-         fmt::format("{} has {} elements, the shape {} has another number.", x.type_string(), x.size(), to_string(shape)));
+         fmt::format("{} has {} elements, the shape {} has another number.", x.type_string(), x.size(),
+                     to_string(shape)));
   return shape;
 }
 
@@ -69,20 +75,30 @@ std::string reshape_rule(const Attributes& target, const std::vector<const Type*
   int j = 0, next = 0;
   const auto fresh = [&](int64_t size) { return fmt::format("f{}={}", next++, size); };
   while (i < from.size() || j < target.size()) {
-    if (i < from.size() && from[i] == 1) { in += " 1", ++i; continue; }
-    if (j < target.size() && target[j] == 1) { out += " 1", ++j; continue; }
+    if (i < from.size() && from[i] == 1) {
+      in += " 1", ++i;
+      continue;
+    }
+    if (j < target.size() && target[j] == 1) {
+      out += " 1", ++j;
+      continue;
+    }
     if (i == from.size() || j == target.size()) break;
     std::vector<int64_t> left{from[i++]}, right{target[j++]};
     int64_t a = left[0], b = right[0];
     while (a != b) {
-      if (a < b) left.push_back(from[i]), a *= from[i++];
-      else right.push_back(target[j]), b *= target[j++];
+      if (a < b)
+        left.push_back(from[i]), a *= from[i++];
+      else
+        right.push_back(target[j]), b *= target[j++];
     }
     std::vector<std::string> names;
     if (left.size() == 1 || right.size() == 1) {
       for (int64_t size : left.size() == 1 ? right : left) names.push_back(fresh(size));
-      in += left.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
-      out += right.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
+      in +=
+          left.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
+      out +=
+          right.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
     } else {
       for (int64_t size : left) in += fmt::format(" [{}]", fresh(size));
       for (int64_t size : right) out += fmt::format(" [{}]", fresh(size));
@@ -107,7 +123,8 @@ Array reshape(Operand x, Shape shape) {
   shape = inferred_shape(a, std::move(shape));
   if (shape == a.shape()) return a;
   if (a.size() == 0)
-    fail(ErrorKind::shape_mismatch, "reshape", fmt::format("{} is empty; arrays without elements are not reshaped.", a.type_string()));
+    fail(ErrorKind::shape_mismatch, "reshape",
+         fmt::format("{} is empty; arrays without elements are not reshaped.", a.type_string()));
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
   return run_on_parameter({.operation = op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,
@@ -125,7 +142,8 @@ Array transpose(Operand x, Dims order) {
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
   if (static_cast<int>(order.size()) != n || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, "transpose", fmt::format("order ({}) for {}, expected every dim once.", fmt::join(order, ", "), a.type_string()));
+    fail(ErrorKind::bad_argument, "transpose",
+         fmt::format("order ({}) for {}, expected every dim once.", fmt::join(order, ", "), a.type_string()));
   const std::vector<int64_t> permutation(order.begin(), order.end());
   Attributes attributes;
   for (int64_t d : permutation) attributes.push_back(d);
@@ -163,10 +181,11 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   const int64_t size = a.shape(dim);
   if (start < 0 || stop > size || start >= stop)
     fail(ErrorKind::bad_argument, "slice_in_dim",
-         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start < stop <= {}.", start, stop, dim, a.type_string(), size));
+         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start < stop <= {}.", start, stop, dim, a.type_string(),
+                     size));
   if (start == 0 && stop == size) return a;
-  return run_on_parameter({.operation = op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()}, a,
-                          [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
+  return run_on_parameter({.operation = op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()},
+                          a, [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
 }
 
 // ---- reductions
@@ -180,8 +199,10 @@ std::string reduction_rule(const Attributes& attributes, const std::vector<const
   for (size_t d = 0; d < in.size(); ++d) {
     bool reduced = false;
     for (int i = 1; i < attributes.size(); ++i) reduced |= attributes[i] == static_cast<int64_t>(d);
-    if (!reduced) out.push_back(in[d]);
-    else if (attributes[0]) out.push_back("1");
+    if (!reduced)
+      out.push_back(in[d]);
+    else if (attributes[0])
+      out.push_back("1");
   }
   return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
 }
@@ -213,8 +234,10 @@ Array sum(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("sum", x.array(), std::move(dims), keepdims);
   if (r.dims.empty()) return x.array();
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
-  return run({.operation = op, .rule = reduction_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
-             {&x.array()}, [&](Locals t, const Where&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
+  return run(
+      {.operation = op, .rule = reduction_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
+      {&x.array()},
+      [&](Locals t, const Where&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
 }
 
 Array mean(Operand x, Dims dims, bool keepdims) {

@@ -1,10 +1,10 @@
 // How specs are compared and printed.
 #include "sharding/partition_spec.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,12 @@
 // The headers that Tessera's own .cpp files share, compiled once: LibTorch's tensors and autograd, and common std ones.
 #pragma once
 
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -24,9 +30,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>

@@ -1,10 +1,10 @@
 // Propagation: factors get their mesh axes from the operands, and disagreements are settled.
 #include "sharding/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
-
-#include <fmt/format.h>
 
 #include "sharding/redistribute.h"
 
@@ -30,8 +30,8 @@ bool contains(const Candidates& candidates, const DimAxes& axes) {
 }
 
 struct Score {
-  int given_up = 0;       // by how many the work was divided and no longer is
-  int contracted = 0;     // axes that a summed dim took from a dim of the output
+  int given_up = 0;                     // by how many the work was divided and no longer is
+  int contracted = 0;                   // axes that a summed dim took from a dim of the output
   double activations = 0, weights = 0;  // bytes
   bool operator<(const Score& o) const {
     return std::tie(given_up, contracted, activations, weights) <
@@ -108,7 +108,9 @@ class Planner {
     }
   }
 
-  bool divides(int factor, const DimAxes& axes) const { return rule_.factors[factor].size % mesh()->count(axes.mask()) == 0; }
+  bool divides(int factor, const DimAxes& axes) const {
+    return rule_.factors[factor].size % mesh()->count(axes.mask()) == 0;
+  }
 
   // A factor is in dispute if its operands disagree, if another factor wants one of its axes, or if it takes over the
   // axes of a dim that must be whole. Only then may it be cut otherwise: by a part of what was wanted, or not at all.
@@ -203,7 +205,8 @@ class Planner {
     const auto legal = [&](const std::vector<DimFactors>& term) {
       return std::all_of(term.begin(), term.end(), [&](const DimFactors& dim) { return is_contiguous(dim, choice); });
     };
-    return std::all_of(rule_.in.begin(), rule_.in.end(), legal) && std::all_of(rule_.out.begin(), rule_.out.end(), legal);
+    return std::all_of(rule_.in.begin(), rule_.in.end(), legal) &&
+           std::all_of(rule_.out.begin(), rule_.out.end(), legal);
   }
 
   bool is_contiguous(const DimFactors& dim, const std::vector<DimAxes>& choice) const {
@@ -291,7 +294,8 @@ class Planner {
       for (const Type* type : problem_.operands) pending &= type->unreduced;
       std::fill(kept.begin(), kept.end(), pending);
     }
-    if (problem_.operation.linearity == Linearity::linear_in_first) kept[0] = pending = problem_.operands[0]->unreduced & ~used;
+    if (problem_.operation.linearity == Linearity::linear_in_first)
+      kept[0] = pending = problem_.operands[0]->unreduced & ~used;
     if (problem_.operation.linearity == Linearity::multilinear)
       for (size_t i = 0; i < kept.size(); ++i) {
         kept[i] = problem_.operands[i]->unreduced & ~used & ~pending;
@@ -359,7 +363,8 @@ class Planner {
   }
 
   void add_factor(size_t f) {
-    Plan::FactorPlace place{.name = rule_.factors[f].name, .size = rule_.factors[f].size, .axes = choice_[f], .offset = {}};
+    Plan::FactorPlace place{
+        .name = rule_.factors[f].name, .size = rule_.factors[f].size, .axes = choice_[f], .offset = {}};
     place.local = place.size / (mesh() ? mesh()->count(place.axes.mask()) : 1);
     for (int s = 0; s < plan_.runs; ++s) {
       int coordinates[max_axes] = {};

@@ -1,11 +1,11 @@
 // Random arrays and constants, made block by block.
 #include "sharding/recipe.h"
 
-#include <vector>
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
+
+#include <vector>
 
 #include "sharding/random.h"
 #include "sharding/threefry.h"
@@ -46,7 +46,8 @@ DType drawn_for(DType dtype) { return dtype == DType::float64 ? DType::float64 :
 
 Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   for (int64_t size : shape)
-    if (size < 0) fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
+    if (size < 0)
+      fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
   ArrayPtr made = make_array(uncommitted_type(dtype, std::move(shape)), 0, {});
   made->detail().recipe = std::make_shared<const Recipe>(recipe);
   return Array(std::move(made));
@@ -57,8 +58,10 @@ at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const
   if (recipe.initializer == Initializer::constant)
     return at::full(sizes, recipe.scale + recipe.shift, static_cast<at::ScalarType>(dtype));
   at::Tensor values = at::empty(sizes, static_cast<at::ScalarType>(recipe.drawn));
-  if (recipe.drawn == DType::float64) draw(recipe, shape, block, values.mutable_data_ptr<double>());
-  else draw(recipe, shape, block, values.mutable_data_ptr<float>());
+  if (recipe.drawn == DType::float64)
+    draw(recipe, shape, block, values.mutable_data_ptr<double>());
+  else
+    draw(recipe, shape, block, values.mutable_data_ptr<float>());
   if (recipe.scale != 1) values.mul_(recipe.scale);
   if (recipe.shift != 0) values.add_(recipe.shift);
   return values.to(static_cast<at::ScalarType>(dtype));
@@ -79,19 +82,25 @@ using namespace detail;
 
 Array normal(const Key& key, Shape shape, DType dtype) {
   check_floating("normal", dtype);
-  return make_recipe({.initializer = Initializer::normal, .key = key, .drawn = drawn_for(dtype)}, std::move(shape), dtype);
+  return make_recipe({.initializer = Initializer::normal, .key = key, .drawn = drawn_for(dtype)}, std::move(shape),
+                     dtype);
 }
 
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
   check_floating("truncated_normal", dtype);
-  return make_recipe({.initializer = Initializer::truncated_normal, .key = key, .drawn = drawn_for(dtype), .low = lower, .high = upper},
+  return make_recipe({.initializer = Initializer::truncated_normal,
+                      .key = key,
+                      .drawn = drawn_for(dtype),
+                      .low = lower,
+                      .high = upper},
                      std::move(shape), dtype);
 }
 
 Array uniform(const Key& key, Shape shape, double low, double high, DType dtype) {
   check_floating("uniform", dtype);
-  return make_recipe({.initializer = Initializer::uniform, .key = key, .drawn = drawn_for(dtype), .low = low, .high = high},
-                     std::move(shape), dtype);
+  return make_recipe(
+      {.initializer = Initializer::uniform, .key = key, .drawn = drawn_for(dtype), .low = low, .high = high},
+      std::move(shape), dtype);
 }
 
 Array bits(const Key& key, Shape shape) {

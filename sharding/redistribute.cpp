@@ -1,11 +1,11 @@
 // The table's rows, the routes made of them, and the conversions of parameters that a tape keeps.
 #include "sharding/redistribute.h"
 
-#include <algorithm>
-#include <unordered_map>
-
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
 
 #include "sharding/autograd.h"
 #include "sharding/engine.h"
@@ -20,6 +20,7 @@ struct Moves {
   Move forward, backward;
 };
 
+// clang-format off
 constexpr Moves moves_of(Row row) {
   switch (row) {
     case Row::unreduced_to_replicated: return {Move::all_reduce, Move::identity};
@@ -60,6 +61,7 @@ const char* name_of(Move move) {
     default:                   return nullptr;  // nothing is communicated
   }
 }
+// clang-format on
 
 // ---- steps -------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,8 @@ Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, cons
 
 class RouteMaker {
  public:
-  RouteMaker(const Type* from, Mask slots, const Type* to) : current_(*on_mesh(from, to->mesh)), slots_(slots), to_(to) {}
+  RouteMaker(const Type* from, Mask slots, const Type* to)
+      : current_(*on_mesh(from, to->mesh)), slots_(slots), to_(to) {}
 
   Route make() {
     if (!to_->mesh) return {};
@@ -172,7 +175,8 @@ class RouteMaker {
       if (now == wanted || !now.is_prefix_of(wanted)) continue;
       const bool pending = current_.unreduced >> wanted[now.size()] & 1;
       Mask axes = 0;
-      for (int i = now.size(); i < wanted.size() && may_join(axes, wanted[i], pending); ++i) axes |= Mask{1} << wanted[i];
+      for (int i = now.size(); i < wanted.size() && may_join(axes, wanted[i], pending); ++i)
+        axes |= Mask{1} << wanted[i];
       if (!axes) continue;
       for (int left = std::popcount(axes); left > 0; --left) now.push_back(wanted[now.size()]);
       add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes);
@@ -213,7 +217,8 @@ class RouteMaker {
       for (size_t e = 0; e < current_.dims.size(); ++e) {
         DimAxes& other = current_.dims[e];
         const DimAxes& wanted = to_->dims[e];
-        if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis) continue;
+        if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis)
+          continue;
         now.pop_back();
         other.push_back(axis);
         add(Row::sharded_to_sharded, Mask{1} << axis, d, e, slots_);
@@ -272,7 +277,7 @@ class RouteMaker {
     step.tensors_out = to_->mesh->count(slots_out);
     step.groups = groups_of(step);
     const int n = to_->mesh->count(axes);
-    const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated ? bytes() / n
+    const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
                           : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
                                                                                                   : bytes();
     step.cost = traffic(moves_of(row).forward, bytes(), n) + traffic(moves_of(row).backward, before, n);
@@ -296,8 +301,8 @@ struct RouteKey {
 
 struct RouteKeyHash {
   size_t operator()(const RouteKey& k) const {
-    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^ reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^
-           k.slots;
+    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^
+           reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^ k.slots;
   }
 };
 

@@ -49,8 +49,8 @@ struct Step {
   Row row;
   const MeshImpl* mesh;
   Mask axes;
-  int dim = 0;      // the dim that is gathered, scattered or sliced
-  int to_dim = 0;   // all_to_all: the dim that is cut afterwards
+  int dim = 0;     // the dim that is gathered, scattered or sliced
+  int to_dim = 0;  // all_to_all: the dim that is cut afterwards
   Mask slots_in = 0, slots_out = 0;
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;

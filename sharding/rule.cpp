@@ -1,12 +1,12 @@
 // Parsing of rules.
 #include "sharding/rule.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <map>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/error.h"
 
@@ -166,9 +166,12 @@ class Reader {
     int64_t known = 1;
     Factor* open = nullptr;
     for (int f : dim.factors) {
-      if (rule_.factors[f].size) known *= rule_.factors[f].size;
-      else if (open) return false;
-      else open = &rule_.factors[f];
+      if (rule_.factors[f].size)
+        known *= rule_.factors[f].size;
+      else if (open)
+        return false;
+      else
+        open = &rule_.factors[f];
     }
     if (!open || dim.size % known || dim.size == 0) return false;
     open->size = dim.size / known;
@@ -179,7 +182,8 @@ class Reader {
     int64_t known = 1;
     std::vector<std::string> names;
     for (int f : dim.factors) known *= rule_.factors[f].size, names.push_back(rule_.factors[f].name);
-    if (known != dim.size) mismatch(fmt::format("dim \"{}\" is {} here and {} there", fmt::join(names, " "), known, dim.size));
+    if (known != dim.size)
+      mismatch(fmt::format("dim \"{}\" is {} here and {} there", fmt::join(names, " "), known, dim.size));
   }
 
   std::vector<DimFactors> produce(const std::vector<DimTokens>& term) {

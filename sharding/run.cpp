@@ -1,10 +1,10 @@
 // The cache of plans, and the operands on their way into an operation.
 #include "sharding/run.h"
 
-#include <unordered_map>
-
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+
+#include <unordered_map>
 
 #include "sharding/redistribute.h"
 
@@ -50,7 +50,8 @@ void check_same_mesh(const CallSite& site, const PlanKey& key) {
     if (first && first->mesh != type->mesh)
       fail(ErrorKind::device_mismatch, site.operation.name,
            fmt::format("{} lies on the mesh ({}), {} on ({}). Bring one to the other's mesh with device_put.",
-                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(), Mesh(type->mesh).to_string()));
+                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
+                       Mesh(type->mesh).to_string()));
     first = type;
   }
 }
@@ -78,14 +79,18 @@ size_t plan_count() { return plans().size(); }
 void clear_plans() { plans().clear(); }
 
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
-  PlanKey key{.operation = &site.operation, .operands = static_cast<int8_t>(n), .out_dtype = site.out_dtype,
+  PlanKey key{.operation = &site.operation,
+              .operands = static_cast<int8_t>(n),
+              .out_dtype = site.out_dtype,
               .attributes = site.attributes};
   ArrayImpl* arrays[max_operands];
   for (int i = 0; i < n; ++i) {
     arrays[i] = &materialized(*operands[i], site.operation.name);
     key.types[i] = arrays[i]->type;
-    if (arrays[i]->weight) key.weights |= 1u << i;
-    else call.weight = false;
+    if (arrays[i]->weight)
+      key.weights |= 1u << i;
+    else
+      call.weight = false;
     if (!call.layout) call.layout = arrays[i]->layout;
   }
   if (key.out_dtype == like_first) key.out_dtype = key.types[0]->dtype;
@@ -101,8 +106,9 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = known->get();
       continue;
     }
-    call.held[i] = convert(a, operands[i]->impl(), to,
-                           {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
+    call.held[i] =
+        convert(a, operands[i]->impl(), to,
+                {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
     call.array[i] = call.held[i].get();
   }
 }

@@ -26,7 +26,8 @@ constexpr DType like_first = static_cast<DType>(-1);
 
 struct CallSite {
   const Operation& operation;
-  std::string (*rule)(const Attributes&, const std::vector<const Type*>&) = nullptr;  // for operations without a fixed one
+  std::string (*rule)(const Attributes&,
+                      const std::vector<const Type*>&) = nullptr;  // for operations without a fixed one
   Attributes attributes = {};
   DType out_dtype = like_first;
   std::source_location where = std::source_location::current();

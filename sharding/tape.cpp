@@ -1,15 +1,15 @@
 // Shadows, and the gradients of all leaves brought home.
 #include "sharding/tape.h"
 
-#include <algorithm>
-#include <map>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
@@ -44,11 +44,14 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   return Array(std::move(shadow));
 }
 
-bool is_traced(const Array& shadow) { return !shadow.is_absent() && shadow.impl()->details && shadow.impl()->details->tape; }
+bool is_traced(const Array& shadow) {
+  return !shadow.is_absent() && shadow.impl()->details && shadow.impl()->details->tape;
+}
 
 [[noreturn]] void fail_no_gradient() {
   fail(ErrorKind::no_gradient, "value_and_grad",
-       "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it from "
+       "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it "
+       "from "
        "the argument, not from a captured model.");
 }
 
@@ -57,7 +60,8 @@ ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
   if (loss.ndim() != 0 || !is_floating(loss.dtype()))
     fail(ErrorKind::shape_mismatch, "value_and_grad",
-         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.", loss.type_string()));
+         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.",
+                     loss.type_string()));
   materialized(loss, "value_and_grad");
   ArrayPtr root = loss.impl();
   if (root->type->reduced || is_tape_parameter(*root))
@@ -149,7 +153,8 @@ class Backpropagation {
       for (int b = 0; b < blocks; ++b) add_contributions(a, range, b, contributions_[homes_[p].first_block + b]);
     }
     for (int b = 0; b < blocks; ++b)
-      if (Tensors& list = contributions_[homes_[p].first_block + b]; list.empty()) list.push_back(at::zeros_like(a.local[0]));
+      if (Tensors& list = contributions_[homes_[p].first_block + b]; list.empty())
+        list.push_back(at::zeros_like(a.local[0]));
     if (!axes) return;
     Bucket& bucket = buckets_[{mesh, axes, a.type->dtype}];
     bucket.bytes += a.type->bytes;
@@ -203,7 +208,8 @@ class Backpropagation {
     const ArrayImpl& a = parameter(p);
     Tensors local;
     for (size_t i = 0; i < a.local.size(); ++i)
-      local.push_back(sums_[homes_[p].first_block + project(a.type->mesh, a.slots, static_cast<int>(i), a.type->own())]);
+      local.push_back(
+          sums_[homes_[p].first_block + project(a.type->mesh, a.slots, static_cast<int>(i), a.type->own())]);
     ArrayPtr gradient = make_array(a.type, a.slots, std::move(local));
     gradient->layout = a.layout;
     gradient->detail().path = a.details->path;
@@ -212,9 +218,9 @@ class Backpropagation {
   }
 
   const std::vector<Array>& shadows_;
-  std::vector<Home> homes_;                // of each shadow
-  Tensors leaves_, gradients_;             // of all leaves
-  std::vector<Tensors> contributions_;     // of each distinct block of each parameter
+  std::vector<Home> homes_;             // of each shadow
+  Tensors leaves_, gradients_;          // of all leaves
+  std::vector<Tensors> contributions_;  // of each distinct block of each parameter
   Tensors sums_;
   std::map<std::tuple<const MeshImpl*, Mask, DType>, Bucket> buckets_;
 };
@@ -255,7 +261,8 @@ Array detached(const Array& x) {
   plain->layout = a.layout;
   if (!a.type->unreduced && !a.type->reduced) return Array(std::move(plain));
   static const Text reason = std::make_shared<const std::string>("value_and_grad hands out values, not pending sums");
-  return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0), {.operation = "loss", .where = {}, .reason = reason}));
+  return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0),
+                       {.operation = "loss", .where = {}, .reason = reason}));
 }
 
 }  // namespace tessera

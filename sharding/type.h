@@ -22,7 +22,7 @@ struct MeshImpl {
   bool private_replicas = false;
 
   Mask all() const { return (Mask{1} << axes.size()) - 1; }
-  int count(Mask set) const;  // devices along these axes
+  int count(Mask set) const;              // devices along these axes
   int find(std::string_view name) const;  // -1 if there is none
   std::string names(Mask set) const;      // "data,model"
 };
@@ -77,10 +77,10 @@ struct TypeKey {
 
 struct Type : TypeKey {
   Mask sharded = 0;
-  Shape local;          // one block
-  int64_t bytes = 0;    // of one block
-  int64_t elements = 1; // global
-  Mask slots = 0;       // the axes over which the devices' tensors are stored apart
+  Shape local;           // one block
+  int64_t bytes = 0;     // of one block
+  int64_t elements = 1;  // global
+  Mask slots = 0;        // the axes over which the devices' tensors are stored apart
 
   // The axes over which devices hold different things.
   Mask own() const { return sharded | unreduced | varying; }

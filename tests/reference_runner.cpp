@@ -1,8 +1,8 @@
 // Runs files of reference numbers made with JAX against the library: reference_runner FILE.json...
+#include <fmt/format.h>
+
 #include <cmath>
 #include <iostream>
-
-#include <fmt/format.h>
 
 #include "sharding/error.h"
 #include "tests/runner/report.h"

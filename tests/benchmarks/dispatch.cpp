@@ -2,13 +2,13 @@
 //
 // Both sides run in turn, in many short rounds; the figure is the difference of the medians, the spread that of the
 // middle half of the rounds.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <vector>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
@@ -51,9 +51,12 @@ void compare(const char* what, const char* gradient, Bare bare, Ours ours) {
 }
 
 void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y, const Array& a, const Array& b) {
-  compare("add", gradient, [&] { return at::add(x, y); }, [&] { return a + b; });
-  compare("scale", gradient, [&] { return at::mul(x, 2.0); }, [&] { return a * 2.0; });
-  compare("matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
+  compare(
+      "add", gradient, [&] { return at::add(x, y); }, [&] { return a + b; });
+  compare(
+      "scale", gradient, [&] { return at::mul(x, 2.0); }, [&] { return a * 2.0; });
+  compare(
+      "matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
 }
 
 }  // namespace

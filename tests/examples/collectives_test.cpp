@@ -1,12 +1,12 @@
 // What one training step of the transformer communicates on every layout of the reference file: kinds, counts, bytes.
+#include <gtest/gtest.h>
+
+#include <boost/json/value.hpp>
 #include <map>
 #include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
-
-#include <boost/json/value.hpp>
-#include <gtest/gtest.h>
 
 #include "data/text.h"
 #include "data/to_global.h"
@@ -36,8 +36,11 @@ data::TokenBatch tokens() {
 std::vector<CommRecord> records_of_step(const std::vector<MeshAxis>& mesh, const Rules& rules, bool private_replicas) {
   const Layout layout(make_mesh(mesh, {.private_replicas = private_replicas}), examples::with_all_names(rules));
   auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), layout);
-  auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
-  const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) { return examples::next_token_loss(m, b); };
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
+  const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) {
+    return examples::next_token_loss(m, b);
+  };
   CommLedger ledger;
   const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, data::from_process_local(tokens(), layout));
   optimizer.update(model, grads);
@@ -74,10 +77,11 @@ constexpr int64_t position(int64_t n) { return batch / n * seq * 4; }
 // Megatron's numbers over `model` where the batch is cut in n: the embedding and two a layer forward, with
 // cross-entropy's two; two a layer and the head backward. One scalar for the norm.
 Summary tensor_parallel(int64_t n, int64_t norm_on_model) {
-  return {{{"all_reduce_max", "model", false}, {1, position(n)}},
-          {{"all_reduce", "model", false},
-           {1 + 2 * layers + 1 + norm_on_model, (1 + 2 * layers) * activation(n) + 2 * position(n) + 4 * norm_on_model}},
-          {{"all_reduce", "model", true}, {2 * layers + 1, (2 * layers + 1) * activation(n)}}};
+  return {
+      {{"all_reduce_max", "model", false}, {1, position(n)}},
+      {{"all_reduce", "model", false},
+       {1 + 2 * layers + 1 + norm_on_model, (1 + 2 * layers) * activation(n) + 2 * position(n) + 4 * norm_on_model}},
+      {{"all_reduce", "model", true}, {2 * layers + 1, (2 * layers + 1) * activation(n)}}};
 }
 
 Summary with(Summary rows, const Summary& more) {
@@ -92,18 +96,25 @@ constexpr int64_t gathered = 533504, rest = 6144;
 
 const std::vector<Strategy> strategies = {
     {"one", {{"data", 1}}, {}, {}},
-    {"dp8", {{"data", 8}}, {{"batch", "data"}},
+    {"dp8",
+     {{"data", 8}},
+     {{"batch", "data"}},
      {{{"all_reduce", "data", true}, {1, parameters * 4}}, {{"all_reduce", "data", false}, {1, 4}}}},
     {"tp4", {{"model", 4}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}, tensor_parallel(1, 1)},
-    {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}},
+    {"fsdp8",
+     {{"data", 8}},
+     {{"batch", "data"}, {"embed", "data"}},
      {{{"all_gather", "data", false}, {3 + 8 * layers, gathered}},
       {{"reduce_scatter", "data", true}, {3 + 8 * layers, gathered / 8}},
       {{"all_reduce", "data", true}, {1, rest}},
       {{"all_reduce", "data", false}, {2, 8}}}},
-    {"dp2_tp4", {{"data", 2}, {"model", 4}},
+    {"dp2_tp4",
+     {{"data", 2}, {"model", 4}},
      {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}},
-     with(tensor_parallel(2, 1), {{{"all_reduce", "data", true}, {1, params_tp4}}, {{"all_reduce", "data", false}, {1, 4}}})},
-    {"fsdp2_tp4", {{"data", 2}, {"model", 4}},
+     with(tensor_parallel(2, 1),
+          {{{"all_reduce", "data", true}, {1, params_tp4}}, {{"all_reduce", "data", false}, {1, 4}}})},
+    {"fsdp2_tp4",
+     {{"data", 2}, {"model", 4}},
      {{"batch", "data"}, {"embed", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}},
      with(tensor_parallel(2, 0), {{{"all_gather", "data", false}, {3 + 8 * layers, params_tp4 - 3456}},
                                   {{"reduce_scatter", "data", true}, {3 + 8 * layers, (params_tp4 - 3456) / 2}},

@@ -1,14 +1,15 @@
 // The reference curves: from the file's weights and batches, JAX's losses, norms, gradients and parameters.
+#include "examples/transformer.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <boost/json/value.hpp>
 #include <cmath>
 #include <map>
 #include <optional>
 
-#include <boost/json/value.hpp>
-#include <fmt/format.h>
-
 #include "data/to_global.h"
-#include "examples/transformer.h"
 #include "nn/filter_shard.h"
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
@@ -53,7 +54,8 @@ Shape shape_of(const Json& value) {
 
 Mesh mesh_of(const Json& value, bool private_replicas) {
   std::vector<MeshAxis> axes;
-  for (const Json& axis : value.at("axes").as_array()) axes.push_back({text(axis.at(0)), axis.at(1).to_number<int64_t>()});
+  for (const Json& axis : value.at("axes").as_array())
+    axes.push_back({text(axis.at(0)), axis.at(1).to_number<int64_t>()});
   MeshOptions options{.private_replicas = private_replicas};
   for (const Json& id : value.at("device_ids").as_array()) options.devices.push_back(id.to_number<int>());
   return make_mesh(std::move(axes), std::move(options));
@@ -66,9 +68,12 @@ Rules rules_of(const Json& value) {
 }
 
 examples::GptConfig config_of(const Json& c) {
-  return {.vocab = c.at("vocab").to_number<int64_t>(), .embed = c.at("d").to_number<int64_t>(),
-          .heads = c.at("heads").to_number<int64_t>(), .layers = c.at("layers").to_number<int64_t>(),
-          .seq = c.at("seq").to_number<int64_t>(), .mlp = c.at("mlp").to_number<int64_t>(),
+  return {.vocab = c.at("vocab").to_number<int64_t>(),
+          .embed = c.at("d").to_number<int64_t>(),
+          .heads = c.at("heads").to_number<int64_t>(),
+          .layers = c.at("layers").to_number<int64_t>(),
+          .seq = c.at("seq").to_number<int64_t>(),
+          .mlp = c.at("mlp").to_number<int64_t>(),
           .eps = c.at("eps").to_number<double>()};
 }
 
@@ -76,14 +81,18 @@ auto transform_of(const Json& json) {
   const Json& adam = json.at("adamw");
   const Json& lr = json.at("warmup_cosine_decay_schedule");
   const auto number = [](const Json& object, const char* key) { return object.at(key).to_number<double>(); };
-  return optim::chain(
-      optim::clip_by_global_norm(json.at("clip_by_global_norm").to_number<double>()),
-      optim::adamw({.learning_rate = optim::warmup_cosine_decay_schedule(
-                        {.init_value = number(lr, "init_value"), .peak_value = number(lr, "peak_value"),
-                         .warmup_steps = lr.at("warmup_steps").to_number<int64_t>(),
-                         .decay_steps = lr.at("decay_steps").to_number<int64_t>(), .end_value = number(lr, "end_value")}),
-                    .b1 = number(adam, "b1"), .b2 = number(adam, "b2"), .eps = number(adam, "eps"),
-                    .weight_decay = number(adam, "weight_decay"), .mask = optim::matrices_only}));
+  return optim::chain(optim::clip_by_global_norm(json.at("clip_by_global_norm").to_number<double>()),
+                      optim::adamw({.learning_rate = optim::warmup_cosine_decay_schedule(
+                                        {.init_value = number(lr, "init_value"),
+                                         .peak_value = number(lr, "peak_value"),
+                                         .warmup_steps = lr.at("warmup_steps").to_number<int64_t>(),
+                                         .decay_steps = lr.at("decay_steps").to_number<int64_t>(),
+                                         .end_value = number(lr, "end_value")}),
+                                    .b1 = number(adam, "b1"),
+                                    .b2 = number(adam, "b2"),
+                                    .eps = number(adam, "eps"),
+                                    .weight_decay = number(adam, "weight_decay"),
+                                    .mask = optim::matrices_only}));
 }
 
 std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
@@ -120,7 +129,9 @@ class Run {
     if (c.strategy) check_placement(c, model, optimizer);
     const auto constrain = [&](const Array& x) { return c.residual ? with_sharding_constraint(x, *c.residual) : x; };
     check_logits(c, model, constrain);
-    const auto loss_fn = [&](const Gpt& m, const TokenBatch& b) { return cross_entropy(m(b.inputs, constrain), b.targets); };
+    const auto loss_fn = [&](const Gpt& m, const TokenBatch& b) {
+      return cross_entropy(m(b.inputs, constrain), b.targets);
+    };
     for (size_t step = 0; step < numbers_.at("loss").as_array().size(); ++step) {
       const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch_of(step, c.layout));
       const std::string where = fmt::format("{} step {}", c.name, step);
@@ -138,9 +149,11 @@ class Run {
     Gpt model = Gpt::init(Key(0), config_);
     for (const nn::Leaf& leaf : nn::leaves(model)) {
       const std::string name = "params/" + leaf.path;
-      if (!tensors_.contains(name)) fail(ErrorKind::bad_file, "reference_runner", fmt::format("{} is not in the file.", name));
+      if (!tensors_.contains(name))
+        fail(ErrorKind::bad_file, "reference_runner", fmt::format("{} is not in the file.", name));
       const TensorInfo& info = tensors_.info(name);
-      report_.check(info.shape == leaf.value->shape(), leaf.path, to_string(info.shape), to_string(leaf.value->shape()));
+      report_.check(info.shape == leaf.value->shape(), leaf.path, to_string(info.shape),
+                    to_string(leaf.value->shape()));
       *leaf.value = array_from_bytes(tensors_.bytes(name), info.dtype, info.shape);
     }
     return model;
@@ -177,7 +190,8 @@ class Run {
       report_.check(leaf.value->sharding().spec() == spec, where + " spec", spec.to_string(),
                     leaf.value->sharding().spec().to_string());
       const Shape local = leaf.value->sharding().shard_shape(leaf.value->shape());
-      report_.check(local == shape_of(expected.at(1)), where + " local shape", to_string(shape_of(expected.at(1))), to_string(local));
+      report_.check(local == shape_of(expected.at(1)), where + " local shape", to_string(shape_of(expected.at(1))),
+                    to_string(local));
       const int64_t local_bytes = bytes_on_device(*leaf.value);
       check_equal(local_bytes, expected.at(2), where + " bytes");
       bytes += local_bytes;
@@ -196,7 +210,8 @@ class Run {
   }
 
   void check_equal(int64_t got, const Json& expected, const std::string& where) {
-    report_.check(got == expected.to_number<int64_t>(), where, std::to_string(expected.to_number<int64_t>()), std::to_string(got));
+    report_.check(got == expected.to_number<int64_t>(), where, std::to_string(expected.to_number<int64_t>()),
+                  std::to_string(got));
   }
 
   void check_logits(const Case& c, const Gpt& model, const examples::Constrain& constrain) {
@@ -238,7 +253,8 @@ class Run {
       report_.near(std::sqrt(squares), l2, tolerance, c.name + " final l2 of " + leaf.path);
       if (c.strategy) {
         const double most = largest_difference(values, alone_.at(leaf.path));
-        report_.near(most, 0, is_noise(leaf.path) ? 1e-4 : 1e-5, c.name + " final " + leaf.path + " against one device");
+        report_.near(most, 0, is_noise(leaf.path) ? 1e-4 : 1e-5,
+                     c.name + " final " + leaf.path + " against one device");
       }
       parameters[leaf.path] = values;
     }
@@ -260,14 +276,17 @@ void run_transformer(const std::filesystem::path& file, Report& report) {
   const std::filesystem::path numbers_file = numbers_of(file, layouts);
   const Json numbers = parse_json_file(numbers_file);
   if (const std::string kind = text(numbers.at("config").at("kind")); kind != "gpt")
-    fail(ErrorKind::bad_argument, "reference_runner", fmt::format("{}: a model of kind \"{}\", expected gpt.", file.string(), kind));
-  const SafetensorsFile tensors = SafetensorsFile::open(std::filesystem::path(numbers_file).replace_extension(".safetensors"));
+    fail(ErrorKind::bad_argument, "reference_runner",
+         fmt::format("{}: a model of kind \"{}\", expected gpt.", file.string(), kind));
+  const SafetensorsFile tensors =
+      SafetensorsFile::open(std::filesystem::path(numbers_file).replace_extension(".safetensors"));
   Run run(numbers, tensors, report);
   run.run({"one", Layout(make_mesh({{"data", 1}}), examples::with_all_names({})), {}});
   for (const bool private_replicas : {false, true})
     for (const auto& [name, strategy] : layouts.at("strategies").as_object()) {
       const Layout layout(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
-      run.run({std::string(name) + (private_replicas ? " (private)" : ""), layout, spec_of(strategy.at("residual_stream_spec")), &strategy});
+      run.run({std::string(name) + (private_replicas ? " (private)" : ""), layout,
+               spec_of(strategy.at("residual_stream_spec")), &strategy});
     }
 }
 
