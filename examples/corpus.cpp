@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "data/entropy.h"
 #include "data/to_global.h"
 
@@ -14,6 +16,11 @@ Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& 
   const auto batches_of = [&](const auto& windows) {
     return data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch, {.batch_size = options.batch});
   };
+  if (training.size() < options.batch)
+    fail(ErrorKind::bad_argument, "data",
+         fmt::format("{} bytes make {} windows of {} for training, a batch needs {}. Give more data, or lower --batch or "
+                     "--seq.",
+                     source.size(), training.size(), options.seq + 1, options.batch));
   std::vector<data::TokenBatch> validation;
   auto batches = batches_of(held_out);
   for (int64_t n = std::clamp<int64_t>(held_out.size() / options.batch, 1, 16); n > 0; --n)

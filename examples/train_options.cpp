@@ -18,7 +18,6 @@ namespace {
 }
 
 // ---- values
-// ----------------------------------------------------------------------------------------------------------
 
 template <class T>
 std::optional<T> number_in(const std::string& text) {
@@ -30,8 +29,9 @@ std::optional<T> number_in(const std::string& text) {
 
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t least) {
   const auto value = number_in<int64_t>(text);
-  if (!value || *value < least)
-    refuse(flag, fmt::format("\"{}\" given, expected a whole number from {}.", text, least));
+  constexpr int64_t most = 1'000'000'000'000;
+  if (!value || *value < least || *value > most)
+    refuse(flag, fmt::format("\"{}\" given, expected a whole number from {} to {}.", text, least, most));
   return *value;
 }
 
@@ -53,7 +53,6 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
 }
 
 // ---- rules
-// -----------------------------------------------------------------------------------------------------------
 
 std::vector<std::string> names_of(const Rules& rules) {
   std::vector<std::string> names;
@@ -96,7 +95,6 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh) {
 }
 
 // ---- strategies
-// ------------------------------------------------------------------------------------------------------
 
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
@@ -141,7 +139,6 @@ void resolve(const Placement& given, TrainOptions& options) {
 }
 
 // ---- flags
-// -----------------------------------------------------------------------------------------------------------
 
 struct Flag {
   std::string name, value, help;

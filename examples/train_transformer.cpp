@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 
@@ -40,12 +41,10 @@ auto clipped_adamw(const TrainOptions& options) {
                     .mask = optim::matrices_only}));
 }
 
-void check_finite(const StepMetrics& row) {
-  if (std::isfinite(row.loss) && std::isfinite(row.grad_norm)) return;
+void check_finite(int64_t step, const char* what, double value) {
+  if (std::isfinite(value)) return;
   fail(ErrorKind::other, "train",
-       fmt::format("step {}: the loss is {}, the norm of its gradient {}; expected finite numbers. Lower --lr or raise "
-                   "--warmup.",
-                   row.step, row.loss, row.grad_norm));
+       fmt::format("step {}: the {} is {}, expected a finite number. Lower --lr or raise --warmup.", step, what, std::abs(value)));
 }
 
 void train(const TrainOptions& options) {
@@ -74,13 +73,15 @@ void train(const TrainOptions& options) {
     optimizer.update(model, grads);
 
     StepMetrics row{step, loss.item<double>(), optimizer.grad_norm().value(), optimizer.learning_rate()};
-    check_finite(row);
+    check_finite(step, "loss", row.loss);
+    check_finite(step, "norm of the gradient", row.grad_norm);
     if (ledger) progress.print("One step communicates\n" + ledger->table());
     row.tokens_per_second = progress.end_step(step, row.loss);
     metrics.write(row);
 
     if (step % validate_every && step != options.steps) continue;
     const double validation = mean_loss(model, corpus.validation);
+    check_finite(step, "validation loss", validation);
     metrics.write_validation(step, validation, corpus.unigram_entropy, corpus.bigram_entropy);
     progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})",
                                validation, step, validation < corpus.bigram_entropy ? "below" : "not below",
@@ -99,6 +100,8 @@ int main(int argc, char** argv) {
       fmt::print("{}", usage());
     else
       train(options);
+    std::cout.flush();
+    if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
     return 0;
   } catch (const UsageError& error) {
     std::cerr << "error: " << error.what() << '\n';

@@ -153,3 +153,13 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
 }
 
 }  // namespace tessera::optim::detail
+
+namespace tessera::optim {
+
+ClipByGlobalNorm clip_by_global_norm(double max_norm) {
+  if (!(max_norm > 0))
+    fail(ErrorKind::bad_argument, "clip_by_global_norm", fmt::format("max_norm {} given, expected above 0.", max_norm));
+  return {max_norm};
+}
+
+}  // namespace tessera::optim

@@ -225,7 +225,8 @@ struct ClipByGlobalNorm {
     return {std::move(grads), {norm}};
   }
 };
-inline ClipByGlobalNorm clip_by_global_norm(double max_norm) { return {max_norm}; }
+// Error (bad_argument) unless max_norm > 0.
+ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 template <class Model>
 struct AdamState {

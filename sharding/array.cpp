@@ -223,7 +223,7 @@ void print_values(std::ostream& out, const std::vector<double>& values, const Sh
 std::ostream& operator<<(std::ostream& out, const Array& x) {
   constexpr int64_t most_printed = 64;
   out << x.type_string();
-  if (x.is_absent() || x.is_recipe() || x.size() > most_printed) return out;
+  if (x.is_absent() || x.size() > most_printed) return out;
   const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
   const double* begin = values_of<double>(whole);
   size_t next = 0;

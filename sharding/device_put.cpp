@@ -140,6 +140,12 @@ Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::so
 }
 
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path) {
+  const PartitionSpec& spec = sharding.spec();
+  if (!spec.unreduced_axes().empty() || !spec.reduced_axes().empty())
+    fail(ErrorKind::bad_argument, "place_parameter",
+         fmt::format("{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a "
+                     "computation. Leave the sets out.",
+                     spec.to_string()));
   Array placed = device_put(x, sharding);
   placed.impl()->weight = true;
   placed.impl()->details->path = std::make_shared<const std::string>(path);

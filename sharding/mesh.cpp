@@ -63,14 +63,23 @@ int project(const MeshImpl* mesh, Mask from, int index, Mask to) {
 
 }  // namespace detail
 
-const std::vector<MeshAxis>& Mesh::axes() const { return impl_->axes; }
-const std::vector<int>& Mesh::devices() const { return impl_->devices; }
-int64_t Mesh::size() const { return static_cast<int64_t>(impl_->devices.size()); }
-bool Mesh::has_axis(std::string_view axis) const { return impl_->find(axis) >= 0; }
-bool Mesh::private_replicas() const { return impl_->private_replicas; }
+namespace {
+
+const detail::MeshImpl& checked(const detail::MeshImpl* mesh) {
+  if (!mesh) fail(ErrorKind::bad_argument, "Mesh", "this is no mesh. Make one with make_mesh.");
+  return *mesh;
+}
+
+}  // namespace
+
+const std::vector<MeshAxis>& Mesh::axes() const { return checked(impl_).axes; }
+const std::vector<int>& Mesh::devices() const { return checked(impl_).devices; }
+int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
+bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
+bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 
 int64_t Mesh::size(std::string_view axis) const {
-  const int a = impl_->find(axis);
+  const int a = checked(impl_).find(axis);
   if (a < 0)
     fail(ErrorKind::unknown_axis, "Mesh",
          fmt::format("mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", axis, to_string()));

@@ -187,9 +187,18 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
+void check_size(const TypeKey& key, const char* verb) {
+  int64_t bytes = item_size(key.dtype);
+  for (int64_t size : key.shape)
+    if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes))
+      fail(ErrorKind::bad_argument, verb,
+           fmt::format("the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.", to_string(key.shape)));
+}
+
 std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   auto type = std::make_unique<Type>();
   static_cast<TypeKey&>(*type) = key;
+  check_size(key, verb);
   type->local = key.shape;
   for (size_t d = 0; d < key.dims.size(); ++d) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].mask());

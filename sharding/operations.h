@@ -93,7 +93,6 @@ Array mean(Operand x, Dims dims = {}, bool keepdims = false);
 Array softmax(Operand x, int dim = -1);
 
 // ---- linear algebra and neural networks
-// ------------------------------------------------------------------------------
 
 // numpy.matmul: (..., i, k) x (..., k, j) -> (..., i, j), leading dims broadcast; one-dim operands are vectors.
 Array matmul(Operand a, Operand b);

@@ -163,14 +163,17 @@ Array sharded_cross_entropy(const Prepared& call, const Cause& cause, double sca
 Array cross_entropy(Operand logits, const Array& labels) {
   static const Operation op{"cross_entropy", "... (v), ... -> ", Linearity::nonlinear};
   check_integers("cross_entropy", labels, "labels");
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(labels.size(), 1));
+  if (labels.size() == 0)
+    fail(ErrorKind::shape_mismatch, "cross_entropy",
+         fmt::format("labels {} have no element, and nothing has no mean.", labels.type_string()));
+  const double scale = 1.0 / static_cast<double>(labels.size());
   const CallSite site{.operation = op, .where = logits.where()};
   const Array* operands[] = {&logits.array(), &labels};
   Prepared call;
   prepare(call, site, operands, 2);
   if (call.plan->reduced_inside)
     return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
-  return run(call, [scale](Locals t, const Where& where) {
+  return run(call, op.name, [scale](Locals t, const Where& where) {
     const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
     const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));
     if (where.plan().runs == 1) return at::cross_entropy_loss(rows, columns);

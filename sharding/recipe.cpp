@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <vector>
 
@@ -53,7 +54,7 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   return Array(std::move(made));
 }
 
-at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) {
+at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
   const auto sizes = sizes_of(block);
   if (recipe.initializer == Initializer::constant)
     return at::full(sizes, recipe.scale + recipe.shift, static_cast<at::ScalarType>(dtype));
@@ -65,6 +66,9 @@ at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const
   if (recipe.scale != 1) values.mul_(recipe.scale);
   if (recipe.shift != 0) values.add_(recipe.shift);
   return values.to(static_cast<at::ScalarType>(dtype));
+} catch (const c10::Error&) {
+  fail(ErrorKind::other, "place",
+       fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ",")));
 }
 
 Array scaled(const Array& x, double factor) {

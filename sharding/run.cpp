@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <unordered_map>
 
@@ -49,9 +50,10 @@ void check_same_mesh(const CallSite& site, const PlanKey& key) {
     if (!type->mesh) continue;
     if (first && first->mesh != type->mesh)
       fail(ErrorKind::device_mismatch, site.operation.name,
-           fmt::format("{} lies on the mesh ({}), {} on ({}). Bring one to the other's mesh with device_put.",
+           fmt::format("{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.",
                        first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
-                       Mesh(type->mesh).to_string()));
+                       Mesh(type->mesh).to_string(),
+                       first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : ""));
     first = type;
   }
 }
@@ -111,6 +113,14 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
                 {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
     call.array[i] = call.held[i].get();
   }
+}
+
+void refuse(const Prepared& call, const char* operation, const c10::Error& error) {
+  std::vector<std::string> operands;
+  for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
+  const std::string words = error.what_without_backtrace();
+  fail(ErrorKind::bad_argument, operation,
+       fmt::format("given {}: {}", fmt::join(operands, ", "), words.substr(0, words.find('\n'))));
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out, Mask slots) {

@@ -5,6 +5,8 @@
 #include <source_location>
 #include <utility>
 
+#include <c10/util/Exception.h>
+
 #include "sharding/plan.h"
 
 namespace tessera::detail {
@@ -69,9 +71,12 @@ constexpr size_t most_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
+// What a kernel of LibTorch does not take, as an Error with the operands' types and the first line of its words.
+[[noreturn]] void refuse(const Prepared& call, const char* operation, const c10::Error& error);
+
 // Runs `fn(Locals, Where) -> at::Tensor` on every slot.
 template <class Fn>
-Array run(const Prepared& call, Fn&& fn) {
+Array run(const Prepared& call, const char* operation, Fn&& fn) try {
   const Plan& plan = *call.plan;
   Tensors out;
   out.reserve(plan.runs);
@@ -81,13 +86,15 @@ Array run(const Prepared& call, Fn&& fn) {
     out.push_back(fn(Locals(tensors), Where(plan, s)));
   }
   return Array(finish(call, std::move(out)));
+} catch (const c10::Error& error) {
+  refuse(call, operation, error);
 }
 
 template <class Fn>
 Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
-  return run(call, fn);
+  return run(call, site.operation.name, fn);
 }
 
 // The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.

@@ -29,17 +29,21 @@ namespace {
 
 Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
-  ArrayImpl& a = materialized(x, "value_and_grad");
+  at::AutoGradMode off(false);
+  const Type* given = materialized(x, "value_and_grad").type;
+  const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
+  const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad"});
+  const ArrayImpl& a = *value;
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
-  ArrayPtr shadow = make_array(a.type, a.slots, std::move(local));
+  ArrayPtr shadow = make_array(type, a.slots, std::move(local));
   shadow->weight = true;
   shadow->layout = a.layout;
   Details& details = shadow->detail();
   details.tape = state;
   if (a.details) {
     details.path = a.details->path;
-    if (a.details->placed) details.placed = std::make_unique<NamedSharding>(*a.details->placed);
+    if (a.details->placed && type == given) details.placed = std::make_unique<NamedSharding>(*a.details->placed);
   }
   return Array(std::move(shadow));
 }
@@ -51,8 +55,7 @@ bool is_traced(const Array& shadow) {
 [[noreturn]] void fail_no_gradient() {
   fail(ErrorKind::no_gradient, "value_and_grad",
        "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it "
-       "from "
-       "the argument, not from a captured model.");
+       "from the argument, not from a captured model.");
 }
 
 // The tensors to differentiate: of a loss that no device holds only in part.

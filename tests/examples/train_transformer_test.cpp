@@ -63,7 +63,6 @@ class TrainTransformer : public ::testing::Test {
 };
 
 // ---- placements
-// ------------------------------------------------------------------------------------------------------
 
 struct PlacementCase {
   std::string flags, mesh, rules;
@@ -116,7 +115,6 @@ TEST_F(TrainTransformer, AnAxisMayCutThroughAHead) {
 }
 
 // ---- metrics
-// ---------------------------------------------------------------------------------------------------------
 
 TEST_F(TrainTransformer, MetricsHaveARowForEveryStepAndValidation) {
   const std::vector<Row> rows = run("--steps 6 --warmup 2").rows;
@@ -163,7 +161,6 @@ TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
 }
 
 // ---- errors
-// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
   const struct {
@@ -172,14 +169,14 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
                {"surplus", "surplus: unknown."},
                {"--steps", "--steps: its value is missing"},
                {"--steps --batch 8", "--steps: its value is missing"},
-               {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1."},
-               {"--steps 0", "\"0\" given, expected a whole number from 1."},
+               {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1 to 1000000000000."},
+               {"--steps 0", "\"0\" given, expected a whole number from 1 to 1000000000000."},
                {"--steps 3.5", "\"3.5\" given"},
                {"--batch 99999999999999999999", "expected a whole number"},
                {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
                {"--lr nan", "--lr: \"nan\" given"},
                {"--lr -1", "--lr: \"-1\" given"},
-               {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0."},
+               {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0 to 1000000000000."},
                {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, tp, fsdp, 2d."},
                {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
                {"--rules mlp=model", "rules without a mesh"},
@@ -216,11 +213,13 @@ TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
   error_of(folder_.path("missing.txt"), "No such file or directory");
   error_of(folder_.write("empty.txt", ""), "empty");
   error_of(folder_.write("short.txt", "ten bytes."), "[windows]");
+  error_of(folder_.write("few.txt", std::string(60, 'x')), "windows of");
   error_of(folder_.write("one.txt", std::string(20, 'x')), "[train_validation_split]");
 }
 
 TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
-  expect_error("--lr 1e38 --warmup 0 --steps 5", "step 2: the loss is ", 1);
+  expect_error("--lr 1e38 --warmup 0 --steps 20", "[train] step 2: the loss is nan, expected a finite number", 1);
+  expect_error("--lr 1e38 --warmup 0 --steps 1", "step 1: the validation loss is nan", 1);
 }
 
 }  // namespace

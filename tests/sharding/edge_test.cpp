@@ -1,0 +1,70 @@
+// The edges of what arrays take: forms that no parameter has, sizes that no memory has, types that no kernel has.
+#include <gtest/gtest.h>
+
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
+#include "sharding/tape.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_error;
+
+// d sum(x w) / dw for w given in this form; x is 4 by 3, all ones.
+std::vector<float> gradient_of(const PartitionSpec& form, bool private_replicas) {
+  const Mesh mesh = make_mesh({{"a", 2}}, {.private_replicas = private_replicas});
+  const Array x = device_put(ones({4, 3}), NamedSharding(mesh, P{"a"}));
+  Tape tape({device_put(ones({3}), NamedSharding(mesh, form))});
+  return tape.gradients(sum(x * tape.shadows()[0]))[0].to_host<float>();
+}
+
+TEST(EdgeTest, TheGradientOfAPendingSumOrAReducedArrayIsAValue) {
+  for (const bool private_replicas : {false, true})
+    for (const PartitionSpec& form : {P{}, P{}.unreduced({"a"}), P{}.reduced({"a"})})
+      EXPECT_EQ(gradient_of(form, private_replicas), (std::vector<float>{4, 4, 4}))
+          << form.to_string() << (private_replicas ? " private" : "");
+}
+
+TEST(EdgeTest, ParametersAreNoPendingSums) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  for (const PartitionSpec& form : {P{}.unreduced({"a"}), P{}.reduced({"a"})})
+    expect_error(ErrorKind::bad_argument, "a parameter is sharded or replicated",
+                 [&] { place_parameter(ones({4}), NamedSharding(mesh, form), "w"); });
+}
+
+TEST(EdgeTest, ShapesFitIntoMemory) {
+  const int64_t large = int64_t{1} << 40;
+  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes", [&] { zeros({large, large}); });
+  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes", [] {
+    array<float>(std::vector<float>{}, {int64_t{1} << 32, int64_t{1} << 32});
+  });
+  expect_error(ErrorKind::bad_argument, "expected sizes from 0",
+               [] { NamedSharding(make_mesh({}), P{}).shard_shape({-4}); });
+  expect_error(ErrorKind::other, "[place] no memory for a block of float32[1099511627776]", [&] {
+    device_put(ones({large}), NamedSharding(make_mesh({{"a", 1}}), P{}));
+  });
+}
+
+TEST(EdgeTest, KernelsRefuseInOneLine) {
+  const Array bits = array<bool>({true, false});
+  expect_error(ErrorKind::bad_argument, "[sub] given bool[2], bool[2]: ", [&] { bits - bits; });
+  const Array whole = array<int32_t>(std::vector<int32_t>{1, 2, 3, 4}, {2, 2});
+  expect_error(ErrorKind::bad_argument, "[cross_entropy] given int32[2,2], int32[2]: ", [&] {
+    cross_entropy(whole, array<int32_t>({0, 1}));
+  });
+}
+
+TEST(EdgeTest, NothingHasNoMean) {
+  expect_error(ErrorKind::shape_mismatch, "nothing has no mean", [] {
+    cross_entropy(zeros({0, 4}), array<int32_t>(std::vector<int32_t>{}, {0}));
+  });
+}
+
+TEST(EdgeTest, NoMeshIsAnError) {
+  expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().size(); });
+  expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().has_axis("a"); });
+}
+
+}  // namespace
+}  // namespace tessera
