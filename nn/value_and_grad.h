@@ -32,6 +32,11 @@ Aux detached_tree(Aux aux) {
   return aux;
 }
 
+template <class Result>
+inline constexpr bool is_loss = std::is_convertible_v<Result, Array>;
+template <class Aux>
+inline constexpr bool is_loss<std::pair<Array, Aux>> = true;
+
 template <class Model, class F, class... Args>
 auto value_and_grad_of(const F& f, const Model& model, const Args&... args) {
   const Leaves all = leaves(model);
@@ -39,11 +44,13 @@ auto value_and_grad_of(const F& f, const Model& model, const Args&... args) {
   Tape tape(values_of(all));
   const Model shadow = with_values(model, tape.shadows());
   auto result = f(shadow, args...);
+  static_assert(is_loss<decltype(result)>,
+                "tessera: a loss function returns an Array, or a std::pair of an Array and aux.");
   if constexpr (std::is_convertible_v<decltype(result), Array>) {
     const Array loss = std::move(result);
     Model gradient = with_values(model, tape.gradients(loss));
     return std::pair<Array, Model>(detached(loss), std::move(gradient));
-  } else {
+  } else if constexpr (is_loss<decltype(result)>) {
     auto& [loss, aux] = result;
     Model gradient = with_values(model, tape.gradients(loss));
     return std::pair(std::pair(detached(loss), detached_tree(std::move(aux))), std::move(gradient));

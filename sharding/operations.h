@@ -84,8 +84,8 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
 
 // ---- reductions ----------------------------------------------------------------------------------------------------
 
-// Over these dims, or all. Over a sharded dim the result is a pending sum: float32[4]{U:data}, summed when it is
-// needed. Integer and boolean sums are int32.
+// Over these dims, or all: mean(x), mean(x, {1}), sum(x, {0, -1}). Over a sharded dim the result is a pending sum:
+// float32[4]{U:data}, summed when it is needed. Integer and boolean sums are int32.
 Array sum(Operand x, Dims dims = {}, bool keepdims = false);
 Array mean(Operand x, Dims dims = {}, bool keepdims = false);
 

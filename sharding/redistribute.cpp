@@ -1,4 +1,4 @@
-// The table's rows, the routes made of them, and the conversions of parameters that a tape keeps.
+// The table's rows, and the routes made of them.
 #include "sharding/redistribute.h"
 
 #include <ATen/core/grad_mode.h>
@@ -11,7 +11,6 @@
 #include "sharding/engine.h"
 #include "sharding/ledger.h"
 #include "sharding/plan.h"
-#include "sharding/tape.h"
 
 namespace tessera::detail {
 namespace {
@@ -108,29 +107,6 @@ void record(const Step& step, Move move, bool backward, const Tensors& result, c
                         .reason = cause.reason ? *cause.reason : "",
                         .backward = backward,
                         .where = cause.where});
-}
-
-Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
-                 const Type* to) {
-  const Moves moves = moves_of(step->row);
-  Tensors out(step->tensors_out);
-  {
-    at::AutoGradMode off(false);
-    run_groups(*step, {moves.forward, step->mesh->count(step->axes), step->dim, step->to_dim}, false, x, out);
-  }
-  record(*step, moves.forward, false, out, cause, from, to);
-  record_function(cause.operation, x, out, [step, cause, from, to](Tensors gradients) {
-    const Move move = moves_of(step->row).backward;
-    const bool exchange_dims = move == Move::all_to_all;
-    Tensors result(step->tensors_in);
-    run_groups(*step,
-               {move, step->mesh->count(step->axes), exchange_dims ? step->to_dim : step->dim,
-                exchange_dims ? step->dim : step->to_dim},
-               true, gradients, result);
-    record(*step, move, true, result, cause, to, from);
-    return result;
-  });
-  return out;
 }
 
 // ---- routes ------------------------------------------------------------------------------------------------
@@ -306,37 +282,30 @@ struct RouteKeyHash {
   }
 };
 
-// ---- conversions of parameters -----------------------------------------------------------------------------
-
-// The leaf of a tape's parameter that is reduced over these axes.
-ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
-  const Type* type = with_reduced(on_mesh(a.type, reduced ? mesh : a.type->mesh), a.type->reduced | reduced);
-  for (const ArrayPtr& known : a.detail().leaves)
-    if (known->type == type) return known;
-  Tensors tensors;
-  for (int i = 0; i < (type->mesh ? type->mesh->count(type->slots) : 1); ++i)
-    tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
-  ArrayPtr made = make_array(type, std::move(tensors));
-  made->weight = true;
-  made->layout = a.layout;
-  a.detail().leaves.push_back(made);
-  return made;
-}
-
-// Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
-// into its leaf, so that they are reduced once, with all other gradients.
-ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
-  const Mask kept = to->reduced & ~(a.type->own() | a.type->reduced);
-  if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
-  if (kept && a.details && a.details->again) {
-    const ArrayPtr& source = a.details->source;
-    const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
-    return a.details->again(convert(*source, source, source_type, {}));
-  }
-  return self;
-}
-
 }  // namespace
+
+Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
+                 const Type* to) {
+  const Moves moves = moves_of(step->row);
+  Tensors out(step->tensors_out);
+  {
+    at::AutoGradMode off(false);
+    run_groups(*step, {moves.forward, step->mesh->count(step->axes), step->dim, step->to_dim}, false, x, out);
+  }
+  record(*step, moves.forward, false, out, cause, from, to);
+  record_function(cause.operation, x, out, [step, cause, from, to](Tensors gradients) {
+    const Move move = moves_of(step->row).backward;
+    const bool exchange_dims = move == Move::all_to_all;
+    Tensors result(step->tensors_in);
+    run_groups(*step,
+               {move, step->mesh->count(step->axes), exchange_dims ? step->to_dim : step->dim,
+                exchange_dims ? step->dim : step->to_dim},
+               true, gradients, result);
+    record(*step, move, true, result, cause, to, from);
+    return result;
+  });
+  return out;
+}
 
 const Route& route(const Type* from, Mask slots, const Type* to) {
   constexpr size_t most = 1 << 14;
@@ -345,36 +314,6 @@ const Route& route(const Type* from, Mask slots, const Type* to) {
   if (auto found = routes.find(key); found != routes.end()) return found->second;
   if (routes.size() >= most) routes.clear();
   return routes.emplace(key, RouteMaker(from, slots, to).make()).first->second;
-}
-
-const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
-  const bool has_leaves = recorded && is_tape_parameter(a);
-  if (a.type == to && !has_leaves) return &self;
-  if (!a.details) return nullptr;
-  if (has_leaves)
-    for (const ArrayPtr& leaf : a.details->leaves)
-      if (leaf->type == to) return &leaf;
-  for (const Conversion& known : a.details->conversions)
-    if (known.to == to && known.recorded == recorded) return &known.array;
-  return nullptr;
-}
-
-ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
-  const bool recorded = wants_gradient(a);
-  if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
-  const ArrayPtr start = recorded ? start_of(a, self, to) : self;
-  if (start->type == to) return start;
-  Cause named = cause;
-  if (a.details && a.details->path) named.path = a.details->path;
-  Tensors tensors = start->local;
-  for (const auto& step : route(start->type, start->slots, to).steps)
-    tensors = run_step(step, tensors, named, start->type, to);
-  ArrayPtr made = make_array(to, std::move(tensors));
-  made->weight = a.weight;
-  made->layout = a.layout;
-  // A weight outside a tape keeps nothing: inference with sharded weights would end up with the whole model.
-  if (recorded || !a.weight) a.detail().conversions.push_back({to, recorded, made});
-  return made;
 }
 
 Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause) {
@@ -388,18 +327,3 @@ Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const C
 }
 
 }  // namespace tessera::detail
-
-namespace tessera {
-
-Array redistribute(const Array& x, const NamedSharding& to, std::source_location where) {
-  detail::ArrayImpl& a = detail::materialized(x, "redistribute");
-  static const detail::Text reason = std::make_shared<const std::string>("asked for");
-  const detail::Type* type = detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute");
-  if (a.type->mesh && a.type->mesh != type->mesh)
-    fail(ErrorKind::device_mismatch, "redistribute",
-         fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),
-                     Mesh(a.type->mesh).to_string(), to.mesh().to_string()));
-  return Array(detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = reason}));
-}
-
-}  // namespace tessera

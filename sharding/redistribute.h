@@ -66,6 +66,10 @@ struct Route {
 // at the start. Kept by the thread in a bounded cache.
 const Route& route(const Type* from, Mask slots, const Type* to);
 
+// One step of a route from `from` to `to`, recorded in ledgers, and for gradients where they are wanted.
+Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
+                 const Type* to);
+
 // The form of `a` as `to` that is there already: `a` itself, a leaf, or a conversion that was kept; else null.
 const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded);
 

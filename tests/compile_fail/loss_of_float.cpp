@@ -1,0 +1,10 @@
+// expect: tessera: a loss function returns an Array, or a std::pair of an Array and aux.
+#include "nn/value_and_grad.h"
+
+struct Line {
+  tessera::nn::Param slope;
+};
+
+void step(const Line& line) {
+  tessera::nn::value_and_grad([](const Line&) { return 1.0f; })(line);
+}
