@@ -92,9 +92,11 @@ Array plus(const Operand& a, double b) {
 
 Array times(const Operand& a, double b) {
   static const Operation op{"scale", "*", additive};
-  if (a.array().is_recipe() && is_floating(a.array().dtype())) return scaled(a.array(), b);
-  if (!a.array().is_absent() && is_floating(a.array().dtype()))
+  const ArrayImpl* given = a.array().impl().get();
+  if (given && is_floating(given->type->dtype)) {
+    if (given->details && given->details->recipe) return scaled(a.array(), b);
     return scaling(op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
+  }
   const Array x = for_scalar(a, b);
   return unary(op, {x, a.where()},
                [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });

@@ -25,13 +25,16 @@ std::string matmul_rule(const Attributes&, const std::vector<const Type*>& opera
 
 Array matmul(Operand a, Operand b) {
   static const Operation op{"matmul", "", Linearity::multilinear};
-  Array x = a.array(), y = b.array();
-  materialized(x, "matmul"), materialized(y, "matmul");
-  if (x.ndim() == 0 || y.ndim() == 0)
+  const Array &x = a.array(), &y = b.array();
+  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
+  if (left.shape.empty() || right.shape.empty())
     fail(ErrorKind::shape_mismatch, "matmul",
          fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
-  if (const DType common = promote(x.dtype(), y.dtype()); x.dtype() != common || y.dtype() != common)
-    x = astype({x, a.where()}, common), y = astype({y, b.where()}, common);
+  if (left.dtype != right.dtype) {
+    const DType common = promote(left.dtype, right.dtype);
+    const Array cast_x = astype(a, common), cast_y = astype(b, common);
+    return matmul({cast_x, a.where()}, {cast_y, b.where()});
+  }
   return run({.operation = op, .rule = matmul_rule, .where = a.where()}, {&x, &y},
              [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
 }

@@ -10,17 +10,6 @@
 
 namespace tessera::detail {
 
-void Attributes::push_back(int64_t value) {
-  if (size_ == most) fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
-  values_[size_++] = value;
-}
-
-const Plan::FactorPlace& Where::place(std::string_view factor) const {
-  for (const Plan::FactorPlace& f : plan_.factors)
-    if (f.name == factor) return f;
-  fail(ErrorKind::bad_argument, "Where", fmt::format("the rule has no factor \"{}\".", factor));
-}
-
 namespace {
 
 using Candidates = std::vector<DimAxes>;  // the ways in which one factor may be cut, best first

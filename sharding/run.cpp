@@ -10,6 +10,18 @@
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
+
+void Attributes::push_back(int64_t value) {
+  if (size_ == most) fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
+  values_[size_++] = value;
+}
+
+const Plan::FactorPlace& Where::place(std::string_view factor) const {
+  for (const Plan::FactorPlace& f : plan_.factors)
+    if (f.name == factor) return f;
+  fail(ErrorKind::bad_argument, "Where", fmt::format("the rule has no factor \"{}\".", factor));
+}
+
 namespace {
 
 struct PlanKey {
@@ -38,8 +50,12 @@ struct PlanKeyHash {
 
 using PlanCache = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
 
-PlanCache& plans() {
-  thread_local PlanCache cache;
+struct Plans {
+  PlanCache current, retired;
+};
+
+Plans& plans() {
+  thread_local Plans cache;
   return cache;
 }
 
@@ -58,9 +74,9 @@ void check_same_mesh(const CallSite& site, const PlanKey& key) {
   }
 }
 
-std::shared_ptr<const Plan> plan_for(const CallSite& site, const PlanKey& key) {
-  PlanCache& cache = plans();
-  if (auto found = cache.find(key); found != cache.end()) return found->second;
+const Plan* plan_for(const CallSite& site, const PlanKey& key) {
+  PlanCache& cache = plans().current;
+  if (auto found = cache.find(key); found != cache.end()) return found->second.get();
   check_same_mesh(site, key);
   Problem problem{.operation = site.operation,
                   .rule = site.operation.rule,
@@ -70,15 +86,14 @@ std::shared_ptr<const Plan> plan_for(const CallSite& site, const PlanKey& key) {
   const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
   if (site.rule) problem.rule = rule;
   std::shared_ptr<const Plan> plan = make_plan(problem);
-  if (cache.size() >= most_plans) cache.clear();
-  cache.emplace(key, plan);
-  return plan;
+  if (cache.size() >= most_plans) plans().retired = std::exchange(cache, {});
+  return cache.emplace(key, std::move(plan)).first->second.get();
 }
 
 }  // namespace
 
-size_t plan_count() { return plans().size(); }
-void clear_plans() { plans().clear(); }
+size_t plan_count() { return plans().current.size(); }
+void clear_plans() { plans() = {}; }
 
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
   PlanKey key{.operation = &site.operation,

@@ -1,11 +1,11 @@
 // run: an operation in one line, from its rule and what it does on local tensors.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <initializer_list>
 #include <source_location>
 #include <utility>
-
-#include <c10/util/Exception.h>
 
 #include "sharding/plan.h"
 
@@ -37,7 +37,7 @@ struct CallSite {
 
 // The operands of a call, brought to where the plan wants them.
 struct Prepared {
-  std::shared_ptr<const Plan> plan;
+  const Plan* plan = nullptr;  // the cache keeps it: see most_plans
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
@@ -66,7 +66,8 @@ ArrayPtr finish(const Prepared& call, Tensors out, Mask slots);
 void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again);
 bool has_parameter_source(const Array& operand);
 
-// How many plans the cache keeps at most, and how many it holds; clear_plans() empties it.
+// How many plans the cache keeps at most, and how many it holds; clear_plans() empties it. A full cache is set aside
+// until the next one is full, so that the plans of calls in progress stay.
 constexpr size_t most_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
