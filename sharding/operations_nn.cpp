@@ -1,5 +1,6 @@
 // Matrix products, normalization, embedding, attention and cross-entropy.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
