@@ -41,12 +41,21 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
     fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree. Combine the tree first.");
   ArrayImpl& a = *x.impl();
   if (a.local.empty()) {
-    IndexRanges all;
-    for (int64_t size : a.type->shape) all.emplace_back(0, size);
-    a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, all));
+    a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
     a.details->recipe = nullptr;
   }
   return a;
+}
+
+at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
+  at::Tensor t = whole;
+  for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
+  return t;
+}
+
+Text asked_for() {
+  static const Text reason = std::make_shared<const std::string>("asked for");
+  return reason;
 }
 
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
@@ -68,9 +77,7 @@ at::Tensor assemble(const ArrayImpl& a) {
   for (int b = 0; b < mesh->count(type->own()); ++b) {
     int coordinates[max_axes] = {};
     unravel(mesh, type->own(), b, coordinates);
-    at::Tensor place = whole;
-    const IndexRanges block = block_of(type, coordinates);
-    for (size_t d = 0; d < block.size(); ++d) place = place.narrow(d, block[d].first, block[d].second - block[d].first);
+    at::Tensor place = cut(whole, block_of(type, coordinates));
     const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];
     type->unreduced ? place.add_(part) : place.copy_(part);
   }

@@ -81,6 +81,12 @@ ArrayPtr make_array(const Type* type, Tensors local);
 // The array's memory: a recipe is carried out (and kept) at its first use.
 ArrayImpl& materialized(const Array& x, const char* verb);
 
+// A view of the block's part of the whole value.
+at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
+
+// The ledger's reason for what the user's own line moves.
+Text asked_for();
+
 // Whether `a` is a parameter of an open tape.
 bool is_tape_parameter(const ArrayImpl& a);
 // Whether an operation on `a` has to be recorded for a gradient.

@@ -72,13 +72,13 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
 
 Array redistribute(const Array& x, const NamedSharding& to, std::source_location where) {
   detail::ArrayImpl& a = detail::materialized(x, "redistribute");
-  static const detail::Text reason = std::make_shared<const std::string>("asked for");
   const detail::Type* type = detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute");
   if (a.type->mesh && a.type->mesh != type->mesh)
     fail(ErrorKind::device_mismatch, "redistribute",
          fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),
                      Mesh(a.type->mesh).to_string(), to.mesh().to_string()));
-  return Array(detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = reason}));
+  return Array(
+      detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = detail::asked_for()}));
 }
 
 }  // namespace tessera

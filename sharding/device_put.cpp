@@ -32,12 +32,6 @@ Tensors make_blocks(const Type* type, Make make) {
   return all;
 }
 
-at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
-  at::Tensor t = whole;
-  for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
-  return t;
-}
-
 void check_same_devices(const Type* from, const Type* to, const char* verb) {
   std::vector<int> a = from->mesh->devices, b = to->mesh->devices;
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
@@ -103,15 +97,10 @@ ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
   return convert(*placed, placed, to, cause);
 }
 
-Text asked() {
-  static const Text reason = std::make_shared<const std::string>("asked for");
-  return reason;
-}
-
 Array put(const Array& x, const NamedSharding& sharding, const char* verb, std::source_location where) {
   if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
   const Type* to = placed_type(x.dtype(), x.shape(), sharding, verb);
-  return Array(place(x, to, {.operation = verb, .where = where, .reason = asked(), .path = {}}));
+  return Array(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
 }
 
 // A handle of its own, so that what a placement hangs on the array does not touch x.

@@ -200,9 +200,9 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   static_cast<TypeKey&>(*type) = key;
   check_size(key, verb);
   type->local = key.shape;
+  type->sharded = mask_of(key.dims);
   for (size_t d = 0; d < key.dims.size(); ++d) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].mask());
-    type->sharded |= key.dims[d].mask();
     if (key.shape[d] % n)
       fail(ErrorKind::uneven, verb,
            fmt::format("dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.", d,
@@ -291,6 +291,18 @@ NamedSharding sharding_of(const Type* type) {
   if (type->unreduced) spec = spec.unreduced(names(type->unreduced));
   if (type->reduced) spec = spec.reduced(names(type->reduced));
   return NamedSharding(Mesh(type->mesh), spec);
+}
+
+Mask mask_of(const std::vector<DimAxes>& dims) {
+  Mask mask = 0;
+  for (const DimAxes& dim : dims) mask |= dim.mask();
+  return mask;
+}
+
+IndexRanges whole_block(const Shape& shape) {
+  IndexRanges ranges;
+  for (int64_t size : shape) ranges.emplace_back(0, size);
+  return ranges;
 }
 
 int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates) {

@@ -128,8 +128,7 @@ class Planner {
   DimAxes undisputed(size_t factor, const DimAxes& axes) const {
     Mask others = 0;
     for (size_t f = 0; f < candidates_.size(); ++f)
-      if (f != factor)
-        for (const DimAxes& theirs : candidates_[f]) others |= theirs.mask();
+      if (f != factor) others |= mask_of(candidates_[f]);
     DimAxes rest;
     for (int a : axes)
       if (!(others >> a & 1)) rest.push_back(a);
@@ -209,8 +208,7 @@ class Planner {
 
   Score judge(const std::vector<DimAxes>& choice) const {
     Score score;
-    Mask used = 0;
-    for (const DimAxes& axes : choice) used |= axes.mask();
+    const Mask used = mask_of(choice);
     score.given_up = mesh()->count(divided_ & ~used);
     for (size_t f = 0; f < choice.size(); ++f)
       if (!in_output_[f]) score.contracted += std::popcount(choice[f].mask() & wanted_by_output(f));
@@ -230,8 +228,7 @@ class Planner {
   Mask wanted_by_output(size_t contracted) const {
     Mask mask = 0;
     for (size_t f = 0; f < candidates_.size(); ++f)
-      if (f != contracted && in_output_[f])
-        for (const DimAxes& axes : candidates_[f]) mask |= axes.mask();
+      if (f != contracted && in_output_[f]) mask |= mask_of(candidates_[f]);
     return mask;
   }
 
@@ -246,8 +243,7 @@ class Planner {
 
   Targets targets_for(const std::vector<DimAxes>& choice) const {
     const size_t n = problem_.operands.size();
-    Mask used = 0;
-    for (const DimAxes& axes : choice) used |= axes.mask();
+    const Mask used = mask_of(choice);
     Targets t;
     std::vector<Mask> kept(n, 0);
     keep_pending(used, kept, t.pending);
@@ -261,19 +257,13 @@ class Planner {
           for (int a : choice[f]) key.dims[d].push_back(a);
       }
       key.unreduced = kept[i];
-      const Mask own = key_sharded(key) | key.unreduced;
+      const Mask own = mask_of(key.dims) | key.unreduced;
       key.reduced = problem_.operands[i]->reduced & ~own;
       t.plain.push_back(intern(key));
       key.reduced = (t.vary | t.reduced) & ~own;
       t.recorded.push_back(intern(key));
     }
     return t;
-  }
-
-  static Mask key_sharded(const TypeKey& key) {
-    Mask mask = 0;
-    for (const DimAxes& dim : key.dims) mask |= dim.mask();
-    return mask;
   }
 
   // Which operands may stay pending sums, over axes that the work does not use otherwise.

@@ -109,10 +109,8 @@ Array uniform(const Key& key, Shape shape, double low, double high, DType dtype)
 
 Array bits(const Key& key, Shape shape) {
   const Type* type = uncommitted_type(DType::int64, std::move(shape));
-  IndexRanges all;
-  for (int64_t size : type->shape) all.emplace_back(0, size);
   std::vector<uint32_t> words(type->elements);
-  random_bits(key, type->shape, all, words.data());
+  random_bits(key, type->shape, whole_block(type->shape), words.data());
   return array<int64_t>(std::vector<int64_t>(words.begin(), words.end()), type->shape);
 }
 

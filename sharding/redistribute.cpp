@@ -170,8 +170,7 @@ class RouteMaker {
 
   // One all_reduce over all sums that nobody scatters.
   bool sum() {
-    Mask wanted = 0;
-    for (const DimAxes& dim : to_->dims) wanted |= dim.mask();
+    const Mask wanted = mask_of(to_->dims);
     const Mask pending = current_.unreduced & ~to_->unreduced & ~wanted;
     for (const Mask axes : {pending & ~to_->reduced, pending & to_->reduced}) {
       if (!axes) continue;
@@ -229,11 +228,7 @@ class RouteMaker {
     return to_->reduced >> axis & 1 ? Row::sharded_to_reduced : Row::sharded_to_replicated;
   }
 
-  Mask sharded() const {
-    Mask mask = 0;
-    for (const DimAxes& dim : current_.dims) mask |= dim.mask();
-    return mask;
-  }
+  Mask sharded() const { return mask_of(current_.dims); }
 
   Mask without(Mask axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
 

@@ -66,6 +66,9 @@ class DimAxes {
   int8_t size_ = 0;
 };
 
+// The mesh axes that cut any of these dims.
+Mask mask_of(const std::vector<DimAxes>& dims);
+
 // What identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
 struct TypeKey {
   DType dtype = DType::float32;
@@ -103,6 +106,9 @@ NamedSharding sharding_of(const Type* type);
 
 // [start, stop) of every dim of the block at these coordinates of the mesh.
 IndexRanges block_of(const Type* type, const int* coordinates);
+
+// [0, size) of every dim.
+IndexRanges whole_block(const Shape& shape);
 
 // The coordinates that `dim`'s axes give, as the number of the block along that dim.
 int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
