@@ -9,19 +9,13 @@
 #include <utility>
 
 #include "sharding/error.h"
-#include "sharding/json.h"
 #include "sharding/threefry.h"
+#include "tests/sharding/key_reference.h"
 
 namespace tessera {
 namespace {
 
 namespace json = boost::json;
-
-const json::value& reference() {
-  static const json::value value =
-      parse_json_file(std::filesystem::path(__FILE__).parent_path().parent_path() / "reference" / "keys.json");
-  return value;
-}
 
 Key key_in(const json::value& words) {
   const auto [high, low] = json::value_to<std::pair<uint32_t, uint32_t>>(words);

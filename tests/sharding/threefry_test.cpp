@@ -14,18 +14,12 @@
 #include <type_traits>
 
 #include "sharding/error.h"
-#include "sharding/json.h"
+#include "tests/sharding/key_reference.h"
 
 namespace tessera {
 namespace {
 
 namespace json = boost::json;
-
-const json::value& reference() {
-  static const json::value value =
-      parse_json_file(std::filesystem::path(__FILE__).parent_path().parent_path() / "reference" / "keys.json");
-  return value;
-}
 
 IndexRanges whole(const Shape& shape) {
   IndexRanges ranges;
