@@ -11,10 +11,10 @@ one-device run.
 Optimizer: clip by global norm 1.0, then AdamW (b1 0.9, b2 0.95, eps 1e-8, weight decay 0.1 on
 parameters with more than one dimension), warm-up 5 steps to 1e-3, cosine to 1e-4 at step 30.
 
-transformer_gpt_more.json holds further layouts of the same model: a sequence that is sharded, tuples of mesh axes, an
-axis that cuts through the heads.
+transformer_<kind>_more.json holds further layouts of the same model: a sequence that is sharded, tuples of mesh axes,
+axes that cut through the heads, more devices than kv heads.
 
-Run:  python gen_transformer.py
+Run:  python gen_transformer.py [gpt|llama]
 """
 
 from refcommon import *
@@ -26,6 +26,8 @@ import transformer_models as tm
 
 STEPS = 30
 LR = dict(init_value=0.0, peak_value=1e-3, warmup_steps=5, decay_steps=30, end_value=1e-4)
+
+TP = {"heads": "model", "kv_heads": "model", "mlp": "model", "vocab": "model"}
 
 # strategy -> (mesh axes, logical axis -> mesh axis). A logical axis without a rule is not sharded.
 STRATEGIES = {
@@ -48,6 +50,26 @@ STRATEGIES = {
         "three_axes": ([["replica", 2], ["data", 2], ["model", 2]],
                        {"batch": ["replica", "data"], "embed": "data", "heads": "model", "mlp": ["model", "replica"],
                         "vocab": "model"}),
+    },
+    "llama": {
+        "dp8": ([["data", 8]], {"batch": "data"}),
+        "tp2": ([["model", 2]], TP),
+        "fsdp8": ([["data", 8]], {"batch": "data", "embed": "data"}),
+        "dp2_tp2": ([["data", 2], ["model", 2]], {"batch": "data", **TP}),
+        "dp4_tp2": ([["data", 4], ["model", 2]], {"batch": "data", **TP}),
+        "fsdp4_tp2": ([["data", 4], ["model", 2]], {"batch": "data", "embed": "data", **TP}),
+        "dp4_sp2": ([["data", 4], ["model", 2]], {"batch": "data", "stream_seq": "model", **TP}),
+    },
+    "llama_more": {
+        "tp8_whole_kv_heads": ([["model", 8]], {"heads": "model", "mlp": "model", "vocab": "model"}),
+        "tp4_through_kv_heads": ([["model", 4]], TP),
+        "sp8": ([["seq", 8]], {"stream_seq": "seq"}),
+        "dp2_sp4": ([["data", 2], ["model", 4]], {"batch": "data", "stream_seq": "model", **TP}),
+        "hsdp": ([["replica", 2], ["data", 4]], {"batch": ["replica", "data"], "embed": "data", "norm": "data"}),
+        "fsdp_tuple": ([["data", 2], ["model", 4]], {"batch": ["data", "model"], "embed": ["data", "model"]}),
+        "heads_apart": ([["replica", 2], ["data", 2], ["model", 2]],
+                        {"batch": "data", "embed": "data", "heads": ["model", "replica"], "kv_heads": "replica",
+                         "mlp": ["model", "replica"], "vocab": "replica"}),
     },
 }
 
@@ -169,7 +191,8 @@ COLUMNS = {"columns_params_of_strategy": ["spec", "local shape", "bytes on one d
 
 def main():
     jax.config.update("jax_default_matmul_precision", "highest")
-    for kind, c in (("gpt", tm.GPT),):
+    for kind in sys.argv[1:] or ["gpt", "llama"]:
+        c = {"gpt": tm.GPT, "llama": tm.LLAMA}[kind]
         params0, tokens = tm.init_params(c), tm.token_batches(c, STEPS)
         params, losses, norms = train_alone(c, params0, tokens)
         _, l64, n64 = train_alone(c, params0, tokens, x64=True)

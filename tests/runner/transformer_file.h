@@ -1,0 +1,49 @@
+// What a file transformer_*.json and the tensors beside it say, in the library's own types.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "examples/transformer.h"
+#include "sharding/layout.h"
+#include "sharding/safetensors.h"
+
+namespace tessera::runner {
+
+using Json = boost::json::value;
+
+PartitionSpec spec_of(const Json& value);
+Shape shape_of(const Json& value);
+Mesh mesh_of(const Json& value, bool private_replicas);
+Rules rules_of(const Json& value);
+examples::GptConfig gpt_config(const Json& config);
+examples::LlamaConfig llama_config(const Json& config);
+
+struct TokenBatch {
+  NamedArray inputs{"batch", none};
+  NamedArray targets{"batch", none};
+};
+
+// A file of layouts, and the numbers that all of them must give: its own or, where it has none, those of the file of
+// its model, beside it or in the project's own folder.
+struct TransformerFile {
+  Json layouts;  // mesh, rules and placements by name
+  Json numbers;  // losses, norms, ... by step
+  SafetensorsFile tensors;
+
+  static TransformerFile open(const std::filesystem::path& file);
+
+  const Json& config() const { return numbers.at("config"); }
+  std::string kind() const { return std::string(config().at("kind").as_string()); }
+  size_t steps() const { return numbers.at("loss").as_array().size(); }
+  // numbers[key][step]
+  double number(const char* key, size_t step) const { return numbers.at(key).at(step).to_number<double>(); }
+  // A tensor's values in row-major order, or as an Array.
+  std::vector<float> floats(const std::string& name) const { return array(name).to_host<float>(); }
+  Array array(const std::string& name) const;
+  TokenBatch batch(size_t step) const;
+};
+
+}  // namespace tessera::runner
