@@ -29,7 +29,8 @@ Array part_of(const Leaf& leaf, int64_t i, int64_t n) {
 
 void check_micro_batches(int64_t n) {
   if (n < 1)
-    fail(ErrorKind::bad_argument, "accumulate_gradients", fmt::format("{} micro-batches given, expected 1 or more.", n));
+    fail(ErrorKind::bad_argument, "accumulate_gradients",
+         fmt::format("{} micro-batches given, expected 1 or more.", n));
 }
 
 void take_micro_batch(const Leaves& batch, int64_t i, int64_t n) {

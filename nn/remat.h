@@ -17,7 +17,8 @@ namespace detail {
 
 // What is walked for arrays; anything else (numbers, functions) is handed on as it is.
 template <class T>
-inline constexpr bool is_tree = is_leaf<T> || is_container<T> || has_hook<T> || (std::is_aggregate_v<T> && !is_static<T>);
+inline constexpr bool is_tree = is_leaf<T> || is_container<T> || has_hook<T> ||
+                                (std::is_aggregate_v<T> && !is_static<T>);
 
 template <class Tree>
 void append_values(const Tree& tree, std::vector<Array>& values) {
@@ -63,8 +64,8 @@ auto remat_of(const F& f, const Args&... args) {
 // backward pass calls block a second time. A stack of blocks then needs the activations of one block, and the inputs of
 // all, for a third more work.
 //   for (const Block& block : layers) x = nn::remat(block)(x);
-// Everything differentiable is an argument: the arrays of the module and of every argument that is a tree. A lambda that
-// captures is refused at compile time, since what it captures would get no gradient.
+// Everything differentiable is an argument: the arrays of the module and of every argument that is a tree. A lambda
+// that captures is refused at compile time, since what it captures would get no gradient.
 template <class F>
 auto remat(F f) {
   static_assert(!detail::is_function_like<F>() || std::is_empty_v<F> || std::is_pointer_v<F>,

@@ -192,8 +192,7 @@ class Optimizer {
 
   // A copy of `tree` that lies where the state of `model` lies.
   Model with_state(Model tree, const Model& model) const {
-    if (!options_.shard_state.empty())
-      detail::place_with_state(nn::leaves(tree), nn::leaves(model), options_);
+    if (!options_.shard_state.empty()) detail::place_with_state(nn::leaves(tree), nn::leaves(model), options_);
     return tree;
   }
 

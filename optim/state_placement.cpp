@@ -46,9 +46,11 @@ void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason,
     arrays.push_back(tree[i].value->impl());
     to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : a.type);
   }
-  std::vector<ArrayPtr> placed = convert_together(
-      arrays, to,
-      {.operation = "Optimizer.update", .where = {}, .reason = std::make_shared<const std::string>(reason), .path = {}});
+  std::vector<ArrayPtr> placed = convert_together(arrays, to,
+                                                  {.operation = "Optimizer.update",
+                                                   .where = {},
+                                                   .reason = std::make_shared<const std::string>(reason),
+                                                   .path = {}});
   for (size_t i = 0; i < values.size(); ++i)
     if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));
 }
@@ -82,9 +84,9 @@ void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
     const MeshImpl* mesh = materialized(*leaf.value, "Optimizer").type->mesh;
     for (const std::string& name : options.shard_state)
       if (mesh && mesh->find(name) < 0)
-        fail(ErrorKind::unknown_axis, "Optimizer",
-             fmt::format("shard_state: \"{}\" given, expected an axis of the mesh ({}).", name,
-                         Mesh(mesh).to_string()));
+        fail(
+            ErrorKind::unknown_axis, "Optimizer",
+            fmt::format("shard_state: \"{}\" given, expected an axis of the mesh ({}).", name, Mesh(mesh).to_string()));
     if (mesh) return;
   }
 }

@@ -28,7 +28,7 @@ void Loan::settle(const Tensors& gathered, const Tensors& results) {
   if (!there_) return;
   for (const at::Tensor& result : results)
     for (const c10::Storage& memory : memory_)
-      if (same_memory(result.storage(), memory)) return;
+      if (same_memory(result.storage(), memory)) return memory_.clear();
   if (holders_of(gathered) > holders_)
     for (const at::Tensor& result : results) before_backward(result, [loan = shared_from_this()] { loan->take(); });
   give_back();

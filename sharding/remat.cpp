@@ -90,7 +90,8 @@ class Recomputation {
     for (const ArrayPtr& p : parameters_)
       for (const ArrayPtr& leaf : p->details->leaves) leaves.append(leaf->local.begin(), leaf->local.end());
     keep_recorded(roots, gradients);
-    Tensors result = leaves.empty() || roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
+    Tensors result =
+        leaves.empty() || roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
     hand_over(result.begin() + static_cast<ptrdiff_t>(activations));
     give_conversions(kept);
     result.resize(inputs_.size());
@@ -159,8 +160,7 @@ class Recomputation {
   static Tensors floating_tensors(const Arrays& arrays) {
     Tensors tensors;
     for (const Array& x : arrays)
-      if (!x.is_absent() && is_floating(x.dtype()))
-        tensors.append(x.impl()->local.begin(), x.impl()->local.end());
+      if (!x.is_absent() && is_floating(x.dtype())) tensors.append(x.impl()->local.begin(), x.impl()->local.end());
     return tensors;
   }
 

@@ -256,8 +256,8 @@ class Backpropagation {
     const Mask slots = home.type == a.type ? a.slots : home.type->slots;
     Tensors local;
     for (int i = 0; i < (home.type->mesh ? home.type->mesh->count(slots) : 1); ++i)
-      local.push_back(sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(
-          a.local[0].scalar_type()));
+      local.push_back(
+          sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(a.local[0].scalar_type()));
     ArrayPtr gradient = make_array(home.type, slots, std::move(local));
     gradient->layout = a.layout;
     gradient->detail().path = a.details->path;

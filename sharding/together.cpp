@@ -20,9 +20,7 @@ struct Shared {
   int64_t bytes = 0;
   int arrays = 0;
 
-  bool is_like(const Shared& o) const {
-    return move == o.move && mesh == o.mesh && axes == o.axes && dtype == o.dtype;
-  }
+  bool is_like(const Shared& o) const { return move == o.move && mesh == o.mesh && axes == o.axes && dtype == o.dtype; }
 };
 
 void add_to(std::vector<Shared>& all, const Shared& one) {
