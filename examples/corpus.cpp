@@ -1,9 +1,9 @@
 // Opens the files, cuts them into windows, and counts.
 #include "examples/corpus.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "data/entropy.h"
 #include "data/to_global.h"
@@ -18,9 +18,10 @@ Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& 
   };
   if (training.size() < options.batch)
     fail(ErrorKind::bad_argument, "data",
-         fmt::format("{} bytes make {} windows of {} for training, a batch needs {}. Give more data, or lower --batch or "
-                     "--seq.",
-                     source.size(), training.size(), options.seq + 1, options.batch));
+         fmt::format(
+             "{} bytes make {} windows of {} for training, a batch needs {}. Give more data, or lower --batch or "
+             "--seq.",
+             source.size(), training.size(), options.seq + 1, options.batch));
   std::vector<data::TokenBatch> validation;
   auto batches = batches_of(held_out);
   for (int64_t n = std::clamp<int64_t>(held_out.size() / options.batch, 1, 16); n > 0; --n)

@@ -1,9 +1,13 @@
-// Metrics: what a training measures, as a file of one JSON object a line.
+// Metrics: what a training measures, said once and written to every file that was asked for.
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
+
+#include "examples/event_file.h"
+#include "examples/loss_curve.h"
+#include "examples/output_file.h"
 
 namespace tessera::examples {
 
@@ -15,21 +19,38 @@ struct StepMetrics {
   double tokens_per_second = 0;
 };
 
+struct ValidationMetrics {
+  int64_t step = 0;
+  double loss = 0;  // nats per byte
+};
+
+// Where they go; an empty path writes nothing.
+struct MetricsFiles {
+  std::string json_lines;   // a file of one JSON object a line
+  std::string tensorboard;  // a folder for a TensorBoard event file
+  std::string svg;          // a picture of the loss, drawn anew at every validation
+};
+
 class Metrics {
  public:
-  // An empty path writes nothing. Error (bad_file): the file cannot be written.
-  explicit Metrics(const std::string& path);
+  // `curve` is what the picture says from the start: its caption, its steps, the entropies.
+  // Error (bad_file), here and in both `write`: a file cannot be written.
+  Metrics(const MetricsFiles& files, const LossCurve& curve);
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}
+  // train/loss, train/grad_norm, train/learning_rate, train/tokens_per_second
   void write(const StepMetrics& row);
   // {"step":100,"validation_loss":2.4,"unigram_entropy":3.6,"bigram_entropy":2.6}
-  void write_validation(int64_t step, double loss, double unigram_entropy, double bigram_entropy);
+  // validation/loss
+  void write(const ValidationMetrics& row);
 
  private:
-  void write_line(const std::string& line);
+  void draw() const;
 
-  std::string path_;
-  std::ofstream file_;
+  std::optional<OutputFile> json_lines_;
+  std::optional<EventFile> events_;
+  std::string svg_;
+  LossCurve curve_;
 };
 
 }  // namespace tessera::examples

@@ -162,7 +162,11 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       {"--rules", "RULES", "changes to these rules, as in mlp=model,embed=data or embed=data+model",
        [&](const std::string& rules) { placement.rules = rules; }},
       {"--metrics", "FILE", "writes one JSON object a line: every step, every validation",
-       [&](const std::string& file) { o.metrics = file; }},
+       [&](const std::string& file) { o.metrics.json_lines = file; }},
+      {"--tensorboard", "FOLDER", "writes the same as an event file there, for tensorboard --logdir FOLDER",
+       [&](const std::string& folder) { o.metrics.tensorboard = folder; }},
+      {"--svg", "FILE", "draws the loss curve, anew at every validation",
+       [&](const std::string& file) { o.metrics.svg = file; }},
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters and the order of the data (0)",
@@ -209,11 +213,11 @@ std::string usage() {
   Placement placement;
   std::string text = "Trains a GPT-2 style decoder on the bytes of any files, on any mesh, by any rules.\n\n";
   for (const Flag& flag : flags_of(defaults, placement))
-    text += fmt::format("  {:<18}{}\n", flag.name + " " + flag.value, flag.help);
+    text += fmt::format("  {:<22}{}\n", flag.name + " " + flag.value, flag.help);
   text += "\nStrategies\n";
   for (const Strategy& s : strategies) {
-    text += fmt::format("  {:<18}{}\n", s.name, s.meaning);
-    text += fmt::format("  {:<18}--mesh {}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules);
+    text += fmt::format("  {:<22}{}\n", s.name, s.meaning);
+    text += fmt::format("  {:<22}--mesh {}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules);
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/metrics.h"
 #include "examples/transformer.h"
 #include "sharding/error.h"
 #include "sharding/layout.h"
@@ -15,7 +16,7 @@ namespace tessera::examples {
 struct TrainOptions {
   bool help = false;
   std::vector<std::string> data;  // files and folders
-  std::string metrics;            // a file for one JSON object a line; empty: none
+  MetricsFiles metrics;
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where these two come from: "strategy 2d: ..."

@@ -44,7 +44,8 @@ auto clipped_adamw(const TrainOptions& options) {
 void check_finite(int64_t step, const char* what, double value) {
   if (std::isfinite(value)) return;
   fail(ErrorKind::other, "train",
-       fmt::format("step {}: the {} is {}, expected a finite number. Lower --lr or raise --warmup.", step, what, std::abs(value)));
+       fmt::format("step {}: the {} is {}, expected a finite number. Lower --lr or raise --warmup.", step, what,
+                   std::abs(value)));
 }
 
 void train(const TrainOptions& options) {
@@ -60,7 +61,10 @@ void train(const TrainOptions& options) {
   auto optimizer = optim::Optimizer(model, clipped_adamw(options));
   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
 
-  Metrics metrics(options.metrics);
+  Metrics metrics(options.metrics, {.caption = fmt::format("mesh {}; rules {}", layout.mesh().to_string(), to_flag(options.rules)),
+                                    .steps = options.steps,
+                                    .unigram_entropy = corpus.unigram_entropy,
+                                    .bigram_entropy = corpus.bigram_entropy});
   Progress progress(options.steps, options.batch * options.model.seq);
   const int64_t validate_every = (options.steps + 4) / 5;
 
@@ -82,7 +86,7 @@ void train(const TrainOptions& options) {
     if (step % validate_every && step != options.steps) continue;
     const double validation = mean_loss(model, corpus.validation);
     check_finite(step, "validation loss", validation);
-    metrics.write_validation(step, validation, corpus.unigram_entropy, corpus.bigram_entropy);
+    metrics.write(ValidationMetrics{step, validation});
     progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})",
                                validation, step, validation < corpus.bigram_entropy ? "below" : "not below",
                                corpus.bigram_entropy, corpus.unigram_entropy));

@@ -1,4 +1,5 @@
-// A GPT-2 style decoder as plain structs: learned positions, LayerNorm, causal attention, GELU, a head of its own.
+// Two decoders as plain structs: Gpt (learned positions, LayerNorm, GELU) and Llama (rotary positions, RMSNorm,
+// SwiGLU).
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
@@ -15,16 +17,33 @@
 
 namespace tessera::examples {
 
-struct GptConfig {
-  int64_t vocab = 256, embed = 64, heads = 4, layers = 2, seq = 32, mlp = 256;
-  double eps = 1e-5;
-};
-
 // Pins where the residual stream (batch, seq, embed) lies: after the embedding and after each half of a block.
 using Constrain = std::function<Array(const Array&)>;
 
 // By the rules of the layout that the model was placed with; the stream's sequence has a name of its own.
 inline Array constrain_by_names(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
+
+// What a decoder keeps of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
+struct DecoderCache {
+  std::vector<nn::KeyValueCache> layers;
+
+  int64_t length() const { return layers.empty() ? 0 : layers.front().length(); }
+};
+
+// What writes the residual stream starts smaller, by the number of its writers (Radford et al., GPT-2, 2019).
+struct StartingWeights {
+  nn::Initializer inner, output;
+
+  explicit StartingWeights(int64_t layers)
+      : inner(nn::init::normal(0.02)), output(nn::init::normal(0.02 / std::sqrt(2.0 * layers))) {}
+};
+
+// ---- Gpt: GPT-2's manner, with a head of its own
+
+struct GptConfig {
+  int64_t vocab = 256, embed = 64, heads = 4, layers = 2, seq = 32, mlp = 256;
+  double eps = 1e-5;
+};
 
 struct GptEmbedding {
   nn::Param tokens;     // (vocab, embed)
@@ -36,8 +55,9 @@ struct GptEmbedding {
             .positions = {0.02 * normal(k2, {seq.size, embed.size}), {seq, embed}}};
   }
 
-  Array operator()(const Array& ids) const {
-    return embedding(tokens, ids) + slice_in_dim(positions, 0, ids.shape(1), 0);
+  // Of ids (batch, n), which stand from position `start` on.
+  Array operator()(const Array& ids, int64_t start = 0) const {
+    return embedding(tokens, ids) + slice_in_dim(positions, start, start + ids.shape(1), 0);
   }
 };
 
@@ -47,20 +67,24 @@ struct GptBlock {
   nn::LayerNorm ln2;
   nn::Mlp mlp;
 
-  // What writes the residual stream starts smaller, by the number of its writers (Radford et al., GPT-2, 2019).
   static GptBlock init(const Key& key, const GptConfig& c, const Axis& embed) {
     const auto [k1, k2] = split<2>(key);
-    const auto in = nn::init::normal(0.02), out = nn::init::normal(0.02 / std::sqrt(2.0 * c.layers));
-    return {
-        .ln1 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
-        .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads, {.init = in, .output_init = out}),
-        .ln2 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
-        .mlp = nn::Mlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = in, .down_init = out})};
+    const StartingWeights start(c.layers);
+    return {.ln1 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
+            .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads,
+                                                 {.init = start.inner, .output_init = start.output}),
+            .ln2 = nn::LayerNorm::init({"norm", c.embed}, c.eps),
+            .mlp = nn::Mlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = start.inner, .down_init = start.output})};
   }
 
   Array operator()(Array x, const Constrain& constrain) const {
     x = constrain(x + attn(ln1(x)));
     return constrain(x + mlp(ln2(x)));
+  }
+
+  Array decode(Array x, nn::KeyValueCache& cache) const {
+    x = x + attn.decode(ln1(x), cache);
+    return x + mlp(ln2(x));
   }
 };
 
@@ -87,7 +111,87 @@ struct Gpt {
     for (const GptBlock& block : layers) x = block(x, constrain);
     return head(final_ln(x));
   }
+
+  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab); the cache then has them, too.
+  Array decode(const Array& ids, DecoderCache& cache) const {
+    Array x = embed(ids, cache.length());
+    cache.layers.resize(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, cache.layers[i]);
+    return head(final_ln(x));
+  }
 };
+
+// ---- Llama: no biases, fewer kv heads than heads, the embedding as its head (Touvron et al., 2023)
+
+struct LlamaConfig {
+  int64_t vocab = 256, embed = 64, heads = 4, kv_heads = 2, layers = 2, mlp = 176;
+  double eps = 1e-5;
+  double rope_base = 10000;
+};
+
+struct LlamaBlock {
+  nn::RMSNorm norm1;
+  nn::MultiheadAttention attn;
+  nn::RMSNorm norm2;
+  nn::GatedMlp mlp;
+
+  static LlamaBlock init(const Key& key, const LlamaConfig& c, const Axis& embed) {
+    const auto [k1, k2] = split<2>(key);
+    const StartingWeights start(c.layers);
+    return {.norm1 = nn::RMSNorm::init({"norm", c.embed}, c.eps),
+            .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads,
+                                                 {.bias = false,
+                                                  .kv_heads = Axis{"kv_heads", c.embed / c.heads * c.kv_heads},
+                                                  .rope_base = c.rope_base,
+                                                  .init = start.inner,
+                                                  .output_init = start.output}),
+            .norm2 = nn::RMSNorm::init({"norm", c.embed}, c.eps),
+            .mlp = nn::GatedMlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = start.inner, .down_init = start.output})};
+  }
+
+  Array operator()(Array x, const Constrain& constrain) const {
+    x = constrain(x + attn(norm1(x)));
+    return constrain(x + mlp(norm2(x)));
+  }
+
+  Array decode(Array x, nn::KeyValueCache& cache) const {
+    x = x + attn.decode(norm1(x), cache);
+    return x + mlp(norm2(x));
+  }
+};
+
+struct Llama {
+  nn::Embedding embed;
+  std::vector<LlamaBlock> layers;
+  nn::RMSNorm final_norm;
+
+  static Llama init(const Key& key, const LlamaConfig& c) {
+    const Axis embed{"embed", c.embed};
+    const auto keys = split(key, c.layers + 1);
+    Llama llama{.embed = nn::Embedding::init(keys[0], {"vocab", c.vocab}, embed),
+                .layers = {},
+                .final_norm = nn::RMSNorm::init({"norm", c.embed}, c.eps)};
+    for (int64_t i = 0; i < c.layers; ++i) llama.layers.push_back(LlamaBlock::init(keys[i + 1], c, embed));
+    return llama;
+  }
+
+  // Token ids (batch, seq) -> logits (batch, seq, vocab).
+  Array operator()(const Array& ids, const Constrain& constrain = constrain_by_names) const {
+    Array x = constrain(embed(ids));
+    for (const LlamaBlock& block : layers) x = block(x, constrain);
+    return embed.attend(final_norm(x));
+  }
+
+  // As Gpt's.
+  Array decode(const Array& ids, DecoderCache& cache) const {
+    Array x = embed(ids);
+    cache.layers.resize(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, cache.layers[i]);
+    return embed.attend(final_norm(x));
+  }
+};
+
+// ---- both
 
 // Mean cross-entropy of the next token, in nats.
 template <class Model, class Batch>

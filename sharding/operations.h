@@ -82,6 +82,11 @@ Array swapaxes(Operand x, int dim0, int dim1);
 // x[..., start:stop, ...] along one dim, which is gathered first unless all of it is taken.
 Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
 
+// numpy.concatenate: one or more arrays, one behind the other along `dim`, which is gathered first where it is sharded.
+// Different element types are promoted as in JAX.
+Array concatenate(const std::vector<Array>& arrays, int dim = 0,
+                  std::source_location where = std::source_location::current());
+
 // ---- reductions ----------------------------------------------------------------------------------------------------
 
 // Over these dims, or all: mean(x), mean(x, {1}), sum(x, {0, -1}). Over a sharded dim the result is a pending sum:
@@ -109,11 +114,18 @@ Array rms_norm(Operand x, const Array& scale, double eps = 1e-5);
 // where it lies: each device gives the rows that it has, and the result is a pending sum.
 Array embedding(Operand table, const Array& ids);
 
+// Rotary positions: of (..., seq, heads, head_dim), coordinates i and i + head_dim / 2 of every head are rotated by
+// (offset + t) base^(-2 i / head_dim) at position t, so that products of two heads depend on their distance only. Any
+// dim but head_dim may be sharded. Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).
+Array rotary_embedding(Operand x, int64_t offset = 0, double base = 10000);
+
 // jax.nn.dot_product_attention: query (batch, seq, heads, head_dim), key and value (batch, keys, kv_heads, head_dim),
 // heads a multiple of kv_heads (head h uses kv head h / (heads / kv_heads)) -> (batch, seq, heads, head_dim).
-// softmax(query key^T / sqrt(head_dim)) value; `causal`: position t sees keys 0 to t. Batch and heads may be sharded;
-// a sharded sequence is exchanged for sharded heads where these divide, else gathered.
-Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal = false);
+// softmax(query key^T / sqrt(head_dim)) value; `causal`: position t sees keys 0 to offset + t. Batch and heads may be
+// sharded, heads over more devices than there are kv heads, too: each then has all of these. A sharded sequence is
+// exchanged for sharded heads where these divide, else gathered.
+Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal = false,
+                            int64_t offset = 0);
 
 // The mean over all positions of -log softmax(logits)[label], a scalar. logits (..., vocab), labels (...) integers.
 // Logits sharded over vocab are not gathered: two small all-reduces, (...) and (2, ...).

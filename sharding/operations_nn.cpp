@@ -1,4 +1,4 @@
-// Matrix products, normalization, embedding, attention and cross-entropy.
+// Matrix products, normalization, embedding and cross-entropy.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -90,18 +90,6 @@ Array embedding(Operand table, const Array& ids) {
     const at::Tensor rows = indices("embedding", t[1], where.size("v"));
     return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
   });
-}
-
-Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal) {
-  static const Operation op{"dot_product_attention", "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]",
-                            Linearity::nonlinear};
-  return run({.operation = op, .where = query.where()}, {&query.array(), &key, &value},
-             [causal](Locals t, const Where&) {
-               const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
-               return at::scaled_dot_product_attention(heads_first(t[0]), heads_first(t[1]), heads_first(t[2]), {}, 0.0,
-                                                       causal, std::nullopt, t[0].size(2) != t[1].size(2))
-                   .transpose(1, 2);
-             });
 }
 
 // ---- cross-entropy

@@ -188,6 +188,54 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
                           a, [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
 }
 
+namespace {
+
+// Attributes: the dim.
+std::string concatenate_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  std::vector<std::string> in, names = letters(operands[0]->shape.size());
+  int64_t total = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Shape& shape = operands[i]->shape;
+    if (shape.size() == names.size()) total += shape[attributes[0]];
+    names[attributes[0]] = fmt::format("[part{}]", i);
+    in.push_back(fmt::format("{}", fmt::join(names, " ")));
+  }
+  names[attributes[0]] = fmt::format("[all={}]", total);
+  return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(names, " "));
+}
+
+Array concatenated(std::span<const Array> arrays, int dim, std::source_location where) {
+  static const Operation op{"concatenate", "", additive};
+  const Array* operands[max_operands];
+  for (size_t i = 0; i < arrays.size(); ++i) operands[i] = &arrays[i];
+  const int n = static_cast<int>(arrays.size());
+  Prepared call;
+  prepare(call, {.operation = op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands, n);
+  return run(call, op.name, [&](Locals t, const Where&) {
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < n; ++i) parts.push_back(t[i]);
+    return at::cat(parts, dim);
+  });
+}
+
+}  // namespace
+
+Array concatenate(const std::vector<Array>& arrays, int dim, std::source_location where) {
+  if (arrays.empty()) fail(ErrorKind::bad_argument, "concatenate", "no arrays given, expected one or more.");
+  DType dtype = materialized(arrays[0], "concatenate").type->dtype;
+  for (const Array& x : arrays) dtype = promote(dtype, materialized(x, "concatenate").type->dtype);
+  dim = checked_dim("concatenate", arrays[0], dim);
+  std::vector<Array> rest;
+  for (const Array& x : arrays) rest.push_back(astype({x, where}, dtype));
+  while (rest.size() > 1) {
+    const size_t n = std::min<size_t>(rest.size(), max_operands);
+    Array joined = concatenated({rest.data(), n}, dim, where);
+    rest.erase(rest.begin(), rest.begin() + n - 1);
+    rest.front() = std::move(joined);
+  }
+  return rest.front();
+}
+
 // ---- reductions
 
 namespace {

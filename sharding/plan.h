@@ -70,6 +70,9 @@ class Where {
   int64_t size(std::string_view factor) const { return place(factor).size; }
   int64_t offset(std::string_view factor) const { return place(factor).offset[slot_]; }
   bool is_whole(std::string_view factor) const { return place(factor).axes.empty(); }
+  bool has(std::string_view factor) const {
+    return std::any_of(plan_.factors.begin(), plan_.factors.end(), [&](const auto& f) { return f.name == factor; });
+  }
   const Plan& plan() const { return plan_; }
   int slot() const { return slot_; }
 

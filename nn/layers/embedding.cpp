@@ -4,10 +4,10 @@
 namespace tessera::nn {
 
 Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, const Initializer& initializer) {
-  return {.table = {initializer(key, {vocab.size, embed.size}), {vocab, embed}}};
+  return {.tokens = {initializer(key, {vocab.size, embed.size}), {vocab, embed}}};
 }
 
-Array Embedding::operator()(const Array& ids) const { return embedding(table, ids); }
-Array Embedding::attend(const Array& x) const { return matmul(x, transpose(table)); }
+Array Embedding::operator()(const Array& ids) const { return embedding(tokens, ids); }
+Array Embedding::attend(const Array& x) const { return matmul(x, transpose(tokens)); }
 
 }  // namespace tessera::nn

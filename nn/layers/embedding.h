@@ -1,4 +1,4 @@
-// Embedding: a row of a table for each id, and the table as a tied head.
+// Embedding: a row for each token, and the same rows as a tied head.
 #pragma once
 
 #include "nn/init.h"
@@ -8,13 +8,13 @@
 namespace tessera::nn {
 
 struct Embedding {
-  Param table;  // (vocab, embed)
+  Param tokens;  // (vocab, embed)
 
   static Embedding init(const Key& key, const Axis& vocab, const Axis& embed,
                         const Initializer& initializer = init::normal(0.02));
   // ids (...) of integers in [0, vocab) -> (..., embed).
   Array operator()(const Array& ids) const;
-  // x (..., embed) -> logits (..., vocab) = x table^T: the output head that shares the table.
+  // x (..., embed) -> logits (..., vocab) = x tokens^T: the output head that shares the rows.
   Array attend(const Array& x) const;
 };
 

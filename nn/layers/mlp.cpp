@@ -1,4 +1,4 @@
-// Mlp's two layers.
+// The perceptrons' layers.
 #include "nn/layers/mlp.h"
 
 namespace tessera::nn {
@@ -10,5 +10,15 @@ Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOp
 }
 
 Array Mlp::operator()(const Array& x) const { return down(gelu(up(x))); }
+
+GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
+  const auto [gate, up, down] = split<3>(key);
+  const LinearOptions in{.bias = false, .kernel_init = options.up_init};
+  return {.gate = Linear::init(gate, embed, hidden, in),
+          .up = Linear::init(up, embed, hidden, in),
+          .down = Linear::init(down, hidden, embed, {.bias = false, .kernel_init = options.down_init})};
+}
+
+Array GatedMlp::operator()(const Array& x) const { return down(silu(gate(x)) * up(x)); }
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// Mlp: two linear layers with a GELU between them.
+// Multi-layer perceptrons: Mlp with a GELU between two linear layers, and GatedMlp.
 #pragma once
 
 #include "nn/layers/linear.h"
@@ -6,7 +6,7 @@
 namespace tessera::nn {
 
 struct MlpOptions {
-  Initializer up_init = init::lecun_normal();
+  Initializer up_init = init::lecun_normal();  // of gate, too
   Initializer down_init = init::lecun_normal();
 };
 
@@ -16,6 +16,16 @@ struct Mlp {
   Linear down;  // hidden -> embed
 
   static Mlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
+  Array operator()(const Array& x) const;
+};
+
+// (..., embed) -> (..., embed): down(silu(gate(x)) * up(x)), "SwiGLU", without biases. Shazeer, "GLU variants improve
+// transformer" (2020).
+struct GatedMlp {
+  Linear gate, up;  // embed -> hidden
+  Linear down;      // hidden -> embed
+
+  static GatedMlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
   Array operator()(const Array& x) const;
 };
 

@@ -9,4 +9,8 @@ LayerNorm LayerNorm::init(const Axis& axis, double eps) {
 
 Array LayerNorm::operator()(const Array& x) const { return layer_norm(x, scale, bias, eps); }
 
+RMSNorm RMSNorm::init(const Axis& axis, double eps) { return {.scale = {ones({axis.size}), {axis}}, .eps = eps}; }
+
+Array RMSNorm::operator()(const Array& x) const { return rms_norm(x, scale, eps); }
+
 }  // namespace tessera::nn

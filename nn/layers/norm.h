@@ -17,4 +17,14 @@ struct LayerNorm {
   Array operator()(const Array& x) const;
 };
 
+// x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
+// (2019).
+struct RMSNorm {
+  Param scale;  // ones at first
+  double eps = 1e-5;
+
+  static RMSNorm init(const Axis& axis, double eps = 1e-5);
+  Array operator()(const Array& x) const;
+};
+
 }  // namespace tessera::nn

@@ -1,14 +1,18 @@
 // train_transformer as a program: its strategies, meshes and rules, its metrics, and every error with its words.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "sharding/json.h"
 #include "tests/data/scratch_folder.h"
+#include "tests/examples/event_reader.h"
 #include "tests/examples/program.h"
 
 namespace tessera::examples {
@@ -138,6 +142,27 @@ TEST_F(TrainTransformer, MetricsHaveARowForEveryStepAndValidation) {
   EXPECT_TRUE(rows.back().is_validation());
 }
 
+TEST_F(TrainTransformer, TensorBoardAndThePictureShowWhatTheMetricsSay) {
+  const auto [outcome, rows] = run("--tensorboard " + folder_.path("runs") + " --svg " + folder_.path("loss.svg"));
+  const auto events = read_events(std::filesystem::directory_iterator(folder_.path("runs"))->path());
+  ASSERT_EQ(events.size(), 1 + rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Event& event = events[i + 1];
+    EXPECT_EQ(event.step, rows[i]["step"]);
+    for (const auto& [tag, value] : event.scalars) {
+      const std::string key = rows[i].is_validation() ? "validation_loss" : tag.substr(tag.find('/') + 1);
+      EXPECT_NEAR(value, rows[i][key.c_str()], 1e-5 * std::abs(value)) << tag;
+    }
+    EXPECT_EQ(event.scalars.size(), rows[i].is_validation() ? 1u : 4u);
+  }
+  std::ifstream svg(folder_.path("loss.svg"));
+  const std::string picture{std::istreambuf_iterator<char>(svg), {}};
+  for (const std::string& words : {fmt::format("validation loss {:.3f} after 3 steps", rows.back()["validation_loss"]),
+                                   fmt::format(">{:.3f}<", rows[rows.size() - 2]["loss"]),
+                                   std::string("mesh data=4, model=2; rules vocab=model,")})
+    EXPECT_NE(picture.find(words), std::string::npos) << words;
+}
+
 TEST_F(TrainTransformer, LearnsMoreThanPairsOfBytes) {
   const Outcome outcome = train("--mesh data=2 --steps 120 --warmup 10 --lr 1e-2");
   EXPECT_TRUE(outcome.says("after 120 steps; below the bigram entropy")) << outcome.output;
@@ -154,9 +179,9 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
 TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
   const Outcome outcome = run_program(program_ + " --help");
   EXPECT_EQ(outcome.exit_code, 0);
-  for (const char* word :
-       {"--data", "--strategy", "--mesh", "--rules", "--metrics", "--steps", "--batch", "--seq", "--lr", "--seed",
-        "--warmup", "--layers", "--embed", "--heads", "--mlp", "dp", "tp", "fsdp", "2d"})
+  for (const char* word : {"--data",  "--strategy", "--mesh", "--rules", "--metrics", "--tensorboard", "--svg",
+                           "--steps", "--batch",    "--seq",  "--lr",    "--seed",    "--warmup",      "--layers",
+                           "--embed", "--heads",    "--mlp",  "dp",      "tp",        "fsdp",          "2d"})
     EXPECT_TRUE(outcome.says(word)) << word;
 }
 
@@ -196,6 +221,8 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--heads 5", "= 32 is not divisible by 5 heads", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
+  expect_error("--svg " + folder_.path("nowhere/loss.svg"), "the file cannot be written", 1);
+  expect_error("--tensorboard " + text_, "the folder cannot be made", 1);
 }
 
 TEST_F(TrainTransformer, AMeshLargerThanTheDevicesIsAnError) {

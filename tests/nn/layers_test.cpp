@@ -100,8 +100,8 @@ TEST(Linear, the_default_kernel_has_variance_one_over_in) {
 
 TEST(Embedding, shapes_and_names) {
   const Embedding layer = Embedding::init(Key(0), vocab, embed);
-  EXPECT_EQ(layer.table.value.shape(), (Shape{12, 8}));
-  EXPECT_EQ(layer.table.axes, (Axes{"vocab", "embed"}));
+  EXPECT_EQ(layer.tokens.value.shape(), (Shape{12, 8}));
+  EXPECT_EQ(layer.tokens.axes, (Axes{"vocab", "embed"}));
   EXPECT_EQ(layer(array<int32_t>(std::vector<int32_t>(6, 11), {2, 3})).shape(), (Shape{2, 3, 8}));
   EXPECT_EQ(layer.attend(ones({2, 3, 8})).shape(), (Shape{2, 3, 12}));
 }
@@ -109,7 +109,7 @@ TEST(Embedding, shapes_and_names) {
 TEST(Embedding, looks_up_and_attends_on_every_mesh) {
   const Embedding layer = Embedding::init(Key(0), vocab, embed);
   const Array ids = array<int32_t>({0, 11, 3, 3, 7, 5, 6, 1, 2, 10, 4, 9}, {4, 3});
-  const at::Tensor table = to_tensor(layer.table), expected = table.index({to_tensor(ids).to(at::kLong)});
+  const at::Tensor table = to_tensor(layer.tokens), expected = table.index({to_tensor(ids).to(at::kLong)});
   expect_values(layer(ids), expected, "not placed");
   for (const auto& [name, layout] : strategies()) {
     const Embedding placed = filter_shard(layer, layout);

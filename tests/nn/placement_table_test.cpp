@@ -18,14 +18,14 @@ namespace tessera::nn {
 namespace {
 
 struct Model {
-  Embedding tokens;
+  Embedding embed;
   LayerNorm norm;
   Mlp mlp;
   Array scale;
 
   static Model init(const Key& key) {
     const auto [k1, k2] = split<2>(key);
-    return {.tokens = Embedding::init(k1, {"vocab", 16}, {"embed", 8}),
+    return {.embed = Embedding::init(k1, {"vocab", 16}, {"embed", 8}),
             .norm = LayerNorm::init({"norm", 8}),
             .mlp = Mlp::init(k2, {"embed", 8}, {"hidden", 16}),
             .scale = ones({}, bfloat16)};
@@ -115,7 +115,7 @@ TEST(PlacementTable, leaves_absent_arrays_out) {
 }
 
 TEST(PlacementTable, a_wrong_rule_is_an_error_with_the_path) {
-  testing::expect_error_with(ErrorKind::unknown_axis, {"[placement_table] tokens.table: dim 0 is named \"vocab\""}, [] {
+  testing::expect_error_with(ErrorKind::unknown_axis, {"[placement_table] embed.tokens: dim 0 is named \"vocab\""}, [] {
     placement_table(Model::init(Key(0)), Layout(make_mesh({{"data", 2}}), {{"embed", replicated}}));
   });
 }

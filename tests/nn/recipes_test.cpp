@@ -40,7 +40,7 @@ std::shared_ptr<Allocations> allocations_of(F call) {
 }
 
 struct Model {
-  Embedding tokens;
+  Embedding embed;
   LayerNorm norm;
   MultiheadAttention attn;
   std::vector<Mlp> layers;
@@ -48,7 +48,7 @@ struct Model {
   static Model init(const Key& key) {
     const auto [k1, k2, k3] = split<3>(key);
     const Axis embed{"embed", 64};
-    Model model{.tokens = Embedding::init(k1, {"vocab", 256}, embed),
+    Model model{.embed = Embedding::init(k1, {"vocab", 256}, embed),
                 .norm = LayerNorm::init({"norm", 64}),
                 .attn = MultiheadAttention::init(k2, embed, {"heads", 64}, 4),
                 .layers = {}};
@@ -108,7 +108,7 @@ TEST(Recipes, parameters_are_independent) {
   const Model a = Model::init(Key(7)), b = Model::init(Key(8));
   EXPECT_NE(a.layers[0].up.kernel.value.to_host<float>(), a.layers[1].up.kernel.value.to_host<float>());
   EXPECT_NE(a.attn.q.kernel.value.to_host<float>(), a.attn.k.kernel.value.to_host<float>());
-  EXPECT_NE(a.tokens.table.value.to_host<float>(), b.tokens.table.value.to_host<float>());
+  EXPECT_NE(a.embed.tokens.value.to_host<float>(), b.embed.tokens.value.to_host<float>());
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// LossCurve: how a training went, as one picture (SVG) that needs nothing beside it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::examples {
+
+struct LossPoint {
+  int64_t step = 0;
+  double loss = 0;  // nats per byte, finite
+};
+
+// The losses over the steps. `training` is drawn twice: faintly as it is (of long runs the least and the largest of
+// each half pixel), and as the centred mean over a twentieth of the points, which ends in the last of them.
+// `validation` is drawn as dots, the two entropies as level lines, and each of the four has its last value written
+// beside it. What is empty is left out. Viewers that are set to a dark scheme get dark colours.
+struct LossCurve {
+  std::string caption;  // a line below the title
+  int64_t steps = 0;    // of the whole run: where the axis ends
+  double unigram_entropy = 0, bigram_entropy = 0;
+  std::vector<LossPoint> training, validation;  // in the order of their steps
+
+  std::string svg() const;
+};
+
+}  // namespace tessera::examples

@@ -1,0 +1,30 @@
+// Streams that are flushed at once, and a rename.
+#include "examples/output_file.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "sharding/error.h"
+
+namespace tessera::examples {
+
+OutputFile::OutputFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+  if (!file_) fail(ErrorKind::bad_file, "metrics", path_ + ": the file cannot be written. Check its folder.");
+}
+
+void OutputFile::append(std::string_view bytes) {
+  file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
+  if (!file_) fail(ErrorKind::bad_file, "metrics", path_ + ": the file cannot be written. Is the disk full?");
+}
+
+void replace_file(const std::string& path, std::string_view bytes) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    fail(ErrorKind::bad_file, "metrics", path + ": it is there and is no regular file. Name a file.");
+  const std::string partial = path + ".partial";
+  OutputFile(partial).append(bytes);
+  std::filesystem::rename(partial, path, error);
+  if (error) fail(ErrorKind::bad_file, "metrics", path + ": the file cannot be written: " + error.message() + ".");
+}
+
+}  // namespace tessera::examples

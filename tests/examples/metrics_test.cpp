@@ -1,0 +1,98 @@
+// Metrics: one call reaches every file, and a file that cannot be written says so.
+#include "examples/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "sharding/error.h"
+#include "tests/data/scratch_folder.h"
+#include "tests/examples/event_reader.h"
+
+namespace tessera::examples {
+namespace {
+
+using data::ScratchFolder;
+namespace fs = std::filesystem;
+
+const LossCurve curve{
+    .caption = "a run", .steps = 2, .unigram_entropy = 3.5, .bigram_entropy = 2.5, .training = {}, .validation = {}};
+
+std::string read(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Metrics, ARowReachesEveryFile) {
+  ScratchFolder folder;
+  Metrics metrics({folder.path("m.jsonl"), folder.path("runs"), folder.path("loss.svg")}, curve);
+  EXPECT_NE(read(folder.path("loss.svg")).find("a run"), std::string::npos) << "drawn from the start";
+
+  metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024});
+  metrics.write(ValidationMetrics{1, 4.25});
+  EXPECT_EQ(read(folder.path("m.jsonl")),
+            "{\"step\":1,\"loss\":4.5,\"grad_norm\":1.25,\"learning_rate\":0.001,\"tokens_per_second\":1024.0}\n"
+            "{\"step\":1,\"validation_loss\":4.25,\"unigram_entropy\":3.5,\"bigram_entropy\":2.5}\n");
+  EXPECT_NE(read(folder.path("loss.svg")).find("validation loss 4.250 after 1 steps"), std::string::npos);
+
+  const auto events = read_events(fs::directory_iterator(folder.path("runs"))->path());
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1].step, 1);
+  EXPECT_EQ(events[1].scalars, (std::map<std::string, float>{{"train/loss", 4.5f},
+                                                             {"train/grad_norm", 1.25f},
+                                                             {"train/learning_rate", 0.001f},
+                                                             {"train/tokens_per_second", 1024.0f}}));
+  EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"validation/loss", 4.25f}}));
+}
+
+TEST(Metrics, WithoutPathsNothingIsWritten) {
+  ScratchFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  Metrics metrics({}, curve);
+  metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024});
+  metrics.write(ValidationMetrics{1, 4.25});
+  fs::current_path(before);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(Metrics, APictureIsReplacedWhole) {
+  ScratchFolder folder;
+  const std::string path = folder.write("loss.svg", "the last run's");
+  std::ifstream reader(path);  // began to read before the run
+  Metrics metrics({.svg = path}, curve);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "the last run's");
+  EXPECT_TRUE(read(path).ends_with("</svg>\n"));
+  EXPECT_FALSE(fs::exists(path + ".partial"));
+}
+
+TEST(Metrics, WhatCannotBeWrittenIsAnError) {
+  ScratchFolder folder;
+  fs::create_directory(folder.path("a folder"));
+  const auto error_of = [](const std::function<void()>& act) -> std::string {
+    try {
+      act();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string nowhere = folder.path("nowhere/file"), there = folder.path("a folder");
+  EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, curve); }),
+            "[metrics] " + nowhere + ": the file cannot be written. Check its folder.");
+  EXPECT_EQ(error_of([&] { Metrics({.svg = nowhere}, curve); }),
+            "[metrics] " + nowhere + ".partial: the file cannot be written. Check its folder.");
+  EXPECT_EQ(error_of([&] { Metrics({.svg = there}, curve); }),
+            "[metrics] " + there + ": it is there and is no regular file. Name a file.");
+  Metrics full({.json_lines = "/dev/full"}, curve);
+  EXPECT_EQ(error_of([&] {
+              full.write(ValidationMetrics{1, 2});
+            }),
+            "[metrics] /dev/full: the file cannot be written. Is the disk full?");
+}
+
+}  // namespace
+}  // namespace tessera::examples
