@@ -38,10 +38,10 @@ template <class Aux>
 inline constexpr bool is_loss<std::pair<Array, Aux>> = true;
 
 template <class Model, class F, class... Args>
-auto value_and_grad_of(const F& f, const Model& model, const Args&... args) {
+auto value_and_grad_of(const F& f, const GradientOptions& options, const Model& model, const Args&... args) {
   const Leaves all = leaves(model);
   check_distinct(all, "value_and_grad");
-  Tape tape(values_of(all));
+  Tape tape(values_of(all), options);
   const Model shadow = with_values(model, tape.shadows());
   auto result = f(shadow, args...);
   static_assert(is_loss<decltype(result)>,
@@ -67,9 +67,13 @@ auto value_and_grad_of(const F& f, const Model& model, const Args&... args) {
 // arrays that are not floating are absent. All gradients are reduced once, in one collective per set of mesh axes and
 // element type. Loss and aux come back as plain values. The loss must be computed from the model that the function
 // receives: a captured one gets no gradient, which is an Error (no_gradient). Calls may nest; they do not mix.
+// The options (sharding/tape.h) say what becomes of gathered weights, and whether and how gradients are reduced:
+//   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
 template <class F>
-auto value_and_grad(F f) {
-  return [f](const auto& model, const auto&... args) { return detail::value_and_grad_of(f, model, args...); };
+auto value_and_grad(F f, GradientOptions options = {}) {
+  return [f, options](const auto& model, const auto&... args) {
+    return detail::value_and_grad_of(f, options, model, args...);
+  };
 }
 
 }  // namespace tessera::nn

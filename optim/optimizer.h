@@ -11,6 +11,7 @@
 #include "nn/tree.h"
 #include "optim/fused.h"
 #include "optim/global_norm.h"
+#include "optim/state_placement.h"
 #include "optim/transform.h"
 
 namespace tessera::optim {
@@ -132,26 +133,34 @@ class Optimizer {
       TransformOf<Transform, Model>,
       "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
 
-  Optimizer(const Model& model, Transform transform)
-      : transform_(std::move(transform)), state_(transform_.init(model)) {
+  // Errors: an axis of the options that the mesh does not have (unknown_axis).
+  Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
+      : transform_(std::move(transform)),
+        options_(checked(std::move(options), model)),
+        state_(transform_.init(with_state(model, model))) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
 
   // The same result as transform.update and apply_updates. A chain that ends with adam or adamw is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments: an array that
   // someone else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only
-  // read. Errors, before anything is changed: gradients of another model, or of one that this optimizer was not made
-  // for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch). NaN is not looked for.
+  // read; gradients that are pending sums are reduced first, once for all. Errors, before anything is changed:
+  // gradients of another model, or of one that this optimizer was not made for (bad_argument, shape_mismatch,
+  // dtype_mismatch, device_mismatch). NaN is not looked for.
   void update(Model& model, const Model& grads) {
     detail::check_gradients(nn::leaves(model), nn::leaves(grads));
-    const auto rate = detail::with_part<ScaleByLearningRate>(
-        transform_, state_, [](const auto& part, const auto& state) { return part.learning_rate(state.count); });
-    if (!detail::update_in_bulk(transform_, state_, model, grads)) {
-      auto [updates, state] = transform_.update(grads, state_, std::as_const(model));
-      model = apply_updates(model, updates);
-      state_ = std::move(state);
+    if (!options_.shard_state.empty()) {
+      Model shards = with_state(model, model);
+      step(shards, with_state(grads, model));
+      detail::place_with_parameters(nn::leaves(shards), nn::leaves(model));
+      detail::become_parameters(nn::leaves(shards), nn::leaves(model));
+    } else if (detail::has_pending(nn::leaves(grads))) {
+      Model reduced = grads;
+      detail::place_with_parameters(nn::leaves(reduced), nn::leaves(model));
+      step(model, reduced);
+    } else {
+      step(model, grads);
     }
-    learning_rate_ = rate.value_or(0);
     ++count_;
   }
 
@@ -176,7 +185,31 @@ class Optimizer {
   }
 
  private:
+  static OptimizerOptions checked(OptimizerOptions options, const Model& model) {
+    detail::check_axes(nn::leaves(model), options);
+    return options;
+  }
+
+  // A copy of `tree` that lies where the state of `model` lies.
+  Model with_state(Model tree, const Model& model) const {
+    if (!options_.shard_state.empty()) detail::place_with_state(nn::leaves(tree), nn::leaves(model), options_);
+    return tree;
+  }
+
+  // The update where everything lies alike.
+  void step(Model& model, const Model& grads) {
+    const auto rate = detail::with_part<ScaleByLearningRate>(
+        transform_, state_, [](const auto& part, const auto& state) { return part.learning_rate(state.count); });
+    if (!detail::update_in_bulk(transform_, state_, model, grads)) {
+      auto [updates, state] = transform_.update(grads, state_, std::as_const(model));
+      model = apply_updates(model, updates);
+      state_ = std::move(state);
+    }
+    learning_rate_ = rate.value_or(0);
+  }
+
   Transform transform_;
+  OptimizerOptions options_;
   State state_;
   int64_t count_ = 0;
   double learning_rate_ = 0;

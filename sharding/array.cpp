@@ -14,6 +14,7 @@
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
 #include "sharding/recipe.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 namespace detail {

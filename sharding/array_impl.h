@@ -49,10 +49,8 @@ struct ArrayImpl {
 };
 using ArrayPtr = std::shared_ptr<ArrayImpl>;
 
-// One forward pass under value_and_grad. Its parameters hand out leaves while it is open.
-struct TapeState {
-  bool open = true;
-};
+struct TapeState;
+class Loan;
 
 // A form of an array that was computed once: gathered, summed, reduced.
 struct Conversion {
@@ -72,6 +70,8 @@ struct Details {
   // A cast, view or scaling of a parameter can be made again from another leaf, so that it need not be converted.
   ArrayPtr source;
   std::function<ArrayPtr(const ArrayPtr&)> again;
+  bool cast = false;           // it differs from its source by the element type only
+  std::shared_ptr<Loan> loan;  // of a gathered weight
 };
 
 ArrayPtr make_array(const Type* type, Mask slots, Tensors local);
@@ -87,9 +87,8 @@ at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 // The ledger's reason for what the user's own line moves.
 Text asked_for();
 
-// Whether `a` is a parameter of an open tape.
+// Whether `a` is a parameter of an open tape, and whether an operation on `a` has to be recorded for a gradient.
 bool is_tape_parameter(const ArrayImpl& a);
-// Whether an operation on `a` has to be recorded for a gradient.
 bool wants_gradient(const ArrayImpl& a);
 
 }  // namespace tessera::detail

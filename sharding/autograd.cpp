@@ -34,6 +34,14 @@ struct FunctionNode : torch::autograd::Node {
   }
 };
 
+struct Hook : torch::autograd::FunctionPreHook {
+  std::function<void()> run;
+  variable_list operator()(const variable_list& gradients) override {
+    run();
+    return gradients;
+  }
+};
+
 }  // namespace
 
 bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
@@ -52,6 +60,14 @@ void record_function(const char* name, const Tensors& inputs, Tensors& outputs, 
     node->sizes.push_back(output.sizes().vec());
     torch::autograd::set_history(output, node);
   }
+}
+
+void before_backward(const at::Tensor& output, std::function<void()> hook) {
+  const auto& node = output.grad_fn();
+  if (!node) return;
+  auto made = std::make_unique<Hook>();
+  made->run = std::move(hook);
+  node->add_pre_hook(std::move(made));
 }
 
 Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves) {

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
+#include "sharding/borrow.h"
 #include "sharding/redistribute.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 namespace detail {
@@ -24,16 +26,41 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
 }
 
 // Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
-// into its leaf, so that they are reduced once, with all other gradients.
+// into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
+// so that its gradient crosses the devices in the parameter's own element type.
 ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
   const Mask kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
-  if (kept && a.details && a.details->again) {
-    const ArrayPtr& source = a.details->source;
-    const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
-    return a.details->again(convert(*source, source, source_type, {}));
-  }
-  return self;
+  if (!a.details || !a.details->again || !(kept || a.details->cast)) return self;
+  const ArrayPtr& source = a.details->source;
+  const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
+  const ArrayPtr other = convert(*source, source, source_type, {});
+  if (a.details->cast && source_type != with_dtype(to, source->type->dtype)) return other;
+  return a.details->again(other);
+}
+
+// The element type in which the gradient of `a` crosses the devices.
+DType gradient_dtype(const ArrayImpl& a, const Type* from) {
+  const TapeState* tape = current_tape();
+  return a.weight && tape && tape->options.reduction ? *tape->options.reduction : from->dtype;
+}
+
+std::shared_ptr<const Passage> passage_of(const ArrayImpl& a, const ArrayImpl& start, const Type* to,
+                                          const Cause& cause) {
+  const Type* from = start.type->dtype == to->dtype ? start.type : with_dtype(start.type, to->dtype);
+  auto passage = std::make_shared<Passage>(Passage{.from = start.type,
+                                                   .to = to,
+                                                   .steps = route(from, start.slots, to).steps,
+                                                   .gradients = gradient_dtype(a, start.type),
+                                                   .cause = cause});
+  if (a.details && a.details->path) passage->cause.path = a.details->path;
+  return passage;
+}
+
+std::shared_ptr<Loan> loan_of(const ArrayImpl& a, const std::shared_ptr<const Passage>& passage, const Tensors& start) {
+  const TapeState* tape = current_tape();
+  if (!a.weight || !tape || !tape->options.borrow_gathers || !passage->gathers()) return nullptr;
+  return std::make_shared<Loan>(passage, start);
 }
 
 }  // namespace
@@ -55,16 +82,21 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   const ArrayPtr start = recorded ? start_of(a, self, to) : self;
   if (start->type == to) return start;
-  Cause named = cause;
-  if (a.details && a.details->path) named.path = a.details->path;
-  Tensors tensors = start->local;
-  for (const auto& step : route(start->type, start->slots, to).steps)
-    tensors = run_step(step, tensors, named, start->type, to);
+  const auto passage = passage_of(a, *start, to, cause);
+  Tensors tensors = passage->forward(start->local);
+  const auto loan = recorded ? loan_of(a, passage, start->local) : nullptr;
+  record_function(cause.operation, start->local, tensors, [passage, loan](Tensors gradients) {
+    if (loan) loan->give_back();
+    return passage->backward(std::move(gradients));
+  });
+  if (loan) loan->begin(tensors);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->layout = a.layout;
-  // A weight outside a tape keeps nothing: inference with sharded weights would end up with the whole model.
-  if (recorded || !a.weight) a.detail().conversions.push_back({to, recorded, made});
+  if (loan) made->detail().loan = loan;
+  // A weight on loan is gathered for each use anew; one outside a tape keeps nothing, or inference with sharded weights
+  // would end up with the whole model.
+  if (!loan && (recorded || !a.weight)) a.detail().conversions.push_back({to, recorded, made});
   return made;
 }
 

@@ -174,8 +174,9 @@ Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe()) return recast(a, dtype);
-  return run_on_parameter({.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()},
-                          a, [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); });
+  return run_on_parameter(
+      {.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()}, a,
+      [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); }, is_floating(dtype));
 }
 
 Array stop_gradient(Operand x) {

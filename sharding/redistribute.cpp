@@ -49,17 +49,6 @@ double traffic(Move move, double bytes, int n) {
     default:                   return 0;
   }
 }
-
-const char* name_of(Move move) {
-  switch (move) {
-    case Move::all_reduce:     return "all_reduce";
-    case Move::all_gather:     return "all_gather";
-    case Move::reduce_scatter: return "reduce_scatter";
-    case Move::all_to_all:     return "all_to_all";
-    case Move::all_reduce_max: return "all_reduce_max";
-    default:                   return nullptr;  // nothing is communicated
-  }
-}
 // clang-format on
 
 // ---- steps -------------------------------------------------------------------------------------------------
@@ -279,27 +268,63 @@ struct RouteKeyHash {
 
 }  // namespace
 
-Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
-                 const Type* to) {
-  const Moves moves = moves_of(step->row);
-  Tensors out(step->tensors_out);
-  {
-    at::AutoGradMode off(false);
-    run_groups(*step, {moves.forward, step->mesh->count(step->axes), step->dim, step->to_dim}, false, x, out);
+// clang-format off
+const char* name_of(Move move) {
+  switch (move) {
+    case Move::all_reduce:     return "all_reduce";
+    case Move::all_gather:     return "all_gather";
+    case Move::reduce_scatter: return "reduce_scatter";
+    case Move::all_to_all:     return "all_to_all";
+    case Move::all_reduce_max: return "all_reduce_max";
+    default:                   return nullptr;  // nothing is communicated
   }
-  record(*step, moves.forward, false, out, cause, from, to);
-  record_function(cause.operation, x, out, [step, cause, from, to](Tensors gradients) {
-    const Move move = moves_of(step->row).backward;
-    const bool exchange_dims = move == Move::all_to_all;
-    Tensors result(step->tensors_in);
-    run_groups(*step,
-               {move, step->mesh->count(step->axes), exchange_dims ? step->to_dim : step->dim,
-                exchange_dims ? step->dim : step->to_dim},
-               true, gradients, result);
-    record(*step, move, true, result, cause, to, from);
-    return result;
-  });
+}
+// clang-format on
+
+Move forward_move(const Step& step) { return moves_of(step.row).forward; }
+
+Tensors as_dtype(const Tensors& tensors, DType dtype) {
+  Tensors cast;
+  for (const at::Tensor& t : tensors) cast.push_back(t.to(static_cast<at::ScalarType>(dtype)));
+  return cast;
+}
+
+Tensors exchange_forward(const Step& step, const Tensors& x) {
+  Tensors out(step.tensors_out);
+  run_groups(step, {forward_move(step), step.mesh->count(step.axes), step.dim, step.to_dim}, false, x, out);
   return out;
+}
+
+bool Passage::gathers() const {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const auto& step) { return forward_move(*step) == Move::all_gather; });
+}
+
+Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
+  at::AutoGradMode off(false);
+  Tensors now = as_dtype(x, to->dtype);
+  for (const auto& step : steps) {
+    now = exchange_forward(*step, now);
+    record(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
+  }
+  return now;
+}
+
+Tensors Passage::backward(Tensors now) const {
+  now = as_dtype(now, gradients);
+  for (auto s = steps.rbegin(); s != steps.rend(); ++s) {
+    const Step& step = **s;
+    const Move move = moves_of(step.row).backward;
+    const bool exchange_dims = move == Move::all_to_all;
+    Tensors next(step.tensors_in);
+    run_groups(step,
+               {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
+                exchange_dims ? step.dim : step.to_dim},
+               true, now, next);
+    record(step, move, true, next, cause, to, from);
+    now = std::move(next);
+  }
+  return as_dtype(now, from->dtype);
 }
 
 const Route& route(const Type* from, Mask slots, const Type* to) {

@@ -66,14 +66,32 @@ struct Route {
 // at the start. Kept by the thread in a bounded cache.
 const Route& route(const Type* from, Mask slots, const Type* to);
 
-// One step of a route from `from` to `to`, recorded in ledgers, and for gradients where they are wanted.
-Tensors run_step(const std::shared_ptr<const Step>& step, const Tensors& x, const Cause& cause, const Type* from,
-                 const Type* to);
+// What the devices do at a step, and its name in ledgers; null where nothing is communicated.
+Move forward_move(const Step& step);
+const char* name_of(Move move);
+// The step carried out, recorded nowhere.
+Tensors exchange_forward(const Step& step, const Tensors& x);
+Tensors as_dtype(const Tensors& tensors, DType dtype);
+
+// An array's way from one type to another, which a graph can go back and a borrowed gather can go again.
+struct Passage {
+  const Type* from;
+  const Type* to;  // with another element type, the tensors are cast before they move
+  std::vector<std::shared_ptr<const Step>> steps;
+  DType gradients;  // the element type in which gradients move back
+  Cause cause;
+
+  bool gathers() const;
+  // Recorded in ledgers; not for gradients.
+  Tensors forward(const Tensors& x, bool in_backward_pass = false) const;
+  Tensors backward(Tensors gradients) const;
+};
 
 // The form of `a` as `to` that is there already: `a` itself, a leaf, or a conversion that was kept; else null.
 const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded);
 
-// `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal.
+// `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal. A weight that is
+// gathered for a gradient comes on loan: see borrow.h.
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);
 
 struct Plan;

@@ -7,6 +7,7 @@
 
 #include <unordered_map>
 
+#include "sharding/borrow.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -90,6 +91,20 @@ const Plan* plan_for(const CallSite& site, const PlanKey& key) {
   return cache.emplace(key, std::move(plan)).first->second.get();
 }
 
+// A weight that is two operands of one call is gathered once.
+ArrayPtr held_already(const Prepared& call, int operand, const Array* const* operands, const Type* to) {
+  for (int i = 0; i < operand; ++i)
+    if (operands[i]->impl() == operands[operand]->impl() && call.held[i] && call.held[i]->type == to)
+      return call.held[i];
+  return nullptr;
+}
+
+void settle_loans(const Prepared& call, const Tensors& results) {
+  for (int i = 0; i < call.operands; ++i)
+    if (const ArrayPtr& held = call.held[i]; held && held->details && held->details->loan)
+      held->details->loan->settle(held->local, results);
+}
+
 }  // namespace
 
 size_t plan_count() { return plans().current.size(); }
@@ -123,10 +138,13 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = known->get();
       continue;
     }
-    call.held[i] =
-        convert(a, operands[i]->impl(), to,
-                {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
+    call.held[i] = held_already(call, i, operands, to);
+    if (!call.held[i])
+      call.held[i] =
+          convert(a, operands[i]->impl(), to,
+                  {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
     call.array[i] = call.held[i].get();
+    call.borrows |= call.held[i]->details && call.held[i]->details->loan;
   }
 }
 
@@ -139,6 +157,7 @@ void refuse(const Prepared& call, const char* operation, const c10::Error& error
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out, Mask slots) {
+  if (call.borrows) settle_loans(call, out);
   ArrayPtr result = make_array(call.plan->out[0], slots, std::move(out));
   result->weight = call.weight;
   result->layout = call.layout;
@@ -170,9 +189,12 @@ bool has_parameter_source(const Array& operand) {
   return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
 }
 
-void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again) {
-  result->detail().source = operand.impl();
-  result->detail().again = std::move(again);
+void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast) {
+  Details& details = result->detail();
+  details.source = operand;
+  details.again = std::move(again);
+  details.cast = cast;
+  details.path = operand->details->path;
 }
 
 }  // namespace tessera::detail

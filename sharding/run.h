@@ -42,6 +42,7 @@ struct Prepared {
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
   ArrayPtr held[max_operands];  // converted operands
+  bool borrows = false;         // some of them are weights on loan
   bool weight = true;
   const LayoutImpl* layout = nullptr;
 
@@ -63,7 +64,8 @@ ArrayPtr finish(const Prepared& call, Tensors out, Mask slots);
 
 // Remembers how `result` was made from its only operand, if that is a parameter or was made from one, so that a
 // reduced form of it can be made from another leaf.
-void remember_source(const ArrayPtr& result, const Array& operand, std::function<ArrayPtr(const ArrayPtr&)> again);
+using Again = std::function<ArrayPtr(const ArrayPtr&)>;
+void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast);
 bool has_parameter_source(const Array& operand);
 
 // How many plans the cache keeps at most, and how many it holds; clear_plans() empties it. A full cache is set aside
@@ -100,13 +102,16 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
 
 // The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.
 template <class Fn>
-Array run_on_parameter(const CallSite& site, const Array& operand, Fn fn) {
+Array run_on_parameter(const CallSite& site, const Array& operand, Fn fn, bool cast = false) {
   Array result = run(site, {&operand}, fn);
   if (has_parameter_source(operand))
-    remember_source(result.impl(), operand, [site, fn](const ArrayPtr& other) {
-      const Array x(other);
-      return run(site, {&x}, fn).impl();
-    });
+    remember_source(
+        result.impl(), operand.impl(),
+        [site, fn](const ArrayPtr& other) {
+          const Array x(other);
+          return run(site, {&x}, fn).impl();
+        },
+        cast);
   return result;
 }
 

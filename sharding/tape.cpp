@@ -16,12 +16,24 @@
 #include "sharding/ledger.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 
 using namespace detail;
 
+namespace {
+
+thread_local TapeState* innermost = nullptr;
+
+}  // namespace
+
+TapeState* detail::current_tape() { return innermost; }
+
 struct Tape::Guard {
+  explicit Guard(TapeState* tape) : outer(std::exchange(innermost, tape)) {}
+  ~Guard() { innermost = outer; }
+  TapeState* outer;
   at::AutoGradMode recording{true};
 };
 
@@ -94,13 +106,12 @@ Tensors sum_each(const std::vector<Tensors>& lists) {
 // The gradients of all leaves, on their way to the parameters that handed them out.
 class Backpropagation {
  public:
-  explicit Backpropagation(const std::vector<Array>& shadows) : shadows_(shadows), homes_(shadows.size()) {
+  Backpropagation(const std::vector<Array>& shadows, TapeState& tape)
+      : shadows_(shadows), tape_(tape), homes_(shadows.size()) {
     for (size_t p = 0; p < shadows.size(); ++p)
       if (is_traced(shadows[p]))
-        for (const ArrayPtr& leaf : parameter(p).details->leaves) {
-          homes_[p].leaves.push_back({leaf.get(), leaves_.size()});
-          leaves_.append(leaf->local.begin(), leaf->local.end());
-        }
+        for (const ArrayPtr& leaf : parameter(p).details->leaves) add_leaf(p, leaf.get(), leaf->local);
+    if (tape_.anchor.defined()) leaves_.push_back(tape_.anchor);
   }
 
   void run(const ArrayImpl& root) {
@@ -108,6 +119,7 @@ class Backpropagation {
     Tensors seeds;
     for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
     gradients_ = detail::gradients(root.local, seeds, leaves_);
+    add_late_gradients();
     if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
   }
 
@@ -130,7 +142,8 @@ class Backpropagation {
   };
   struct Home {
     std::vector<LeafRange> leaves;
-    size_t first_block = 0;  // of contributions_
+    const Type* type = nullptr;  // of the gradient
+    size_t first_block = 0;      // of contributions_
   };
   // Parameters whose gradients are reduced over the same axes are reduced together.
   struct Bucket {
@@ -142,26 +155,52 @@ class Backpropagation {
 
   const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
 
-  void gather_contributions(size_t p) {
-    const ArrayImpl& a = parameter(p);
-    const int blocks = a.type->mesh ? a.type->mesh->count(a.type->own()) : 1;
-    homes_[p].first_block = contributions_.size();
-    contributions_.resize(contributions_.size() + blocks);
-    Mask axes = 0;
-    const MeshImpl* mesh = a.type->mesh;
-    for (const LeafRange& range : homes_[p].leaves) {
-      if (!fill_gaps(range)) continue;
-      axes |= range.leaf->type->reduced & ~a.type->reduced;
-      if (range.leaf->type->mesh) mesh = range.leaf->type->mesh;
-      for (int b = 0; b < blocks; ++b) add_contributions(a, range, b, contributions_[homes_[p].first_block + b]);
+  void add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors) {
+    homes_[p].leaves.push_back({leaf, leaves_.size()});
+    leaves_.append(tensors.begin(), tensors.end());
+  }
+
+  // What remat's second runs brought: as if from leaves of their own.
+  void add_late_gradients() {
+    std::map<const ArrayImpl*, size_t> place;
+    for (size_t p = 0; p < shadows_.size(); ++p)
+      if (is_traced(shadows_[p])) place[&parameter(p)] = p;
+    for (const LateGradients& late : tape_.late) {
+      add_leaf(place.at(late.parameter.get()), late.leaf.get(), late.leaf->local);
+      gradients_.append(late.gradients.begin(), late.gradients.end());
     }
-    for (int b = 0; b < blocks; ++b)
-      if (Tensors& list = contributions_[homes_[p].first_block + b]; list.empty())
-        list.push_back(at::zeros_like(a.local[0]));
-    if (!axes) return;
-    Bucket& bucket = buckets_[{mesh, axes, a.type->dtype}];
-    bucket.bytes += a.type->bytes;
+  }
+
+  void gather_contributions(size_t p) {
+    Home& home = homes_[p];
+    const ArrayImpl& a = parameter(p);
+    std::erase_if(home.leaves, [&](const LeafRange& range) { return !fill_gaps(range); });
+    const Mask axes = axes_of(p);
+    const MeshImpl* mesh = home.leaves.empty() ? a.type->mesh : home.leaves[0].leaf->type->mesh;
+    home.type = tape_.options.reduce || !axes ? a.type : with_unreduced(on_mesh(a.type, mesh), axes);
+    home.first_block = contributions_.size();
+    const int blocks = home.type->mesh ? mesh->count(home.type->own()) : 1;
+    contributions_.resize(contributions_.size() + blocks);
+    for (int b = 0; b < blocks; ++b) {
+      Tensors& list = contributions_[home.first_block + b];
+      for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, b, list);
+      if (list.empty()) list.push_back(at::zeros_like(a.local[0]));
+    }
+    if (!axes || !tape_.options.reduce) return;
+    const DType dtype = tape_.options.reduction.value_or(a.type->dtype);
+    if (dtype != a.type->dtype)
+      for (int b = 0; b < blocks; ++b)
+        for (at::Tensor& t : contributions_[home.first_block + b]) t = t.to(static_cast<at::ScalarType>(dtype));
+    Bucket& bucket = buckets_[{mesh, axes, dtype}];
+    bucket.bytes += a.type->bytes / item_size(a.type->dtype) * item_size(dtype);
     bucket.parameters += 1;
+  }
+
+  // The axes along which the work on this parameter differed.
+  Mask axes_of(size_t p) const {
+    Mask axes = 0;
+    for (const LeafRange& range : homes_[p].leaves) axes |= range.leaf->type->reduced & ~parameter(p).type->reduced;
+    return axes;
   }
 
   // False if no gradient came to this leaf; else zeros where none came to one of its tensors.
@@ -174,16 +213,20 @@ class Backpropagation {
     return true;
   }
 
-  // Every tensor of a leaf's gradient that adds to block `block` of the parameter: all coordinates of the reduced axes
-  // that are stored apart, the first of every other replicated axis.
-  void add_contributions(const ArrayImpl& a, const LeafRange& range, int block, Tensors& out) const {
+  // Every tensor of a leaf's gradient that adds to this block of the gradient: all coordinates of the reduced axes that
+  // are stored apart and not left pending, the first of every other replicated axis. What is equal along a pending axis
+  // counts at its first coordinate.
+  void add_contributions(const Type& gradient, const LeafRange& range, int block, Tensors& out) const {
     const Type* type = range.leaf->type;
     if (!type->mesh) return out.push_back(gradients_[range.begin]);
-    const Mask fresh = type->reduced & range.leaf->slots & ~a.type->reduced;
+    const Mask apart = type->reduced & range.leaf->slots & ~gradient.reduced;
     int coordinates[max_axes] = {};
-    unravel(type->mesh, a.type->own(), block, coordinates);
-    for (int k = 0; k < type->mesh->count(fresh); ++k) {
-      unravel(type->mesh, fresh, k, coordinates);
+    unravel(type->mesh, gradient.own(), block, coordinates);
+    for (size_t axis = 0; axis < type->mesh->axes.size(); ++axis)
+      if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != 0) return;
+    const Mask summed = apart & ~gradient.unreduced;
+    for (int k = 0; k < type->mesh->count(summed); ++k) {
+      unravel(type->mesh, summed, k, coordinates);
       out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
     }
   }
@@ -209,29 +252,34 @@ class Backpropagation {
 
   Array gradient_of(size_t p) const {
     const ArrayImpl& a = parameter(p);
+    const Home& home = homes_[p];
+    const Mask slots = home.type == a.type ? a.slots : home.type->slots;
     Tensors local;
-    for (size_t i = 0; i < a.local.size(); ++i)
+    for (int i = 0; i < (home.type->mesh ? home.type->mesh->count(slots) : 1); ++i)
       local.push_back(
-          sums_[homes_[p].first_block + project(a.type->mesh, a.slots, static_cast<int>(i), a.type->own())]);
-    ArrayPtr gradient = make_array(a.type, a.slots, std::move(local));
+          sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(a.local[0].scalar_type()));
+    ArrayPtr gradient = make_array(home.type, slots, std::move(local));
     gradient->layout = a.layout;
     gradient->detail().path = a.details->path;
-    if (a.details->placed) gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);
+    if (a.details->placed && home.type == a.type)
+      gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);
     return Array(std::move(gradient));
   }
 
   const std::vector<Array>& shadows_;
+  TapeState& tape_;
   std::vector<Home> homes_;             // of each shadow
   Tensors leaves_, gradients_;          // of all leaves
-  std::vector<Tensors> contributions_;  // of each distinct block of each parameter
+  std::vector<Tensors> contributions_;  // of each distinct block of each gradient
   Tensors sums_;
   std::map<std::tuple<const MeshImpl*, Mask, DType>, Bucket> buckets_;
 };
 
 }  // namespace
 
-Tape::Tape(const std::vector<Array>& parameters)
-    : state_(std::make_shared<TapeState>()), guard_(std::make_unique<Guard>()) {
+Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
+    : state_(std::make_shared<TapeState>(TapeState{.options = options})),
+      guard_(std::make_unique<Guard>(state_.get())) {
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
 }
 
@@ -248,7 +296,7 @@ Tape::~Tape() {
 
 std::vector<Array> Tape::gradients(const Array& loss) {
   const ArrayPtr root = root_of(loss);
-  Backpropagation backward(shadows_);
+  Backpropagation backward(shadows_, *state_);
   backward.run(*root);
   at::AutoGradMode off(false);
   return backward.finish();

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sharding/array.h"
+#include "sharding/dtype.h"
 
 namespace tessera {
 
@@ -12,12 +14,25 @@ namespace detail {
 struct TapeState;
 }
 
+// How gradients are computed.
+struct GradientOptions {
+  // A weight that is gathered at its use is freed after it, and gathered again where the backward pass reads it: the
+  // model never lies whole on a device. Without it weights are gathered once a step, and stay until the step ends.
+  bool borrow_gathers = true;
+  // Without it, gradients stay pending sums over the mesh axes along which the work differs, and nothing is
+  // communicated for them: sums over micro-batches are reduced once, and an optimizer can reduce-scatter them to its
+  // own placement.
+  bool reduce = true;
+  // The element type in which gradients of parameters cross the devices; by default the parameter's own.
+  std::optional<DType> reduction = {};
+};
+
 // Opened by value_and_grad over the parameters of a model. `shadows()` are the same values as fresh arrays over the
 // same storage: computing with them is recorded. Tapes nest and do not mix: each knows its own shadows only.
 class Tape {
  public:
   // Arrays that are not floating, or absent, take part as constants and get an absent gradient.
-  explicit Tape(const std::vector<Array>& parameters);
+  explicit Tape(const std::vector<Array>& parameters, const GradientOptions& options = {});
   ~Tape();  // closes the tape: its shadows are plain arrays from then on
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -26,7 +41,7 @@ class Tape {
 
   // d loss / d parameter for each parameter, at the parameter's own placement: the contributions of all its uses are
   // added and reduced once, all parameters of one set of mesh axes and element type in one collective. A parameter
-  // that the loss does not use gets zeros. Call it once.
+  // that the loss does not use gets zeros. Call it once. GradientOptions change how, and whether they are reduced.
   // Errors: a loss that is not a floating scalar (shape_mismatch), or that depends on no parameter (no_gradient).
   std::vector<Array> gradients(const Array& loss);
 

@@ -111,7 +111,8 @@ TEST(Communication, OfAnMlpInEveryStrategy) {
        P{"data"},
        {},
        P{"data"},
-       "<all_reduce data 256; <reduce_scatter data 256 x4; all_gather data 1024 x4; all_reduce data 8"},
+       "<all_gather data 1024 x3; <all_reduce data 256; <reduce_scatter data 256 x4; all_gather data 1024 x4; "
+       "all_reduce data 8"},
       // Megatron: one all-reduce a block forward, one backward except into the data.
       {"model",
        {{"model", 4}},
@@ -133,7 +134,8 @@ TEST(Communication, OfAnMlpInEveryStrategy) {
        P{"data", "model"},
        P{"model"},
        P{"model", "data"},
-       "<all_reduce data 128; <all_reduce model 128; <reduce_scatter data 256 x4; all_gather data 512 x4; all_reduce "
+       "<all_gather data 512 x3; <all_reduce data 128; <all_reduce model 128; <reduce_scatter data 256 x4; all_gather "
+       "data 512 x4; all_reduce "
        "data 8; "
        "all_reduce model 128 x2"},
   };
@@ -168,12 +170,13 @@ TEST(Communication, ProjectionsOfOneInputShareABackwardSum) {
   }
 }
 
-TEST(Communication, AWeightUsedTwiceIsGatheredOnceAndReducedOnce) {
+TEST(Communication, AWeightUsedTwiceIsGatheredForEachUseAndACastReducedOnce) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
   const Step sharded = step({placed(random_tensor({8, 8}, 2), mesh, P{"data"})},
                             [&](Arrays w) { return sum(matmul(tanh(matmul(x, w[0])), w[0])); });
-  EXPECT_EQ(sharded.communication, "<reduce_scatter data 128; all_gather data 512; all_reduce data 8");
+  EXPECT_EQ(sharded.communication,
+            "<all_gather data 512; <reduce_scatter data 128 x2; all_gather data 512 x2; all_reduce data 8");
   // Two casts of one float32 weight: one reduction, in the weight's own type.
   const Step cast = step({placed(random_tensor({8, 8}, 2, at::kFloat), mesh, {})}, [&](Arrays w) {
     return sum(astype(matmul(astype(x, bfloat16), astype(w[0], bfloat16)), float32)) +

@@ -1,0 +1,94 @@
+// Types of states from those of parameters, and trees moved there and back.
+#include "optim/state_placement.h"
+
+#include <fmt/format.h>
+
+#include "optim/internal.h"
+#include "sharding/together.h"
+
+namespace tessera::optim::detail {
+
+using namespace tessera::detail;
+
+namespace {
+
+// The parameter's type, cut further over `axes` on the first dim that they divide.
+const Type* state_type(const Type* parameter, const OptimizerOptions& options) {
+  const MeshImpl* mesh = parameter->mesh;
+  if (!mesh) return parameter;
+  std::vector<int> axes;
+  int devices = 1;
+  for (const std::string& name : options.shard_state) {
+    const int axis = mesh->find(name);
+    if (axis < 0 || mesh->axes[axis].size == 1 || parameter->own() >> axis & 1) continue;
+    axes.push_back(axis);
+    devices *= static_cast<int>(mesh->axes[axis].size);
+  }
+  for (size_t d = 0; d < parameter->shape.size() && devices > 1; ++d) {
+    if (parameter->local[d] % devices) continue;
+    TypeKey key = *parameter;
+    for (int axis : axes) key.dims[d].push_back(axis);
+    return intern(std::move(key));
+  }
+  return parameter;
+}
+
+template <class TypeOf>
+void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason, TypeOf type_of) {
+  std::vector<Array*> values;
+  std::vector<ArrayPtr> arrays;
+  std::vector<const Type*> to;
+  for (size_t i = 0; i < tree.size(); ++i) {
+    if (tree[i].value->is_absent() || params[i].value->is_absent()) continue;
+    const ArrayImpl& a = materialized(*tree[i].value, "Optimizer.update");
+    const Type* type = type_of(materialized(*params[i].value, "Optimizer.update").type);
+    values.push_back(tree[i].value);
+    arrays.push_back(tree[i].value->impl());
+    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : a.type);
+  }
+  std::vector<ArrayPtr> placed = convert_together(arrays, to,
+                                                  {.operation = "Optimizer.update",
+                                                   .where = {},
+                                                   .reason = std::make_shared<const std::string>(reason),
+                                                   .path = {}});
+  for (size_t i = 0; i < values.size(); ++i)
+    if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));
+}
+
+}  // namespace
+
+void place_with_state(const nn::Leaves& tree, const nn::Leaves& params, const OptimizerOptions& options) {
+  place(tree, params, "the optimizer's state is sharded over the batch's axes",
+        [&](const Type* type) { return state_type(type, options); });
+}
+
+void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params) {
+  place(tree, params, "a parameter stays where it was placed", [](const Type* type) { return type; });
+}
+
+void become_parameters(const nn::Leaves& updated, const nn::Leaves& params) {
+  for (size_t i = 0; i < params.size(); ++i)
+    if (!params[i].value->is_absent())
+      *params[i].value = like_parameter(*updated[i].value, *params[i].value, "Optimizer.update");
+}
+
+bool has_pending(const nn::Leaves& tree) {
+  for (const nn::Leaf& leaf : tree)
+    if (!leaf.value->is_absent() && leaf.value->impl()->type->unreduced) return true;
+  return false;
+}
+
+void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
+  for (const nn::Leaf& leaf : params) {
+    if (leaf.value->is_absent()) continue;
+    const MeshImpl* mesh = materialized(*leaf.value, "Optimizer").type->mesh;
+    for (const std::string& name : options.shard_state)
+      if (mesh && mesh->find(name) < 0)
+        fail(
+            ErrorKind::unknown_axis, "Optimizer",
+            fmt::format("shard_state: \"{}\" given, expected an axis of the mesh ({}).", name, Mesh(mesh).to_string()));
+    if (mesh) return;
+  }
+}
+
+}  // namespace tessera::optim::detail

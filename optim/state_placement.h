@@ -1,0 +1,38 @@
+// Where an optimizer's state lies if not with the parameters: ZeRO-1.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/tree.h"
+
+namespace tessera::optim {
+
+// Options of an Optimizer.
+struct OptimizerOptions {
+  // Mesh axes over which the state is cut as well, those of the batch: each device then keeps and computes its part of
+  // the update, and the new parameters are gathered. (Rajbhandari et al., "ZeRO: memory optimizations toward training
+  // trillion parameter models", 2020: stage 1.) A parameter's state is cut on its first dim that these axes divide; an
+  // axis that the parameter's own placement uses is left out; where no dim can be cut, the state follows its parameter.
+  //   optim::Optimizer(model, transform, {.shard_state = {"data"}});
+  // Gradients that value_and_grad(loss_fn, {.reduce = false}) left pending are reduce-scattered, once for all.
+  std::vector<std::string> shard_state = {};
+};
+
+namespace detail {
+
+// Replaces the arrays of `tree`, a copy: each goes where the state of its partner in `params` lies, or where that
+// partner lies itself. What moves alike moves in one collective. Absent arrays stay.
+void place_with_state(const nn::Leaves& tree, const nn::Leaves& params, const OptimizerOptions& options);
+void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params);
+// Makes the arrays of `updated`, which lie where those of `params` lie, the parameters.
+void become_parameters(const nn::Leaves& updated, const nn::Leaves& params);
+
+// Whether any array is a pending sum.
+bool has_pending(const nn::Leaves& tree);
+
+// Error (bad_argument): an axis that the parameters' mesh does not have.
+void check_axes(const nn::Leaves& params, const OptimizerOptions& options);
+
+}  // namespace detail
+}  // namespace tessera::optim

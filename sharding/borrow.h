@@ -1,0 +1,37 @@
+// Borrowed gathers: the memory of a gathered weight is freed after each use, and filled again before a backward pass
+// that reads it. So a model whose weights are sharded never lies whole on a device, not even in the graph.
+#pragma once
+
+#include <memory>
+
+#include "sharding/redistribute.h"
+
+namespace tessera::detail {
+
+// The memory of one gathered weight, used by one operation. PyTorch's FSDP calls it reshard_after_forward; here the
+// graph itself says whether the backward pass reads the weight: where nothing holds it after the operation, it is not
+// gathered a second time.
+class Loan : public std::enable_shared_from_this<Loan> {
+ public:
+  Loan(std::shared_ptr<const Passage> passage, Tensors sharded)
+      : passage_(std::move(passage)), sharded_(std::move(sharded)) {}
+
+  // `gathered` are the tensors on loan, which nobody else holds yet.
+  void begin(const Tensors& gathered);
+  // After the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan: the
+  // memory stays with it.
+  void settle(const Tensors& gathered, const Tensors& results);
+  // Frees the memory.
+  void give_back();
+
+ private:
+  void take();
+
+  std::shared_ptr<const Passage> passage_;
+  Tensors sharded_;
+  c10::SmallVector<c10::Storage, 1> memory_;  // none: the loan has ended
+  size_t holders_ = 0;
+  bool there_ = true;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,28 @@
+// TapeState: what one forward pass under value_and_grad keeps.
+#pragma once
+
+#include <vector>
+
+#include "sharding/array_impl.h"
+#include "sharding/tape.h"
+
+namespace tessera::detail {
+
+// Gradients of a leaf that the graph of the loss does not lead to: from what the backward pass computed again.
+struct LateGradients {
+  ArrayPtr parameter, leaf;
+  Tensors gradients;  // one per tensor of the leaf, undefined where there is none
+};
+
+// Its parameters hand out leaves while it is open.
+struct TapeState {
+  bool open = true;
+  GradientOptions options;
+  at::Tensor anchor;  // wants a gradient, so that a function of parameters alone is recorded before they have leaves
+  std::vector<LateGradients> late;
+};
+
+// The innermost open tape of this thread; null outside.
+TapeState* current_tape();
+
+}  // namespace tessera::detail
