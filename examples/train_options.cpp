@@ -42,6 +42,17 @@ double positive_number(const std::string& flag, const std::string& text) {
   return *value;
 }
 
+double temperature_of(const std::string& text) {
+  const auto value = number_in<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0)
+    refuse("--temperature", fmt::format("\"{}\" given, expected a number from 0 (no chance) up, as in 0.8.", text));
+  return *value;
+}
+
+[[noreturn]] void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known) {
+  refuse(flag, fmt::format("\"{}\" given, expected one of {}.", name, fmt::join(known, ", ")));
+}
+
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {
@@ -75,9 +86,14 @@ std::vector<std::string> mesh_axes_of(const std::string& value, const std::vecto
   return axes;
 }
 
+std::vector<std::string> logical_axes_of(const ModelOptions& model) {
+  std::vector<std::string> names = names_of(with_all_names({}));
+  std::erase(names, model.name == "gpt" ? "kv_heads" : "seq");  // gpt's are its heads; llama learns no positions
+  return names;
+}
+
 // "mlp=model,embed=data+model": what it says comes first, in its order; then batch=data, then every other name whole.
-Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh) {
-  const std::vector<std::string> names = names_of(with_all_names({}));
+Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const std::vector<std::string>& names) {
   Rules rules;
   for (const std::string& entry : split_at(text, ',')) {
     if (entry.empty()) continue;
@@ -102,10 +118,10 @@ struct Strategy {
 
 constexpr Strategy strategies[] = {
     {"dp", "data=8", "", "data parallel: each device has the whole model, and its rows of the batch"},
-    {"tp", "model=8", "vocab=model,heads=model,mlp=model",
+    {"tp", "model=8", "vocab=model,heads=model,kv_heads=model,mlp=model",
      "tensor parallel: each device has its heads, its hidden units"},
     {"fsdp", "data=8", "embed=data", "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
-    {"2d", "data=4,model=2", "vocab=model,heads=model,mlp=model",
+    {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model",
      "tensor parallel along model, data parallel along data"}};
 
 const Strategy& strategy_of(const std::string& name) {
@@ -114,7 +130,14 @@ const Strategy& strategy_of(const std::string& name) {
     if (name == strategy.name) return strategy;
     known.push_back(strategy.name);
   }
-  refuse("--strategy", fmt::format("\"{}\" given, expected one of {}.", name, fmt::join(known, ", ")));
+  refuse_name("--strategy", name, known);
+}
+
+// Of the rules of a strategy, those for names that the model has.
+std::string rules_for(const std::vector<std::string>& names, const std::string& rules) {
+  std::vector<std::string> entries = split_at(rules, ',');
+  std::erase_if(entries, [&](const std::string& entry) { return !contains(names, entry.substr(0, entry.find('='))); });
+  return fmt::format("{}", fmt::join(entries, ","));
 }
 
 struct Placement {
@@ -126,16 +149,33 @@ void resolve(const Placement& given, TrainOptions& options) {
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
+  const std::vector<std::string> names = logical_axes_of(options.model);
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
-    options.rules = rules_of(given.rules.value_or(""), options.mesh);
+    options.rules = rules_of(given.rules.value_or(""), options.mesh, names);
     options.placement = "as given";
   } else {
     const Strategy& strategy = strategy_of(given.strategy.value_or("2d"));
     options.mesh = parse_mesh_axes(strategy.mesh);
-    options.rules = rules_of(strategy.rules, options.mesh);
+    options.rules = rules_of(rules_for(names, strategy.rules), options.mesh, names);
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
   }
+}
+
+// ---- models
+
+constexpr int64_t vocab = 256;  // bytes
+
+int64_t default_kv_heads(int64_t heads) {
+  int64_t kv_heads = std::max<int64_t>(1, heads / 4);
+  while (heads % kv_heads) --kv_heads;
+  return kv_heads;
+}
+
+std::string model_name(const std::string& name) {
+  const std::vector<std::string> known = {"gpt", "llama"};
+  if (!contains(known, name)) refuse_name("--model", name, known);
+  return name;
 }
 
 // ---- flags
@@ -151,67 +191,109 @@ Flag integer(const std::string& name, int64_t& field, int64_t least, const std::
           [&field, name, least](const std::string& text) { field = whole_number(name, text, least); }};
 }
 
+template <class Text>
+Flag words(const std::string& name, const std::string& value, Text& field, const std::string& help) {
+  return {name, value, help, [&field](const std::string& text) { field = text; }};
+}
+
 std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
-  std::vector<Flag> flags = {
+  return {
       {"--data", "PATH...", "files and folders whose bytes are learnt (the headers of LibTorch)",
        [&](const std::string& path) { o.data.push_back(path); }},
-      {"--strategy", "NAME", "where the model lies, one of the four below (2d)",
-       [&](const std::string& name) { placement.strategy = name; }},
-      {"--mesh", "AXES", "or a mesh, as in data=4,model=2, with batch=data and all else replicated",
-       [&](const std::string& axes) { placement.mesh = axes; }},
-      {"--rules", "RULES", "changes to these rules, as in mlp=model,embed=data or embed=data+model",
-       [&](const std::string& rules) { placement.rules = rules; }},
-      {"--metrics", "FILE", "writes one JSON object a line: every step, every validation",
-       [&](const std::string& file) { o.metrics.json_lines = file; }},
-      {"--tensorboard", "FOLDER", "writes the same as an event file there, for tensorboard --logdir FOLDER",
-       [&](const std::string& folder) { o.metrics.tensorboard = folder; }},
-      {"--svg", "FILE", "draws the loss curve, anew at every validation",
-       [&](const std::string& file) { o.metrics.svg = file; }},
+      {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
+       [&](const std::string& name) { o.model.name = model_name(name); }},
+      words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
+      words("--mesh", "AXES", placement.mesh,
+            "or a mesh, as in data=4,model=2, with batch=data and all else replicated"),
+      words("--rules", "RULES", placement.rules,
+            "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
+      words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
+      words("--tensorboard", "FOLDER", o.metrics.tensorboard,
+            "writes the same as an event file there, for tensorboard --logdir FOLDER"),
+      words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
-      {"--seed", "N", "of the parameters and the order of the data (0)",
+      {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
        [&](const std::string& text) { o.seed = static_cast<uint64_t>(whole_number("--seed", text, 0)); }},
-      {"--help", "", "this text", {}}};
-  const Flag sizes[] = {integer("--steps", o.steps, 1, "optimizer steps"),
-                        integer("--warmup", o.warmup, 0, "steps until the peak (a tenth of all, at most 100)"),
-                        integer("--batch", o.batch, 1, "windows in a batch, on all devices together"),
-                        integer("--seq", o.model.seq, 1, "bytes in a window"),
-                        integer("--layers", o.model.layers, 1, "blocks of attention and MLP"),
-                        integer("--embed", o.model.embed, 1, "width of the residual stream"),
-                        integer("--heads", o.model.heads, 1, "attention heads, which divide --embed"),
-                        integer("--mlp", o.model.mlp, 1, "hidden units of an MLP")};
-  flags.insert(flags.end() - 1, std::begin(sizes), std::end(sizes));
-  return flags;
+      integer("--steps", o.steps, 1, "optimizer steps"),
+      integer("--warmup", o.warmup, 0, "steps until the peak (a tenth of all, at most 100)"),
+      integer("--batch", o.batch, 1, "windows in a batch, on all devices together"),
+      integer("--seq", o.model.seq, 1, "bytes in a window"),
+      integer("--layers", o.model.layers, 1, "blocks of attention and MLP"),
+      integer("--embed", o.model.embed, 1, "width of the residual stream"),
+      integer("--heads", o.model.heads, 1, "attention heads, which divide --embed"),
+      integer("--kv-heads", o.model.kv_heads, 1, "heads of llama's keys and values (a quarter of --heads)"),
+      integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, of llama 8/3, rounded up to 32s)"),
+      {"--sample", "N", "prints so many bytes that the trained model writes",
+       [&](const std::string& text) { o.sample.bytes = whole_number("--sample", text, 1); }},
+      words("--prompt", "TEXT", o.sample.prompt, "what the sample goes on from (a line break)"),
+      {"--temperature", "X",
+       fmt::format("of the sample: lower is likelier, 0 always the likeliest ({})", o.sample.temperature),
+       [&](const std::string& text) { o.sample.temperature = temperature_of(text); }},
+      {"--help", "", "this text", [&](const std::string&) { o.help = true; }}};
+}
+
+// A flag that would change nothing is a mistake.
+void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
+  if (options.model.name == "gpt" && contains(given, "--kv-heads"))
+    refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
+  for (const char* flag : {"--prompt", "--temperature"})
+    if (!options.sample.bytes && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
+  if (options.sample.prompt.empty()) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
 }
 
 bool is_flag(const std::string& argument) { return argument.starts_with("--"); }
 
+// Takes the values of a flag from arguments[next] on.
+void set_values(const Flag& flag, const std::vector<std::string>& arguments, size_t& next) {
+  if (flag.value.empty()) return flag.set("");
+  if (next == arguments.size() || is_flag(arguments[next]))
+    refuse(flag.name, fmt::format("its value is missing, expected {}.", flag.value));
+  do flag.set(arguments[next++]);
+  while (flag.value.ends_with("...") && next < arguments.size() && !is_flag(arguments[next]));
+}
+
 }  // namespace
+
+GptConfig ModelOptions::gpt() const {
+  return {
+      .vocab = vocab, .embed = embed, .heads = heads, .layers = layers, .seq = seq, .mlp = mlp > 0 ? mlp : 4 * embed};
+}
+
+LlamaConfig ModelOptions::llama() const {
+  return {.vocab = vocab,
+          .embed = embed,
+          .heads = heads,
+          .kv_heads = kv_heads > 0 ? kv_heads : default_kv_heads(heads),
+          .layers = layers,
+          .mlp = mlp > 0 ? mlp : (8 * embed / 3 + 31) / 32 * 32};
+}
 
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
   TrainOptions options;
   Placement placement;
+  std::vector<std::string> given;
   const std::vector<Flag> flags = flags_of(options, placement);
   for (size_t i = 0; i < arguments.size();) {
     const std::string& name = arguments[i++];
     const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
     if (flag == flags.end()) refuse(name, "unknown. --help lists all flags.");
-    if (name == "--help") return {.help = true};
-    if (i == arguments.size() || is_flag(arguments[i]))
-      refuse(name, fmt::format("its value is missing, expected {}.", flag->value));
-    do flag->set(arguments[i++]);
-    while (flag->value.ends_with("...") && i < arguments.size() && !is_flag(arguments[i]));
+    given.push_back(name);
+    set_values(*flag, arguments, i);
   }
+  if (options.help) return options;
   if (options.data.empty()) options.data = {TESSERA_LIBTORCH_INCLUDE};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
+  check_used(given, options);
   resolve(placement, options);
+  options.sample.window = options.model.seq;
   return options;
 }
 
 std::string usage() {
   TrainOptions defaults;
   Placement placement;
-  std::string text = "Trains a GPT-2 style decoder on the bytes of any files, on any mesh, by any rules.\n\n";
+  std::string text = "Trains a transformer on the bytes of any files, on any mesh, by any rules.\n\n";
   for (const Flag& flag : flags_of(defaults, placement))
     text += fmt::format("  {:<22}{}\n", flag.name + " " + flag.value, flag.help);
   text += "\nStrategies\n";

@@ -6,12 +6,25 @@
 #include <vector>
 
 #include "examples/metrics.h"
+#include "examples/sample.h"
 #include "examples/transformer.h"
 #include "sharding/error.h"
 #include "sharding/layout.h"
 #include "sharding/mesh.h"
 
 namespace tessera::examples {
+
+// The sizes of either model.
+struct ModelOptions {
+  std::string name = "gpt";  // or llama
+  int64_t embed = 128, heads = 8, layers = 4;
+  int64_t seq = 128;      // positions: bytes in a window
+  int64_t mlp = -1;       // -1: of gpt 4 embed, of llama 8/3 embed, rounded up to a multiple of 32
+  int64_t kv_heads = -1;  // of llama; -1: a quarter of the heads, where that divides them
+
+  GptConfig gpt() const;
+  LlamaConfig llama() const;
+};
 
 struct TrainOptions {
   bool help = false;
@@ -21,12 +34,13 @@ struct TrainOptions {
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where these two come from: "strategy 2d: ..."
 
-  GptConfig model = {.vocab = 256, .embed = 128, .heads = 8, .layers = 4, .seq = 128, .mlp = 512};
+  ModelOptions model;
   int64_t steps = 500;
   int64_t batch = 32;           // windows in a global batch
   double learning_rate = 2e-3;  // at its peak
   int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100
-  uint64_t seed = 0;            // of the parameters and of the order of the data
+  uint64_t seed = 0;            // of the parameters, the order of the data and the sample
+  SampleOptions sample;         // after the training; of 0 bytes: none
 };
 
 // What is wrong with a command line; the program ends with 2.
@@ -37,7 +51,7 @@ class UsageError : public Error {
 
 // Errors: UsageError "[command line] --steps: given, expected" for unknown flags, missing values, what is no number or
 // out of range, a strategy together with a mesh or rules, a rule for a name that the model does not have or to an axis
-// that the mesh does not have; Error for a mesh that cannot be read.
+// that the mesh does not have, and a flag that has nothing to change; Error for a mesh that cannot be read.
 TrainOptions parse_options(const std::vector<std::string>& arguments);
 
 // All flags with their defaults.

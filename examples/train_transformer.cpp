@@ -1,4 +1,4 @@
-// Trains a GPT-2 style decoder on the bytes of any files, on any mesh, by any rules: train_transformer --help.
+// Trains a transformer on the bytes of any files, on any mesh, by any rules: train_transformer --help.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "examples/corpus.h"
 #include "examples/metrics.h"
 #include "examples/progress.h"
+#include "examples/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
 #include "nn/filter_shard.h"
@@ -23,9 +24,12 @@ namespace {
 
 using data::TokenBatch;
 
-double mean_loss(const Gpt& model, const std::vector<TokenBatch>& batches) {
+double value_of(const Array& loss) { return loss.item<double>(); }
+
+template <class Model>
+double mean_loss(const Model& model, const std::vector<TokenBatch>& batches) {
   double sum = 0;
-  for (const TokenBatch& batch : batches) sum += next_token_loss(model, batch).item<double>();
+  for (const TokenBatch& batch : batches) sum += value_of(next_token_loss(model, batch));
   return sum / static_cast<double>(batches.size());
 }
 
@@ -48,23 +52,50 @@ void check_finite(int64_t step, const char* what, double value) {
                    std::abs(value)));
 }
 
-void train(const TrainOptions& options) {
-  const Layout layout{make_mesh(options.mesh), options.rules};
+template <class Model>
+void print_sample(const Model& model, const TrainOptions& options) {
+  const Key key = fold_in(Key(options.seed), ~0u);  // the model's own keys are the first
+  fmt::print("\n{} bytes at temperature {}:\n", options.sample.bytes, options.sample.temperature);
+  fmt::print("{}\n", printable(options.sample.prompt + sample(model, key, options.sample)));
+}
+
+void print_placement(const TrainOptions& options, const Layout& layout) {
   fmt::print("mesh     {} ({} devices; {})\n", layout.mesh().to_string(), layout.mesh().size(), options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
+}
 
-  Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
+void print_corpus(const Corpus& corpus) {
   fmt::print("corpus   {} files, {:.3g} MB; entropy in nats per byte: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
              static_cast<double>(corpus.bytes) / 1e6, corpus.unigram_entropy, corpus.bigram_entropy);
+}
 
-  auto model = nn::filter_shard(Gpt::init(Key(options.seed), options.model), layout);
+LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus) {
+  return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, layout.mesh().to_string(),
+                                 to_flag(options.rules)),
+          .steps = options.steps,
+          .unigram_entropy = corpus.unigram_entropy,
+          .bigram_entropy = corpus.bigram_entropy};
+}
+
+std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus) {
+  return fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
+                     row.step, row.loss < corpus.bigram_entropy ? "below" : "not below", corpus.bigram_entropy,
+                     corpus.unigram_entropy);
+}
+
+template <class Model, class Config>
+void train(const TrainOptions& options, const Config& config) {
+  const Layout layout{make_mesh(options.mesh), options.rules};
+  print_placement(options, layout);
+  Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
+  print_corpus(corpus);
+
+  auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   auto optimizer = optim::Optimizer(model, clipped_adamw(options));
+  const auto loss_and_grads = nn::value_and_grad(next_token_loss<Model, TokenBatch>);
   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
 
-  Metrics metrics(options.metrics, {.caption = fmt::format("mesh {}; rules {}", layout.mesh().to_string(), to_flag(options.rules)),
-                                    .steps = options.steps,
-                                    .unigram_entropy = corpus.unigram_entropy,
-                                    .bigram_entropy = corpus.bigram_entropy});
+  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus));
   Progress progress(options.steps, options.batch * options.model.seq);
   const int64_t validate_every = (options.steps + 4) / 5;
 
@@ -73,10 +104,10 @@ void train(const TrainOptions& options) {
     const auto ledger = step == 1 ? std::make_unique<CommLedger>() : nullptr;
 
     const TokenBatch batch = data::from_process_local(*corpus.training.next(), layout);
-    const auto [loss, grads] = nn::value_and_grad(next_token_loss<Gpt, TokenBatch>)(model, batch);
+    const auto [loss, grads] = loss_and_grads(model, batch);
     optimizer.update(model, grads);
 
-    StepMetrics row{step, loss.item<double>(), optimizer.grad_norm().value(), optimizer.learning_rate()};
+    StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
     check_finite(step, "loss", row.loss);
     check_finite(step, "norm of the gradient", row.grad_norm);
     if (ledger) progress.print("One step communicates\n" + ledger->table());
@@ -84,13 +115,12 @@ void train(const TrainOptions& options) {
     metrics.write(row);
 
     if (step % validate_every && step != options.steps) continue;
-    const double validation = mean_loss(model, corpus.validation);
-    check_finite(step, "validation loss", validation);
-    metrics.write(ValidationMetrics{step, validation});
-    progress.print(fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})",
-                               validation, step, validation < corpus.bigram_entropy ? "below" : "not below",
-                               corpus.bigram_entropy, corpus.unigram_entropy));
+    const ValidationMetrics validation{step, mean_loss(model, corpus.validation)};
+    check_finite(step, "validation loss", validation.loss);
+    metrics.write(validation);
+    progress.print(beside_entropies(validation, corpus));
   }
+  if (options.sample.bytes) print_sample(model, options);
 }
 
 }  // namespace
@@ -102,8 +132,10 @@ int main(int argc, char** argv) {
     const TrainOptions options = parse_options({argv + 1, argv + argc});
     if (options.help)
       fmt::print("{}", usage());
+    else if (options.model.name == "llama")
+      train<Llama>(options, options.model.llama());
     else
-      train(options);
+      train<Gpt>(options, options.model.gpt());
     std::cout.flush();
     if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
     return 0;

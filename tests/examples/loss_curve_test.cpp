@@ -11,12 +11,8 @@ namespace tessera::examples {
 namespace {
 
 LossCurve curve_of(int64_t steps, int64_t done, int64_t validate_every) {
-  LossCurve curve{.caption = "mesh data=4 & model=2 <8 devices>",
-                  .steps = steps,
-                  .unigram_entropy = 3.6,
-                  .bigram_entropy = 2.6,
-                  .training = {},
-                  .validation = {}};
+  LossCurve curve{
+      .caption = "mesh data=4 & model=2 <8 devices>", .steps = steps, .unigram_entropy = 3.6, .bigram_entropy = 2.6};
   for (int64_t step = 1; step <= done; ++step) {
     const double loss = 1.2 + 4.3 * std::exp(-10.0 * static_cast<double>(step) / static_cast<double>(steps));
     curve.training.push_back({step, loss + 0.1 * static_cast<double>(step % 3)});
@@ -200,8 +196,7 @@ TEST(LossCurve, ValuesNeverOverlap) {
 }
 
 TEST(LossCurve, ALossThatNeverMovesIsDrawnToo) {
-  LossCurve curve{
-      .caption = "", .steps = 2, .unigram_entropy = 0, .bigram_entropy = 0, .training = {}, .validation = {}};
+  LossCurve curve{.caption = "", .steps = 2, .unigram_entropy = 0, .bigram_entropy = 0};
   for (int64_t step = 1; step <= 2; ++step) curve.training.push_back({step, 0});
   const std::string svg = curve.svg();
   expect_well_formed(svg);

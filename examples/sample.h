@@ -1,0 +1,56 @@
+// Sampling: text from a trained decoder, byte by byte, and bytes of any kind as readable text.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/transformer.h"
+#include "sharding/key.h"
+
+namespace tessera::examples {
+
+struct SampleOptions {
+  int64_t bytes = 0;          // how many to add to the prompt
+  std::string prompt = "\n";  // at least one byte
+  double temperature = 0.8;   // divides the logits; 0 takes the most probable byte, always
+  int64_t window = 128;       // positions that the model was trained on
+};
+
+// An index, drawn with probability softmax(logits / temperature): argmax(logits + temperature g), where
+// g = -log(-log(u)) of jax.random.categorical's u. Gumbel, "Statistical theory of extreme values" (1954).
+int64_t categorical(const Key& key, const std::vector<float>& logits, double temperature);
+
+// The bytes as token ids (1, n).
+Array ids_of(std::string_view bytes);
+
+// The logits of the last position, of (1, n, vocab), on the host.
+std::vector<float> last_logits(const Array& logits);
+
+// Valid UTF-8 and line breaks as they are; control characters and what is no UTF-8 as \x1b, byte by byte.
+std::string printable(std::string_view bytes);
+
+// The bytes that follow the prompt, one decode each. The i-th depends on the key, i and what stands before it. A full
+// window slides by half: the model reads its last half anew, from position 0 on, and goes on from there.
+template <class Model>
+std::string sample(const Model& model, const Key& key, const SampleOptions& options) {
+  std::string text = options.prompt;
+  const auto last = [&](int64_t n) { return text.substr(text.size() - std::min(text.size(), static_cast<size_t>(n))); };
+  DecoderCache cache;
+  std::string unread = last(options.window);
+  for (int64_t i = 0; i < options.bytes; ++i) {
+    if (cache.length() + static_cast<int64_t>(unread.size()) > options.window) {
+      cache = {};
+      unread = last((options.window + 1) / 2);
+    }
+    const Array logits = model.decode(ids_of(unread), cache);
+    unread = static_cast<char>(
+        categorical(fold_in(key, static_cast<uint32_t>(i)), last_logits(logits), options.temperature));
+    text += unread;
+  }
+  return text.substr(options.prompt.size());
+}
+
+}  // namespace tessera::examples
