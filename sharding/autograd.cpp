@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 struct FunctionNode : torch::autograd::Node {
   const char* label = "";
   Backward backward;
-  std::vector<std::vector<int64_t>> sizes;  // of the outputs, for gradients that never came
+  c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
   at::TensorOptions options;
 
   std::string name() const override { return label; }
@@ -57,17 +57,21 @@ void record_function(const char* name, const Tensors& inputs, Tensors& outputs, 
   node->set_next_edges(std::move(edges));
   for (at::Tensor& output : outputs) {
     output = output.variable_data();
-    node->sizes.push_back(output.sizes().vec());
+    node->sizes.emplace_back(output.sizes());
     torch::autograd::set_history(output, node);
   }
 }
 
-void before_backward(const at::Tensor& output, std::function<void()> hook) {
-  const auto& node = output.grad_fn();
-  if (!node) return;
-  auto made = std::make_unique<Hook>();
-  made->run = std::move(hook);
-  node->add_pre_hook(std::move(made));
+void before_backward(const Tensors& outputs, const std::function<void()>& hook) {
+  const torch::autograd::Node* last = nullptr;
+  for (const at::Tensor& output : outputs) {
+    const auto& node = output.grad_fn();
+    if (!node || node.get() == last) continue;
+    auto made = std::make_unique<Hook>();
+    made->run = hook;
+    node->add_pre_hook(std::move(made));
+    last = node.get();
+  }
 }
 
 Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves) {

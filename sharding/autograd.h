@@ -16,9 +16,9 @@ using Backward = std::function<Tensors(Tensors gradients)>;
 // storage. Nothing happens unless gradients are recorded and an input wants one.
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward);
 
-// `hook` runs in the backward pass when all gradients of the function that made `output` are there, before that
-// function uses what it saved. Nothing happens where no function is recorded.
-void before_backward(const at::Tensor& output, std::function<void()> hook);
+// `hook` runs in the backward pass before each function that made some of these outputs, when its gradients are there
+// and before it uses what it saved. Nothing happens where no function is recorded.
+void before_backward(const Tensors& outputs, const std::function<void()>& hook);
 
 // Whether an operation on this tensor is recorded now.
 bool is_recorded(const at::Tensor& tensor);

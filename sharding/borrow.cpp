@@ -29,8 +29,7 @@ void Loan::settle(const Tensors& gathered, const Tensors& results) {
   for (const at::Tensor& result : results)
     for (const c10::Storage& memory : memory_)
       if (same_memory(result.storage(), memory)) return memory_.clear();
-  if (holders_of(gathered) > holders_)
-    for (const at::Tensor& result : results) before_backward(result, [loan = shared_from_this()] { loan->take(); });
+  if (holders_of(gathered) > holders_) before_backward(results, [loan = shared_from_this()] { loan->take(); });
   give_back();
 }
 

@@ -1,4 +1,4 @@
-// Matrix products, normalization, embedding and cross-entropy.
+// Normalization, embedding and cross-entropy.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -11,34 +11,6 @@
 namespace tessera {
 
 using namespace detail;
-
-namespace {
-
-std::string matmul_rule(const Attributes&, const std::vector<const Type*>& operands) {
-  const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
-  const std::string a = left == 1 ? "k" : "... i k";
-  const std::string b = right == 1 ? "k" : right == 2 ? "k j" : "... k j";
-  const std::string dots = left > 1 || right > 2 ? "..." : "";
-  return fmt::format("{}, {} -> {}{}{}", a, b, dots, left > 1 ? " i" : "", right > 1 ? " j" : "");
-}
-
-}  // namespace
-
-Array matmul(Operand a, Operand b) {
-  static const Operation op{"matmul", "", Linearity::multilinear};
-  const Array &x = a.array(), &y = b.array();
-  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
-  if (left.shape.empty() || right.shape.empty())
-    fail(ErrorKind::shape_mismatch, "matmul",
-         fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
-  if (left.dtype != right.dtype) {
-    const DType common = promote(left.dtype, right.dtype);
-    const Array cast_x = astype(a, common), cast_y = astype(b, common);
-    return matmul({cast_x, a.where()}, {cast_y, b.where()});
-  }
-  return run({.operation = op, .rule = matmul_rule, .where = a.where()}, {&x, &y},
-             [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
-}
 
 Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
   static const Operation op{"layer_norm", "... [d], [d], [d] -> ... [d]", Linearity::nonlinear};
