@@ -7,11 +7,13 @@
 #include <functional>
 #include <vector>
 
+#include "nn/cast.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
+#include "nn/remat.h"
 #include "sharding/device_put.h"
 #include "sharding/random.h"
 
@@ -93,6 +95,7 @@ struct Gpt {
   std::vector<GptBlock> layers;
   nn::LayerNorm final_ln;
   nn::Linear head;
+  bool remat = false;  // the backward pass computes each block's activations again
 
   static Gpt init(const Key& key, const GptConfig& c) {
     const Axis vocab{"vocab", c.vocab}, embed{"embed", c.embed};
@@ -108,7 +111,7 @@ struct Gpt {
   // Token ids (batch, seq) -> logits (batch, seq, vocab).
   Array operator()(const Array& ids, const Constrain& constrain = constrain_by_names) const {
     Array x = constrain(embed(ids));
-    for (const GptBlock& block : layers) x = block(x, constrain);
+    for (const GptBlock& block : layers) x = remat ? nn::remat(block)(x, constrain) : block(x, constrain);
     return head(final_ln(x));
   }
 
@@ -164,6 +167,7 @@ struct Llama {
   nn::Embedding embed;
   std::vector<LlamaBlock> layers;
   nn::RMSNorm final_norm;
+  bool remat = false;  // as Gpt's
 
   static Llama init(const Key& key, const LlamaConfig& c) {
     const Axis embed{"embed", c.embed};
@@ -178,7 +182,7 @@ struct Llama {
   // Token ids (batch, seq) -> logits (batch, seq, vocab).
   Array operator()(const Array& ids, const Constrain& constrain = constrain_by_names) const {
     Array x = constrain(embed(ids));
-    for (const LlamaBlock& block : layers) x = block(x, constrain);
+    for (const LlamaBlock& block : layers) x = remat ? nn::remat(block)(x, constrain) : block(x, constrain);
     return embed.attend(final_norm(x));
   }
 
@@ -193,10 +197,11 @@ struct Llama {
 
 // ---- both
 
-// Mean cross-entropy of the next token, in nats.
+// Mean cross-entropy of the next token, in nats. With `compute` = bfloat16 the logits are computed in that type, the
+// loss of them in float32.
 template <class Model, class Batch>
-Array next_token_loss(const Model& model, const Batch& batch) {
-  return cross_entropy(model(batch.inputs), batch.targets);
+Array next_token_loss(const Model& model, const Batch& batch, DType compute = float32) {
+  return cross_entropy(astype(nn::cast(model, compute)(batch.inputs), float32), batch.targets);
 }
 
 // Rules that name every logical axis of the models here, for tables that list only what is sharded.

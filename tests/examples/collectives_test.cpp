@@ -32,20 +32,13 @@ data::TokenBatch tokens() {
   return batch_of_ids;
 }
 
-// The collectives of one step: value_and_grad and the update.
-std::vector<CommRecord> records_of_step(const std::vector<MeshAxis>& mesh, const Rules& rules, bool private_replicas) {
-  const Layout layout(make_mesh(mesh, {.private_replicas = private_replicas}), examples::with_all_names(rules));
-  auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), layout);
-  auto optimizer =
-      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
-  const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) {
-    return examples::next_token_loss(m, b);
-  };
-  CommLedger ledger;
-  const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, data::from_process_local(tokens(), layout));
-  optimizer.update(model, grads);
-  return ledger.records();
-}
+// How a step is computed on a layout.
+struct Mode {
+  bool private_replicas = false;
+  bool borrow_gathers = true;
+  bool zero1 = false;  // gradients pending, the optimizer's state over "data"
+  bool remat = false;
+};
 
 // {kind, mesh axes, backward} -> {count, bytes}
 using Summary = std::map<std::tuple<std::string, std::string, bool>, std::pair<int64_t, int64_t>>;
@@ -64,10 +57,31 @@ struct Strategy {
   const char* name;
   std::vector<MeshAxis> mesh;
   Rules rules;
-  Summary expected;
+  Summary expected;             // weights are gathered once
+  Summary second_gathers = {};  // what comes on top where gathers are borrowed
 };
 
 void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
+
+// The collectives of one step: value_and_grad and the update.
+std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
+  const Layout layout(make_mesh(s.mesh, {.private_replicas = mode.private_replicas}),
+                      examples::with_all_names(s.rules));
+  auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), layout);
+  model.remat = mode.remat;
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
+                       {.shard_state = mode.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+  const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) {
+    return examples::next_token_loss(m, b);
+  };
+  CommLedger ledger;
+  const auto [loss, grads] =
+      nn::value_and_grad(loss_fn, {.borrow_gathers = mode.borrow_gathers, .reduce = !mode.zero1})(
+          model, data::from_process_local(tokens(), layout));
+  optimizer.update(model, grads);
+  return ledger.records();
+}
 
 // The bytes of one activation (batch, seq, embed) where the batch is cut in n.
 constexpr int64_t activation(int64_t n) { return batch / n * seq * embed * 4; }
@@ -93,6 +107,8 @@ Summary with(Summary rows, const Summary& more) {
 constexpr int64_t params_tp4 = 143744;
 // All weights with a dim "embed", whole and as a shard of eight; the rest is replicated.
 constexpr int64_t gathered = 533504, rest = 6144;
+// The matrices among them that a backward pass reads: six a layer and the head. An embedding's and a bias's does not.
+constexpr int64_t read_backward = (layers * (4 * embed * embed + 2 * embed * mlp) + embed * vocab) * 4;
 
 const std::vector<Strategy> strategies = {
     {"one", {{"data", 1}}, {}, {}},
@@ -107,7 +123,8 @@ const std::vector<Strategy> strategies = {
      {{{"all_gather", "data", false}, {3 + 8 * layers, gathered}},
       {{"reduce_scatter", "data", true}, {3 + 8 * layers, gathered / 8}},
       {{"all_reduce", "data", true}, {1, rest}},
-      {{"all_reduce", "data", false}, {2, 8}}}},
+      {{"all_reduce", "data", false}, {2, 8}}},
+     {{{"all_gather", "data", true}, {6 * layers + 1, read_backward}}}},
     {"dp2_tp4",
      {{"data", 2}, {"model", 4}},
      {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}},
@@ -120,19 +137,24 @@ const std::vector<Strategy> strategies = {
                                   {{"reduce_scatter", "data", true}, {3 + 8 * layers, (params_tp4 - 3456) / 2}},
                                   {{"all_reduce", "data", true}, {1, 3456}},
                                   {{"all_reduce", "data", false}, {1, 4}},
-                                  {{"all_reduce", "data,model", false}, {1, 4}}})},
+                                  {{"all_reduce", "data,model", false}, {1, 4}}}),
+     {{{"all_gather", "data", true}, {6 * layers + 1, read_backward / 4}}}},
 };
+
+const Strategy& strategy(const std::string& name) {
+  for (const Strategy& s : strategies)
+    if (s.name == name) return s;
+  throw std::out_of_range(name);
+}
 
 class Collectives : public testing::TestWithParam<Strategy> {};
 
 TEST_P(Collectives, OfOneStepAreExactlyThese) {
   const Strategy& s = GetParam();
-  EXPECT_EQ(summary(records_of_step(s.mesh, s.rules, false)), s.expected);
-}
-
-TEST_P(Collectives, AreTheSameWithPrivateReplicas) {
-  const Strategy& s = GetParam();
-  EXPECT_EQ(summary(records_of_step(s.mesh, s.rules, true)), s.expected);
+  for (const bool private_replicas : {false, true}) {
+    EXPECT_EQ(summary(records_of_step(s, {private_replicas, .borrow_gathers = false})), s.expected);
+    EXPECT_EQ(summary(records_of_step(s, {private_replicas})), with(s.expected, s.second_gathers));
+  }
 }
 
 TEST_P(Collectives, MoveNoMoreBytesThanJax) {
@@ -142,9 +164,37 @@ TEST_P(Collectives, MoveNoMoreBytesThanJax) {
   int64_t theirs = 0, ours = 0;
   if (jax)
     for (const auto& [kind, row] : jax->at("collectives").as_object()) theirs += row.at("bytes").to_number<int64_t>();
-  for (const CommRecord& r : records_of_step(s.mesh, s.rules, false)) ours += r.bytes;
+  for (const CommRecord& r : records_of_step(s, {.borrow_gathers = false})) ours += r.bytes;
   // JAX's program gives the loss and the norm with the step, but its collectives count the norm's scalars in buckets.
   EXPECT_LE(ours, theirs);
+}
+
+// ZeRO-1: every gradient is reduce-scattered once, every new parameter gathered once.
+TEST(CollectivesOfZero1, AreOneReduceScatterAndOneGather) {
+  for (const bool private_replicas : {false, true}) {
+    const Mode zero1{.private_replicas = private_replicas, .zero1 = true};
+    EXPECT_EQ(summary(records_of_step(strategy("dp8"), zero1)),
+              (Summary{{{"reduce_scatter", "data", false}, {1, parameters * 4 / 8}},
+                       {{"all_gather", "data", false}, {1, parameters * 4}},
+                       {{"all_reduce", "data", false}, {2, 8}}}));
+    EXPECT_EQ(summary(records_of_step(strategy("dp2_tp4"), zero1)),
+              with(tensor_parallel(2, 0), {{{"reduce_scatter", "data", false}, {1, params_tp4 / 2}},
+                                           {{"all_gather", "data", false}, {1, params_tp4}},
+                                           {{"all_reduce", "data", false}, {1, 4}},
+                                           {{"all_reduce", "data,model", false}, {1, 4}}}));
+  }
+}
+
+// The second run gathers a block's weights again, once for itself and once for its backward pass; it repeats the sums
+// of tensor parallelism that the backward pass needs, and its gradients join the one bucket.
+TEST(CollectivesOfRemat, AreTheBlocksAgain) {
+  const Strategy& fsdp = strategy("fsdp8");
+  const Summary plain = summary(records_of_step(fsdp, {})), again = summary(records_of_step(fsdp, {.remat = true}));
+  const std::tuple<std::string, std::string, bool> gather{"all_gather", "data", false};
+  EXPECT_EQ(again.at(gather).first, plain.at(gather).first + 8 * layers);
+  for (const auto& [key, row] : plain)
+    if (key != gather) EXPECT_EQ(again.at(key), row) << std::get<0>(key) << " " << std::get<1>(key);
+  EXPECT_EQ(summary(records_of_step(strategy("dp8"), {.remat = true})), strategy("dp8").expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, testing::ValuesIn(strategies),
