@@ -126,18 +126,18 @@ std::vector<LossPoint> extremes(const std::vector<LossPoint>& points) {
   return kept;
 }
 
-// Towards the ends the window narrows, so that the mean neither lags nor leaves out the ends themselves.
+// At the steep start the window narrows, so that the mean does not lag; at the end it keeps what there is of it.
 std::vector<LossPoint> centred_means(const std::vector<LossPoint>& points) {
   const size_t n = points.size(), half = n / 40, stride = 1 + n / static_cast<size_t>(right - left);
   std::vector<double> sums = {0};
   for (const LossPoint& point : points) sums.push_back(sums.back() + point.loss);
   const auto mean_at = [&](size_t i) {
-    const size_t reach = std::min({half, i, n - 1 - i});
-    return LossPoint{points[i].step, (sums[i + reach + 1] - sums[i - reach]) / static_cast<double>(2 * reach + 1)};
+    const size_t reach = std::min(half, i), begin = i - reach, end = std::min(i + reach + 1, n);
+    return LossPoint{points[i].step, (sums[end] - sums[begin]) / static_cast<double>(end - begin)};
   };
   std::vector<LossPoint> means;
   for (size_t i = 0; i + 1 < n; i += stride) means.push_back(mean_at(i));
-  if (n) means.push_back(points.back());
+  if (n) means.push_back(mean_at(n - 1));
   return means;
 }
 
@@ -237,14 +237,14 @@ struct Value {
 };
 
 // The last values, at the right end of their lines; those that would overlap move apart.
-std::string last_values(const LossCurve& curve, const Plot& plot) {
+std::string last_values(const LossCurve& curve, const std::vector<LossPoint>& means, const Plot& plot) {
   constexpr double apart = 17;
   std::vector<Value> values = {{"value of_unigram", curve.unigram_entropy, plot.y(curve.unigram_entropy)},
                                {"value of_bigram", curve.bigram_entropy, plot.y(curve.bigram_entropy)}};
   const auto add_last = [&](const char* kind, const std::vector<LossPoint>& points) {
     if (!points.empty()) values.push_back({kind, points.back().loss, plot.y(points.back().loss)});
   };
-  add_last("value of_training", curve.training);
+  add_last("value of_training", means);
   add_last("value of_validation", curve.validation);
   std::sort(values.begin(), values.end(), [](const Value& a, const Value& b) { return a.y < b.y; });
   for (size_t i = 1; i < values.size(); ++i) values[i].y = std::max(values[i].y, values[i - 1].y + apart);
@@ -278,8 +278,9 @@ std::string LossCurve::svg() const {
   text += words("title", "start", 20, 34, "Loss") + words("note", "start", 20, 54, caption) + legend();
   text += axes(plot) + level(plot, "unigram", unigram_entropy) + level(plot, "bigram", bigram_entropy);
   text += polyline(plot, "steps", extremes(training)) + polyline(plot, "path", validation);
-  text += polyline(plot, "training", centred_means(training)) + dots(plot, validation);
-  return text + last_values(*this, plot) + "</svg>\n";
+  const std::vector<LossPoint> means = centred_means(training);
+  text += polyline(plot, "training", means) + dots(plot, validation);
+  return text + last_values(*this, means, plot) + "</svg>\n";
 }
 
 }  // namespace tessera::examples

@@ -13,9 +13,9 @@ struct LossPoint {
 };
 
 // The losses over the steps. `training` is drawn twice: faintly as it is (of long runs the least and the largest of
-// each half pixel), and as the centred mean over a twentieth of the points, which ends in the last of them.
-// `validation` is drawn as dots, the two entropies as level lines, and each of the four has its last value written
-// beside it. What is empty is left out. Viewers that are set to a dark scheme get dark colours.
+// each half pixel), and as the centred mean over a twentieth of the points. `validation` is drawn as dots, the two
+// entropies as level lines, and where each of the four ends, its last value is written (of training the mean's). What
+// is empty is left out. Viewers that are set to a dark scheme get dark colours.
 struct LossCurve {
   std::string caption;  // a line below the title
   int64_t steps = 0;    // of the whole run: where the axis ends

@@ -13,7 +13,7 @@ namespace {
 // (n parts of rows) on each device: dim 0 as (devices, parts, rows), of which one part is taken.
 Array part_of(const Leaf& leaf, int64_t i, int64_t n) {
   const Array& x = *leaf.value;
-  const int64_t blocks = x.shape(0) / x.sharding().shard_shape(x.shape())[0];
+  const int64_t blocks = x.is_committed() ? x.shape(0) / x.sharding().shard_shape(x.shape())[0] : 1;
   if (x.shape(0) % (blocks * n))
     fail(ErrorKind::uneven, "accumulate_gradients",
          fmt::format("{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",

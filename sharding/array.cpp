@@ -66,6 +66,10 @@ bool wants_gradient(const ArrayImpl& a) {
   return is_tape_parameter(a) || a.local[0].requires_grad();
 }
 
+const ArrayImpl& origin_of(const ArrayImpl& a) {
+  return a.details && a.details->again ? origin_of(*a.details->source) : a;
+}
+
 namespace {
 
 // The whole value from this process's blocks; a pending sum is summed.

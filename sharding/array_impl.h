@@ -91,4 +91,7 @@ Text asked_for();
 bool is_tape_parameter(const ArrayImpl& a);
 bool wants_gradient(const ArrayImpl& a);
 
+// What `a` was made of by casts, views and scalings that can be made again; `a` itself if by none.
+const ArrayImpl& origin_of(const ArrayImpl& a);
+
 }  // namespace tessera::detail

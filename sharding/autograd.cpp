@@ -74,6 +74,12 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook) 
   }
 }
 
+void add_gradients_in(const Tensors& tensors, DType dtype) {
+  for (const at::Tensor& t : tensors)
+    if (const auto& node = t.grad_fn(); node && t.element_size() < elementSize(static_cast<at::ScalarType>(dtype)))
+      node->mutable_input_metadata(t.output_nr()).set_grad_dtype(static_cast<at::ScalarType>(dtype));
+}
+
 Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves) {
   const variable_list result = torch::autograd::grad(
       variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),

@@ -20,6 +20,10 @@ void record_function(const char* name, const Tensors& inputs, Tensors& outputs, 
 // and before it uses what it saved. Nothing happens where no function is recorded.
 void before_backward(const Tensors& outputs, const std::function<void()>& hook);
 
+// The gradients that come to these tensors, from however many uses, are added up in this element type and go on in it,
+// if it is wider than the tensors' own.
+void add_gradients_in(const Tensors& tensors, DType dtype);
+
 // Whether an operation on this tensor is recorded now.
 bool is_recorded(const at::Tensor& tensor);
 

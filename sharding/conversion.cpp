@@ -39,10 +39,10 @@ ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
   return a.details->again(other);
 }
 
-// The element type in which the gradient of `a` crosses the devices.
-DType gradient_dtype(const ArrayImpl& a, const Type* from) {
+// The element type in which the gradient of `a` crosses the devices: of a copy of a parameter, the parameter's own.
+DType gradient_dtype(const ArrayImpl& a) {
   const TapeState* tape = current_tape();
-  return a.weight && tape && tape->options.reduction ? *tape->options.reduction : from->dtype;
+  return a.weight && tape && tape->options.reduction ? *tape->options.reduction : origin_of(a).type->dtype;
 }
 
 std::shared_ptr<const Passage> passage_of(const ArrayImpl& a, const ArrayImpl& start, const Type* to,
@@ -51,15 +51,17 @@ std::shared_ptr<const Passage> passage_of(const ArrayImpl& a, const ArrayImpl& s
   auto passage = std::make_shared<Passage>(Passage{.from = start.type,
                                                    .to = to,
                                                    .steps = route(from, start.slots, to).steps,
-                                                   .gradients = gradient_dtype(a, start.type),
+                                                   .gradients = gradient_dtype(a),
                                                    .cause = cause});
   if (a.details && a.details->path) passage->cause.path = a.details->path;
   return passage;
 }
 
+// What the user's own line gathers is the user's: nobody can say when it was used for the last time.
 std::shared_ptr<Loan> loan_of(const ArrayImpl& a, const std::shared_ptr<const Passage>& passage, const Tensors& start) {
   const TapeState* tape = current_tape();
-  if (!a.weight || !tape || !tape->options.borrow_gathers || !passage->gathers()) return nullptr;
+  const bool asked = passage->cause.reason == asked_for();
+  if (!a.weight || asked || !tape || !tape->options.borrow_gathers || !passage->gathers()) return nullptr;
   return std::make_shared<Loan>(passage, start);
 }
 
@@ -89,6 +91,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
     if (loan) loan->give_back();
     return passage->backward(std::move(gradients));
   });
+  add_gradients_in(tensors, passage->gradients);
   if (loan) loan->begin(tensors);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;

@@ -324,7 +324,7 @@ Tensors Passage::backward(Tensors now) const {
     record(step, move, true, next, cause, to, from);
     now = std::move(next);
   }
-  return as_dtype(now, from->dtype);
+  return now;
 }
 
 const Route& route(const Type* from, Mask slots, const Type* to) {

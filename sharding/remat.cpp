@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "sharding/autograd.h"
+#include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
 
 namespace tessera {
@@ -55,14 +56,11 @@ class Recomputation {
       const ArrayPtr root = wanted ? root_parameter(a) : nullptr;
       if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
         parameters_.push_back(root);
+      if (root) add_tape(root->details->tape);
       if (wanted && !root) inputs_.append(a->local.begin(), a->local.end());
       arguments_.push_back({a, root != nullptr, wanted && !root});
     }
-    if (!parameters_.empty()) {
-      TapeState& tape = *parameters_[0]->details->tape;
-      if (!tape.anchor.defined()) tape.anchor = at::zeros({}).requires_grad_(true);
-      inputs_.push_back(tape.anchor);
-    }
+    for (const auto& tape : tapes_) inputs_.push_back(tape->anchor);
   }
 
   // What the graph sees going in.
@@ -84,18 +82,18 @@ class Recomputation {
   Tensors backward(Tensors gradients) const {
     at::AutoGradMode on(true);
     Tensors leaves;
-    const size_t activations = inputs_.size() - (parameters_.empty() ? 0 : 1);
     const std::vector<std::vector<Conversion>> kept = take_conversions();
-    Tensors roots = floating_tensors(f_(again(leaves)));
-    for (const ArrayPtr& p : parameters_)
-      for (const ArrayPtr& leaf : p->details->leaves) leaves.append(leaf->local.begin(), leaf->local.end());
+    Tensors roots = floating_tensors(as_recorded(f_(again(leaves))));
+    const size_t activations = leaves.size();
+    std::vector<LateGradients> late = leaves_of_parameters();
+    for (const LateGradients& l : late) leaves.append(l.leaf->local.begin(), l.leaf->local.end());
+    for (const auto& tape : tapes_) leaves.push_back(tape->anchor);  // a remat in f may depend on nothing else
     keep_recorded(roots, gradients);
-    Tensors result =
-        leaves.empty() || roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
-    hand_over(result.begin() + static_cast<ptrdiff_t>(activations));
+    Tensors result = roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
+    hand_over(std::move(late), result.begin() + static_cast<ptrdiff_t>(activations));
     give_conversions(kept);
+    result.resize(activations);
     result.resize(inputs_.size());
-    if (!parameters_.empty()) result.back() = at::Tensor();
     return result;
   }
 
@@ -106,17 +104,38 @@ class Recomputation {
     bool activation;    // goes in as a fresh leaf
   };
 
+  void add_tape(const std::shared_ptr<TapeState>& tape) {
+    if (std::find(tapes_.begin(), tapes_.end(), tape) != tapes_.end()) return;
+    if (!tape->anchor.defined()) tape->anchor = at::zeros({}).requires_grad_(true);
+    tapes_.push_back(tape);
+  }
+
+  // Whether it is a parameter of the tape whose gradients are being computed: nested tapes do not mix.
+  static bool is_sought(const ArrayImpl& parameter) {
+    return is_tape_parameter(parameter) && parameter.details->tape.get() == differentiated_tape();
+  }
+
+  // An activation keeps the forms that f makes of it: it goes in as another array, which is gone with the first run.
   Arrays values() const {
     Arrays arrays;
-    for (const Argument& a : arguments_) arrays.push_back(a.array ? Array(a.array) : Array());
+    for (const Argument& a : arguments_)
+      arrays.push_back(!a.array ? Array() : Array(a.activation ? with_tensors(a.array, a.array->local) : a.array));
     return arrays;
+  }
+
+  // A parameter that f hands through is in the graph as its leaf.
+  static Arrays as_recorded(Arrays results) {
+    for (Array& x : results)
+      if (!x.is_absent() && is_tape_parameter(*x.impl())) x = Array(convert(*x.impl(), x.impl(), x.impl()->type, {}));
+    return results;
   }
 
   Arrays again(Tensors& leaves) const {
     Arrays arrays;
     for (const Argument& a : arguments_) {
       if (!a.activation) {
-        arrays.push_back(!a.array ? Array() : Array(a.of_parameter ? made_again(a.array) : a.array));
+        const bool open = a.of_parameter && is_tape_parameter(origin_of(*a.array));
+        arrays.push_back(!a.array ? Array() : Array(open ? made_again(a.array) : a.array));
         continue;
       }
       Tensors fresh;
@@ -145,13 +164,22 @@ class Recomputation {
     roots = std::move(kept_roots), gradients = std::move(kept_gradients);
   }
 
-  void hand_over(Tensors::const_iterator next) const {
+  // Those that the second run has made so far: what is made while going back through it, a remat in f hands over.
+  std::vector<LateGradients> leaves_of_parameters() const {
+    std::vector<LateGradients> late;
     for (const ArrayPtr& p : parameters_)
-      for (const ArrayPtr& leaf : p->details->leaves) {
-        const auto end = next + static_cast<ptrdiff_t>(leaf->local.size());
-        p->details->tape->late.push_back({p, leaf, Tensors(next, end)});
-        next = end;
-      }
+      if (is_sought(*p))
+        for (const ArrayPtr& leaf : p->details->leaves) late.push_back({p, leaf, {}});
+    return late;
+  }
+
+  static void hand_over(std::vector<LateGradients> late, Tensors::const_iterator next) {
+    for (LateGradients& l : late) {
+      const auto end = next + static_cast<ptrdiff_t>(l.leaf->local.size());
+      l.gradients = Tensors(next, end);
+      next = end;
+      l.parameter->details->tape->late.push_back(std::move(l));
+    }
   }
 
   friend Arrays tessera::remat(const Function&, const Arrays&);
@@ -167,6 +195,7 @@ class Recomputation {
   Function f_;
   std::vector<Argument> arguments_;
   std::vector<ArrayPtr> parameters_;
+  std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
   Tensors inputs_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <unordered_map>
 
+#include "sharding/autograd.h"
 #include "sharding/borrow.h"
 #include "sharding/redistribute.h"
 
@@ -189,7 +190,24 @@ bool has_parameter_source(const Array& operand) {
   return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
 }
 
+namespace {
+
+// In half precision the devices' contributions would be rounded as they are added up.
+Again with_exact_gradients(Again again, DType exact) {
+  return [again = std::move(again), exact](const ArrayPtr& other) {
+    ArrayPtr made = again(other);
+    add_gradients_in(made->local, exact);
+    return made;
+  };
+}
+
+}  // namespace
+
 void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast) {
+  if (const DType exact = origin_of(*operand).type->dtype; exact != result->type->dtype) {
+    add_gradients_in(result->local, exact);
+    again = with_exact_gradients(std::move(again), exact);
+  }
   Details& details = result->detail();
   details.source = operand;
   details.again = std::move(again);

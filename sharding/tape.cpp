@@ -25,10 +25,18 @@ using namespace detail;
 namespace {
 
 thread_local TapeState* innermost = nullptr;
+thread_local TapeState* differentiated = nullptr;
+
+struct Differentiating {
+  explicit Differentiating(TapeState* tape) : outer(std::exchange(differentiated, tape)) {}
+  ~Differentiating() { differentiated = outer; }
+  TapeState* outer;
+};
 
 }  // namespace
 
 TapeState* detail::current_tape() { return innermost; }
+TapeState* detail::differentiated_tape() { return differentiated; }
 
 struct Tape::Guard {
   explicit Guard(TapeState* tape) : outer(std::exchange(innermost, tape)) {}
@@ -297,7 +305,10 @@ Tape::~Tape() {
 std::vector<Array> Tape::gradients(const Array& loss) {
   const ArrayPtr root = root_of(loss);
   Backpropagation backward(shadows_, *state_);
-  backward.run(*root);
+  {
+    const Differentiating now(state_.get());
+    backward.run(*root);
+  }
   at::AutoGradMode off(false);
   return backward.finish();
 }

@@ -24,5 +24,7 @@ struct TapeState {
 
 // The innermost open tape of this thread; null outside.
 TapeState* current_tape();
+// The one whose gradients this thread is computing; null outside.
+TapeState* differentiated_tape();
 
 }  // namespace tessera::detail

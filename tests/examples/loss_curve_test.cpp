@@ -142,14 +142,13 @@ TEST(LossCurve, LiesWhereItsAxesSay) {
   EXPECT_NEAR(y(level_of(svg, "bigram")), 2.6, 0.01);
 }
 
-TEST(LossCurve, TheMeanSmoothsAndKeepsItsEnds) {
+TEST(LossCurve, TheMeanSmoothsAndDoesNotLag) {
   const LossCurve curve = curve_of(500, 500, 100);
   const std::string svg = curve.svg();
   const Axis y = y_axis(svg);
   const std::vector<Point> mean = points_of(svg, "training");
   EXPECT_NEAR(y(mean.front().y), curve.training.front().loss, 0.01);
-  EXPECT_NEAR(y(mean.back().y), curve.training.back().loss, 0.01);
-  for (size_t i = 100; i < 480; ++i)
+  for (size_t i = 100; i < 500; ++i)
     EXPECT_NEAR(y(mean[i].y), curve.training[i].loss - 0.1 * ((i + 1) % 3) + 0.1, 0.03);
 }
 
@@ -178,7 +177,7 @@ TEST(LossCurve, NamesTheLastValues) {
     EXPECT_EQ(texts.size(), 1u) << kind;
     return std::pair{std::stod(texts.at(0)[1]), std::stod(texts.at(0)[2])};
   };
-  EXPECT_NEAR(shown("training").second, curve.training.back().loss, 5e-4);
+  EXPECT_NEAR(shown("training").second, 1.3, 0.01) << "1.2, 1.3, 1.4, in turns";
   EXPECT_NEAR(shown("validation").second, curve.validation.back().loss, 5e-4);
   EXPECT_EQ(shown("unigram").second, 3.6);
   EXPECT_EQ(shown("bigram").second, 2.6);
