@@ -197,11 +197,19 @@ struct Llama {
 
 // ---- both
 
-// Mean cross-entropy of the next token, in nats. With `compute` = bfloat16 the logits are computed in that type, the
-// loss of them in float32.
+// Mean cross-entropy of the next token, in nats.
 template <class Model, class Batch>
-Array next_token_loss(const Model& model, const Batch& batch, DType compute = float32) {
-  return cross_entropy(astype(nn::cast(model, compute)(batch.inputs), float32), batch.targets);
+Array next_token_loss(const Model& model, const Batch& batch) {
+  return cross_entropy(model(batch.inputs), batch.targets);
+}
+
+// The same in mixed precision: logits computed in `dtype` from parameters that stay what they are, their loss in
+// float32.
+template <class Model, class Batch>
+auto next_token_loss_in(DType dtype) {
+  return [dtype](const Model& model, const Batch& batch) {
+    return cross_entropy(astype(nn::cast(model, dtype)(batch.inputs), float32), batch.targets);
+  };
 }
 
 // Rules that name every logical axis of the models here, for tables that list only what is sharded.

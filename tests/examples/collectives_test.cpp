@@ -152,8 +152,8 @@ class Collectives : public testing::TestWithParam<Strategy> {};
 TEST_P(Collectives, OfOneStepAreExactlyThese) {
   const Strategy& s = GetParam();
   for (const bool private_replicas : {false, true}) {
-    EXPECT_EQ(summary(records_of_step(s, {private_replicas, .borrow_gathers = false})), s.expected);
-    EXPECT_EQ(summary(records_of_step(s, {private_replicas})), with(s.expected, s.second_gathers));
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .borrow_gathers = false})), s.expected);
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas})), with(s.expected, s.second_gathers));
   }
 }
 
@@ -192,8 +192,10 @@ TEST(CollectivesOfRemat, AreTheBlocksAgain) {
   const Summary plain = summary(records_of_step(fsdp, {})), again = summary(records_of_step(fsdp, {.remat = true}));
   const std::tuple<std::string, std::string, bool> gather{"all_gather", "data", false};
   EXPECT_EQ(again.at(gather).first, plain.at(gather).first + 8 * layers);
-  for (const auto& [key, row] : plain)
-    if (key != gather) EXPECT_EQ(again.at(key), row) << std::get<0>(key) << " " << std::get<1>(key);
+  for (const auto& [key, row] : plain) {
+    if (key == gather) continue;
+    EXPECT_EQ(again.at(key), row) << std::get<0>(key) << " " << std::get<1>(key);
+  }
   EXPECT_EQ(summary(records_of_step(strategy("dp8"), {.remat = true})), strategy("dp8").expected);
 }
 
