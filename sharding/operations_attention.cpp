@@ -80,10 +80,9 @@ std::string attention_rule(const Attributes&, const std::vector<const Type*>& op
                  : "b [t] h [k], b [s] [g] [k], b [s] [g] [v] -> b [t] h [v]";
 }
 
-// The kv heads that the query heads from `first` on use: a few whole groups, a part of one, or one for each.
+// The kv heads that the query heads from `first` on use: the one of their group, or one for each.
 at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, int64_t group) {
-  if (heads % group == 0 || group % heads == 0)
-    return all.narrow(2, first / group, std::max<int64_t>(heads / group, 1));
+  if (group % heads == 0) return all.narrow(2, first / group, 1);
   return all.index_select(2, at::arange(first, first + heads).floor_divide_(group));
 }
 

@@ -1,5 +1,6 @@
 // Normalization, embedding and cross-entropy.
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -18,11 +19,45 @@ Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
              [eps](Locals t, const Where&) { return at::layer_norm(t[0], {t[0].size(-1)}, t[1], t[2], eps); });
 }
 
+namespace {
+
+// x and scale in the type to compute in, and r = 1 / sqrt(mean(x^2) + eps): all that the backward pass needs.
+struct RootMeanSquare {
+  at::Tensor x, scale, r;
+};
+
+at::Tensor widened(const at::Tensor& t) { return t.detach().to(at::toOpMathType(t.scalar_type())); }
+
+// y = x r scale, so d x = r (g scale - x r mean(g scale x r)) and d scale = sum(g x r).
+Tensors rms_norm_gradients(const RootMeanSquare& n, const at::Tensor& gradient) {
+  const int64_t size = n.x.size(-1);
+  const at::Tensor g = widened(gradient), normalized = n.x * n.r, product = g * normalized;
+  const at::Tensor mean = at::matmul(product, n.scale).unsqueeze(-1).div_(size);
+  return {(g * n.scale).sub_(normalized.mul_(mean)).mul_(n.r), product.reshape({-1, size}).sum(0)};
+}
+
+// LibTorch has no kernel of it for CPUs, and composed of its operations it takes twice the time and memory.
+at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
+  Tensors out;
+  RootMeanSquare n{widened(x), widened(scale), {}};
+  {
+    at::AutoGradMode off(false);
+    n.r = at::mean(n.x * n.x, -1, /*keepdim=*/true).add_(eps).rsqrt_();
+    out.push_back((n.x * n.r).mul_(n.scale).to(x.scalar_type()));
+  }
+  record_function("rms_norm", {x, scale}, out, [n, types = std::pair(x.scalar_type(), scale.scalar_type())](Tensors g) {
+    Tensors gradients = rms_norm_gradients(n, g[0]);
+    return Tensors{gradients[0].to(types.first), gradients[1].to(types.second)};
+  });
+  return out[0];
+}
+
+}  // namespace
+
 Array rms_norm(Operand x, const Array& scale, double eps) {
   static const Operation op{"rms_norm", "... [d], [d] -> ... [d]", Linearity::nonlinear};
-  return run({.operation = op, .where = x.where()}, {&x.array(), &scale}, [eps](Locals t, const Where&) {
-    return t[0] * at::rsqrt(at::mean(t[0] * t[0], -1, /*keepdim=*/true) + eps) * t[1];
-  });
+  return run({.operation = op, .where = x.where()}, {&x.array(), &scale},
+             [eps](Locals t, const Where&) { return local_rms_norm(t[0], t[1], eps); });
 }
 
 namespace {

@@ -134,6 +134,15 @@ TEST(LayerNorm, is_its_formula_on_every_mesh) {
   expect_plain_on_every_mesh(shaken(LayerNorm::init(hidden)), {4, 2, 16}, {"batch", "seq", "hidden"});
 }
 
+TEST(RMSNorm, shape_name_and_starting_values) {
+  const RMSNorm layer = RMSNorm::init(norm, 1e-3);
+  EXPECT_EQ(layer.scale.axes, Axes{"norm"});
+  EXPECT_EQ(layer.scale.value.to_host<float>(), std::vector<float>(8, 1));
+  EXPECT_EQ(layer.eps, 1e-3);
+  const at::Tensor x = to_tensor(normal(Key(5), {4, 8}));
+  expect_values(layer(from_tensor(x)), x / (x.square().mean(-1, true) + 1e-3).sqrt(), "eps is the layer's");
+}
+
 TEST(Mlp, shapes_and_names) {
   const Mlp mlp = Mlp::init(Key(0), embed, hidden);
   EXPECT_EQ(mlp.up.kernel.axes, (Axes{"embed", "hidden"}));
@@ -146,6 +155,18 @@ TEST(Mlp, is_its_formula_on_every_mesh) {
   expect_plain_on_every_mesh(shaken(Mlp::init(Key(0), embed, hidden)), {4, 2, 8}, stream);
 }
 
+TEST(GatedMlp, shapes_and_names) {
+  const GatedMlp mlp = GatedMlp::init(Key(0), embed, hidden, {.up_init = init::normal(1), .down_init = init::zeros()});
+  EXPECT_EQ(testing::paths_of(leaves(mlp)), (std::vector<std::string>{"gate.kernel", "up.kernel", "down.kernel"}));
+  EXPECT_EQ(mlp.gate.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(mlp.up.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(mlp.down.kernel.axes, (Axes{"hidden", "embed"}));
+  EXPECT_NE(mlp.gate.kernel.value.to_host<float>(), mlp.up.kernel.value.to_host<float>());
+  EXPECT_GT(to_tensor(mlp.gate.kernel).std().item<double>(), 0.8);
+  EXPECT_EQ(to_tensor(mlp.down.kernel).abs().max().item<double>(), 0);
+  EXPECT_EQ(mlp(ones({3, 8})).shape(), (Shape{3, 8}));
+}
+
 TEST(MultiheadAttention, shapes_and_names) {
   const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, {"heads", 12}, 3);
   EXPECT_EQ(layer.q.kernel.axes, (Axes{"embed", "heads"}));
@@ -153,6 +174,29 @@ TEST(MultiheadAttention, shapes_and_names) {
   EXPECT_EQ(layer.k.bias->axes, Axes{"heads"});
   EXPECT_EQ(layer.o.bias->value.shape(), Shape{8});
   EXPECT_EQ(layer(ones({2, 5, 8})).shape(), (Shape{2, 5, 8}));
+}
+
+TEST(MultiheadAttention, kv_heads_have_a_name_and_a_number_of_their_own) {
+  const auto layer = MultiheadAttention::init(Key(0), embed, {"heads", 24}, 6,
+                                              {.bias = false, .kv_heads = Axis{"kv_heads", 8}, .rope_base = 100.0});
+  EXPECT_EQ(layer.num_kv_heads, 2);
+  EXPECT_EQ(testing::paths_of(leaves(layer)),
+            (std::vector<std::string>{"q.kernel", "k.kernel", "v.kernel", "o.kernel"}));
+  EXPECT_EQ(layer.k.kernel.axes, (Axes{"embed", "kv_heads"}));
+  EXPECT_EQ(layer.v.kernel.value.shape(), (Shape{8, 8}));
+  EXPECT_EQ(layer.o.kernel.axes, (Axes{"heads", "embed"}));
+  EXPECT_EQ(layer(ones({2, 5, 8})).shape(), (Shape{2, 5, 8}));
+}
+
+TEST(MultiheadAttention, without_rope_the_order_of_the_keys_does_not_matter) {
+  const auto differs = [](std::optional<double> rope_base) {
+    const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .rope_base = rope_base});
+    const at::Tensor x = to_tensor(normal(Key(5), {1, 6, 8}));
+    const at::Tensor a = to_tensor(layer(from_tensor(x))), b = to_tensor(layer(from_tensor(x.flip(1)))).flip(1);
+    return !at::allclose(a, b, 1e-5, 1e-5);
+  };
+  EXPECT_FALSE(differs({}));
+  EXPECT_TRUE(differs(100.0));
 }
 
 TEST(MultiheadAttention, is_its_formula_on_every_mesh) {
@@ -178,6 +222,13 @@ TEST(MultiheadAttention, heads_must_divide) {
   testing::expect_error(ErrorKind::bad_argument,
                         "[MultiheadAttention] axis \"heads\" = 8 is not divisible by 3 heads. Change one of them.",
                         [] { MultiheadAttention::init(Key(0), embed, heads, 3); });
+  for (const int64_t size : {0, 3, 6})
+    testing::expect_error(ErrorKind::bad_argument,
+                          "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
+                              " for 4 heads of 2, expected 2 times a divisor of 4.",
+                          [=] {
+                            MultiheadAttention::init(Key(0), embed, heads, 4, {.kv_heads = Axis{"kv_heads", size}});
+                          });
 }
 
 }  // namespace

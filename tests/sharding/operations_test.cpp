@@ -15,14 +15,23 @@ at::Tensor normal_values(const Shape& shape, uint64_t seed = 1) { return random_
 // Both languages spell most functions alike.
 #define BOTH(expression) [](Arrays x) { return expression; }, [](Values x) { return expression; }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, int64_t offset = 0) {
   const int64_t group = q.size(2) / k.size(2);
   const auto heads = [&](const at::Tensor& t, int64_t repeat) {
     return t.repeat_interleave(repeat, 2).transpose(1, 2);
   };
   at::Tensor scores = at::matmul(heads(q, 1), heads(k, group).transpose(-1, -2)) / std::sqrt(double(q.size(3)));
-  if (causal) scores = scores.masked_fill(at::ones({q.size(1), k.size(1)}, at::kBool).triu(1), -INFINITY);
+  if (causal) scores = scores.masked_fill(at::ones({q.size(1), k.size(1)}, at::kBool).triu(1 + offset), -INFINITY);
   return at::matmul(at::softmax(scores, -1), heads(v, group)).transpose(1, 2);
+}
+
+at::Tensor rotated(const at::Tensor& x, int64_t offset, double base) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor frequency = at::pow(base, -at::arange(half, at::kDouble) / half);
+  const at::Tensor angle = (at::arange(x.size(1), at::kDouble) + offset).view({-1, 1, 1}) * frequency;
+  const at::Tensor turned =
+      at::complex(x.narrow(-1, 0, half), x.narrow(-1, half, half)) * at::polar(at::ones_like(angle), angle);
+  return at::cat({at::real(turned), at::imag(turned)}, -1);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
@@ -147,6 +156,26 @@ std::vector<Function> shapes() {
        {a},
        [](Arrays x) { return slice_in_dim(x[0], 5, 6, -1); },
        [](Values x) { return x[0].narrow(1, 5, 1); }},
+      {"concatenate",
+       {a, normal_values({2, 6}, 2), normal_values({6, 6}, 3)},
+       [](Arrays x) { return concatenate(x); },
+       [](Values x) {
+         return at::cat({x[0], x[1], x[2]}, 0);
+       }},
+      {"concatenate the last",
+       {cube, normal_values({6, 2, 1}, 2)},
+       [](Arrays x) { return concatenate(x, -1); },
+       [](Values x) {
+         return at::cat({x[0], x[1]}, -1);
+       }},
+      {"concatenate products",
+       {a, normal_values({6, 12}, 2)},
+       [](Arrays x) {
+         return concatenate({matmul(x[0], x[1]), matmul(x[0], x[1])}, 1);
+       },
+       [](Values x) {
+         return at::cat({at::matmul(x[0], x[1]), at::matmul(x[0], x[1])}, 1);
+       }},
       {"split heads",
        {cube, normal_values({12, 12}, 2)},
        [](Arrays x) {
@@ -199,6 +228,8 @@ std::vector<Function> networks() {
   const at::Tensor q = normal_values({6, 4, 12, 2}, 6), k = normal_values({6, 4, 12, 2}, 7),
                    v = normal_values({6, 4, 12, 2}, 8);
   const at::Tensor k6 = normal_values({6, 4, 6, 2}, 7), v6 = normal_values({6, 4, 6, 2}, 8);
+  const at::Tensor k4 = normal_values({6, 6, 4, 2}, 7), v4 = normal_values({6, 6, 4, 2}, 8);
+  const at::Tensor k2 = normal_values({6, 6, 2, 2}, 7), v2 = normal_values({6, 6, 2, 2}, 8);
   return {
       {"layer_norm",
        {x3, scale, bias},
@@ -228,6 +259,38 @@ std::vector<Function> networks() {
        {q, k6, v6},
        [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], true); },
        [](Values x) { return attention(x[0], x[1], x[2], true); }},
+      {"grouped attention after a cache",
+       {q, k4, v4},
+       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], true, 2); },
+       [](Values x) { return attention(x[0], x[1], x[2], true, 2); }},
+      {"attention of one position",
+       {normal_values({6, 1, 12, 2}, 6), k2, v2},
+       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], true, 5); },
+       [](Values x) { return attention(x[0], x[1], x[2], false); }},
+      {"two kv heads",
+       {q, k2, v2},
+       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2]); },
+       [](Values x) { return attention(x[0], x[1], x[2], false); }},
+      {"one kv head",
+       {q, normal_values({6, 4, 1, 2}, 7), normal_values({6, 4, 1, 2}, 8)},
+       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], true); },
+       [](Values x) { return attention(x[0], x[1], x[2], true); }},
+      {"rotary_embedding",
+       {normal_values({2, 6, 6, 4})},
+       [](Arrays x) { return rotary_embedding(x[0]); },
+       [](Values x) { return rotated(x[0], 0, 10000); }},
+      {"rotary_embedding further on",
+       {normal_values({2, 6, 6, 4})},
+       [](Arrays x) { return rotary_embedding(x[0], 1000, 500.0); },
+       [](Values x) { return rotated(x[0], 1000, 500.0); }},
+      {"rotary_embedding of products",
+       {normal_values({6, 12, 6}), normal_values({6, 12}, 2)},
+       [](Arrays x) {
+         return rotary_embedding(reshape(matmul(x[0], x[1]), {6, 12, 6, 2}));
+       },
+       [](Values x) {
+         return rotated(at::matmul(x[0], x[1]).reshape({6, 12, 6, 2}), 0, 10000);
+       }},
       {"cross_entropy",
        {normal_values({6, 2, 12}), random_integers({6, 2}, 12, 3)},
        [](Arrays x) { return tessera::cross_entropy(x[0], x[1]); },

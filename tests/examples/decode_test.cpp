@@ -1,0 +1,114 @@
+// Decoding: token by token, or a part at a time, a text has the logits that it has at once, wherever the model lies.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "sharding/ledger.h"
+
+namespace tessera::examples {
+namespace {
+
+constexpr int64_t batch = 2, seq = 12, vocab = 64;
+
+// Weights far from zero, so that each token's logits depend on all tokens before it.
+template <class Model>
+Model shaken(const Model& model) {
+  uint32_t n = 0;
+  return nn::tree_map(
+      [&](const std::string&, const Array& x) { return x + 0.2 * normal(fold_in(Key(7), n++), x.shape()); }, model);
+}
+
+Gpt gpt() { return shaken(Gpt::init(Key(0), {.vocab = vocab, .embed = 32, .heads = 4, .seq = seq, .mlp = 48})); }
+Llama llama(int64_t heads = 4, int64_t kv_heads = 2) {
+  return shaken(Llama::init(Key(0), {.vocab = vocab, .embed = 32, .heads = heads, .kv_heads = kv_heads, .mlp = 48}));
+}
+
+Array text(const Layout& layout) {
+  std::vector<int32_t> ids(batch * seq);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * i * 5 + i * 11 + 3) % vocab);
+  return device_put(array<int32_t>(ids, {batch, seq}), {"batch", none}, layout);
+}
+
+double largest_difference(const Array& a, const Array& b) {
+  EXPECT_EQ(a.shape(), b.shape());
+  const std::vector<float> x = a.to_host<float>(), y = b.to_host<float>();
+  double most = 0;
+  for (size_t i = 0; i < x.size(); ++i) most = std::max(most, std::abs(double(x[i]) - y[i]));
+  return most;
+}
+
+Layout layout_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
+  return Layout(make_mesh(std::move(axes), {.private_replicas = private_replicas}),
+                with_all_names({{"batch", "data"},
+                                {"embed", "data"},
+                                {"heads", "model"},
+                                {"kv_heads", "model"},
+                                {"mlp", "model"},
+                                {"vocab", "model"}}));
+}
+
+// In parts of these sizes.
+template <class Model>
+void expect_same_in_parts(const Model& model, const Layout& layout, const std::vector<int64_t>& parts) {
+  const Model placed = nn::filter_shard(model, layout);
+  const Array ids = text(layout), at_once = placed(ids);
+  DecoderCache cache;
+  for (const int64_t n : parts) {
+    const int64_t start = cache.length();
+    const Array logits = placed.decode(slice_in_dim(ids, start, start + n, 1), cache);
+    EXPECT_LT(largest_difference(logits, slice_in_dim(at_once, start, start + n, 1)), 1e-5)
+        << "positions " << start << " to " << start + n << " on " << layout.mesh().to_string();
+    EXPECT_EQ(cache.length(), start + n);
+  }
+  EXPECT_EQ(cache.length(), seq);
+}
+
+const std::vector<int64_t> one_by_one(seq, 1), a_prompt_first{7, 1, 1, 1, 1, 1}, in_parts{5, 4, 3};
+
+template <class Model>
+void expect_same_everywhere(const Model& model) {
+  for (const auto& parts : {one_by_one, a_prompt_first, in_parts})
+    for (const Layout& layout : {layout_of({{"data", 1}}), layout_of({{"data", 2}, {"model", 4}}),
+                                 layout_of({{"data", 2}, {"model", 4}}, true)})
+      expect_same_in_parts(model, layout, parts);
+}
+
+TEST(Decode, GptInPartsIsGptAtOnce) { expect_same_everywhere(gpt()); }
+TEST(Decode, LlamaInPartsIsLlamaAtOnce) { expect_same_everywhere(llama()); }
+TEST(Decode, LlamaOfOneKvHeadInPartsIsItselfAtOnce) { expect_same_everywhere(llama(4, 1)); }
+TEST(Decode, LlamaOfAsManyKvHeadsInPartsIsItselfAtOnce) { expect_same_everywhere(llama(4, 4)); }
+
+TEST(Decode, TheCacheLiesAsTheHeadsDo) {
+  const Layout layout = layout_of({{"data", 2}, {"model", 2}});
+  const Llama placed = nn::filter_shard(llama(), layout);
+  DecoderCache cache;
+  const Array ids = text(layout);
+  placed.decode(slice_in_dim(ids, 0, 5, 1), cache);
+  CommLedger ledger;
+  placed.decode(slice_in_dim(ids, 5, 6, 1), cache);
+  for (const nn::KeyValueCache& layer : cache.layers) {
+    EXPECT_EQ(layer.keys.type_string(), "float32[2@data,6,2@model,8]");
+    EXPECT_EQ(layer.values.type_string(), "float32[2@data,6,2@model,8]");
+  }
+  for (const CommRecord& r : ledger.records())
+    EXPECT_TRUE(r.operation != std::string("concatenate") && r.operation != std::string("dot_product_attention"))
+        << r.operation << ' ' << r.kind;
+}
+
+TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
+  const Array ids = array<int32_t>(std::vector<int32_t>(seq, 3), {1, seq}), next = slice_in_dim(ids, 0, 1, 1);
+  DecoderCache of_gpt, of_llama;
+  const Gpt a = gpt();
+  const Llama b = llama();
+  a.decode(ids, of_gpt);
+  b.decode(ids, of_llama);
+  EXPECT_THROW(a.decode(next, of_gpt), Error);
+  EXPECT_EQ(b.decode(next, of_llama).shape(), (Shape{1, 1, vocab}));
+  EXPECT_EQ(of_llama.length(), seq + 1);
+}
+
+}  // namespace
+}  // namespace tessera::examples
