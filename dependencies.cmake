@@ -7,22 +7,36 @@
 
 # ---- The pins: file name (it says package, version and platform) and sha256, here and nowhere else -------------------
 
-set(tessera_libtorch_version 2.11.0)
 set(tessera_libtorch_minimum 2.11)
-set(tessera_libtorch_wheels_Linux_x86_64
+set(tessera_libtorch_versions 2.11.0 2.15.0)  # the first unless TESSERA_LIBTORCH_VERSION says another
+set(tessera_libtorch_2.11.0_wheels_Linux_x86_64
   torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl
   0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
   nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
   7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
   nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl
   4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8)
-set(tessera_libtorch_wheels_Linux_aarch64
+set(tessera_libtorch_2.11.0_wheels_Linux_aarch64
   torch-2.11.0-cp312-cp312-manylinux_2_28_aarch64.whl
   f99924682ef0aa6a4ab3b1b76f40dc6e273fca09f367d15a524266db100a723f
   nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl
   ef9bcbe90493a2b9d810e43d249adb3d02e98dd30200d86607d8d02687c43f55
   nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_aarch64.whl
   796bd679890ee55fb14a94629b698b6db54bcfd833d391d5e94017dd9d7d3151)
+set(tessera_libtorch_2.15.0_wheels_Linux_x86_64
+  torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl
+  6d8c86f4e33a9f12a58149bd9b0d64351632b8eb44479be8ff85e5389932dd79
+  nvidia_cuda_runtime-13.2.86-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  3498247680dfddce31bad102af7e3e26fc795342a3cac64722bb0fa95e7f60f0
+  nvidia_cuda_cupti-13.2.86-py3-none-manylinux_2_25_x86_64.whl
+  8fa29f15dd8336181f961764d9d95236fc6b931dd0c8fcf8cd70aab0c310b586)
+set(tessera_libtorch_2.15.0_wheels_Linux_aarch64
+  torch-2.15.0-cp312-cp312-manylinux_2_28_aarch64.whl
+  9e51cf9460c5441dcd2a4f31ece207e35ea7c3d2535be0f929cca4944e2eeb18
+  nvidia_cuda_runtime-13.2.86-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl
+  37844957894bfdecf90243568d21a2cb251b66106915b71459a23c8e6ef2da69
+  nvidia_cuda_cupti-13.2.86-py3-none-manylinux_2_25_aarch64.whl
+  d9a5c133f73fcb9013f3ada0da6fb54d4117618d81f3f5a0419417ea6ee829d4)
 
 set(tessera_boost_version 1.85.0)
 set(tessera_boost_minimum 1.84)
@@ -155,9 +169,26 @@ endfunction()
 
 # ---- LibTorch --------------------------------------------------------------------------------------------------------
 
-# Sets `result` to the first LibTorch >= the minimum under CMAKE_PREFIX_PATH or in python3's torch package, or to "".
+# Sets `pinned` to the version to fetch, and `wanted` to what an installed one must be, in words.
+function(tessera_choose_torch pinned wanted)
+  if(NOT TESSERA_LIBTORCH_VERSION)
+    list(GET tessera_libtorch_versions 0 version)
+    set(${pinned} ${version} PARENT_SCOPE)
+    set(${wanted} ">= ${tessera_libtorch_minimum}" PARENT_SCOPE)
+  elseif(TESSERA_LIBTORCH_VERSION IN_LIST tessera_libtorch_versions)
+    set(${pinned} ${TESSERA_LIBTORCH_VERSION} PARENT_SCOPE)
+    set(${wanted} ${TESSERA_LIBTORCH_VERSION} PARENT_SCOPE)
+  else()
+    list(JOIN tessera_libtorch_versions " or " versions)
+    message(FATAL_ERROR "[dependencies] TESSERA_LIBTORCH_VERSION=${TESSERA_LIBTORCH_VERSION} is not pinned: give "
+                        "${versions}, or nothing to build with any installed LibTorch >= ${tessera_libtorch_minimum}.")
+  endif()
+endfunction()
+
+# Sets `result` to the first LibTorch that is wanted under CMAKE_PREFIX_PATH or in python3's torch package, or to "".
 # Each is a folder with include/ and lib/: a libtorch distribution, or the folder of a torch package.
 function(tessera_find_torch result)
+  tessera_choose_torch(pinned wanted)
   set(${result} "" PARENT_SCOPE)
   file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" prefixes)
   list(PREPEND prefixes ${CMAKE_PREFIX_PATH})
@@ -174,11 +205,12 @@ function(tessera_find_torch result)
       endif()
       get_filename_component(root "${root}" ABSOLUTE)
       tessera_torch_version(version "${root}")
-      if(version VERSION_GREATER_EQUAL tessera_libtorch_minimum)
+      if(TESSERA_LIBTORCH_VERSION STREQUAL version
+         OR (NOT TESSERA_LIBTORCH_VERSION AND version VERSION_GREATER_EQUAL tessera_libtorch_minimum))
         set(${result} "${root}" PARENT_SCOPE)
         return()
       endif()
-      message(STATUS "LibTorch in ${root} is older than ${tessera_libtorch_minimum}: not used")
+      message(STATUS "LibTorch ${version} in ${root} is not ${wanted}: not used")
     endforeach()
   endforeach()
 endfunction()
@@ -198,11 +230,12 @@ endfunction()
 # find_package(Torch) on the wheel asks for a CUDA toolkit, so the CPU half of it is imported here by hand.
 # libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the wheels' layout.
 function(tessera_import_torch)
+  tessera_choose_torch(pinned wanted)
   tessera_find_torch(root)
   if(NOT root)
-    set(wheels tessera_libtorch_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR})
-    tessera_fetch(root "libtorch-${tessera_libtorch_version}" "${${wheels}}"
-      "Pass -DCMAKE_PREFIX_PATH=<a libtorch >= ${tessera_libtorch_minimum}>, or install python3's torch package.")
+    set(wheels tessera_libtorch_${pinned}_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR})
+    tessera_fetch(root "libtorch-${pinned}" "${${wheels}}"
+      "Pass -DCMAKE_PREFIX_PATH=<a libtorch ${wanted}>, or install python3's torch package.")
     string(APPEND root "/torch")
   endif()
   tessera_torch_version(version "${root}")

@@ -42,13 +42,22 @@ struct Hook : torch::autograd::FunctionPreHook {
   }
 };
 
+// A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
+template <class Node>
+auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>)
+    return c10::make_intrusive<Node>();
+  else
+    return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
+}
+
 }  // namespace
 
 bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward) {
   if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
-  auto node = std::shared_ptr<FunctionNode>(new FunctionNode, torch::autograd::deleteNode);
+  auto node = make_node<FunctionNode>();
   node->label = name;
   node->backward = std::move(backward);
   node->options = outputs[0].options().requires_grad(false);

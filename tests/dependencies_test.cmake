@@ -76,13 +76,15 @@ file(REMOVE "${SCRATCH}/bin/python3")
 
 # ---- What is installed -----------------------------------------------------------------------------------------------
 
-function(check_torch expected prefix_path)
-  check("" "set(CMAKE_PREFIX_PATH \"${prefix_path}\")\ntessera_find_torch(found)
+function(check_torch expected prefix_path)  # and optionally the version that is asked for
+  check("" "set(CMAKE_PREFIX_PATH \"${prefix_path}\")\nset(TESSERA_LIBTORCH_VERSION \"${ARGN}\")
+            tessera_find_torch(found)
             if(NOT found STREQUAL \"${expected}\")\nmessage(FATAL_ERROR \"found '\${found}'\")\nendif()")
 endfunction()
 
 make_torch("${SCRATCH}/old/torch" 2.9.1)
 make_torch("${SCRATCH}/new/libtorch" 2.12.0)
+make_torch("${SCRATCH}/newer" 2.15.0)
 make_torch("${SCRATCH}/python/torch" 2.11.0)
 file(MAKE_DIRECTORY "${SCRATCH}/new/libtorch/share/cmake")
 file(WRITE "${SCRATCH}/python/torch/__init__.py" "raise ImportError('torch must not be imported')\n")
@@ -91,6 +93,28 @@ check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch")
 check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch/share/cmake")
 check_torch("${SCRATCH}/python/torch" "${SCRATCH}/old")
 check_torch("${SCRATCH}/python/torch" "")
+check_torch("${SCRATCH}/newer" "${SCRATCH}/newer;${SCRATCH}/new")
+
+# Asked for by version it is that one, installed or fetched, and no other.
+check_torch("${SCRATCH}/newer" "${SCRATCH}/new;${SCRATCH}/newer" 2.15.0)
+check_torch("${SCRATCH}/python/torch" "${SCRATCH}/new;${SCRATCH}/newer" 2.11.0)
+check_torch("" "${SCRATCH}/new" 2.15.0)
+check("TESSERA_LIBTORCH_VERSION=2.12.0 is not pinned: give 2.11.0 or 2.15.0, or nothing"
+      "set(CMAKE_PREFIX_PATH \"${SCRATCH}/new\")\nset(TESSERA_LIBTORCH_VERSION 2.12.0)\ntessera_import_torch()")
+
+function(check_fetched message version processor)
+  check("${message}" "set(CMAKE_HOST_SYSTEM_PROCESSOR ${processor})\nset(TESSERA_WHEEL_DIR \"${SCRATCH}/no_wheels\")
+                      set(TESSERA_LIBTORCH_VERSION \"${version}\")\ntessera_import_torch()")
+endfunction()
+
+make_torch("${SCRATCH}/python/torch" 2.9.1)
+foreach(processor IN ITEMS x86_64 aarch64)
+  check_fetched("has no torch-2.11.0-cp312-cp312-manylinux_2_28_${processor}.whl" "" ${processor})
+  check_fetched("has no torch-2.11.0-cp312-cp312-manylinux_2_28_${processor}.whl" 2.11.0 ${processor})
+  check_fetched("has no torch-2.15.0-cp312-cp312-manylinux_2_28_${processor}.whl" 2.15.0 ${processor})
+endforeach()
+check_fetched("Pass -DCMAKE_PREFIX_PATH=<a libtorch 2.15.0>, or install" 2.15.0 riscv64)
+check_fetched("Pass -DCMAKE_PREFIX_PATH=<a libtorch >= 2.11>, or install" "" riscv64)
 
 file(WRITE "${SCRATCH}/boost/boost/version.hpp" "#define BOOST_VERSION 108401 // 1.84.1\n")
 check("" "tessera_boost_version(version \"${SCRATCH}/boost\")
