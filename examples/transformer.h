@@ -1,5 +1,4 @@
-// Two decoders as plain structs: Gpt (learned positions, LayerNorm, GELU) and Llama (rotary positions, RMSNorm,
-// SwiGLU).
+// Two decoders as plain structs, in the manner of GPT-2 and of Llama, and what they keep of a text to go on with it.
 #pragma once
 
 #include <algorithm>

@@ -155,12 +155,13 @@ TEST(LayersLaw, GatedMlp) {
   expect_law(GatedMlp::init(Key(0), embed, hidden), shape, stream, {"batch", "seq", "embed", "hidden"}, gated_mlp);
 }
 
+struct TiedHead {
+  Embedding embed;
+  Array operator()(const Array& x) const { return embed.attend(x); }
+};
+
 TEST(LayersLaw, TheEmbeddingAsAHead) {
-  struct Head {
-    Embedding embed;
-    Array operator()(const Array& x) const { return embed.attend(x); }
-  };
-  expect_law(Head{Embedding::init(Key(0), {"vocab", 12}, embed)}, shape, stream, {"batch", "seq", "embed", "vocab"},
+  expect_law(TiedHead{Embedding::init(Key(0), {"vocab", 12}, embed)}, shape, stream, {"batch", "seq", "embed", "vocab"},
              [](const Tensors& w) { return at::matmul(w.at("x"), w.at("layer.embed.tokens").t()); });
 }
 
