@@ -29,7 +29,10 @@ STRATEGIES = {
     "fsdp8": ({"data": 8}, {"batch": "data", "embed": "data"}),
     "tp8": ({"model": 8}, {"heads": "model", "mlp": "model", "vocab": "model"}),
     "2x4": ({"data": 2, "model": 4}, {"batch": "data", "heads": "model", "mlp": "model", "vocab": "model"}),
+    "zero1": ({"data": 8}, {"batch": "data"}),
 }
+# strategy -> the mesh axis over which the optimizer's state is cut, on the first dim that it divides.
+STATE_AXIS = {"zero1": "data"}
 
 BATCHES, WARM_STEPS = 8, 5
 
@@ -52,8 +55,17 @@ def measure(size, strategy, cores, steps):
     params = {k: jax.device_put(v, place(table[k][1])) for k, v in models.init_params(c).items()}
     decayed = lambda tree: jax.tree.map(lambda p: p.ndim > 1, tree)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3, b2=0.95, weight_decay=0.1, mask=decayed))
-    state = jax.tree_util.tree_map_with_path(
-        lambda path, v: jax.device_put(v, params[path[-1].key].sharding if v.ndim else place(())), tx.init(params))
+
+    def place_state(path, v):
+        if v.ndim == 0:
+            return place(())
+        axis = STATE_AXIS.get(strategy)
+        cut = next((i for i, n in enumerate(v.shape) if axis and n % axes[axis] == 0), None)
+        if cut is None:
+            return params[path[-1].key].sharding
+        return NamedSharding(mesh, PartitionSpec(*[None] * cut, axis))
+
+    state = jax.tree_util.tree_map_with_path(lambda path, v: jax.device_put(v, place_state(path, v)), tx.init(params))
     tokens = np.random.default_rng(0).integers(0, c["vocab"], (BATCHES, c["batch"], c["seq"] + 1), np.int32)
     batches = [jax.device_put(t, place(("batch", None))) for t in tokens]
 
