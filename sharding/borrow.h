@@ -1,5 +1,4 @@
-// Borrowed gathers: the memory of a gathered weight is freed after each use, and filled again before a backward pass
-// that reads it. So a model whose weights are sharded never lies whole on a device, not even in the graph.
+// Borrowed gathers: a gathered weight's memory is freed after a use, and filled again for the backward pass that reads it.
 #pragma once
 
 #include <memory>
