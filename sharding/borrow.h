@@ -1,4 +1,4 @@
-// Borrowed gathers: a gathered weight's memory is freed after a use, and filled again for the backward pass that reads it.
+// Borrowed gathers: a gathered weight's memory is freed after a use, and filled again for its backward pass.
 #pragma once
 
 #include <memory>
