@@ -27,12 +27,14 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
 
 // Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
 // into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
-// so that its gradient crosses the devices in the parameter's own element type.
+// so that its gradient crosses the devices in the parameter's own element type. A view that gathered its source starts
+// where it is: nothing is sharded and reduced over one axis.
 ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
   const Mask kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
   if (!a.details || !a.details->again || !(kept || a.details->cast)) return self;
   const ArrayPtr& source = a.details->source;
+  if (kept & source->type->own()) return self;
   const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
   const ArrayPtr other = convert(*source, source, source_type, {});
   if (a.details->cast && source_type != with_dtype(to, source->type->dtype)) return other;

@@ -177,6 +177,7 @@ class Backpropagation {
       add_leaf(place.at(late.parameter.get()), late.leaf.get(), late.leaf->local);
       gradients_.append(late.gradients.begin(), late.gradients.end());
     }
+    tape_.late.clear();
   }
 
   void gather_contributions(size_t p) {

@@ -1,7 +1,4 @@
 // Recipes: a model that takes no memory until it is placed, and is then the same everywhere.
-#include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,29 +12,12 @@
 #include "nn/layers/norm.h"
 #include "nn/placement_table.h"
 #include "tests/nn/support.h"
+#include "tests/sharding/allocations.h"
 
 namespace tessera::nn {
 namespace {
 
-// The sizes of all allocations of tensors' memory while it lives, as LibTorch reports them to a profiler.
-class Allocations : public c10::MemoryReportingInfoBase {
- public:
-  bool memoryProfilingEnabled() const override { return true; }
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    if (bytes > 0) sizes.push_back(bytes);
-  }
-  int64_t largest() const { return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end()); }
-
-  std::vector<int64_t> sizes;
-};
-
-template <class F>
-std::shared_ptr<Allocations> allocations_of(F call) {
-  const auto seen = std::make_shared<Allocations>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, seen);
-  call();
-  return seen;
-}
+using tessera::testing::Allocations;
 
 struct Model {
   Embedding embed;
@@ -58,24 +38,23 @@ struct Model {
 };
 
 TEST(Recipes, the_allocations_are_seen) {
-  const auto seen = allocations_of([] { array<float>({1, 2, 3}); });
-  EXPECT_GE(seen->largest(), 12);
+  const Allocations seen;
+  array<float>({1, 2, 3});
+  EXPECT_GE(seen.largest(), 12);
 }
 
 TEST(Recipes, init_allocates_nothing) {
-  const auto seen = allocations_of([] {
-    const Model model = Model::init(Key(0));
-    for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
-  });
-  EXPECT_EQ(seen->sizes, std::vector<int64_t>());
+  const Allocations seen;
+  const Model model = Model::init(Key(0));
+  for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+  EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 
 TEST(Recipes, the_table_before_placing_allocates_nothing) {
-  const auto seen = allocations_of([] {
-    const Layout layout = testing::strategies()[3].layout;
-    EXPECT_GT(placement_table(Model::init(Key(0)), layout).bytes_per_device(), 0);
-  });
-  EXPECT_EQ(seen->sizes, std::vector<int64_t>());
+  const Allocations seen;
+  const Layout layout = testing::strategies()[3].layout;
+  EXPECT_GT(placement_table(Model::init(Key(0)), layout).bytes_per_device(), 0);
+  EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 
 TEST(Recipes, placing_allocates_no_more_than_a_shard) {
@@ -83,8 +62,9 @@ TEST(Recipes, placing_allocates_no_more_than_a_shard) {
     const PlacementTable table = placement_table(Model::init(Key(0)), layout);
     int64_t largest_shard = 0;
     for (const PlacementRow& row : table.rows()) largest_shard = std::max(largest_shard, row.bytes_per_device);
-    const auto seen = allocations_of([&] { filter_shard(Model::init(Key(0)), layout); });
-    EXPECT_LE(seen->largest(), largest_shard) << name;
+    const Allocations seen;
+    filter_shard(Model::init(Key(0)), layout);
+    EXPECT_LE(seen.largest(), largest_shard) << name;
   }
 }
 

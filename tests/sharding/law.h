@@ -140,7 +140,7 @@ inline Outcome reference(const Function& f) {
 // Computes f on inputs of these placements. Throws what f throws, and std::logic_error where a law is broken that needs
 // no reference.
 inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs,
-                       Mesh mesh, Role first, Role others) {
+                       Mesh mesh, Role first, Role others, const GradientOptions& options) {
   const Array one = from_tensor(at::ones({}, at::kDouble));
   std::vector<Array> parameters;
   std::set<std::string> used;
@@ -155,12 +155,13 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
     used.merge(axes_of(specs[i]));
   }
   CommLedger ledger;
-  Tape tape(parameters);
+  Tape tape(parameters, options);
   std::vector<Array> inputs;
   for (size_t i = 0; i < specs.size(); ++i) {
     Array x = tape.shadows()[i];
     if ((i ? others : first) == Role::activation && f.inputs[i].is_floating_point()) x = x * one;
-    inputs.push_back(redistribute(x, NamedSharding(mesh, specs[i])));
+    // A parameter that lies there is used as what it is, not as its leaf.
+    inputs.push_back(x.sharding().spec() == specs[i] ? x : redistribute(x, NamedSharding(mesh, specs[i])));
   }
   const Array value = f.ours(inputs);
   const std::vector<Array> gradients = tape.gradients(sum(value * from_tensor(cotangent)));
@@ -191,7 +192,8 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
 // Holds f to the law on both kinds of replicas, for every choice of the inputs' placements where these are few (any two
 // of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations, and
 // as an activation and parameters. Returns how many cases there were.
-inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false) {
+inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
+                      const GradientOptions& options = {}) {
   constexpr size_t few = 330;
   const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
   std::vector<std::vector<PartitionSpec>> choices;
@@ -224,7 +226,7 @@ inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size
       std::string wrong, ledgers[2];
       for (int kind = 0; kind < 2; ++kind) {
         try {
-          const Outcome got = compute(f, weights, specs, meshes[kind], first, others);
+          const Outcome got = compute(f, weights, specs, meshes[kind], first, others, options);
           ledgers[kind] = got.ledger;
           const char* replicas = kind ? "private" : "shared";
           if (const double e = difference(got.value, expected.value); e > f.tolerance)

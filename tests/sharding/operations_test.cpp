@@ -320,11 +320,11 @@ std::vector<Function> networks() {
   };
 }
 
-void expect_all(const std::vector<Function>& table, size_t sample) {
+void expect_all(const std::vector<Function>& table, size_t sample, const GradientOptions& options = {}) {
   int cases = 0;
   for (const Function& f : table)
     for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 2}, {"b", 2}}, {{"a", 2}, {"b", 3}}})
-      cases += expect_law(f, axes, sample);
+      cases += expect_law(f, axes, sample, /*with_reduced=*/false, options);
   ::testing::Test::RecordProperty("cases", cases);
   std::cout << cases << " cases\n";
 }
@@ -334,6 +334,8 @@ TEST(OperationsLaw, Elementwise) { expect_all(elementwise(), 120); }
 TEST(OperationsLaw, Shapes) { expect_all(shapes(), 120); }
 TEST(OperationsLaw, Reductions) { expect_all(reductions(), 60); }
 TEST(OperationsLaw, Networks) { expect_all(networks(), 90); }
+TEST(OperationsLaw, ProductsOfWeightsThatAreKept) { expect_all(products(), 30, {.borrow_gathers = false}); }
+TEST(OperationsLaw, NetworksOfWeightsThatAreKept) { expect_all(networks(), 30, {.borrow_gathers = false}); }
 
 }  // namespace
 }  // namespace tessera

@@ -3,9 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <map>
-
-#include "law.h"
+#include "step.h"
 
 namespace tessera {
 namespace {
@@ -44,32 +42,6 @@ TEST(Traps, WeightsUsedInSeveralWays) {
 }
 
 // ---- one step, and what it communicates
-
-struct Step {
-  std::vector<Array> gradients;
-  at::Tensor loss;
-  std::string communication;  // "kind axes bytes" of each collective, sorted; "<" marks the backward pass
-};
-
-using Model = std::function<Array(const std::vector<Array>&)>;
-
-Step step(const std::vector<Array>& parameters, const Model& model) {
-  CommLedger ledger;
-  Step result;
-  {
-    Tape tape(parameters);
-    const Array loss = model(tape.shadows());
-    result.gradients = tape.gradients(loss);
-    result.loss = to_tensor(detached(loss));
-  }
-  std::map<std::string, int> lines;
-  for (const CommRecord& r : ledger.records())
-    ++lines[fmt::format("{}{} {} {}", r.backward ? "<" : "", r.kind, r.axes, r.bytes)];
-  std::vector<std::string> parts;
-  for (const auto& [line, n] : lines) parts.push_back(n == 1 ? line : fmt::format("{} x{}", line, n));
-  result.communication = fmt::format("{}", fmt::join(parts, "; "));
-  return result;
-}
 
 constexpr int b = 4, t = 3, d = 8, f = 16;  // float64: b*d is 256 bytes, d*f is 1024
 

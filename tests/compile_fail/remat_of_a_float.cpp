@@ -1,0 +1,8 @@
+// expect: tessera: a function under remat returns an Array, or a struct of arrays.
+#include "nn/remat.h"
+
+using namespace tessera;
+
+float run(const Array& x) {
+  return nn::remat([](const Array& y) { return y.item<float>(); })(x);
+}

@@ -1,0 +1,56 @@
+// One forward and backward pass over a list of parameters, and what it communicates.
+#pragma once
+
+#include <map>
+
+#include "law.h"
+
+namespace tessera::testing {
+
+using Model = std::function<Array(const std::vector<Array>&)>;
+
+struct Step {
+  std::vector<Array> gradients;
+  at::Tensor loss;
+  std::string communication;  // "kind axes bytes" of each collective, sorted; "<" marks the backward pass
+};
+
+inline std::string summary(const CommLedger& ledger) {
+  std::map<std::string, int> lines;
+  for (const CommRecord& r : ledger.records())
+    ++lines[fmt::format("{}{} {} {}", r.backward ? "<" : "", r.kind, r.axes, r.bytes)];
+  std::vector<std::string> parts;
+  for (const auto& [line, n] : lines) parts.push_back(n == 1 ? line : fmt::format("{} x{}", line, n));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+inline Step step(const std::vector<Array>& parameters, const Model& model, const GradientOptions& options = {}) {
+  CommLedger ledger;
+  Step result;
+  {
+    Tape tape(parameters, options);
+    const Array loss = model(tape.shadows());
+    result.gradients = tape.gradients(loss);
+    result.loss = to_tensor(detached(loss));
+  }
+  result.communication = summary(ledger);
+  return result;
+}
+
+// The same loss and gradients bit for bit.
+inline bool are_equal(const Step& a, const Step& b) {
+  bool equal = at::equal(a.loss, b.loss) && a.gradients.size() == b.gradients.size();
+  for (size_t i = 0; equal && i < a.gradients.size(); ++i)
+    equal = at::equal(to_tensor(a.gradients[i]), to_tensor(b.gradients[i]));
+  return equal;
+}
+
+// The largest difference of their losses and gradients.
+inline double difference(const Step& a, const Step& b) {
+  double most = difference(a.loss, b.loss);
+  for (size_t i = 0; i < a.gradients.size(); ++i)
+    most = std::max(most, difference(to_tensor(a.gradients[i]), to_tensor(b.gradients[i])));
+  return most;
+}
+
+}  // namespace tessera::testing
