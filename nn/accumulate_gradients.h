@@ -43,6 +43,7 @@ auto accumulate_gradients(F loss_fn, int64_t n, GradientOptions options = {}) {
     using Model = std::decay_t<decltype(model)>;
     static_assert(std::is_convertible_v<decltype(loss_fn(model, batch...)), Array>,
                   "tessera: a loss function under accumulate_gradients returns an Array, without aux.");
+    if (n == 1) return value_and_grad(loss_fn, options)(model, batch...);
     std::vector<Array> losses;
     Model sums;
     for (int64_t i = 0; i < n; ++i) {

@@ -133,7 +133,7 @@ class Optimizer {
       TransformOf<Transform, Model>,
       "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
 
-  // Errors: an axis of the options that the mesh does not have (unknown_axis).
+  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (bad_argument).
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),

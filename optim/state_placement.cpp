@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "optim/internal.h"
 #include "sharding/together.h"
 
@@ -79,6 +81,10 @@ bool has_pending(const nn::Leaves& tree) {
 }
 
 void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
+  for (const std::string& name : options.shard_state)
+    if (std::count(options.shard_state.begin(), options.shard_state.end(), name) > 1)
+      fail(ErrorKind::bad_argument, "Optimizer",
+           fmt::format("shard_state: \"{}\" given twice, expected each axis once.", name));
   for (const nn::Leaf& leaf : params) {
     if (leaf.value->is_absent()) continue;
     const MeshImpl* mesh = materialized(*leaf.value, "Optimizer").type->mesh;

@@ -31,7 +31,7 @@ void become_parameters(const nn::Leaves& updated, const nn::Leaves& params);
 // Whether any array is a pending sum.
 bool has_pending(const nn::Leaves& tree);
 
-// Error (bad_argument): an axis that the parameters' mesh does not have.
+// Errors: an axis that the parameters' mesh does not have (unknown_axis), or that is given twice (bad_argument).
 void check_axes(const nn::Leaves& params, const OptimizerOptions& options);
 
 }  // namespace detail
