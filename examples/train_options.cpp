@@ -75,15 +75,20 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::vector<std::string> mesh_axes_of(const std::string& value, const std::vector<MeshAxis>& mesh) {
-  if (value == "replicated") return {};
+// "data+model"; `hint` ends the message where that is no axis.
+std::vector<std::string> mesh_axes_of(const std::string& flag, const std::string& value,
+                                      const std::vector<MeshAxis>& mesh, const char* hint = "") {
   std::vector<std::string> known, axes = split_at(value, '+');
   for (const MeshAxis& axis : mesh) known.push_back(axis.name);
   for (const std::string& axis : axes)
     if (!contains(known, axis))
-      refuse("--rules", fmt::format("\"{}\" is no axis of the mesh. It has: {}. Use these, or replicated.", axis,
-                                    fmt::join(known, ", ")));
+      refuse(flag, fmt::format("\"{}\" is no axis of the mesh. It has: {}.{}", axis, fmt::join(known, ", "), hint));
   return axes;
+}
+
+Rule rule_of(const std::string& name, const std::string& value, const std::vector<MeshAxis>& mesh) {
+  if (value == "replicated") return {name, replicated};
+  return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated.")};
 }
 
 std::vector<std::string> logical_axes_of(const ModelOptions& model) {
@@ -104,7 +109,7 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
     if (!contains(names, name))
       refuse("--rules",
              fmt::format("\"{}\" is no logical axis of the model. It has: {}.", name, fmt::join(names, ", ")));
-    rules.push_back(Rule(name, mesh_axes_of(entry.substr(equals + 1), mesh)));
+    rules.push_back(rule_of(name, entry.substr(equals + 1), mesh));
   }
   if (!contains(names_of(rules), "batch")) rules.push_back({"batch", "data"});
   return with_all_names(std::move(rules));
@@ -113,15 +118,17 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
 // ---- strategies
 
 struct Strategy {
-  const char *name, *mesh, *rules, *meaning;
+  const char *name, *mesh, *rules, *shard_state, *meaning;
 };
 
 constexpr Strategy strategies[] = {
-    {"dp", "data=8", "", "data parallel: each device has the whole model, and its rows of the batch"},
-    {"tp", "model=8", "vocab=model,heads=model,kv_heads=model,mlp=model",
+    {"dp", "data=8", "", "", "data parallel: each device has the whole model, and its rows of the batch"},
+    {"zero1", "data=8", "", "data", "data parallel, and each device keeps an eighth of the optimizer's state"},
+    {"tp", "model=8", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
      "tensor parallel: each device has its heads, its hidden units"},
-    {"fsdp", "data=8", "embed=data", "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
-    {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model",
+    {"fsdp", "data=8", "embed=data", "",
+     "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
+    {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
      "tensor parallel along model, data parallel along data"}};
 
 const Strategy& strategy_of(const std::string& name) {
@@ -141,10 +148,10 @@ std::string rules_for(const std::vector<std::string>& names, const std::string& 
 }
 
 struct Placement {
-  std::optional<std::string> strategy, mesh, rules;
+  std::optional<std::string> strategy, mesh, rules, shard_state;
 };
 
-void resolve(const Placement& given, TrainOptions& options) {
+void resolve(Placement given, TrainOptions& options) {
   if (given.strategy && (given.mesh || given.rules))
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
@@ -159,10 +166,12 @@ void resolve(const Placement& given, TrainOptions& options) {
     options.mesh = parse_mesh_axes(strategy.mesh);
     options.rules = rules_of(rules_for(names, strategy.rules), options.mesh, names);
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
+    if (!given.shard_state && *strategy.shard_state) given.shard_state = strategy.shard_state;
   }
+  if (given.shard_state) options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh);
 }
 
-// ---- models
+// ---- models and precisions
 
 constexpr int64_t vocab = 256;  // bytes
 
@@ -176,6 +185,12 @@ std::string model_name(const std::string& name) {
   const std::vector<std::string> known = {"gpt", "llama"};
   if (!contains(known, name)) refuse_name("--model", name, known);
   return name;
+}
+
+DType precision_of(const std::string& name) {
+  const std::vector<std::string> known = {"float32", "bfloat16"};
+  if (!contains(known, name)) refuse_name("--precision", name, known);
+  return *dtype_of(name);
 }
 
 // ---- flags
@@ -196,6 +211,10 @@ Flag words(const std::string& name, const std::string& value, Text& field, const
   return {name, value, help, [&field](const std::string& text) { field = text; }};
 }
 
+Flag sets(const std::string& name, bool& field, bool value, const std::string& help) {
+  return {name, "", help, [&field, value](const std::string&) { field = value; }};
+}
+
 std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
   return {
       {"--data", "PATH...", "files and folders whose bytes are learnt (the headers of LibTorch)",
@@ -207,6 +226,14 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
             "or a mesh, as in data=4,model=2, with batch=data and all else replicated"),
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
+      words("--shard-state", "AXES", placement.shard_state,
+            "also cuts the optimizer's state over these axes of the mesh, as in data or data+model"),
+      sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
+      integer("--micro-batches", o.step.micro_batches, 1, "parts of each device's rows, worked off one after another"),
+      {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
+       [&](const std::string& name) { o.step.precision = precision_of(name); }},
+      sets("--keep-gathers", o.step.borrow_gathers, false,
+           "keeps a gathered weight until the step ends, in place of a second gather"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
@@ -230,7 +257,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       {"--temperature", "X",
        fmt::format("of the sample: lower is likelier, 0 always the likeliest ({})", o.sample.temperature),
        [&](const std::string& text) { o.sample.temperature = temperature_of(text); }},
-      {"--help", "", "this text", [&](const std::string&) { o.help = true; }}};
+      sets("--help", o.help, true, "this text")};
 }
 
 // A flag that would change nothing is a mistake.
@@ -299,7 +326,8 @@ std::string usage() {
   text += "\nStrategies\n";
   for (const Strategy& s : strategies) {
     text += fmt::format("  {:<22}{}\n", s.name, s.meaning);
-    text += fmt::format("  {:<22}--mesh {}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules);
+    text += fmt::format("  {:<22}--mesh {}{}{}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules,
+                        *s.shard_state ? " --shard-state " : "", s.shard_state);
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include "examples/metrics.h"
 #include "examples/sample.h"
 #include "examples/transformer.h"
+#include "sharding/dtype.h"
 #include "sharding/error.h"
 #include "sharding/layout.h"
 #include "sharding/mesh.h"
@@ -26,6 +27,15 @@ struct ModelOptions {
   LlamaConfig llama() const;
 };
 
+// What a step spends memory, time and communication on; what is learnt stays the same (to rounding, in bfloat16).
+struct StepOptions {
+  std::vector<std::string> shard_state;  // mesh axes over which the optimizer's state is cut as well
+  int64_t micro_batches = 1;             // parts of each device's rows, worked off one after another
+  DType precision = float32;             // in which the model computes; parameters and their gradients are float32
+  bool remat = false;                    // the activations of blocks are computed again in the backward pass
+  bool borrow_gathers = true;            // a gathered weight is freed after its use
+};
+
 struct TrainOptions {
   bool help = false;
   std::vector<std::string> data;  // files and folders
@@ -35,6 +45,7 @@ struct TrainOptions {
   std::string placement;  // where these two come from: "strategy 2d: ..."
 
   ModelOptions model;
+  StepOptions step;
   int64_t steps = 500;
   int64_t batch = 32;           // windows in a global batch
   double learning_rate = 2e-3;  // at its peak
@@ -50,8 +61,8 @@ class UsageError : public Error {
 };
 
 // Errors: UsageError "[command line] --steps: given, expected" for unknown flags, missing values, what is no number or
-// out of range, a strategy together with a mesh or rules, a rule for a name that the model does not have or to an axis
-// that the mesh does not have, and a flag that has nothing to change; Error for a mesh that cannot be read.
+// out of range, a strategy together with a mesh or rules, a rule for a name that the model does not have, an axis that
+// the mesh does not have, and a flag that has nothing to change; Error for a mesh that cannot be read.
 TrainOptions parse_options(const std::vector<std::string>& arguments);
 
 // All flags with their defaults.

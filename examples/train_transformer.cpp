@@ -1,5 +1,6 @@
 // Trains a transformer on the bytes of any files, on any mesh, by any rules: train_transformer --help.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
@@ -13,9 +14,9 @@
 #include "examples/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
+#include "nn/accumulate_gradients.h"
 #include "nn/filter_shard.h"
 #include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/ledger.h"
 
@@ -26,11 +27,18 @@ using data::TokenBatch;
 
 double value_of(const Array& loss) { return loss.item<double>(); }
 
-template <class Model>
-double mean_loss(const Model& model, const std::vector<TokenBatch>& batches) {
+template <class Model, class Loss>
+double mean_loss(const Model& model, const std::vector<TokenBatch>& batches, const Loss& loss_fn) {
   double sum = 0;
-  for (const TokenBatch& batch : batches) sum += value_of(next_token_loss(model, batch));
+  for (const TokenBatch& batch : batches) sum += value_of(loss_fn(model, batch));
   return sum / static_cast<double>(batches.size());
+}
+
+// Where the optimizer's state is cut further, it takes the gradients as they are: pending sums over the devices.
+template <class Loss>
+auto loss_and_gradients(const Loss& loss_fn, const StepOptions& step) {
+  return nn::accumulate_gradients(loss_fn, step.micro_batches,
+                                  {.borrow_gathers = step.borrow_gathers, .reduce = step.shard_state.empty()});
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -62,6 +70,8 @@ void print_sample(const Model& model, const TrainOptions& options) {
 void print_placement(const TrainOptions& options, const Layout& layout) {
   fmt::print("mesh     {} ({} devices; {})\n", layout.mesh().to_string(), layout.mesh().size(), options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
+  if (!options.step.shard_state.empty())
+    fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state, "+"));
 }
 
 void print_corpus(const Corpus& corpus) {
@@ -91,8 +101,10 @@ void train(const TrainOptions& options, const Config& config) {
   print_corpus(corpus);
 
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
-  auto optimizer = optim::Optimizer(model, clipped_adamw(options));
-  const auto loss_and_grads = nn::value_and_grad(next_token_loss<Model, TokenBatch>);
+  model.remat = options.step.remat;
+  auto optimizer = optim::Optimizer(model, clipped_adamw(options), {.shard_state = options.step.shard_state});
+  const auto loss_fn = next_token_loss_in<Model, TokenBatch>(options.step.precision);
+  const auto loss_and_grads = loss_and_gradients(loss_fn, options.step);
   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
 
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus));
@@ -115,7 +127,7 @@ void train(const TrainOptions& options, const Config& config) {
     metrics.write(row);
 
     if (step % validate_every && step != options.steps) continue;
-    const ValidationMetrics validation{step, mean_loss(model, corpus.validation)};
+    const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
     check_finite(step, "validation loss", validation.loss);
     metrics.write(validation);
     progress.print(beside_entropies(validation, corpus));

@@ -2,99 +2,49 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <boost/json/object.hpp>
-#include <boost/json/value.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "sharding/json.h"
-#include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
-#include "tests/examples/program.h"
+#include "tests/examples/training.h"
 
 namespace tessera::examples {
 namespace {
-
-using data::ScratchFolder;
-
-const std::string small = " --embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --steps 3 --warmup 1";
-
-std::string some_text() {
-  std::string text;
-  for (int i = 0; i < 2000; ++i) text += "the number " + std::to_string(i * i % 97) + " follows; ";
-  return text;
-}
-
-struct Row {
-  boost::json::object values;
-  double operator[](const char* key) const { return values.at(key).to_number<double>(); }
-  bool is_validation() const { return values.contains("validation_loss"); }
-};
 
 struct PlacementCase {
   std::string flags, mesh, rules;
   std::vector<std::string> collectives;  // that its ledger must show
 };
 
-// A folder with a text to learn, and the program with that text as its data.
-class TrainTransformer : public ::testing::Test {
+class TrainTransformer : public Training {
  protected:
-  Outcome train(const std::string& flags) { return run_program(program_ + " --data " + text_ + small + " " + flags); }
-
-  struct Run {
-    Outcome outcome;
-    std::vector<Row> rows;  // of its metrics
-  };
-  Run run(const std::string& flags) {
-    const std::string file = folder_.path("metrics.jsonl");
-    Run result{.outcome = train(flags + " --metrics " + file)};
-    EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);)
-      result.rows.push_back({parse_json(line, "metrics", file).as_object()});
-    return result;
-  }
-
-  void expect_error(const std::string& flags, const std::string& words, int exit_code) {
-    const Outcome outcome = train(flags);
-    EXPECT_EQ(outcome.exit_code, exit_code) << flags << "\n" << outcome.output;
-    EXPECT_TRUE(outcome.says("error: [")) << flags << "\n" << outcome.output;
-    EXPECT_TRUE(outcome.says(words)) << flags << "\n" << outcome.output;
-    EXPECT_EQ(outcome.output.find("error: "), outcome.output.rfind("error: ")) << "one error only\n" << outcome.output;
-  }
-
   // The words of every case, and the losses of a mesh of one.
   void expect_the_same_everywhere(const std::string& model, std::span<const PlacementCase> cases) {
     const Run alone = run(model + "--mesh data=1");
     EXPECT_TRUE(alone.outcome.says("One step communicates\nno communication")) << alone.outcome.output;
     for (const PlacementCase& c : cases) {
       SCOPED_TRACE(c.flags);
-      const auto [outcome, rows] = run(model + c.flags);
+      const Run there = run(model + c.flags);
       std::vector<std::string> expected = {"mesh     " + c.mesh, "rules    " + c.rules, "model.layers.0.attn.q.kernel",
                                            "optimizer.state.1.mu.layers.0.attn.q.kernel", "One step communicates"};
       expected.insert(expected.end(), c.collectives.begin(), c.collectives.end());
-      for (const std::string& words : expected) EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
-      ASSERT_EQ(rows.size(), alone.rows.size());
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const char* loss = rows[i].is_validation() ? "validation_loss" : "loss";
-        EXPECT_NEAR(rows[i][loss], alone.rows[i][loss], 1e-4) << "row " << i;
-      }
+      for (const std::string& words : expected)
+        EXPECT_TRUE(there.outcome.says(words)) << words << "\n" << there.outcome.output;
+      expect_losses(there, alone, 1e-4);
     }
   }
-
-  ScratchFolder folder_;
-  std::string text_ = folder_.write("text.txt", some_text());
-  std::string program_ = TESSERA_TRAIN_TRANSFORMER;
 };
 
 // ---- placements
 
 const PlacementCase placements[] = {
     {"--strategy dp", "data=8 (8 devices", "batch=data;", {"gradients"}},
+    {"--strategy zero1", "data=8 (8 devices", "batch=data;", {"reduce_scatter"}},
     {"--strategy tp",
      "model=8 (8 devices",
      "vocab=model,heads=model,mlp=model,batch=data;",
@@ -243,9 +193,33 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
 TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
   const Outcome outcome = run_program(program_ + " --help");
   EXPECT_EQ(outcome.exit_code, 0);
-  for (const char* word : {"--data",  "--strategy", "--mesh", "--rules", "--metrics", "--tensorboard", "--svg",
-                           "--steps", "--batch",    "--seq",  "--lr",    "--seed",    "--warmup",      "--layers",
-                           "--embed", "--heads",    "--mlp",  "dp",      "tp",        "fsdp",          "2d"})
+  for (const char* word : {"--data",
+                           "--strategy",
+                           "--mesh",
+                           "--rules",
+                           "--metrics",
+                           "--tensorboard",
+                           "--svg",
+                           "--steps",
+                           "--batch",
+                           "--seq",
+                           "--lr",
+                           "--seed",
+                           "--warmup",
+                           "--layers",
+                           "--embed",
+                           "--heads",
+                           "--mlp",
+                           "--shard-state AXES",
+                           "--remat",
+                           "--micro-batches N",
+                           "--precision TYPE",
+                           "--keep-gathers",
+                           "dp",
+                           "tp",
+                           "fsdp",
+                           "2d",
+                           "--mesh data=8 --shard-state data"})
     EXPECT_TRUE(outcome.says(word)) << word;
 }
 
@@ -254,34 +228,42 @@ TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
 TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
   const struct {
     std::string flags, words;
-  } cases[] = {{"--stpes 3", "--stpes: unknown. --help lists all flags."},
-               {"surplus", "surplus: unknown."},
-               {"--steps", "--steps: its value is missing"},
-               {"--steps --batch 8", "--steps: its value is missing"},
-               {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1 to 1000000000000."},
-               {"--steps 0", "\"0\" given, expected a whole number from 1 to 1000000000000."},
-               {"--steps 3.5", "\"3.5\" given"},
-               {"--batch 99999999999999999999", "expected a whole number"},
-               {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
-               {"--lr nan", "--lr: \"nan\" given"},
-               {"--lr -1", "--lr: \"-1\" given"},
-               {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0 to 1000000000000."},
-               {"--model bert", "--model: \"bert\" given, expected one of gpt, llama."},
-               {"--kv-heads 2", "--kv-heads: gpt has as many as --heads. Give --model llama too"},
-               {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},
-               {"--model llama --rules seq=data --mesh data=2", "\"seq\" is no logical axis of the model."},
-               {"--sample 0", "--sample: \"0\" given, expected a whole number from 1"},
-               {"--prompt x", "--prompt: no sample is asked for. Give --sample N too."},
-               {"--temperature 1", "--temperature: no sample is asked for."},
-               {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
-               {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
-               {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
-               {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, tp, fsdp, 2d."},
-               {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
-               {"--rules mlp=model", "rules without a mesh"},
-               {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data."},
-               {"--mesh data=2 --rules hidden=data", "\"hidden\" is no logical axis of the model. It has: batch,"},
-               {"--mesh data=2 --rules mlp", "\"mlp\" given, expected name=axis"}};
+  } cases[] = {
+      {"--stpes 3", "--stpes: unknown. --help lists all flags."},
+      {"surplus", "surplus: unknown."},
+      {"--steps", "--steps: its value is missing"},
+      {"--steps --batch 8", "--steps: its value is missing"},
+      {"--steps ten", "--steps: \"ten\" given, expected a whole number from 1 to 1000000000000."},
+      {"--steps 0", "\"0\" given, expected a whole number from 1 to 1000000000000."},
+      {"--steps 3.5", "\"3.5\" given"},
+      {"--batch 99999999999999999999", "expected a whole number"},
+      {"--lr fast", "--lr: \"fast\" given, expected a number above 0"},
+      {"--lr nan", "--lr: \"nan\" given"},
+      {"--lr -1", "--lr: \"-1\" given"},
+      {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0 to 1000000000000."},
+      {"--model bert", "--model: \"bert\" given, expected one of gpt, llama."},
+      {"--kv-heads 2", "--kv-heads: gpt has as many as --heads. Give --model llama too"},
+      {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},
+      {"--model llama --rules seq=data --mesh data=2", "\"seq\" is no logical axis of the model."},
+      {"--sample 0", "--sample: \"0\" given, expected a whole number from 1"},
+      {"--prompt x", "--prompt: no sample is asked for. Give --sample N too."},
+      {"--temperature 1", "--temperature: no sample is asked for."},
+      {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
+      {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
+      {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
+      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d."},
+      {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
+      {"--rules mlp=model", "rules without a mesh"},
+      {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data. Use these, or replicated."},
+      {"--mesh data=2 --shard-state model", "--shard-state: \"model\" is no axis of the mesh. It has: data."},
+      {"--strategy tp --shard-state data", "\"data\" is no axis of the mesh. It has: model."},
+      {"--shard-state data+", "--shard-state: \"\" is no axis of the mesh."},
+      {"--shard-state --remat", "--shard-state: its value is missing, expected AXES."},
+      {"--micro-batches 0", "--micro-batches: \"0\" given, expected a whole number from 1"},
+      {"--precision float16", "--precision: \"float16\" given, expected one of float32, bfloat16."},
+      {"--remat yes", "yes: unknown."},
+      {"--mesh data=2 --rules hidden=data", "\"hidden\" is no logical axis of the model. It has: batch,"},
+      {"--mesh data=2 --rules mlp", "\"mlp\" given, expected name=axis"}};
   for (const auto& c : cases) expect_error(c.flags, c.words, 2);
 }
 
@@ -292,6 +274,9 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
   expect_error("--strategy dp --batch 6", "= 6 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
+  expect_error("--micro-batches 3 --mesh data=2", "4 rows on each of 2 devices are not divisible by 3 micro-batches",
+               1);
+  expect_error("--shard-state data+data", "shard_state: \"data\" given twice", 1);
   expect_error("--heads 5", "= 32 is not divisible by 5 heads", 1);
   expect_error("--model llama --kv-heads 3", "3", 1);
   expect_error("--warmup 10", "warmup", 1);
