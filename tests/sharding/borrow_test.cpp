@@ -1,5 +1,4 @@
-// Borrowed gathers: a weight is gathered again only where the backward pass reads it, and its memory is there only
-// then.
+// Borrowed gathers: a weight is gathered again only where the backward pass reads it.
 #include "step.h"
 
 namespace tessera {
