@@ -150,10 +150,10 @@ class Optimizer {
   void update(Model& model, const Model& grads) {
     detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     if (!options_.shard_state.empty()) {
-      Model shards = with_state(model, model);
+      const Model before = with_state(model, model);
+      Model shards = before;
       step(shards, with_state(grads, model));
-      detail::place_with_parameters(nn::leaves(shards), nn::leaves(model));
-      detail::become_parameters(nn::leaves(shards), nn::leaves(model));
+      detail::gather_updated(nn::leaves(shards), nn::leaves(before), nn::leaves(model));
     } else if (detail::has_pending(nn::leaves(grads))) {
       Model reduced = grads;
       detail::place_with_parameters(nn::leaves(reduced), nn::leaves(model));

@@ -42,11 +42,12 @@ void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason,
   std::vector<const Type*> to;
   for (size_t i = 0; i < tree.size(); ++i) {
     if (tree[i].value->is_absent() || params[i].value->is_absent()) continue;
+    const Type* type = type_of(params[i].value->impl()->type);
+    if (!type->mesh) continue;  // and a recipe stays one
     const ArrayImpl& a = materialized(*tree[i].value, "Optimizer.update");
-    const Type* type = type_of(materialized(*params[i].value, "Optimizer.update").type);
     values.push_back(tree[i].value);
     arrays.push_back(tree[i].value->impl());
-    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : a.type);
+    to.push_back(with_dtype(type, a.type->dtype));
   }
   std::vector<ArrayPtr> placed = convert_together(arrays, to,
                                                   {.operation = "Optimizer.update",
@@ -68,10 +69,13 @@ void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params) {
   place(tree, params, "a parameter stays where it was placed", [](const Type* type) { return type; });
 }
 
-void become_parameters(const nn::Leaves& updated, const nn::Leaves& params) {
-  for (size_t i = 0; i < params.size(); ++i)
-    if (!params[i].value->is_absent())
-      *params[i].value = like_parameter(*updated[i].value, *params[i].value, "Optimizer.update");
+void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn::Leaves& params) {
+  nn::Leaves updated, homes;
+  for (size_t i = 0; i < shards.size(); ++i)
+    if (!shards[i].value->is_same(*before[i].value)) updated.push_back(shards[i]), homes.push_back(params[i]);
+  place_with_parameters(updated, homes);
+  for (size_t i = 0; i < homes.size(); ++i)
+    *homes[i].value = like_parameter(*updated[i].value, *homes[i].value, "Optimizer.update");
 }
 
 bool has_pending(const nn::Leaves& tree) {
@@ -87,7 +91,7 @@ void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
            fmt::format("shard_state: \"{}\" given twice, expected each axis once.", name));
   for (const nn::Leaf& leaf : params) {
     if (leaf.value->is_absent()) continue;
-    const MeshImpl* mesh = materialized(*leaf.value, "Optimizer").type->mesh;
+    const MeshImpl* mesh = leaf.value->impl()->type->mesh;
     for (const std::string& name : options.shard_state)
       if (mesh && mesh->find(name) < 0)
         fail(

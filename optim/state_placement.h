@@ -25,8 +25,8 @@ namespace detail {
 // partner lies itself. What moves alike moves in one collective. Absent arrays stay.
 void place_with_state(const nn::Leaves& tree, const nn::Leaves& params, const OptimizerOptions& options);
 void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params);
-// Makes the arrays of `updated`, which lie where those of `params` lie, the parameters.
-void become_parameters(const nn::Leaves& updated, const nn::Leaves& params);
+// Makes those of `shards` that are no longer what they were `before` the parameters: gathered to where these lie.
+void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn::Leaves& params);
 
 // Whether any array is a pending sum.
 bool has_pending(const nn::Leaves& tree);
