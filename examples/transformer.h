@@ -114,12 +114,16 @@ struct Gpt {
     return head(final_ln(x));
   }
 
-  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab); the cache then has them, too.
+  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab); the cache then has them, too. After
+  // an error it is as it was.
   Array decode(const Array& ids, DecoderCache& cache) const {
     Array x = embed(ids, cache.length());
-    cache.layers.resize(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, cache.layers[i]);
-    return head(final_ln(x));
+    DecoderCache longer = cache;
+    longer.layers.resize(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
+    const Array logits = head(final_ln(x));
+    cache = longer;
+    return logits;
   }
 };
 
@@ -188,9 +192,12 @@ struct Llama {
   // As Gpt's.
   Array decode(const Array& ids, DecoderCache& cache) const {
     Array x = embed(ids);
-    cache.layers.resize(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, cache.layers[i]);
-    return embed.attend(final_norm(x));
+    DecoderCache longer = cache;
+    longer.layers.resize(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
+    const Array logits = embed.attend(final_norm(x));
+    cache = longer;
+    return logits;
   }
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/OpMathType.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "sharding/operations.h"
 #include "sharding/run.h"
 
@@ -29,7 +31,10 @@ Rotation rotation(int64_t offset, int64_t seq, int64_t head_dim, double base, DT
   return {halves(cos, cos), halves(-sin, sin)};
 }
 
-void check_rotary(const Array& x, int64_t offset) {
+// Positions that a double holds exactly.
+constexpr int64_t max_positions = int64_t{1} << 53;
+
+void check_rotary(const Array& x, int64_t offset, double base) {
   const Shape& shape = materialized(x, "rotary_embedding").type->shape;
   if (!is_floating(x.dtype()) || shape.size() < 3 || shape.back() % 2)
     fail(ErrorKind::shape_mismatch, "rotary_embedding",
@@ -37,6 +42,11 @@ void check_rotary(const Array& x, int64_t offset) {
                      x.type_string()));
   if (offset < 0)
     fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("offset {}, expected 0 or more.", offset));
+  if (offset > max_positions - x.shape(-3))
+    fail(ErrorKind::bad_argument, "rotary_embedding",
+         fmt::format("offset {} of {}, expected positions up to 2^53.", offset, x.type_string()));
+  if (!(base > 0) || std::isinf(base))
+    fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("base {}, expected a finite one above 0.", base));
 }
 
 }  // namespace
@@ -44,7 +54,7 @@ void check_rotary(const Array& x, int64_t offset) {
 Array rotary_embedding(Operand x, int64_t offset, double base) {
   static const Operation op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
   const Array& a = x.array();
-  check_rotary(a, offset);
+  check_rotary(a, offset, base);
   const int64_t head_dim = a.shape(-1);
   const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.dtype());
   return run({.operation = op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
@@ -91,7 +101,7 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   const int64_t queries = query.size(1), keys = key.size(1);
   const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
   std::optional<at::Tensor> mask;
-  if (causal && offset > 0 && offset + 1 < keys) mask = at::ones({queries, keys}, at::kBool).tril_(offset);
+  if (causal && offset > 0 && offset < keys - 1) mask = at::ones({queries, keys}, at::kBool).tril_(offset);
   return at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
                                           causal && offset == 0, std::nullopt, query.size(2) != key.size(2))
       .transpose(1, 2);

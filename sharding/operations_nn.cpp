@@ -52,10 +52,18 @@ at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double e
   return out[0];
 }
 
+void check_floating(const char* verb, const Array& x, const char* what) {
+  materialized(x, verb);
+  if (!is_floating(x.dtype()))
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} is {}, expected a floating type.", what, x.type_string()));
+}
+
 }  // namespace
 
 Array rms_norm(Operand x, const Array& scale, double eps) {
   static const Operation op{"rms_norm", "... [d], [d] -> ... [d]", Linearity::nonlinear};
+  check_floating("rms_norm", x.array(), "x");
+  check_floating("rms_norm", scale, "scale");
   return run({.operation = op, .where = x.where()}, {&x.array(), &scale},
              [eps](Locals t, const Where&) { return local_rms_norm(t[0], t[1], eps); });
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "sharding/operations_common.h"
@@ -66,6 +67,17 @@ Shape inferred_shape(const Array& x, Shape shape) {
   return shape;
 }
 
+// Which dims of an empty array become which is known only where the empty ones stay.
+void check_empty(const Array& x, const Shape& shape) {
+  const auto [from, to] = std::mismatch(x.shape().begin(), x.shape().end(), shape.begin(), shape.end());
+  const auto size = [](auto first, auto last) { return std::accumulate(first, last, int64_t{1}, std::multiplies<>()); };
+  const int64_t rest = size(from, x.shape().end());
+  if (rest == 0 || rest != size(to, shape.end()))
+    fail(ErrorKind::shape_mismatch, "reshape",
+         fmt::format("{} to {}: an empty array is reshaped only behind its empty dims.", x.type_string(),
+                     to_string(shape)));
+}
+
 // Splits two shapes of equal size into the shortest runs of dims with equal products, and writes each run as factors:
 // one to one, one split into many, many merged into one; anything else must be whole.
 std::string reshape_rule(const Attributes& target, const std::vector<const Type*>& operands) {
@@ -122,9 +134,7 @@ Array reshape(Operand x, Shape shape) {
   materialized(a, "reshape");
   shape = inferred_shape(a, std::move(shape));
   if (shape == a.shape()) return a;
-  if (a.size() == 0)
-    fail(ErrorKind::shape_mismatch, "reshape",
-         fmt::format("{} is empty; arrays without elements are not reshaped.", a.type_string()));
+  if (a.size() == 0) check_empty(a, shape);
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
   return run_on_parameter({.operation = op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,

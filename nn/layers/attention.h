@@ -38,11 +38,11 @@ struct MultiheadAttention {
   std::optional<double> rope_base;
 
   // Errors (bad_argument): heads that num_heads does not divide, kv_heads that do not hold whole heads, a number of
-  // heads that the number of kv heads does not divide.
+  // heads that the number of kv heads does not divide, a rope_base that rotary_embedding refuses.
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
   Array operator()(const Array& x) const;
-  // Of the positions that follow those in the cache, to which it adds theirs.
+  // Of the positions that follow those in the cache, to which it adds theirs; after an error the cache is as it was.
   Array decode(const Array& x, KeyValueCache& cache) const;
 };
 

@@ -110,5 +110,24 @@ TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
   EXPECT_EQ(of_llama.length(), seq + 1);
 }
 
+// The second layer fails after the first has attended.
+template <class Model>
+void expect_same_cache_after_an_error(Model model) {
+  const Array ids = array<int32_t>({1, 2, 3}, {1, 3});
+  DecoderCache cache;
+  model.decode(ids, cache);
+  model.layers[1].attn.o.kernel.value = ones({1, 1});
+  EXPECT_THROW(model.decode(ids, cache), Error);
+  for (const nn::KeyValueCache& layer : cache.layers) EXPECT_EQ(layer.length(), 3);
+  DecoderCache empty;
+  EXPECT_THROW(model.decode(ids, empty), Error);
+  EXPECT_TRUE(empty.layers.empty());
+}
+
+TEST(Decode, AnErrorLeavesTheCacheAsItWas) {
+  expect_same_cache_after_an_error(gpt());
+  expect_same_cache_after_an_error(llama());
+}
+
 }  // namespace
 }  // namespace tessera::examples

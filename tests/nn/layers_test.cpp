@@ -222,13 +222,54 @@ TEST(MultiheadAttention, heads_must_divide) {
   testing::expect_error(ErrorKind::bad_argument,
                         "[MultiheadAttention] axis \"heads\" = 8 is not divisible by 3 heads. Change one of them.",
                         [] { MultiheadAttention::init(Key(0), embed, heads, 3); });
-  for (const int64_t size : {0, 3, 6})
+  for (const int64_t size : {-4, 0, 3, 6})
     testing::expect_error(ErrorKind::bad_argument,
                           "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
                               " for 4 heads of 2, expected 2 times a divisor of 4.",
                           [=] {
                             MultiheadAttention::init(Key(0), embed, heads, 4, {.kv_heads = Axis{"kv_heads", size}});
                           });
+}
+
+TEST(MultiheadAttention, zero_rows_and_zero_positions) {
+  const auto layer = MultiheadAttention::init(Key(0), embed, heads, 4, {.rope_base = 100.0});
+  for (const Shape& shape : {Shape{0, 4, 8}, Shape{4, 0, 8}}) {
+    EXPECT_EQ(layer(ones(shape)).shape(), shape);
+    for (const auto& [name, layout] : strategies())
+      EXPECT_EQ(filter_shard(layer, layout)(batch_of(shape, stream, layout)).shape(), shape) << name;
+  }
+}
+
+TEST(MultiheadAttention, takes_batch_seq_embed) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  testing::expect_error(ErrorKind::shape_mismatch,
+                        "[MultiheadAttention] given float32[5,8], expected (batch, seq, embed).", [&] {
+                          layer(ones({5, 8}));
+                        });
+}
+
+TEST(MultiheadAttention, a_rope_base_is_checked_at_init) {
+  const std::vector<std::pair<double, std::string>> refused{{0.0, "0"}, {-1.0, "-1"}, {NAN, "nan"}, {INFINITY, "inf"}};
+  for (const auto& [base, name] : refused)
+    testing::expect_error(ErrorKind::bad_argument,
+                          "[rotary_embedding] base " + name + ", expected a finite one above 0.",
+                          [b = base] { MultiheadAttention::init(Key(0), embed, heads, 2, {.rope_base = b}); });
+}
+
+TEST(MultiheadAttention, a_decode_that_fails_leaves_the_cache) {
+  MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  KeyValueCache cache;
+  layer.decode(ones({1, 3, 8}), cache);
+  layer.o.kernel.value = ones({7, 8});
+  EXPECT_THROW(layer.decode(ones({1, 2, 8}), cache), Error);
+  EXPECT_EQ(cache.length(), 3);
+  EXPECT_EQ(cache.values.shape(1), 3);
+}
+
+TEST(RMSNorm, takes_floating_types) {
+  testing::expect_error(ErrorKind::dtype_mismatch, "[rms_norm] x is int32[2,8], expected a floating type.", [] {
+    RMSNorm::init(norm)(ones({2, 8}, int32));
+  });
 }
 
 }  // namespace

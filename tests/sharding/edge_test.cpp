@@ -61,6 +61,13 @@ TEST(EdgeTest, NothingHasNoMean) {
   });
 }
 
+TEST(EdgeTest, AnEmptyArrayIsReshapedBehindItsEmptyDims) {
+  EXPECT_EQ(reshape(ones({1, 0, 6}), {1, 0, 3, 2}).shape(), (Shape{1, 0, 3, 2}));
+  EXPECT_EQ(reshape(ones({0, 3, 2}), {0, 6}).shape(), (Shape{0, 6}));
+  for (const Shape& shape : {Shape{0}, Shape{6, 0}, Shape{0, 5}, Shape{0, 0, 6}})
+    expect_error(ErrorKind::shape_mismatch, "only behind its empty dims", [&] { reshape(ones({0, 6}), shape); });
+}
+
 TEST(EdgeTest, NoMeshIsAnError) {
   expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().size(); });
   expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().has_axis("a"); });

@@ -89,6 +89,13 @@ TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.", [] {
     rotary_embedding(ones({4, 2, 2}), -2);
   });
+  for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
+    expect_error(ErrorKind::bad_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
+      rotary_embedding(ones({4, 2, 2}), offset);
+    });
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.", [] {
+    rotary_embedding(ones({4, 2, 2}), 0, 0.0);
+  });
 }
 
 TEST(RmsNorm, OfHalfPrecisionIsRoundedOnce) {
