@@ -46,7 +46,7 @@ void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason,
     const Type* type = type_of(materialized(*params[i].value, "Optimizer.update").type);
     values.push_back(tree[i].value);
     arrays.push_back(tree[i].value->impl());
-    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : a.type);
+    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : with_unreduced(a.type, 0));
   }
   std::vector<ArrayPtr> placed = convert_together(arrays, to,
                                                   {.operation = "Optimizer.update",
