@@ -19,15 +19,6 @@ using namespace tessera::detail;
 
 namespace {
 
-void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
-  to.weight = from.weight;
-  to.layout = from.layout;
-  if (!from.details) return;
-  Details& details = to.detail();
-  details.path = from.details->path;
-  if (from.details->placed) details.placed = std::make_unique<NamedSharding>(*from.details->placed);
-}
-
 // A sharding's type without what only a computation has: pending sums, reduced axes.
 const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type, 0), 0); }
 
@@ -42,7 +33,6 @@ Array zeros_for(const Array& parameter) {
     local.push_back(at::zeros(type->local, static_cast<at::ScalarType>(dtype)));
   ArrayPtr made = make_array(type, std::move(local));
   copy_facts(p, *made);
-  made->weight = false;
   return Array(std::move(made));
 }
 
@@ -60,6 +50,7 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
     v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
   ArrayPtr made = make_array(v->type, v->slots, v->local);
   copy_facts(*parameter.impl(), *made);
+  made->weight = parameter.impl()->weight;
   return Array(std::move(made));
 }
 

@@ -59,6 +59,14 @@ Text asked_for() {
   return reason;
 }
 
+void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
+  to.layout = from.layout;
+  if (!from.details) return;
+  Details& details = to.detail();
+  details.path = from.details->path;
+  if (from.details->placed) details.placed = std::make_unique<NamedSharding>(*from.details->placed);
+}
+
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
 bool wants_gradient(const ArrayImpl& a) {

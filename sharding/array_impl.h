@@ -78,6 +78,9 @@ ArrayPtr make_array(const Type* type, Mask slots, Tensors local);
 // The same with the slots that the type says.
 ArrayPtr make_array(const Type* type, Tensors local);
 
+// What `from` knows beside its value: its path, its layout, and its placement as it was spelled.
+void copy_facts(const ArrayImpl& from, ArrayImpl& to);
+
 // The array's memory: a recipe is carried out (and kept) at its first use.
 ArrayImpl& materialized(const Array& x, const char* verb);
 

@@ -27,13 +27,16 @@ at::Tensor as_matrix(const at::Tensor& t) {
   return t.reshape({c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
 }
 
-// a b + a' b' + ... of matrices. Where it has few columns, MKL is several times faster at its transpose.
+// a b + a' b' + ... of matrices, of half precision in float32. Where it has few columns, MKL is several times faster at
+// its transpose.
 class SumOfProducts {
  public:
   void add(const at::Tensor& a, const at::Tensor& b) {
     if (!sum_.defined()) {
       narrow_ = 1 < b.size(1) && b.size(1) < 16;
       sum_ = narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b);
+    } else if (a.itemsize() < 4) {
+      sum_ = sum_.to(at::kFloat).add_(narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b));
     } else if (narrow_) {
       sum_.addmm_(b.t(), a.t());
     } else {

@@ -92,8 +92,11 @@ void place_together(const std::vector<Array*>& arrays, const std::vector<const A
   }
   std::vector<ArrayPtr> moved =
       convert_together(given, to, {.operation = verb, .where = {}, .reason = reason, .path = {}}, in);
-  for (size_t i = 0; i < arrays.size(); ++i)
-    if (moved[i] != given[i]) *arrays[i] = Array(std::move(moved[i]));
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    ArrayPtr placed = make_array(moved[i]->type, moved[i]->slots, moved[i]->local);
+    copy_facts(*places[i]->impl(), *placed);
+    *arrays[i] = Array(std::move(placed));
+  }
 }
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ std::vector<ArrayPtr> convert_together(const std::vector<ArrayPtr>& arrays, cons
 
 }  // namespace detail
 
-// Every array where its partner in `places` lies; those that lie there already stay what they are.
+// Every array where its partner in `places` lies, under its partner's path.
 void place_together(const std::vector<Array*>& arrays, const std::vector<const Array*>& places, const char* verb,
                     std::optional<DType> in = {});
 
