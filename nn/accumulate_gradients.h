@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -12,16 +13,20 @@ namespace tessera::nn {
 namespace detail {
 
 void check_micro_batches(int64_t n);
-// Part `i` of `n` of each array along its first dim, in place: every device keeps rows of its own, nothing moves.
-void take_micro_batch(const Leaves& batch, int64_t i, int64_t n);
+// In how many blocks the devices cut dim 0 of the arrays of all these trees: a number that all of theirs divide.
+int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
+// Part `i` of `n` of each array along its first dim, in place: of each of `blocks` blocks of rows one part, so that
+// every device keeps rows of its own, nothing moves, and rows that belong together stay together.
+void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
+// Adds, in float32 at least.
 void add(const Leaves& sums, const Leaves& gradients);
-// sums / n, reduced to the placements of `params` if the options say so.
+// sums / n, in the element types of `params`, reduced to their placements if the options say so.
 void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options);
 Array mean_of(const std::vector<Array>& losses);
 
 template <class Tree>
-Tree micro_batch(Tree tree, int64_t i, int64_t n) {
-  take_micro_batch(leaves(tree), i, n);
+Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
+  take_micro_batch(leaves(tree), blocks, i, n);
   return tree;
 }
 
@@ -46,8 +51,9 @@ auto accumulate_gradients(F loss_fn, int64_t n, GradientOptions options = {}) {
     if (n == 1) return value_and_grad(loss_fn, options)(model, batch...);
     std::vector<Array> losses;
     Model sums;
+    const int64_t blocks = detail::blocks_of_rows({leaves(batch)...});
     for (int64_t i = 0; i < n; ++i) {
-      auto [loss, grads] = value_and_grad(loss_fn, unreduced)(model, detail::micro_batch(batch, i, n)...);
+      auto [loss, grads] = value_and_grad(loss_fn, unreduced)(model, detail::micro_batch(batch, blocks, i, n)...);
       losses.push_back(std::move(loss));
       if (i == 0)
         sums = std::move(grads);

@@ -12,8 +12,12 @@ namespace tessera::nn {
 //   Array loss(const Model& model, const Batch& batch) {
 //     return cross_entropy(astype(nn::cast(model, bfloat16)(batch.inputs), float32), batch.targets);
 //   }
+// Error (dtype_mismatch): a type that is not floating.
 template <class Tree>
 Tree cast(const Tree& tree, DType dtype) {
+  if (!is_floating(dtype))
+    fail(ErrorKind::dtype_mismatch, "cast",
+         std::string(name_of(dtype)) + " given, expected a floating type: a model of integers learns nothing.");
   return tree_map([&](const auto&, const Array& x) { return is_floating(x.dtype()) ? astype(x, dtype) : x; }, tree);
 }
 

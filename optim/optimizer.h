@@ -150,6 +150,7 @@ class Optimizer {
   void update(Model& model, const Model& grads) {
     detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     if (!options_.shard_state.empty()) {
+      detail::check_axes(nn::leaves(model), options_);
       const Model before = with_state(model, model);
       Model shards = before;
       step(shards, with_state(grads, model));

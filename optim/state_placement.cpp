@@ -35,27 +35,38 @@ const Type* state_type(const Type* parameter, const OptimizerOptions& options) {
   return parameter;
 }
 
+// Where the parameter was never placed: the value, as an array that was not, either.
+ArrayPtr unplaced(const ArrayPtr& a) {
+  if (!a->type->mesh) return a;
+  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {a->local[0]});
+  copy_facts(*a, *made);
+  return made;
+}
+
 template <class TypeOf>
 void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason, TypeOf type_of) {
   std::vector<Array*> values;
   std::vector<ArrayPtr> arrays;
-  std::vector<const Type*> to;
+  std::vector<const Type*> homes, to;
   for (size_t i = 0; i < tree.size(); ++i) {
     if (tree[i].value->is_absent() || params[i].value->is_absent()) continue;
     const Type* type = type_of(params[i].value->impl()->type);
-    if (!type->mesh) continue;  // and a recipe stays one
+    if (!type->mesh && !tree[i].value->is_committed()) continue;  // and a recipe stays one
     const ArrayImpl& a = materialized(*tree[i].value, "Optimizer.update");
     values.push_back(tree[i].value);
     arrays.push_back(tree[i].value->impl());
-    to.push_back(with_dtype(type, a.type->dtype));
+    homes.push_back(type);
+    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : with_unreduced(a.type, 0));
   }
   std::vector<ArrayPtr> placed = convert_together(arrays, to,
                                                   {.operation = "Optimizer.update",
                                                    .where = {},
                                                    .reason = std::make_shared<const std::string>(reason),
                                                    .path = {}});
-  for (size_t i = 0; i < values.size(); ++i)
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!homes[i]->mesh) placed[i] = unplaced(placed[i]);
     if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));
+  }
 }
 
 }  // namespace

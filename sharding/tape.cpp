@@ -289,6 +289,10 @@ class Backpropagation {
 Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
     : state_(std::make_shared<TapeState>(TapeState{.options = options})),
       guard_(std::make_unique<Guard>(state_.get())) {
+  if (options.reduction && !is_floating(*options.reduction))
+    fail(ErrorKind::dtype_mismatch, "value_and_grad",
+         fmt::format("reduction: {} given, expected a floating type to add up gradients in.",
+                     name_of(*options.reduction)));
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
 }
 

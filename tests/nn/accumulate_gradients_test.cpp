@@ -206,7 +206,32 @@ TEST(AccumulateGradients, TogetherWithRematCastsAndPendingGradients) {
   }
 }
 
+// A sharded array and one that is whole everywhere are cut in the same rows.
+TEST(AccumulateGradients, RowsThatBelongTogetherStayTogether) {
+  const Layout layout = strategies()[1].layout;
+  const Array x = device_put(normal(Key(3), {rows}, float64), {"batch"}, layout);
+  const Array same = array<double>(x.to_host<double>(), {rows});
+  const auto distance = [](const Array& w, const Array& a, const Array& b) { return mean(square(w * a - b)); };
+  EXPECT_EQ(nn::accumulate_gradients(distance, 3)(full({}, 1, float64), x, same).first.item<double>(), 0);
+}
+
+TEST(AccumulateGradients, HalfPrecisionAddsUpInFloat32) {
+  constexpr int64_t parts = 512;
+  const Array w = full({}, 1, bfloat16), x = ones({parts});
+  const auto product = [](const Array& w, const Array& x) { return mean(astype(w, float32) * x); };
+  const auto [loss, gradient] = nn::accumulate_gradients(product, parts)(w, x);
+  EXPECT_EQ(gradient.dtype(), bfloat16);
+  EXPECT_EQ(astype(gradient, float32).item<double>(), 1);
+}
+
 // ---- what is refused
+
+TEST(AccumulateGradientsErrors, NoRows) {
+  expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[0,4]", "0 rows", "2 micro-batches"}, [] {
+    nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 2)(make_mlp(),
+                                                                                         zeros({0, 4}, float64));
+  });
+}
 
 TEST(AccumulateGradientsErrors, Indivisible) {
   const Layout layout = strategies()[1].layout;

@@ -217,5 +217,14 @@ TEST(MixedPrecision, PartsOfABatchAreAddedUpInFloat32) {
   }
 }
 
+TEST(MixedPrecision, IntegersAreRefused) {
+  const Strategy& s = strategy("dp");
+  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
+  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
+    const auto total = [](const Table& t) { return sum(t.kernel); };
+    nn::value_and_grad(total, {.reduction = int32})(filter_shard(make_table(), s.layout));
+  });
+}
+
 }  // namespace
 }  // namespace tessera::nn

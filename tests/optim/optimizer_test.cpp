@@ -359,6 +359,19 @@ TEST(Optimizer, WrongGradientsAreErrorsAndChangeNothing) {
   error_of([&] { Optimizer(tied, adam({.learning_rate = 1})); }, ErrorKind::bad_argument);
 }
 
+TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+    const Array x = device_put(array<float>({1, -2, -3, -4}, {4}), NamedSharding(mesh, P{"data"}));
+    Array w = ones({1});
+    Optimizer optimizer(w, adam({.learning_rate = 0.1}));
+    const auto product = [&](const Array& w) { return sum(x * w); };
+    const auto [loss, gradient] = nn::value_and_grad(product, {.reduce = false})(w);
+    optimizer.update(w, gradient);
+    EXPECT_FLOAT_EQ(w.item<float>(), 1.1f);  // the sum is negative, the first device's part is not
+  }
+}
+
 TEST(Optimizer, GradientsOfAnotherStructureAreNamed) {
   using Model = std::map<std::string, Array>;
   Model model{{"a", ones({2})}, {"b", ones({2})}};
