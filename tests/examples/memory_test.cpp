@@ -1,0 +1,184 @@
+// The memory of a training step whose weights are fully sharded over eight devices: what lives, and the peak.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+#include <vector>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/placement_table.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/autograd.h"
+#include "tests/sharding/allocations.h"
+
+namespace tessera::examples {
+namespace {
+
+using detail::Tensors;
+using tessera::testing::Allocations;
+
+// One process holds all devices. With shared replicas it holds what is equal on them once, so everything that is whole
+// or divided is there once in all; with private ones each device has its own.
+constexpr int devices = 8;
+
+struct Size {
+  const char* name;
+  GptConfig config;
+  int64_t batch;
+
+  int64_t activation() const { return batch * config.seq * config.embed * 4; }
+  int64_t ids() const { return 2 * batch * config.seq * 4; }
+  int64_t smallest_matrix() const { return config.embed * config.embed * 4; }
+  int64_t largest_weight() const { return config.embed * std::max(config.mlp, config.vocab) * 4; }
+};
+
+const Size sizes[] = {
+    {"weights dominate", {.vocab = 256, .embed = 256, .heads = 4, .layers = 4, .seq = 8, .mlp = 1024}, 8},
+    {"activations dominate", {.vocab = 256, .embed = 32, .heads = 4, .layers = 8, .seq = 64, .mlp = 128}, 16},
+};
+
+struct Mode {
+  bool fully_sharded = true, borrow_gathers = true, remat = false, private_replicas = false;
+};
+
+Layout layout_of(const Mode& mode) {
+  Rules rules{{"batch", "data"}};
+  if (mode.fully_sharded) rules.push_back({"embed", "data"});
+  return {make_mesh({{"data", devices}}, {.private_replicas = mode.private_replicas}), with_all_names(rules)};
+}
+
+data::TokenBatch tokens(const Size& size) {
+  std::vector<int32_t> ids(size.batch * size.config.seq);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % size.config.vocab);
+  data::TokenBatch batch;
+  batch.inputs = array<int32_t>(ids, {size.batch, size.config.seq});
+  batch.targets = batch.inputs.value;
+  return batch;
+}
+
+// x, where `seen` runs when its gradient comes.
+Array watched(const Array& x, std::function<void()> seen) {
+  const detail::ArrayPtr& a = x.impl();
+  Tensors out = a->local;
+  detail::record_function("watched", a->local, out, [seen = std::move(seen)](Tensors gradients) {
+    seen();
+    return gradients;
+  });
+  detail::ArrayPtr made = detail::make_array(a->type, a->slots, std::move(out));
+  detail::copy_facts(*a, *made);
+  return Array(std::move(made));
+}
+
+// Bytes, in all of this process.
+struct Measured {
+  int64_t before = 0;                      // the parameters, the optimizer's state and the batch
+  std::vector<int64_t> forward, backward;  // what lives beside them at every point of the residual stream
+  int64_t peak = 0, left = 0;              // of value_and_grad, and after it: the gradients are there as well
+  int64_t update_peak = 0, end = 0;        // of the optimizer's step
+  int64_t table = 0, gradients = 0;        // what placement_table says of parameters, gradients and state
+};
+
+Measured measure(const Size& size, const Mode& mode) {
+  const Layout layout = layout_of(mode);
+  const Allocations memory;
+  Gpt model = nn::filter_shard(Gpt::init(Key(0), size.config), layout);
+  model.remat = mode.remat;
+  optim::Optimizer optimizer(model,
+                             optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
+  const data::TokenBatch batch = data::from_process_local(tokens(size), layout);
+  Measured result{.before = memory.live()};
+  const auto note = [&](std::vector<int64_t>& list) { list.push_back(memory.live() - result.before); };
+  const Constrain constrain = [&](const Array& x) {
+    note(result.forward);
+    return watched(constrain_by_names(x), [&] { note(result.backward); });
+  };
+  const auto loss_fn = [&](const Gpt& m, const data::TokenBatch& b) {
+    return cross_entropy(m(b.inputs, constrain), b.targets);
+  };
+  const auto [loss, grads] = nn::value_and_grad(loss_fn, {.borrow_gathers = mode.borrow_gathers})(model, batch);
+  result.peak = memory.peak(), result.left = memory.live();
+  optimizer.update(model, grads);
+  result.update_peak = memory.peak(), result.end = memory.live();
+  const auto table = nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+  const auto bytes = [&](std::string_view path) {
+    return mode.private_replicas ? devices * table.bytes_per_device(path) : table.bytes(path);
+  };
+  result.table = bytes(""), result.gradients = bytes("gradients");
+  return result;
+}
+
+// What comes and goes in a step beside weights: that of data parallelism on the same devices, which moves no weights.
+// Parameters, gradients and state stay; all else that it takes at its peak are activations and their gradients.
+int64_t activations_of(const Size& size) {
+  const Measured dp = measure(size, {.fully_sharded = false});
+  return dp.peak - dp.left;
+}
+
+class Memory : public ::testing::TestWithParam<Size> {};
+
+void PrintTo(const Size& size, std::ostream* out) { *out << size.name; }
+
+TEST_P(Memory, NoGatheredWeightOutlivesItsUse) {
+  const Size& size = GetParam();
+  for (const bool remat : {false, true}) {
+    SCOPED_TRACE(remat ? "remat" : "plain");
+    const Measured dp = measure(size, {.fully_sharded = false, .remat = remat}), fsdp = measure(size, {.remat = remat});
+    ASSERT_EQ(fsdp.forward.size(), dp.forward.size());
+    ASSERT_EQ(fsdp.backward.size(), dp.backward.size());
+    EXPECT_EQ(fsdp.backward.size(), 1 + 2 * size.config.layers);
+    for (size_t i = 0; i < fsdp.forward.size(); ++i)
+      EXPECT_LE(fsdp.forward[i], dp.forward[i] + size.smallest_matrix() / 2) << "at point " << i << " of the runs";
+    for (size_t i = 0; i < fsdp.backward.size(); ++i)
+      EXPECT_LE(fsdp.backward[i], dp.backward[i] + size.smallest_matrix() / 2) << "at point " << i << " going back";
+    const Measured owned = measure(size, {.remat = remat, .private_replicas = true});
+    for (size_t i = 0; i < std::min<size_t>(owned.forward.size(), 1 + 2 * size.config.layers); ++i)
+      EXPECT_LE(owned.forward[i], dp.forward[i] + size.smallest_matrix() / 2) << "private replicas, at point " << i;
+  }
+  // Without loans every weight that was used is there.
+  const Measured dp = measure(size, {.fully_sharded = false}), kept = measure(size, {.borrow_gathers = false});
+  for (int i = 1; i <= 2 * size.config.layers; ++i)
+    EXPECT_GE(kept.forward[i], dp.forward[i] + i / 2 * 12 * size.smallest_matrix()) << "at point " << i;
+}
+
+TEST_P(Memory, ThePeakIsTheTableTwoGatheredWeightsAndActivations) {
+  const Size& size = GetParam();
+  const int64_t activations = activations_of(size);
+  for (const bool private_replicas : {false, true}) {
+    const Measured fsdp = measure(size, {.private_replicas = private_replicas});
+    // A gathered weight, and its gradient before it is scattered: whole on each device, which devices that share
+    // replicas add up as they go.
+    const int64_t two_weights = (1 + (private_replicas ? devices : 1)) * size.largest_weight();
+    const int64_t bound = fsdp.table + two_weights + activations;
+    EXPECT_LE(fsdp.peak, bound) << "table " << fsdp.table << ", activations " << activations;
+    EXPECT_GT(measure(size, {.borrow_gathers = false, .private_replicas = private_replicas}).peak, bound);
+    // Clipped gradients are gradients once more, in the update; nothing of the step is left but what the table says.
+    EXPECT_LE(fsdp.update_peak, std::max(bound, fsdp.table + fsdp.gradients + fsdp.gradients / 16));
+    EXPECT_LE(fsdp.end, fsdp.table + size.ids() + devices * 4) << "the batch and the loss";
+  }
+}
+
+TEST_P(Memory, WithRematThePeakHasTheActivationsOfOneBlock) {
+  const Size& size = GetParam();
+  Size one_block = size;
+  one_block.config.layers = 1;
+  const int64_t inputs = (size.config.layers - 1) * size.activation();
+  const Measured fsdp = measure(size, {.remat = true});
+  const int64_t bound = fsdp.table + 2 * size.largest_weight() + activations_of(one_block) + inputs;
+  EXPECT_LE(fsdp.peak, bound);
+  EXPECT_GT(measure(size, {.borrow_gathers = false, .remat = true}).peak, fsdp.peak);
+  EXPECT_TRUE(size.activation() < size.largest_weight() || measure(size, {}).peak > bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Memory, ::testing::ValuesIn(sizes), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace tessera::examples
