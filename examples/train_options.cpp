@@ -168,7 +168,8 @@ void resolve(Placement given, TrainOptions& options) {
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
     if (!given.shard_state && *strategy.shard_state) given.shard_state = strategy.shard_state;
   }
-  if (given.shard_state) options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh);
+  if (given.shard_state)
+    options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh, " Join several with +.");
 }
 
 // ---- models and precisions

@@ -35,7 +35,7 @@ Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
 // nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) of a loss that
 // is a mean over the batch, with the activations of an n-th of it: dim 0 of every array of the arguments is cut in n
 // parts, worked off one after another. Loss and gradients are means over the parts.
-//   auto [loss, grads] = nn::accumulate_gradients(next_token_loss, 4)(model, batch);
+//   auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
 // Gradients stay pending sums until the last part, and are reduced once; only what belongs to sharded weights is
 // reduce-scattered in each part, so that no device holds a whole gradient. Errors: n < 1 (bad_argument); an array whose
 // rows on each device n does not divide (uneven). loss_fn returns no aux.

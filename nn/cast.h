@@ -8,7 +8,8 @@ namespace tessera::nn {
 
 // The tree with its floating arrays in this element type; the others stay. Inside a loss function it is mixed
 // precision: parameters, their gradients and the optimizer stay float32, the work is done in bfloat16, and weights that
-// are sharded are cast before they are gathered (jmp's policy.cast_to_compute).
+// are sharded are cast before they are gathered (jmp's policy.cast_to_compute). Floating inputs are cast as well,
+// nn::cast(batch, bfloat16): a float32 operand makes a float32 result.
 //   Array loss(const Model& model, const Batch& batch) {
 //     return cross_entropy(astype(nn::cast(model, bfloat16)(batch.inputs), float32), batch.targets);
 //   }

@@ -15,7 +15,8 @@ struct OptimizerOptions {
   // trillion parameter models", 2020: stage 1.) A parameter's state is cut on its first dim that these axes divide; an
   // axis that the parameter's own placement uses is left out; where no dim can be cut, the state follows its parameter.
   //   optim::Optimizer(model, transform, {.shard_state = {"data"}});
-  // Gradients that value_and_grad(loss_fn, {.reduce = false}) left pending are reduce-scattered, once for all.
+  // Gradients that value_and_grad(loss_fn, {.reduce = false}) left pending are reduce-scattered, once for all; others
+  // have been all_reduced already, which gives the same parameters.
   std::vector<std::string> shard_state = {};
 };
 
