@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
@@ -92,6 +93,9 @@ ArrayPtr root_of(const Array& loss) {
   if (!wants_gradient(*root)) fail_no_gradient();
   return root;
 }
+
+// Zeros that take no memory: a pending sum that devices have added up already is the first one's alone.
+at::Tensor nothing_like(const at::Tensor& t) { return at::zeros({}, t.options()).expand(t.sizes()); }
 
 // Adds up each list, all lists in step, with bulk kernels; the inputs are not written to.
 Tensors sum_each(const std::vector<Tensors>& lists) {
@@ -193,7 +197,7 @@ class Backpropagation {
     for (int b = 0; b < blocks; ++b) {
       Tensors& list = contributions_[home.first_block + b];
       for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, b, list);
-      if (list.empty()) list.push_back(at::zeros_like(a.local[0]));
+      if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
     }
     if (!axes || !tape_.options.reduce) return;
     const DType dtype = tape_.options.reduction.value_or(a.type->dtype);
