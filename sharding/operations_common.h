@@ -1,10 +1,10 @@
-// What the files of operations share: checked dims, names for factors, floating operands.
+// What the files of operations share: checked dims and indices, names for factors, floating operands.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "sharding/operations.h"
+#include "sharding/operand.h"
 #include "sharding/run.h"
 
 namespace tessera::detail {
@@ -17,5 +17,11 @@ int checked_dim(const char* verb, const Array& x, int dim);
 
 // x, in float32 if it holds integers or booleans: for results that cannot be integers.
 Array as_floating(const Operand& x);
+
+// Error (dtype_mismatch) unless x, called `what` there, holds integers.
+void check_integers(const char* verb, const Array& x, const char* what);
+
+// Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside.
+at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
 
 }  // namespace tessera::detail

@@ -292,7 +292,8 @@ class Planner {
   std::vector<const Type*> outputs(const std::vector<DimAxes>& choice, const Targets& targets) const {
     std::vector<const Type*> types;
     for (const auto& term : rule_.out) {
-      TypeKey key{.dtype = problem_.out_dtype, .shape = {}, .mesh = mesh(), .dims = {}};
+      TypeKey key{
+          .dtype = types.empty() ? problem_.out_dtype : problem_.rest_dtype, .shape = {}, .mesh = mesh(), .dims = {}};
       Mask sharded = 0;
       for (const DimFactors& dim : term) {
         int64_t size = 1;

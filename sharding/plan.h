@@ -93,6 +93,7 @@ struct Problem {
   std::vector<const Type*> operands;
   uint32_t weights = 0;  // bit i: operand i is computed from parameters only
   DType out_dtype;
+  DType rest_dtype;  // of the outputs after the first
 };
 std::shared_ptr<const Plan> make_plan(const Problem& problem);
 

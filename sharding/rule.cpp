@@ -210,6 +210,24 @@ class Reader {
 
 }  // namespace
 
+namespace {
+
+std::vector<const Operation*>& operations() {
+  static std::vector<const Operation*> all;
+  return all;
+}
+
+}  // namespace
+
+Operation::Operation(const char* name, std::string rule, Linearity linearity)
+    : name(name), rule(std::move(rule)), linearity(linearity) {
+  operations().push_back(this);
+}
+
+Operation::~Operation() { std::erase(operations(), this); }
+
+const std::vector<const Operation*>& registered_operations() { return operations(); }
+
 ReadRule read_rule(const char* operation, std::string_view rule, const std::vector<const Type*>& operands) {
   return Reader(operation, rule, operands).read();
 }

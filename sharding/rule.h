@@ -29,11 +29,21 @@ enum class Linearity : uint8_t {
 //   ...      any number of dims, broadcast
 //   *        as the whole rule: elementwise, broadcast, right-aligned
 // Dims of size one that broadcast carry no factor.
+//
+// Operations are known by their address and listed while they live: each is one constant at the top of a file.
 struct Operation {
+  Operation(const char* name, std::string rule, Linearity linearity = Linearity::nonlinear);
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
   const char* name;
   std::string rule;  // empty: the call gives one, made from its attributes
-  Linearity linearity = Linearity::nonlinear;
+  Linearity linearity;
 };
+
+// Every operation of the program, in no order; tests ask whether each has its cases.
+const std::vector<const Operation*>& registered_operations();
 
 enum class FactorKind : uint8_t { free, whole, reduced_inside };
 

@@ -30,13 +30,13 @@ struct PlanKey {
   const Operation* operation;
   uint32_t weights = 0;
   int8_t operands = 0;
-  DType out_dtype;
+  DType out_dtype, rest_dtype;
   const Type* types[max_operands] = {};
   Attributes attributes;
 
   bool operator==(const PlanKey& o) const {
     return operation == o.operation && weights == o.weights && operands == o.operands && out_dtype == o.out_dtype &&
-           std::equal(types, types + operands, o.types) && attributes == o.attributes;
+           rest_dtype == o.rest_dtype && std::equal(types, types + operands, o.types) && attributes == o.attributes;
   }
 };
 
@@ -84,7 +84,8 @@ const Plan* plan_for(const CallSite& site, const PlanKey& key) {
                   .rule = site.operation.rule,
                   .operands = {key.types, key.types + key.operands},
                   .weights = key.weights,
-                  .out_dtype = key.out_dtype};
+                  .out_dtype = key.out_dtype,
+                  .rest_dtype = key.rest_dtype};
   const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
   if (site.rule) problem.rule = rule;
   std::shared_ptr<const Plan> plan = make_plan(problem);
@@ -115,6 +116,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   PlanKey key{.operation = &site.operation,
               .operands = static_cast<int8_t>(n),
               .out_dtype = site.out_dtype,
+              .rest_dtype = site.rest_dtype,
               .attributes = site.attributes};
   ArrayImpl* arrays[max_operands];
   for (int i = 0; i < n; ++i) {
@@ -127,6 +129,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     if (!call.layout) call.layout = arrays[i]->layout;
   }
   if (key.out_dtype == like_first) key.out_dtype = key.types[0]->dtype;
+  if (key.rest_dtype == like_first) key.rest_dtype = key.types[0]->dtype;
   call.plan = plan_for(site, key);
   call.operands = n;
   for (int i = 0; i < n; ++i) {
@@ -157,15 +160,22 @@ void refuse(const Prepared& call, const char* operation, const c10::Error& error
        fmt::format("given {}: {}", fmt::join(operands, ", "), words.substr(0, words.find('\n'))));
 }
 
-ArrayPtr finish(const Prepared& call, Tensors out, Mask slots) {
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output) {
   if (call.borrows) settle_loans(call, out);
-  ArrayPtr result = make_array(call.plan->out[0], slots, std::move(out));
+  ArrayPtr result = make_array(call.plan->out[output], slots, std::move(out));
   result->weight = call.weight;
   result->layout = call.layout;
   return result;
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
+
+std::vector<Array> finish_all(const Prepared& call, std::vector<Tensors> out) {
+  std::vector<Array> results;
+  for (size_t i = 0; i < out.size(); ++i)
+    results.emplace_back(finish(call, std::move(out[i]), call.plan->slots, static_cast<int>(i)));
+  return results;
+}
 
 Mask outside_mask(const Plan& plan) {
   return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;

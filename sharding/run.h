@@ -32,6 +32,7 @@ struct CallSite {
                       const std::vector<const Type*>&) = nullptr;  // for operations without a fixed one
   Attributes attributes = {};
   DType out_dtype = like_first;
+  DType rest_dtype = like_first;  // of the results after the first
   std::source_location where = std::source_location::current();
 };
 
@@ -54,13 +55,15 @@ struct Prepared {
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
 ArrayPtr finish(const Prepared& call, Tensors out);
+// Of an operation with several outputs: the local tensors of each.
+std::vector<Array> finish_all(const Prepared& call, std::vector<Tensors> out);
 
 // For operations that reduce inside themselves, over plan.reduced_inside: the axes over which their result is stored,
 // the slots that compute its tensors, and for every slot the tensor that is its result.
 Mask outside_mask(const Plan& plan);
 std::vector<int> slots_outside(const Plan& plan);
 std::vector<int> owners_outside(const Plan& plan);
-ArrayPtr finish(const Prepared& call, Tensors out, Mask slots);
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output = 0);
 
 // Remembers how `result` was made from its only operand, if that is a parameter or was made from one, so that a
 // reduced form of it can be made from another leaf.
@@ -98,6 +101,26 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   return run(call, site.operation.name, fn);
+}
+
+// For operations with several outputs: `fn(Locals, Where)` gives one tensor for each.
+template <class Fn>
+std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  try {
+    const Plan& plan = *call.plan;
+    std::vector<Tensors> out(plan.out.size());
+    const at::Tensor* tensors[max_operands];
+    for (int s = 0; s < plan.runs; ++s) {
+      for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
+      std::vector<at::Tensor> results = fn(Locals(tensors), Where(plan, s));
+      for (size_t i = 0; i < out.size(); ++i) out[i].push_back(std::move(results[i]));
+    }
+    return finish_all(call, std::move(out));
+  } catch (const c10::Error& error) {
+    refuse(call, site.operation.name, error);
+  }
 }
 
 // The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.

@@ -1,16 +1,24 @@
 // Attention, and the rotation that tells it where a position stands.
+#include "sharding/attention.h"
+
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "sharding/operations.h"
 #include "sharding/run.h"
 
 namespace tessera {
 
 using namespace detail;
+
+namespace {
+
+const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
+const Operation dot_product_attention_op{"dot_product_attention", "", Linearity::nonlinear};
+
+}  // namespace
 
 // ---- rotary positions
 
@@ -52,12 +60,11 @@ void check_rotary(const Array& x, int64_t offset, double base) {
 }  // namespace
 
 Array rotary_embedding(Operand x, int64_t offset, double base) {
-  static const Operation op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
   const Array& a = x.array();
   check_rotary(a, offset, base);
   const int64_t head_dim = a.shape(-1);
   const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.dtype());
-  return run({.operation = op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
+  return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
     const auto here = [&](const at::Tensor& table) { return table.narrow(0, where.offset("t"), t[0].size(-3)); };
     return at::addcmul(t[0] * here(all.own), t[0].roll(head_dim / 2, -1), here(all.partner)).to(t[0].scalar_type());
   });
@@ -110,11 +117,10 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 }  // namespace
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal, int64_t offset) {
-  static const Operation op{"dot_product_attention", "", Linearity::nonlinear};
   if (offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention", fmt::format("offset {}, expected 0 or more.", offset));
-  return run({.operation = op, .rule = attention_rule, .where = query.where()}, {&query.array(), &key, &value},
-             [&](Locals t, const Where& where) {
+  return run({.operation = dot_product_attention_op, .rule = attention_rule, .where = query.where()},
+             {&query.array(), &key, &value}, [&](Locals t, const Where& where) {
                if (!where.has("h")) return attend(t[0], t[1], t[2], causal, offset);
                const int64_t heads = t[0].size(2), group = where.size("h") / where.size("g");
                const auto mine = [&](const at::Tensor& all) {

@@ -1,5 +1,5 @@
 // Elementwise operations: a rule and an ATen call each.
-#include "sharding/operations.h"
+#include "sharding/elementwise.h"
 
 #include <ATen/ATen.h>
 
@@ -19,6 +19,25 @@ at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dty
 constexpr auto nonlinear = Linearity::nonlinear;
 constexpr auto multilinear = Linearity::multilinear;
 constexpr auto additive = Linearity::additive;
+
+const Operation add_op{"add", "*", additive};
+const Operation sub_op{"sub", "*", additive};
+const Operation mul_op{"mul", "*", multilinear};
+const Operation div_op{"div", "*", nonlinear};
+const Operation add_scalar_op{"add_scalar", "*", nonlinear};
+const Operation scale_op{"scale", "*", additive};
+const Operation exp_op{"exp", "*", nonlinear};
+const Operation log_op{"log", "*", nonlinear};
+const Operation sqrt_op{"sqrt", "*", nonlinear};
+const Operation rsqrt_op{"rsqrt", "*", nonlinear};
+const Operation square_op{"square", "*", nonlinear};
+const Operation tanh_op{"tanh", "*", nonlinear};
+const Operation sigmoid_op{"sigmoid", "*", nonlinear};
+const Operation relu_op{"relu", "*", nonlinear};
+const Operation silu_op{"silu", "*", nonlinear};
+const Operation gelu_op{"gelu", "*", nonlinear};
+const Operation astype_op{"astype", "*", additive};
+const Operation round_op{"astype", "*", nonlinear};
 
 // ---- elementwise
 
@@ -49,24 +68,20 @@ Array binary(const Operation& op, const Operand& a, const Operand& b, Fn fn) {
 }  // namespace
 
 Array operator+(Operand a, Operand b) {
-  static const Operation op{"add", "*", additive};
-  return binary(op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y); });
+  return binary(add_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y); });
 }
 
 Array operator-(Operand a, Operand b) {
-  static const Operation op{"sub", "*", additive};
-  return binary(op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
+  return binary(sub_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
 }
 
 Array operator*(Operand a, Operand b) {
-  static const Operation op{"mul", "*", multilinear};
-  return binary(op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); });
+  return binary(mul_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); });
 }
 
 Array operator/(Operand a, Operand b) {
-  static const Operation op{"div", "*", nonlinear};
   const Array x = as_floating(a), y = as_floating(b);
-  return binary(op, {x, a.where()}, {y, b.where()},
+  return binary(div_op, {x, a.where()}, {y, b.where()},
                 [](const at::Tensor& n, const at::Tensor& d) { return at::div(n, d); });
 }
 
@@ -84,21 +99,19 @@ at::Scalar scalar_of(double value, const at::Tensor& like) {
 }
 
 Array plus(const Operand& a, double b) {
-  static const Operation op{"add", "*", nonlinear};
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()},
+  return unary(add_scalar_op, {x, a.where()},
                [b](const at::Tensor& t) { return at::add(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
 Array times(const Operand& a, double b) {
-  static const Operation op{"scale", "*", additive};
   const ArrayImpl* given = a.array().impl().get();
   if (given && is_floating(given->type->dtype)) {
     if (given->details && given->details->recipe) return scaled(a.array(), b);
-    return scaling(op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
+    return scaling(scale_op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
   }
   const Array x = for_scalar(a, b);
-  return unary(op, {x, a.where()},
+  return unary(scale_op, {x, a.where()},
                [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });
 }
 
@@ -113,69 +126,57 @@ Array operator*(double a, Operand b) { return times(b, a); }
 Array operator-(Operand a) { return times(a, -1); }
 
 Array operator/(Operand a, double b) {
-  static const Operation op{"scale", "*", additive};
   const Array x = as_floating(a);
-  return scaling(op, {x, a.where()}, [b](const at::Tensor& t) { return at::div(t, b); });
+  return scaling(scale_op, {x, a.where()}, [b](const at::Tensor& t) { return at::div(t, b); });
 }
 
 Array exp(Operand x) {
-  static const Operation op{"exp", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::exp(t); });
+  return unary(exp_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::exp(t); });
 }
 
 Array log(Operand x) {
-  static const Operation op{"log", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::log(t); });
+  return unary(log_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::log(t); });
 }
 
 Array sqrt(Operand x) {
-  static const Operation op{"sqrt", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sqrt(t); });
+  return unary(sqrt_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sqrt(t); });
 }
 
 Array rsqrt(Operand x) {
-  static const Operation op{"rsqrt", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::rsqrt(t); });
+  return unary(rsqrt_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::rsqrt(t); });
 }
 
 Array square(Operand x) {
-  static const Operation op{"square", "*", nonlinear};
-  return unary(op, x, [](const at::Tensor& t) { return at::mul(t, t); });
+  return unary(square_op, x, [](const at::Tensor& t) { return at::mul(t, t); });
 }
 
 Array tanh(Operand x) {
-  static const Operation op{"tanh", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::tanh(t); });
+  return unary(tanh_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::tanh(t); });
 }
 
 Array sigmoid(Operand x) {
-  static const Operation op{"sigmoid", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sigmoid(t); });
+  return unary(sigmoid_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sigmoid(t); });
 }
 
 Array relu(Operand x) {
-  static const Operation op{"relu", "*", nonlinear};
-  return unary(op, x, [](const at::Tensor& t) { return at::relu(t); });
+  return unary(relu_op, x, [](const at::Tensor& t) { return at::relu(t); });
 }
 
 Array silu(Operand x) {
-  static const Operation op{"silu", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::silu(t); });
+  return unary(silu_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::silu(t); });
 }
 
 Array gelu(Operand x, bool approximate) {
-  static const Operation op{"gelu", "*", nonlinear};
-  return unary(op, {as_floating(x), x.where()},
+  return unary(gelu_op, {as_floating(x), x.where()},
                [approximate](const at::Tensor& t) { return at::gelu(t, approximate ? "tanh" : "none"); });
 }
 
 Array astype(Operand x, DType dtype) {
-  static const Operation linear{"astype", "*", additive}, rounding{"astype", "*", nonlinear};
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe()) return recast(a, dtype);
   return run_on_parameter(
-      {.operation = is_floating(dtype) ? linear : rounding, .out_dtype = dtype, .where = x.where()}, a,
+      {.operation = is_floating(dtype) ? astype_op : round_op, .out_dtype = dtype, .where = x.where()}, a,
       [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); }, is_floating(dtype));
 }
 

@@ -1,4 +1,6 @@
-// Operations on shapes, and reductions: a rule made from the attributes and an ATen call each.
+// Operations on shapes: a rule made from the attributes and an ATen call each.
+#include "sharding/shapes.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,32 +9,10 @@
 #include <functional>
 #include <numeric>
 
+#include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
 
 namespace tessera {
-
-namespace detail {
-
-std::vector<std::string> letters(size_t n) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format("d{}", i));
-  return names;
-}
-
-int checked_dim(const char* verb, const Array& x, int dim) {
-  const int n = x.ndim();
-  if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
-  return dim < 0 ? dim + n : dim;
-}
-
-Array as_floating(const Operand& x) {
-  const Array& a = x.array();
-  return a.is_absent() || is_floating(a.dtype()) ? a : astype(x, float32);
-}
-
-}  // namespace detail
 
 using namespace detail;
 
@@ -40,6 +20,11 @@ namespace {
 
 constexpr auto nonlinear = Linearity::nonlinear;
 constexpr auto additive = Linearity::additive;
+
+const Operation reshape_op{"reshape", "", additive};
+const Operation transpose_op{"transpose", "", additive};
+const Operation slice_in_dim_op{"slice_in_dim", "", additive};
+const Operation concatenate_op{"concatenate", "", additive};
 
 }  // namespace
 
@@ -129,7 +114,6 @@ std::string transpose_rule(const Attributes& order, const std::vector<const Type
 }  // namespace
 
 Array reshape(Operand x, Shape shape) {
-  static const Operation op{"reshape", "", additive};
   const Array& a = x.array();
   materialized(a, "reshape");
   shape = inferred_shape(a, std::move(shape));
@@ -137,12 +121,11 @@ Array reshape(Operand x, Shape shape) {
   if (a.size() == 0) check_empty(a, shape);
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
-  return run_on_parameter({.operation = op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,
-                          [](Locals t, const Where& where) { return t[0].reshape(where.plan().out[0]->local); });
+  return run_on_parameter({.operation = reshape_op, .rule = reshape_rule, .attributes = attributes, .where = x.where()},
+                          a, [](Locals t, const Where& where) { return t[0].reshape(where.plan().out[0]->local); });
 }
 
 Array transpose(Operand x, Dims order) {
-  static const Operation op{"transpose", "", additive};
   const Array& a = x.array();
   materialized(a, "transpose");
   const int n = a.ndim();
@@ -157,8 +140,9 @@ Array transpose(Operand x, Dims order) {
   const std::vector<int64_t> permutation(order.begin(), order.end());
   Attributes attributes;
   for (int64_t d : permutation) attributes.push_back(d);
-  return run_on_parameter({.operation = op, .rule = transpose_rule, .attributes = attributes, .where = x.where()}, a,
-                          [permutation](Locals t, const Where&) { return t[0].permute(permutation); });
+  return run_on_parameter(
+      {.operation = transpose_op, .rule = transpose_rule, .attributes = attributes, .where = x.where()}, a,
+      [permutation](Locals t, const Where&) { return t[0].permute(permutation); });
 }
 
 Array swapaxes(Operand x, int dim0, int dim1) {
@@ -184,7 +168,6 @@ std::string slice_rule(const Attributes& attributes, const std::vector<const Typ
 }  // namespace
 
 Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
-  static const Operation op{"slice_in_dim", "", additive};
   const Array& a = x.array();
   materialized(a, "slice_in_dim");
   dim = checked_dim("slice_in_dim", a, dim);
@@ -194,8 +177,9 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
          fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start < stop <= {}.", start, stop, dim, a.type_string(),
                      size));
   if (start == 0 && stop == size) return a;
-  return run_on_parameter({.operation = op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()},
-                          a, [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
+  return run_on_parameter(
+      {.operation = slice_in_dim_op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()}, a,
+      [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
 }
 
 namespace {
@@ -215,13 +199,13 @@ std::string concatenate_rule(const Attributes& attributes, const std::vector<con
 }
 
 Array concatenated(std::span<const Array> arrays, int dim, std::source_location where) {
-  static const Operation op{"concatenate", "", additive};
   const Array* operands[max_operands];
   for (size_t i = 0; i < arrays.size(); ++i) operands[i] = &arrays[i];
   const int n = static_cast<int>(arrays.size());
   Prepared call;
-  prepare(call, {.operation = op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands, n);
-  return run(call, op.name, [&](Locals t, const Where&) {
+  prepare(call, {.operation = concatenate_op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands,
+          n);
+  return run(call, concatenate_op.name, [&](Locals t, const Where&) {
     std::vector<at::Tensor> parts;
     for (int i = 0; i < n; ++i) parts.push_back(t[i]);
     return at::cat(parts, dim);
@@ -244,92 +228,6 @@ Array concatenate(const std::vector<Array>& arrays, int dim, std::source_locatio
     rest.front() = std::move(joined);
   }
   return rest.front();
-}
-
-// ---- reductions
-
-namespace {
-
-// Attributes: keepdims, then the dims.
-std::string reduction_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  const auto in = letters(operands[0]->shape.size());
-  std::vector<std::string> out;
-  for (size_t d = 0; d < in.size(); ++d) {
-    bool reduced = false;
-    for (int i = 1; i < attributes.size(); ++i) reduced |= attributes[i] == static_cast<int64_t>(d);
-    if (!reduced)
-      out.push_back(in[d]);
-    else if (attributes[0])
-      out.push_back("1");
-  }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
-}
-
-struct Reduction {
-  std::vector<int64_t> dims;
-  Attributes attributes;
-};
-
-Reduction checked_reduction(const char* verb, const Array& x, Dims dims, bool keepdims) {
-  materialized(x, verb);
-  if (dims.empty())
-    for (int d = 0; d < x.ndim(); ++d) dims.push_back(d);
-  Reduction r{.dims = {}, .attributes = {keepdims}};
-  for (int d : dims) {
-    const int64_t dim = checked_dim(verb, x, d);
-    if (std::find(r.dims.begin(), r.dims.end(), dim) != r.dims.end())
-      fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", dim, x.type_string()));
-    r.dims.push_back(dim);
-    r.attributes.push_back(dim);
-  }
-  return r;
-}
-
-}  // namespace
-
-Array sum(Operand x, Dims dims, bool keepdims) {
-  static const Operation op{"sum", "", additive};
-  const Reduction r = checked_reduction("sum", x.array(), std::move(dims), keepdims);
-  if (r.dims.empty()) return x.array();
-  const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
-  return run(
-      {.operation = op, .rule = reduction_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
-      {&x.array()},
-      [&](Locals t, const Where&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
-}
-
-Array mean(Operand x, Dims dims, bool keepdims) {
-  static const Operation op{"mean", "", additive};
-  const Array a = as_floating(x);
-  const Reduction r = checked_reduction("mean", a, std::move(dims), keepdims);
-  if (r.dims.empty()) return a;
-  double elements = 1;
-  for (int64_t d : r.dims) elements *= static_cast<double>(a.shape()[d]);
-  return run({.operation = op, .rule = reduction_rule, .attributes = r.attributes, .where = x.where()}, {&a},
-             [&](Locals t, const Where& where) {
-               if (where.plan().runs == 1) return at::mean(t[0], r.dims, keepdims);
-               return at::sum(t[0], r.dims, keepdims).div(elements);
-             });
-}
-
-namespace {
-
-// Attributes: the dim.
-std::string softmax_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto names = letters(operands[0]->shape.size());
-  names[attributes[0]] = "[" + names[attributes[0]] + "]";
-  return fmt::format("{0} -> {0}", fmt::join(names, " "));
-}
-
-}  // namespace
-
-Array softmax(Operand x, int dim) {
-  static const Operation op{"softmax", "", nonlinear};
-  const Array a = as_floating(x);
-  materialized(a, "softmax");
-  dim = checked_dim("softmax", a, dim);
-  return run({.operation = op, .rule = softmax_rule, .attributes = {dim}, .where = x.where()}, {&a},
-             [dim](Locals t, const Where&) { return at::softmax(t[0], dim); });
 }
 
 }  // namespace tessera

@@ -1,15 +1,23 @@
 // Matrix products: one function in the graph for all local tensors, whose gradients are summed as they are computed.
+#include "sharding/linear_algebra.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
-#include "sharding/operations.h"
+#include "sharding/elementwise.h"
 #include "sharding/run.h"
 
 namespace tessera {
 
 using namespace detail;
+
+namespace {
+
+const Operation matmul_op{"matmul", "", Linearity::multilinear};
+
+}  // namespace
 
 namespace {
 
@@ -118,7 +126,6 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
 }  // namespace
 
 Array matmul(Operand a, Operand b) {
-  static const Operation op{"matmul", "", Linearity::multilinear};
   const Array &x = a.array(), &y = b.array();
   const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
   if (left.shape.empty() || right.shape.empty())
@@ -129,7 +136,7 @@ Array matmul(Operand a, Operand b) {
     const Array cast_x = astype(a, common), cast_y = astype(b, common);
     return matmul({cast_x, a.where()}, {cast_y, b.where()});
   }
-  const CallSite site{.operation = op, .rule = matmul_rule, .where = a.where()};
+  const CallSite site{.operation = matmul_op, .rule = matmul_rule, .where = a.where()};
   if (left.shape.size() > 1 && right.shape.size() == 2) return matrix_product(site, x, y);
   return run(site, {&x, &y}, [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
 }

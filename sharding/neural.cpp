@@ -1,11 +1,13 @@
-// Normalization, embedding and cross-entropy.
+// Normalization and cross-entropy.
+#include "sharding/neural.h"
+
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
-#include "sharding/operations.h"
+#include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
 #include "sharding/run.h"
 
@@ -13,9 +15,16 @@ namespace tessera {
 
 using namespace detail;
 
+namespace {
+
+const Operation layer_norm_op{"layer_norm", "... [d], [d], [d] -> ... [d]", Linearity::nonlinear};
+const Operation rms_norm_op{"rms_norm", "... [d], [d] -> ... [d]", Linearity::nonlinear};
+const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ", Linearity::nonlinear};
+
+}  // namespace
+
 Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
-  static const Operation op{"layer_norm", "... [d], [d], [d] -> ... [d]", Linearity::nonlinear};
-  return run({.operation = op, .where = x.where()}, {&x.array(), &scale, &bias},
+  return run({.operation = layer_norm_op, .where = x.where()}, {&x.array(), &scale, &bias},
              [eps](Locals t, const Where&) { return at::layer_norm(t[0], {t[0].size(-1)}, t[1], t[2], eps); });
 }
 
@@ -61,50 +70,10 @@ void check_floating(const char* verb, const Array& x, const char* what) {
 }  // namespace
 
 Array rms_norm(Operand x, const Array& scale, double eps) {
-  static const Operation op{"rms_norm", "... [d], [d] -> ... [d]", Linearity::nonlinear};
   check_floating("rms_norm", x.array(), "x");
   check_floating("rms_norm", scale, "scale");
-  return run({.operation = op, .where = x.where()}, {&x.array(), &scale},
+  return run({.operation = rms_norm_op, .where = x.where()}, {&x.array(), &scale},
              [eps](Locals t, const Where&) { return local_rms_norm(t[0], t[1], eps); });
-}
-
-namespace {
-
-void check_integers(const char* verb, const Array& x, const char* what) {
-  materialized(x, verb);
-  if (is_floating(x.dtype()) || x.dtype() == boolean)
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
-}
-
-// Integers in [0, size) as LibTorch indexes with them. What lies outside would be an unreadable error of a kernel, or
-// on a sharded dim no error at all.
-at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  at::Tensor index = integers.to(at::kLong);
-  if (index.numel() == 0) return index;
-  const auto [least, most] = at::aminmax(index);
-  if (least.item<int64_t>() < 0 || most.item<int64_t>() >= size)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(),
-                     size - 1));
-  return index;
-}
-
-// The rows of `ids` that lie in this block of the table; zeros for the others.
-at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset) {
-  const at::Tensor local = ids - offset;
-  const at::Tensor here = (local >= 0).logical_and_(local < table.size(0));
-  return at::embedding(table, local.clamp(0, table.size(0) - 1)) * here.unsqueeze(-1).to(table.scalar_type());
-}
-
-}  // namespace
-
-Array embedding(Operand table, const Array& ids) {
-  static const Operation op{"embedding", "v d, ... -> ... d", Linearity::linear_in_first};
-  check_integers("embedding", ids, "ids");
-  return run({.operation = op, .where = table.where()}, {&table.array(), &ids}, [](Locals t, const Where& where) {
-    const at::Tensor rows = indices("embedding", t[1], where.size("v"));
-    return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
-  });
 }
 
 // ---- cross-entropy
@@ -168,19 +137,18 @@ Array sharded_cross_entropy(const Prepared& call, const Cause& cause, double sca
 }  // namespace
 
 Array cross_entropy(Operand logits, const Array& labels) {
-  static const Operation op{"cross_entropy", "... (v), ... -> ", Linearity::nonlinear};
   check_integers("cross_entropy", labels, "labels");
   if (labels.size() == 0)
     fail(ErrorKind::shape_mismatch, "cross_entropy",
          fmt::format("labels {} have no element, and nothing has no mean.", labels.type_string()));
   const double scale = 1.0 / static_cast<double>(labels.size());
-  const CallSite site{.operation = op, .where = logits.where()};
+  const CallSite site{.operation = cross_entropy_op, .where = logits.where()};
   const Array* operands[] = {&logits.array(), &labels};
   Prepared call;
   prepare(call, site, operands, 2);
   if (call.plan->reduced_inside)
-    return sharded_cross_entropy(call, {op.name, logits.where(), call.plan->reason, {}}, scale);
-  return run(call, op.name, [scale](Locals t, const Where& where) {
+    return sharded_cross_entropy(call, {cross_entropy_op.name, logits.where(), call.plan->reason, {}}, scale);
+  return run(call, cross_entropy_op.name, [scale](Locals t, const Where& where) {
     const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
     const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));
     if (where.plan().runs == 1) return at::cross_entropy_loss(rows, columns);

@@ -1,0 +1,21 @@
+// Attention, and the rotation that tells it where a position stands.
+#pragma once
+
+#include "sharding/operand.h"
+
+namespace tessera {
+
+// Rotary positions: of (..., seq, heads, head_dim), coordinates i and i + head_dim / 2 of every head are rotated by
+// (offset + t) base^(-2 i / head_dim) at position t, so that products of two heads depend on their distance only. Any
+// dim but head_dim may be sharded. Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).
+Array rotary_embedding(Operand x, int64_t offset = 0, double base = 10000);
+
+// jax.nn.dot_product_attention: query (batch, seq, heads, head_dim), key and value (batch, keys, kv_heads, head_dim),
+// heads a multiple of kv_heads (head h uses kv head h / (heads / kv_heads)) -> (batch, seq, heads, head_dim).
+// softmax(query key^T / sqrt(head_dim)) value; `causal`: position t sees keys 0 to offset + t. Batch and heads may be
+// sharded, heads over more devices than there are kv heads, too: each then has all of these. A sharded sequence is
+// exchanged for sharded heads where these divide, else gathered.
+Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal = false,
+                            int64_t offset = 0);
+
+}  // namespace tessera

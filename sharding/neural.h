@@ -1,0 +1,20 @@
+// Normalization and losses of neural networks.
+#pragma once
+
+#include "sharding/operand.h"
+
+namespace tessera {
+
+// (x - mean) / sqrt(var + eps) * scale + bias over the last dim; scale and bias have its size.
+// Ba, Kiros and Hinton, "Layer normalization" (2016).
+Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps = 1e-5);
+
+// x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
+// (2019).
+Array rms_norm(Operand x, const Array& scale, double eps = 1e-5);
+
+// The mean over all positions of -log softmax(logits)[label], a scalar. logits (..., vocab), labels (...) integers.
+// Logits sharded over vocab are not gathered: two small all-reduces, (...) and (2, ...).
+Array cross_entropy(Operand logits, const Array& labels);
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// Checks and factors that several files of operations need.
+#include "sharding/operations_common.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "sharding/elementwise.h"
+
+namespace tessera::detail {
+
+std::vector<std::string> letters(size_t n) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format("d{}", i));
+  return names;
+}
+
+int checked_dim(const char* verb, const Array& x, int dim) {
+  const int n = x.ndim();
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
+  return dim < 0 ? dim + n : dim;
+}
+
+Array as_floating(const Operand& x) {
+  const Array& a = x.array();
+  return a.is_absent() || is_floating(a.dtype()) ? a : astype(x, float32);
+}
+
+void check_integers(const char* verb, const Array& x, const char* what) {
+  materialized(x, verb);
+  if (is_floating(x.dtype()) || x.dtype() == boolean)
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
+}
+
+// What lies outside would be an unreadable error of a kernel, or on a sharded dim no error at all.
+at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  at::Tensor index = integers.to(at::kLong);
+  if (index.numel() == 0) return index;
+  const auto [least, most] = at::aminmax(index);
+  if (least.item<int64_t>() < 0 || most.item<int64_t>() >= size)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(),
+                     size - 1));
+  return index;
+}
+
+}  // namespace tessera::detail
