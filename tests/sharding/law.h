@@ -106,7 +106,8 @@ inline std::string ledger_text(const CommLedger& ledger) {
   return text;
 }
 
-// A function of arrays, and the same in LibTorch. Integer inputs take no gradient.
+// A function of arrays, and the same in LibTorch. Integer inputs take no gradient; a result without one (integers,
+// booleans, or of integers only) is compared alone.
 struct Function {
   std::string name;
   std::vector<at::Tensor> inputs;
@@ -132,13 +133,13 @@ inline Outcome reference(const Function& f) {
   for (const at::Tensor& t : f.inputs) inputs.push_back(t.clone().requires_grad_(t.is_floating_point()));
   Outcome result;
   result.value = f.theirs(inputs);
-  (result.value * cotangent(result.value)).sum().backward();
+  if (result.value.requires_grad()) (result.value * cotangent(result.value)).sum().backward();
   for (const at::Tensor& t : inputs) result.gradients.push_back(t.grad());
   return result;
 }
 
 // Computes f on inputs of these placements. Throws what f throws, and std::logic_error where a law is broken that needs
-// no reference.
+// no reference. Without a cotangent there is no backward pass.
 inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs,
                        Mesh mesh, Role first, Role others, const GradientOptions& options) {
   const Array one = from_tensor(at::ones({}, at::kDouble));
@@ -164,7 +165,8 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
     inputs.push_back(x.sharding().spec() == specs[i] ? x : redistribute(x, NamedSharding(mesh, specs[i])));
   }
   const Array value = f.ours(inputs);
-  const std::vector<Array> gradients = tape.gradients(sum(value * from_tensor(cotangent)));
+  std::vector<Array> gradients;
+  if (cotangent.defined()) gradients = tape.gradients(sum(value * from_tensor(cotangent)));
 
   Outcome result{to_tensor(value), {}, ledger_text(ledger)};
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -205,7 +207,7 @@ inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size
     total *= choices.back().size();
   }
   const Outcome expected = reference(f);
-  const at::Tensor weights = cotangent(expected.value);
+  const at::Tensor weights = expected.value.requires_grad() ? cotangent(expected.value) : at::Tensor();
   const bool all = total <= std::max(few, sample);
   std::mt19937_64 random(7);
   int cases = 0, failures = 0;

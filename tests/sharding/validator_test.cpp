@@ -1,0 +1,64 @@
+// The validator: every registered operation, on every placement of its operands, is what it is on one device.
+#include <map>
+
+#include "sharding/rule.h"
+#include "tests/sharding/cases.h"
+
+namespace tessera::testing {
+
+namespace {
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto subject : {elementwise_cases, linear_algebra_cases, reduction_cases, ordering_cases, indexing_cases,
+                             neural_cases, shape_cases})
+    for (Case& one : subject()) all.push_back(std::move(one));
+  return all;
+}
+
+// How many placements each operation was held to.
+std::map<std::string, int>& counts() {
+  static std::map<std::string, int> counts;
+  return counts;
+}
+
+class Total : public ::testing::Environment {
+  void TearDown() override {
+    int total = 0;
+    for (const auto& [operation, count] : counts()) {
+      fmt::print("{:28} {:7}\n", operation, count);
+      total += count;
+    }
+    fmt::print("{} operations, {} pairs of an operation and a placement\n", counts().size(), total);
+  }
+};
+
+const auto* const total = ::testing::AddGlobalTestEnvironment(new Total);
+
+class Validator : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Validator, IsTheSameOnEveryPlacement) {
+  const Case& one = GetParam();
+  int pairs = expect_law(one.function, {{"x", 4}}, 100);
+  pairs += expect_law(one.function, {{"x", 2}, {"y", 2}}, 24);
+  for (const std::string& operation : one.operations) counts()[operation] += pairs;
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = fmt::format("{}_", info.index);
+  for (const char c : info.param.function.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, Validator, ::testing::ValuesIn(all_cases()), name_of_case);
+
+TEST(Validator, HasACaseForEveryOperation) {
+  std::set<std::string> covered, missing;
+  for (const Case& one : all_cases()) covered.insert(one.operations.begin(), one.operations.end());
+  for (const detail::Operation* operation : detail::registered_operations())
+    if (!covered.contains(operation->name)) missing.insert(operation->name);
+  EXPECT_TRUE(missing.empty()) << fmt::format("operations without a case: {}", fmt::join(missing, ", "));
+}
+
+}  // namespace
+}  // namespace tessera::testing
