@@ -2,10 +2,13 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <optional>
 #include <source_location>
 #include <vector>
 
 #include "sharding/array.h"
+#include "sharding/partition_spec.h"
 
 namespace tessera {
 
@@ -27,6 +30,52 @@ class Operand {
  private:
   const Array& array_;
   std::source_location where_;
+};
+
+// A number as an operand, weakly typed as in JAX: it takes the array's element type where that can hold its kind of
+// number. A fraction makes float32 of integers and booleans, a whole number int32 of booleans.
+struct Number {
+  enum class Kind : uint8_t { boolean, integer, floating };
+  Kind kind = Kind::floating;
+  double floating = 0;  // its value, and where it is no fraction
+  int64_t integer = 0;  // the exact one
+};
+
+// An operand of an operation that takes an array or a number there.
+class Term {
+ public:
+  template <class T>
+  requires std::convertible_to<const T&, const Array&> Term(
+      const T& x, std::source_location where = std::source_location::current())
+      : array_(&static_cast<const Array&>(x)), where_(where) {}
+  Term(const Operand& x) : array_(&x.array()), where_(x.where()) {}
+
+  Term(bool x, std::source_location where = std::source_location::current())
+      : number_{Number::Kind::boolean, static_cast<double>(x), x}, where_(where) {}
+  template <std::integral T>
+  Term(T x, std::source_location where = std::source_location::current())
+      : number_{Number::Kind::integer, static_cast<double>(x), static_cast<int64_t>(x)}, where_(where) {}
+  template <std::floating_point T>
+  Term(T x, std::source_location where = std::source_location::current())
+      : number_{Number::Kind::floating, static_cast<double>(x)}, where_(where) {}
+
+  bool is_number() const { return !array_; }
+  const Number& number() const { return number_; }
+  const Array& array() const { return *array_; }
+  Operand operand() const { return {*array_, where_}; }
+  const std::source_location& where() const { return where_; }
+
+ private:
+  const Array* array_ = nullptr;
+  Number number_;
+  std::source_location where_;
+};
+
+// Where the result shall lie, as in JAX: matmul(a, b, {.out_sharding = P{"data", none}}), on the mesh of the operands.
+// It is brought there as by with_sharding_constraint, and no further than that: a pending sum is scattered where the
+// spec shards it, and stays pending over the axes that the spec leaves unreduced.
+struct ResultOptions {
+  std::optional<PartitionSpec> out_sharding = std::nullopt;
 };
 
 using Dims = std::vector<int>;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 
 namespace tessera::detail {
@@ -31,6 +32,15 @@ void check_integers(const char* verb, const Array& x, const char* what) {
   materialized(x, verb);
   if (is_floating(x.dtype()) || x.dtype() == boolean)
     fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
+}
+
+Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where) {
+  if (!options.out_sharding) return result;
+  if (!result.is_committed())
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("out_sharding {} for {}, which lies on no mesh. Place an operand with device_put.",
+                     options.out_sharding->to_string(), result.type_string()));
+  return with_sharding_constraint(result, *options.out_sharding, where);
 }
 
 // What lies outside would be an unreadable error of a kernel, or on a sharded dim no error at all.

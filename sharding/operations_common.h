@@ -21,6 +21,9 @@ Array as_floating(const Operand& x);
 // Error (dtype_mismatch) unless x, called `what` there, holds integers.
 void check_integers(const char* verb, const Array& x, const char* what);
 
+// The result of an operation where its options want it. Error (device_mismatch) if it lies on no mesh.
+Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);
+
 // Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside.
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
 
