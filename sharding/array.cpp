@@ -84,6 +84,10 @@ namespace {
 at::Tensor assemble(const ArrayImpl& a) {
   at::AutoGradMode off(false);
   const Type* type = a.type;
+  if (type->varying)
+    fail(ErrorKind::vma, "to_host",
+         fmt::format("{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
+                     type->to_string()));
   if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;
@@ -243,7 +247,7 @@ void print_values(std::ostream& out, const std::vector<double>& values, const Sh
 std::ostream& operator<<(std::ostream& out, const Array& x) {
   constexpr int64_t most_printed = 64;
   out << x.type_string();
-  if (x.is_absent() || x.size() > most_printed) return out;
+  if (x.is_absent() || x.size() > most_printed || x.impl()->type->varying) return out;
   const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
   const double* begin = values_of<double>(whole);
   size_t next = 0;

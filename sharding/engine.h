@@ -10,6 +10,7 @@ struct Exchange {
   Move move;
   int devices;  // of the group
   int dim, to_dim;
+  const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
 };
 
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where

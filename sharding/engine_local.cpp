@@ -2,6 +2,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "sharding/engine.h"
@@ -21,9 +22,9 @@ at::Tensor sum(const Tensors& parts) {
   return total;
 }
 
-at::Tensor largest(const Tensors& parts) {
+at::Tensor extreme(const Tensors& parts, at::Tensor (*further)(const at::Tensor&, const at::Tensor&)) {
   at::Tensor most = parts[0];
-  for (size_t i = 1; i < parts.size(); ++i) most = at::maximum(most, parts[i]);
+  for (size_t i = 1; i < parts.size(); ++i) most = further(most, parts[i]);
   return most;
 }
 
@@ -80,7 +81,15 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::zeros_like(in[0]);
       return;
     case Move::all_reduce_max:
-      return fill(largest(in));
+      return fill(extreme(in, at::maximum));
+    case Move::all_reduce_min:
+      return fill(extreme(in, at::minimum));
+    case Move::permute:
+      for (size_t i = 0; i < out.size(); ++i) {
+        const int sender = (*e.senders)[i];
+        out[i] = sender < 0 ? at::zeros_like(in[0]) : in[sender];
+      }
+      return;
   }
 }
 

@@ -21,6 +21,9 @@ enum class ErrorKind {
   no_gradient,      // the loss does not depend on the model that was passed
   bad_file,         // a file that is missing, malformed or of another content than expected
   bad_argument,     // a value outside what the function takes
+  vma,              // a value that varies over a mesh axis where it must be equal on all devices
+  size_mismatch,    // a collective over an axis whose size the array's dim does not have
+  duplicate_pair,   // a permutation in which two devices send to one, or one sends twice
 };
 
 // Every message reads "[verb] path: given, expected, what to do"; the path is left out where there is none.

@@ -34,6 +34,8 @@ class Planner {
       : problem_(problem), rule_(read_rule(problem.operation.name, problem.rule, problem.operands)) {
     for (const Type* type : problem.operands)
       if (type->mesh) plan_.mesh = type->mesh;
+    for (const Type* type : problem.operands) plan_.varying |= type->varying;
+    if (plan_.varying) refuse_captured();
     candidates_.resize(rule_.factors.size());
     for (const auto& term : rule_.out)
       for (const DimFactors& dim : term)
@@ -56,6 +58,16 @@ class Planner {
  private:
   const MeshImpl* mesh() const { return plan_.mesh; }
   bool is_weight(size_t operand) const { return problem_.weights >> operand & 1; }
+
+  // Inside shard_map nothing but its arguments may lie apart over the axes along which they vary.
+  void refuse_captured() const {
+    for (const Type* type : problem_.operands)
+      if (const Mask apart = (type->sharded | type->unreduced) & plan_.varying)
+        fail(ErrorKind::vma, problem_.operation.name,
+             fmt::format("{} lies apart over \"{}\", along which another operand varies: inside shard_map it cannot be "
+                         "captured. Pass it through in_specs.",
+                         type->to_string(), mesh()->names(apart)));
+  }
 
   // ---- which axes each factor could have
 
@@ -247,7 +259,7 @@ class Planner {
     Targets t;
     std::vector<Mask> kept(n, 0);
     keep_pending(used, kept, t.pending);
-    t.vary = used | t.pending;
+    t.vary = used | t.pending | plan_.varying;
     for (const Type* type : problem_.operands) t.reduced |= type->reduced;
     for (size_t i = 0; i < n; ++i) {
       TypeKey key = *on_mesh(problem_.operands[i], mesh());
@@ -257,7 +269,7 @@ class Planner {
           for (int a : choice[f]) key.dims[d].push_back(a);
       }
       key.unreduced = kept[i];
-      const Mask own = mask_of(key.dims) | key.unreduced;
+      const Mask own = mask_of(key.dims) | key.unreduced | key.varying;
       key.reduced = problem_.operands[i]->reduced & ~own;
       t.plain.push_back(intern(key));
       key.reduced = (t.vary | t.reduced) & ~own;
@@ -305,7 +317,8 @@ class Planner {
         }
         key.shape.push_back(size);
       }
-      key.unreduced = targets.vary & ~sharded & ~reduced_inside(choice);
+      key.varying = plan_.varying;
+      key.unreduced = targets.vary & ~sharded & ~reduced_inside(choice) & ~key.varying;
       key.reduced = targets.reduced & ~targets.vary;
       types.push_back(intern(std::move(key)));
     }

@@ -55,7 +55,8 @@ struct Plan {
 
   const MeshImpl* mesh = nullptr;
   std::vector<Operand> operands;
-  Mask slots = 0;  // the work runs once per coordinate of these axes
+  Mask varying = 0;  // inside shard_map: the axes along which some operand varies, and the results with it
+  Mask slots = 0;    // the work runs once per coordinate of these axes
   int runs = 1;
   std::vector<const Type*> out;
   Mask reduced_inside = 0;  // axes that the operation itself has to reduce over

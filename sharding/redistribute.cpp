@@ -34,6 +34,7 @@ constexpr Moves moves_of(Row row) {
     case Row::replicated_to_unreduced: return {Move::keep_first, Move::identity};
     case Row::reduced_to_replicated:   return {Move::identity, Move::keep_first};
     case Row::spread:                  return {Move::identity, Move::identity};
+    case Row::varying_to_varying:      return {Move::permute, Move::permute};
   }
   return {};
 }
@@ -107,6 +108,7 @@ class RouteMaker {
 
   Route make() {
     if (!to_->mesh) return {};
+    refuse_leaving_varying();
     spread();
     leave_reduced();
     while (shrink() || sum() || exchange() || gather()) {
@@ -120,6 +122,16 @@ class RouteMaker {
   }
 
  private:
+  // What differs along an axis becomes equal by a collective that the program names, never by a placement.
+  void refuse_leaving_varying() const {
+    if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
+      fail(ErrorKind::vma, "redistribute",
+           fmt::format("{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another "
+                       "collective.",
+                       intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying),
+                       to_->to_string()));
+  }
+
   // An uncommitted array has one tensor; private replicas want one each.
   void spread() {
     const Mask missing = to_->mesh->private_replicas ? to_->mesh->all() & ~slots_ : 0;
@@ -276,6 +288,8 @@ const char* name_of(Move move) {
     case Move::reduce_scatter: return "reduce_scatter";
     case Move::all_to_all:     return "all_to_all";
     case Move::all_reduce_max: return "all_reduce_max";
+    case Move::all_reduce_min: return "all_reduce_min";
+    case Move::permute:        return "permute";
     default:                   return nullptr;  // nothing is communicated
   }
 }
@@ -291,7 +305,8 @@ Tensors as_dtype(const Tensors& tensors, DType dtype) {
 
 Tensors exchange_forward(const Step& step, const Tensors& x) {
   Tensors out(step.tensors_out);
-  run_groups(step, {forward_move(step), step.mesh->count(step.axes), step.dim, step.to_dim}, false, x, out);
+  const Exchange exchange{forward_move(step), step.mesh->count(step.axes), step.dim, step.to_dim, &step.senders};
+  run_groups(step, exchange, false, x, out);
   return out;
 }
 
@@ -319,7 +334,7 @@ Tensors Passage::backward(Tensors now) const {
     Tensors next(step.tensors_in);
     run_groups(step,
                {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
-                exchange_dims ? step.dim : step.to_dim},
+                exchange_dims ? step.dim : step.to_dim, &step.receivers},
                true, now, next);
     record(step, move, true, next, cause, to, from);
     now = std::move(next);
@@ -344,6 +359,30 @@ Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const C
   run_groups(step, {move, plan.mesh->count(step.axes), 0, 0}, false, parts, out);
   record(step, move, false, out, cause, plan.operands[0].plain, plan.out[0]);
   return out;
+}
+
+Tensors reduce_varying(const Type* from, const Type* to, Mask axes, const Tensors& x, Move move, const Cause& cause) {
+  at::AutoGradMode off(false);
+  Step step{.row = Row::unreduced_to_replicated, .mesh = from->mesh, .axes = axes};
+  step.slots_in = from->slots;
+  step.slots_out = to->slots;
+  step.groups = groups_of(step);
+  Tensors out(from->mesh->count(to->slots));
+  run_groups(step, {move, from->mesh->count(axes), 0, 0}, false, x, out);
+  record(step, move, false, out, cause, from, to);
+  return out;
+}
+
+Passage permutation(const Type* type, Mask axes, std::vector<int> senders, const Cause& cause) {
+  auto step = std::make_shared<Step>(Step{.row = Row::varying_to_varying, .mesh = type->mesh, .axes = axes});
+  step->slots_in = step->slots_out = type->slots;
+  step->tensors_in = step->tensors_out = type->mesh->count(type->slots);
+  step->groups = groups_of(*step);
+  step->receivers.assign(senders.size(), -1);
+  for (size_t i = 0; i < senders.size(); ++i)
+    if (senders[i] >= 0) step->receivers[senders[i]] = static_cast<int>(i);
+  step->senders = std::move(senders);
+  return {.from = type, .to = type, .steps = {step}, .gradients = type->dtype, .cause = cause};
 }
 
 }  // namespace tessera::detail

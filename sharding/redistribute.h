@@ -18,6 +18,8 @@ enum class Move : uint8_t {
   pad,             // each puts its block into zeros
   keep_first,      // the first keeps its tensor, the others have zeros
   all_reduce_max,  // everyone gets the largest, elementwise
+  all_reduce_min,  // everyone gets the smallest
+  permute,         // each gets what the one that sends to it has, or zeros
 };
 
 // The rows of the table: how one state of a mesh axis becomes another. Each row states its own backward, which is
@@ -37,6 +39,7 @@ enum class Row : uint8_t {
   replicated_to_unreduced,  // keep_first      identity
   reduced_to_replicated,    // identity        keep_first
   spread,                   // an uncommitted array gets its copies: identity both ways
+  varying_to_varying,       // permute         permute, the other way (only where a program says so)
 };
 
 // The devices that act together, as indices of their local tensors.
@@ -54,7 +57,8 @@ struct Step {
   Mask slots_in = 0, slots_out = 0;
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;
-  double cost = 0;  // bytes that a device sends, forward and backward together
+  std::vector<int> senders = {}, receivers = {};  // permute: to and from each device of a group; -1 for none
+  double cost = 0;                                // bytes that a device sends, forward and backward together
 };
 
 struct Route {
@@ -99,6 +103,14 @@ struct Plan;
 // For an operation that reduces over its own axes (plan.reduced_inside): one tensor per slot in, what the devices of
 // its group make of it together out. `move` is all_reduce or all_reduce_max. Not recorded for gradients.
 Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause);
+
+// Inside shard_map, over axes along which `from` varies: the largest or smallest (all_reduce_max, all_reduce_min) of
+// all devices' tensors, as `to`; not recorded for gradients.
+Tensors reduce_varying(const Type* from, const Type* to, Mask axes, const Tensors& x, Move move, const Cause& cause);
+
+// The way of an array that varies over `axes`: senders[i] is the number of the device whose tensor the i-th of a group
+// gets, -1 for zeros.
+Passage permutation(const Type* type, Mask axes, std::vector<int> senders, const Cause& cause);
 
 }  // namespace tessera::detail
 
