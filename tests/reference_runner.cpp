@@ -1,8 +1,12 @@
 // Runs files of reference numbers made with JAX against the library: reference_runner FILE.json...
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <vector>
 
 #include "sharding/error.h"
 #include "tests/runner/report.h"
@@ -16,18 +20,31 @@ void Report::near(double got, double expected, double tolerance, const std::stri
 
 namespace {
 
+// A kind of file, known by how its name begins, or else by what only files of its kind contain.
 struct Kind {
   const char* prefix;
+  const char* content;
   void (*run)(const std::filesystem::path&, Report&);
 };
 
-constexpr Kind kinds[] = {{"transformer_", run_transformer}};
+constexpr Kind kinds[] = {{"propagation", "\"explicit\":", run_propagation},
+                          {"transformer_", "\"strategies\":", run_transformer}};
+
+bool contains(const std::filesystem::path& file, std::string_view content) {
+  std::ifstream in(file);
+  return std::string(std::istreambuf_iterator<char>(in), {}).find(content) != std::string::npos;
+}
 
 void run_file(const std::filesystem::path& file, Report& report) {
   for (const Kind& kind : kinds)
     if (file.filename().string().starts_with(kind.prefix)) return kind.run(file, report);
+  for (const Kind& kind : kinds)
+    if (contains(file, kind.content)) return kind.run(file, report);
+  std::vector<std::string_view> names;
+  for (const Kind& kind : kinds) names.push_back(kind.prefix);
   fail(ErrorKind::bad_argument, "reference_runner",
-       fmt::format("{}: no kind of reference file begins like this, expected transformer_*.json.", file.string()));
+       fmt::format("{}: no kind of reference file begins like this or has its content, expected {}*.json.",
+                   file.string(), fmt::join(names, "*.json, ")));
 }
 
 }  // namespace

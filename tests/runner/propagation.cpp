@@ -1,0 +1,231 @@
+// Every case of a file propagation*.json, with shared and with private replicas.
+#include "tests/runner/propagation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sharding/json.h"
+#include "sharding/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/redistribute.h"
+#include "sharding/tape.h"
+#include "tests/runner/reference_values.h"
+#include "tests/runner/report.h"
+#include "tests/runner/transformer_file.h"
+
+namespace tessera::runner {
+
+bool Call::has(const char* name) const {
+  const Json* value = attributes_.as_object().if_contains(name);
+  return value && !value->is_null();
+}
+
+int64_t Call::integer(const char* name) const { return attributes_.at(name).to_number<int64_t>(); }
+double Call::number(const char* name) const { return attributes_.at(name).to_number<double>(); }
+bool Call::flag(const char* name) const { return has(name) && attributes_.at(name).as_bool(); }
+std::string Call::text(const char* name) const { return std::string(attributes_.at(name).as_string()); }
+
+std::vector<int64_t> Call::integers(const char* name) const {
+  if (!has(name)) return {};
+  if (!attributes_.at(name).is_array()) return {integer(name)};
+  std::vector<int64_t> values;
+  for (const Json& value : attributes_.at(name).as_array()) values.push_back(value.to_number<int64_t>());
+  return values;
+}
+
+Dims Call::dims(const char* name) const {
+  const std::vector<int64_t> values = integers(name);
+  return Dims(values.begin(), values.end());
+}
+
+std::vector<std::pair<int64_t, int64_t>> Call::pairs(const char* name) const {
+  std::vector<std::pair<int64_t, int64_t>> values;
+  for (const Json& pair : attributes_.at(name).as_array())
+    values.emplace_back(pair.at(0).to_number<int64_t>(), pair.at(1).to_number<int64_t>());
+  return values;
+}
+
+const PartitionSpec* Call::out() const {
+  if (!has("out_sharding")) return nullptr;
+  out_ = full_spec_of(attributes_.at("out_sharding"));
+  return &out_;
+}
+
+NamedSharding Call::sharding() const { return NamedSharding(mesh_, out() ? *out() : PartitionSpec()); }
+
+int64_t bytes_of(const Json& collectives) {
+  int64_t bytes = 0;
+  for (const auto& [kind, numbers] : collectives.as_object())
+    if (kind != "ops") bytes += numbers.at("bytes").to_number<int64_t>();
+  return bytes;
+}
+
+namespace {
+
+constexpr double value_tolerance = 2e-5, gradient_tolerance = 2e-4;
+
+PartitionSpec parts(const PartitionSpec& spec) { return PartitionSpec(spec.entries()); }
+
+std::string ledger_text(const CommLedger& ledger) {
+  std::string text;
+  for (const CommRecord& r : ledger.records())
+    text +=
+        fmt::format("{} {} over {}: {} bytes, {} -> {}; ", r.operation, r.kind, r.axes, r.bytes, r.operand, r.result);
+  return text.empty() ? "nothing" : text.substr(0, text.size() - 2);
+}
+
+// What one run of a case gave, and what was wrong with it.
+struct Run {
+  std::vector<std::vector<double>> values;
+  std::string ledger;
+  int64_t bytes = 0;
+  std::vector<std::string> wrong;
+
+  void expect(bool holds, const std::string& what) {
+    if (!holds) wrong.push_back(what);
+  }
+};
+
+class Case {
+ public:
+  Case(const Json& file, const Json& json) : file_(file), json_(json), id_(json.at("id").as_string()) {}
+
+  void run(Report& report) {
+    const Run shared = run_with(false), apart = run_with(true);
+    std::vector<std::string> wrong = shared.wrong;
+    for (const std::string& what : apart.wrong)
+      if (std::find(wrong.begin(), wrong.end(), what) == wrong.end()) wrong.push_back("private replicas: " + what);
+    if (wrong.empty() && shared.values != apart.values)
+      wrong.push_back("the same values with private replicas, got others");
+    if (wrong.empty() && shared.ledger != apart.ledger)
+      wrong.push_back(fmt::format("the ledger {}, got {} with private replicas", shared.ledger, apart.ledger));
+    report.check(wrong.empty(), id_, fmt::format("{}", fmt::join(wrong, " | ")), shared.ledger + " moved");
+  }
+
+ private:
+  Run run_with(bool private_replicas) {
+    Run run;
+    try {
+      mesh_ = mesh_of(file_.at("meshes").at(json_.at("mesh").as_string()), private_replicas);
+      inputs_.clear();
+      for (const Json& input : json_.at("inputs").as_array()) inputs_.push_back(placed(input));
+      forward(run);
+      backward(run);
+    } catch (const std::exception& error) {
+      run.wrong.push_back(fmt::format("a run to the end, got {}", error.what()));
+    }
+    return run;
+  }
+
+  Array placed(const Json& input) const {
+    const Array x = contents(input.at("init"), shape_of(input.at("shape")), *dtype_of(input.at("dtype").as_string()));
+    return device_put(x, NamedSharding(mesh_, full_spec_of(input.at("spec"))));
+  }
+
+  Results call(const std::vector<Array>& inputs) const {
+    const auto found = propagation_operations().find(std::string(json_.at("op").as_string()));
+    if (found == propagation_operations().end())
+      fail(ErrorKind::bad_file, "reference_runner",
+           fmt::format("no function for the operation {}", std::string(json_.at("op").as_string())));
+    return found->second(Call(inputs, json_.at("attrs"), mesh_));
+  }
+
+  void forward(Run& run) const {
+    CommLedger ledger;
+    const Results results = call(inputs_);
+    check_records(run, ledger);
+    std::vector<Array> finished;
+    for (const Array& y : results) finished.push_back(finish(y));
+    run.ledger = ledger_text(ledger);
+    run.bytes = ledger.bytes();
+    check_bytes(run);
+    for (size_t i = 0; i < results.size(); ++i) {
+      check_placement(run, results[i], i);
+      check_value(run, finished[i], i);
+    }
+  }
+
+  // Nothing is silent: each collective says where, what and why.
+  static void check_records(Run& run, const CommLedger& ledger) {
+    for (const CommRecord& r : ledger.records()) {
+      run.expect(r.bytes > 0 && !r.reason.empty() && !r.axes.empty(), "a full account of " + r.operation);
+      run.expect(std::string_view(r.where.file_name()).ends_with("runner/propagation_operations.cpp"),
+                 fmt::format("the caller's line for {}, got {}:{}", r.operation, r.where.file_name(), r.where.line()));
+    }
+  }
+
+  const Json* asked() const { return json_.at("attrs").as_object().if_contains("out_sharding"); }
+
+  // A pending sum is added up and counts as moved, unless it was asked for.
+  Array finish(const Array& y) const {
+    if (!y.is_committed() || y.sharding().spec().unreduced_axes().empty() || (asked() && asked()->is_object()))
+      return y;
+    return redistribute(y, NamedSharding(mesh_, parts(y.sharding().spec())));
+  }
+
+  void check_placement(Run& run, const Array& y, size_t i) const {
+    const PartitionSpec spec = y.is_committed() ? y.sharding().spec() : PartitionSpec();
+    if (asked())
+      run.expect(spec == full_spec_of(*asked()),
+                 fmt::format("{} as asked for, got {}", full_spec_of(*asked()).to_string(), y.type_string()));
+    if (!json_.at("explicit").at("ok").as_bool()) return;
+    const PartitionSpec expected = full_spec_of(json_.at("explicit").at("out").at(i).at("spec"));
+    run.expect(parts(spec) == parts(expected), fmt::format("{}, got {}", expected.to_string(), y.type_string()));
+  }
+
+  void check_value(Run& run, const Array& y, size_t i) const {
+    const std::string d = difference(y, json_.at("value").at(i), file_.at("weights"), value_tolerance);
+    if (!d.empty()) run.wrong.push_back(d);
+    run.values.push_back(astype(y, float64).to_host<double>());
+  }
+
+  void check_bytes(Run& run) const {
+    const Json& automatic = json_.at("auto");
+    if (!automatic.at("ok").as_bool()) return;
+    int64_t most = bytes_of(automatic.at("collectives"));
+    if (asked() && json_.at("explicit").at("ok").as_bool())
+      most = std::max(most, bytes_of(json_.at("explicit").at("collectives")));
+    run.expect(run.bytes <= most || documented_difference(json_, run.bytes),
+               fmt::format("at most {} bytes moved, got {}", most, run.bytes));
+  }
+
+  void backward(Run& run) const {
+    const Json* gradient = json_.as_object().if_contains("grad");
+    if (!gradient || !gradient->at("ok").as_bool()) return;
+    Tape tape(inputs_);
+    Array loss;
+    for (const Array& y : call(tape.shadows())) {
+      const Array part = sum(y * weights(file_.at("weights"), y.shape(), y.dtype()));
+      loss = loss.is_absent() ? part : loss + part;
+    }
+    const std::vector<Array> gradients = tape.gradients(loss);
+    const auto& wrt = gradient->at("wrt").as_array();
+    for (size_t k = 0; k < wrt.size(); ++k)
+      check_gradient(run, gradients, wrt[k].to_number<size_t>(), gradient->at("out").at(k));
+  }
+
+  void check_gradient(Run& run, const std::vector<Array>& gradients, size_t i, const Json& expected) const {
+    const Array& g = gradients.at(i);
+    run.expect(g.type_string() == inputs_[i].type_string(),
+               fmt::format("a gradient {}, got {}", inputs_[i].type_string(), g.type_string()));
+    if (const std::string d = difference(g, expected, file_.at("weights"), gradient_tolerance); !d.empty())
+      run.wrong.push_back(fmt::format("gradient {}: {}", i, d));
+    run.values.push_back(astype(g, float64).to_host<double>());
+  }
+
+  const Json &file_, &json_;
+  const std::string id_;
+  Mesh mesh_;
+  std::vector<Array> inputs_;
+};
+
+}  // namespace
+
+void run_propagation(const std::filesystem::path& path, Report& report) {
+  const Json file = parse_json_file(path);
+  for (const Json& json : file.at("cases").as_array()) Case(file, json).run(report);
+}
+
+}  // namespace tessera::runner

@@ -1,0 +1,60 @@
+// Kind propagation: one operation on placed operands, its result's value, gradient and placement, and its traffic.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sharding/operand.h"
+
+namespace tessera::runner {
+
+using Json = boost::json::value;
+
+// One case, as the function of an operation reads it.
+class Call {
+ public:
+  Call(const std::vector<Array>& inputs, const Json& attributes, Mesh mesh)
+      : inputs_(inputs), attributes_(attributes), mesh_(mesh) {}
+
+  const Array& operator[](size_t i) const { return inputs_.at(i); }
+  const std::vector<Array>& inputs() const { return inputs_; }
+
+  bool has(const char* name) const;  // and it is not null
+  int64_t integer(const char* name) const;
+  int dim(const char* name) const { return static_cast<int>(integer(name)); }
+  double number(const char* name) const;
+  bool flag(const char* name) const;  // false where it is missing
+  std::string text(const char* name) const;
+  std::vector<int64_t> integers(const char* name) const;
+  std::vector<std::pair<int64_t, int64_t>> pairs(const char* name) const;
+  Dims dims(const char* name) const;  // of one number, a list, or null: none
+
+  // The placement that was asked for.
+  const PartitionSpec* out() const;
+  NamedSharding sharding() const;  // the same on the case's mesh; replicated if none was
+
+ private:
+  const std::vector<Array>& inputs_;
+  const Json& attributes_;
+  Mesh mesh_;
+  mutable PartitionSpec out_;
+};
+
+// One array, or several.
+struct Results : std::vector<Array> {
+  Results(Array x) : vector{std::move(x)} {}
+  Results(std::vector<Array> xs) : vector(std::move(xs)) {}
+};
+
+using Body = Results (*)(const Call&);
+const std::map<std::string, Body>& propagation_operations();
+
+// What a case says of one program: kinds of collectives and their bytes.
+int64_t bytes_of(const Json& collectives);
+
+// Why a case may move more bytes than XLA's program of it does, as docs/sharding.md lists them; null if it may not.
+const char* documented_difference(const Json& c, int64_t bytes);
+
+}  // namespace tessera::runner
