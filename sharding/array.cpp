@@ -142,12 +142,20 @@ const std::string& Array::path() const {
   return impl_ && impl_->details && impl_->details->path ? *impl_->details->path : empty;
 }
 
+bool Array::is_fully_replicated() const { return !is_committed() || sharding().is_fully_replicated(); }
+int64_t Array::nbytes() const { return size() * item_size(dtype()); }
+int64_t Array::shard_bytes() const { return checked(*this, "shard_bytes").type->bytes; }
+
 std::vector<Shard> Array::addressable_shards() const {
   const NamedSharding placement = sharding();
+  const ArrayImpl& a = *impl_;
   const auto blocks = placement.devices_indices_map(shape());
   const auto replicas = placement.replica_ids(shape());
+  const MeshImpl* mesh = a.type->mesh;
   std::vector<Shard> shards;
-  for (size_t i = 0; i < blocks.size(); ++i) shards.push_back({placement.mesh().devices()[i], blocks[i], replicas[i]});
+  for (size_t i = 0; i < blocks.size(); ++i)
+    shards.push_back({mesh->devices[i], blocks[i], replicas[i],
+                      from_tensor(a.local[project(mesh, mesh->all(), static_cast<int>(i), a.slots)].detach())});
   return shards;
 }
 

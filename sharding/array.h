@@ -27,12 +27,7 @@ namespace detail {
 struct ArrayImpl;
 }
 
-// What one device holds of an array.
-struct Shard {
-  int device = 0;                                  // device id
-  std::vector<std::pair<int64_t, int64_t>> index;  // [start, stop) of every dim
-  int replica_id = 0;                              // counts the devices with the same index, from 0
-};
+struct Shard;
 
 // A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
 // placed on a mesh (committed), not placed (uncommitted: it joins its partners' mesh as replicated), a recipe
@@ -53,6 +48,10 @@ class Array {
   DType dtype() const;
   NamedSharding sharding() const;  // Error (device_mismatch) if not committed
 
+  bool is_fully_replicated() const;  // every device holds the whole value; so does the host, if not committed
+  int64_t nbytes() const;            // of the whole value
+  int64_t shard_bytes() const;       // of what one device holds
+
   // The value, gathered from this process's devices; no communication is recorded, since reading is not computing.
   // T must be the C++ type of dtype() (bfloat16 and float16 read as float).
   template <class T>
@@ -61,7 +60,7 @@ class Array {
   template <class T>
   T item() const;
 
-  // What every device of the mesh holds, in mesh order.
+  // What every device of the mesh holds, in mesh order. Error (device_mismatch) if not committed.
   std::vector<Shard> addressable_shards() const;
 
   // float32[8@data,4@model]{U:pipe}
@@ -77,6 +76,15 @@ class Array {
 
  private:
   std::shared_ptr<detail::ArrayImpl> impl_;
+};
+
+// What one device holds of an array.
+struct Shard {
+  int device = 0;      // device id
+  IndexRanges index;   // [start, stop) of every dim
+  int replica_id = 0;  // counts the devices with the same index, from 0
+  Array data;          // the block, uncommitted; it shares the array's memory and has no gradient. Of a pending sum
+                       // it is this device's part of the sum.
 };
 
 // Prints the type, and the values of small arrays.

@@ -4,6 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "sharding/autograd.h"
 #include "sharding/ledger.h"
 #include "sharding/recipe.h"
@@ -42,9 +46,53 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
              from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
 }
 
+int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < a.size(); ++d)
+    elements *= std::max<int64_t>(0, std::min(a[d].second, b[d].second) - std::max(a[d].first, b[d].first));
+  return elements;
+}
+
+std::map<int, IndexRanges> blocks_by_device(const Type* type) {
+  std::map<int, IndexRanges> blocks;
+  for (int s = 0; s < type->mesh->count(type->mesh->all()); ++s) {
+    int coordinates[max_axes] = {};
+    unravel(type->mesh, type->mesh->all(), s, coordinates);
+    blocks[type->mesh->devices[s]] = block_of(type, coordinates);
+  }
+  return blocks;
+}
+
+// The most bytes that a device lacks of its new block.
+int64_t bytes_to_receive(const Type* from, const Type* to) {
+  const auto held = blocks_by_device(from);
+  int64_t most = 0;
+  for (const auto& [device, block] : blocks_by_device(to)) {
+    const auto own = held.find(device);
+    const int64_t there = own == held.end() ? 0 : overlap(own->second, block);
+    most = std::max(most, to->bytes - there * item_size(to->dtype));
+  }
+  return most;
+}
+
+void record_exchange(const Type* from, const Type* to, const Cause& cause) {
+  const int64_t bytes = bytes_to_receive(from, to);
+  if (bytes == 0) return;
+  record_communication({.kind = "block_exchange",
+                        .axes = to->mesh->names(to->mesh->all()),
+                        .devices = static_cast<int>(to->mesh->devices.size()),
+                        .bytes = bytes,
+                        .operation = cause.operation,
+                        .operand = from->to_string(),
+                        .result = to->to_string(),
+                        .path = "",
+                        .reason = "from one mesh to another",
+                        .backward = false,
+                        .where = cause.where});
+}
+
 // Every device gets its block of the other mesh's placement from those that hold it.
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
-  check_same_devices(a->type, to, cause.operation);
   const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
   const ArrayPtr source = convert(*a, a, from, cause);
   const auto blocks_as = [](const Type* type, const at::Tensor& whole) {
@@ -55,18 +103,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
     at::AutoGradMode off(false);
     local = blocks_as(to, to_tensor(Array(source)));
   }
-  if (ledger_is_open())
-    record_communication({.kind = "block_exchange",
-                          .axes = to->mesh->names(to->mesh->all()),
-                          .devices = static_cast<int>(to->mesh->devices.size()),
-                          .bytes = to->bytes,
-                          .operation = cause.operation,
-                          .operand = from->to_string(),
-                          .result = to->to_string(),
-                          .path = "",
-                          .reason = "from one mesh to another",
-                          .backward = false,
-                          .where = cause.where});
+  if (ledger_is_open()) record_exchange(from, to, cause);
   record_function(cause.operation, source->local, local, [from, to, blocks_as](Tensors gradients) {
     return blocks_as(from, to_tensor(Array(make_array(to, std::move(gradients)))));
   });
@@ -97,10 +134,48 @@ ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
   return convert(*placed, placed, to, cause);
 }
 
-Array put(const Array& x, const NamedSharding& sharding, const char* verb, std::source_location where) {
+// Where a verb may move to.
+enum class Reach { own_mesh, own_devices, any_device };
+
+void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
+  if (!from->mesh || from->mesh == to->mesh || reach == Reach::any_device) return;
+  if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
+  fail(ErrorKind::device_mismatch, verb,
+       fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
+                   Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+}
+
+Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
   if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
   const Type* to = placed_type(x.dtype(), x.shape(), sharding, verb);
+  check_reach(x.impl()->type, to, reach, verb);
   return Array(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
+}
+
+// The dims that the spec leaves open as they lie on x's mesh, without the axes that the spec gives away.
+NamedSharding filled(const Array& x, const NamedSharding& sharding) {
+  const PartitionSpec& spec = sharding.spelled_spec();
+  std::vector<SpecEntry> entries = spec.entries();
+  std::set<std::string> taken;
+  for (const SpecEntry& entry : entries) taken.insert(entry.axes().begin(), entry.axes().end());
+  const Type& type = *x.impl()->type;
+  for (size_t d = 0; d < entries.size(); ++d) {
+    if (!entries[d].is_unconstrained()) continue;
+    std::vector<std::string> axes;
+    if (type.mesh == sharding.mesh().impl() && d < type.dims.size())
+      for (int a : type.dims[d])
+        if (!taken.contains(type.mesh->axes[a].name)) axes.push_back(type.mesh->axes[a].name);
+    entries[d] = SpecEntry(axes);
+  }
+  return NamedSharding(sharding.mesh(),
+                       PartitionSpec(entries).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes()));
+}
+
+void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
+  if (!materialized(x, verb).type->mesh)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(),
+                     spec.to_string()));
 }
 
 // A handle of its own, so that what a placement hangs on the array does not touch x.
@@ -114,10 +189,14 @@ ArrayPtr same_value(const Array& x) {
 }  // namespace
 
 Array device_put(const Array& x, const NamedSharding& sharding, std::source_location where) {
-  const Array moved = put(x, sharding, "device_put", where);
+  const Array moved = put(x, sharding, Reach::any_device, "device_put", where);
   ArrayPtr placed = same_value(moved);
   placed->detail().placed = std::make_unique<NamedSharding>(sharding);
   return Array(std::move(placed));
+}
+
+Array device_put(const Array& x, int device, std::source_location where) {
+  return device_put(x, SingleDeviceSharding{device}, where);
 }
 
 Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
@@ -154,16 +233,23 @@ Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spe
 }
 
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
-  return put(x, sharding, "with_sharding_constraint", where);
+  constexpr const char* verb = "with_sharding_constraint";
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  return put(x, filled(x, sharding), Reach::own_devices, verb, where);
 }
 
 Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
-  const ArrayImpl& a = materialized(x, "with_sharding_constraint");
-  if (!a.type->mesh)
-    fail(ErrorKind::device_mismatch, "with_sharding_constraint",
-         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(),
-                     spec.to_string()));
-  return with_sharding_constraint(x, NamedSharding(Mesh(a.type->mesh), spec), where);
+  check_placed(x, spec, "with_sharding_constraint");
+  return with_sharding_constraint(x, NamedSharding(Mesh(x.impl()->type->mesh), spec), where);
+}
+
+Array reshard(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  return put(x, sharding, Reach::own_mesh, "reshard", where);
+}
+
+Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
+  check_placed(x, spec, "reshard");
+  return reshard(x, NamedSharding(Mesh(x.impl()->type->mesh), spec), where);
 }
 
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {

@@ -1,4 +1,4 @@
-// Placing arrays: device_put and with_sharding_constraint.
+// Placing arrays: device_put, with_sharding_constraint and reshard.
 #pragma once
 
 #include <concepts>
@@ -10,12 +10,15 @@
 
 namespace tessera {
 
-// x placed as `sharding` says. A recipe is carried out block by block: no device ever holds more than its own. An
-// array that is placed already moves; also to another mesh over the same devices.
-// Errors: as NamedSharding's; a dim that does not divide (uneven), a spec longer than x has dims (rank_mismatch),
-// meshes over different devices (device_mismatch).
+// x placed as `sharding` says; differentiable. A recipe is carried out block by block: no device ever holds more than
+// its own. An array that is placed already moves, also to a mesh over other devices of this process.
+// Errors: as NamedSharding's; a dim left open (unconstrained), a spec longer than x has dims (rank_mismatch), a dim
+// that does not divide (uneven).
 Array device_put(const Array& x, const NamedSharding& sharding,
                  std::source_location where = std::source_location::current());
+
+// x on one device alone, by its id: device_put(x, SingleDeviceSharding{device}).
+Array device_put(const Array& x, int device, std::source_location where = std::source_location::current());
 
 // The same by names: the layout's rules turn `axes` into a spec. The layout rides on the result.
 Array device_put(const Array& x, const Axes& axes, const Layout& layout,
@@ -30,7 +33,9 @@ Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec&
 Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec);
 
 // x where the spec says, moved if it is not there yet; differentiable. Written in the middle of a computation to pin
-// the placement of what flows through it.
+// the placement of what flows through it. The mesh may be another one over the same devices in any order; over others
+// it is an Error (device_mismatch). A dim that the spec leaves open (unconstrained) stays as it lies, as far as the
+// mesh is x's own and the spec does not use its axes elsewhere.
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding,
                                std::source_location where = std::source_location::current());
 
@@ -40,6 +45,16 @@ template <std::same_as<PartitionSpec> Spec>
 Array with_sharding_constraint(const Array& x, const Spec& spec,
                                std::source_location where = std::source_location::current()) {
   return constrain_to_spec(x, spec, where);
+}
+
+// x moved to another placement on its own mesh, and nowhere else (jax.sharding.reshard): another mesh is an Error
+// (device_mismatch), and so is a dim left open (unconstrained).
+Array reshard(const Array& x, const NamedSharding& sharding,
+              std::source_location where = std::source_location::current());
+Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where);
+template <std::same_as<PartitionSpec> Spec>
+Array reshard(const Array& x, const Spec& spec, std::source_location where = std::source_location::current()) {
+  return reshard_to_spec(x, spec, where);
 }
 
 // By names, with the rules that ride on x: with_sharding_constraint(x, {"batch", "seq", "embed"}). An array that

@@ -14,6 +14,7 @@ enum class ErrorKind {
   duplicate_axis,   // one mesh axis twice in a mesh, or twice in one spec
   unknown_axis,     // a mesh axis or a logical axis that nobody declared
   rank_mismatch,    // a spec is longer than the array has dims
+  unconstrained,    // a spec that leaves a dim open, where nothing can fill it
   shape_mismatch,   // operands whose shapes do not fit together
   dtype_mismatch,   // an element type that the operation does not take
   device_mismatch,  // arrays on different device sets, or a mesh larger than the devices

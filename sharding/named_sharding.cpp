@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "sharding/error.h"
@@ -24,14 +25,28 @@ struct ShardingImpl {
   PartitionSpec spec;
   std::vector<DimAxes> dims;  // without axes of size one
   Mask unreduced = 0, reduced = 0;
+  bool is_open = false;  // a dim is unconstrained
 };
 
 namespace {
 
-// Gives each axis of a spec its bit, and refuses unknown and repeated ones.
+void check_unique(const PartitionSpec& spec) {
+  std::set<std::string> seen;
+  const auto add = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      if (!seen.insert(name).second)
+        fail(
+            ErrorKind::duplicate_axis, "NamedSharding",
+            fmt::format("mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec.to_string()));
+  };
+  for (const SpecEntry& entry : spec.entries()) add(entry.axes());
+  add(spec.unreduced_axes()), add(spec.reduced_axes());
+}
+
+// Gives each axis of a spec its bit, and refuses unknown ones.
 class AxisReader {
  public:
-  explicit AxisReader(Mesh mesh, const PartitionSpec& spec) : mesh_(mesh), spec_(spec) {}
+  AxisReader(Mesh mesh, const PartitionSpec& spec) : mesh_(mesh), spec_(spec) { check_unique(spec); }
 
   int read(const std::string& name) {
     const int axis = mesh_.impl()->find(name);
@@ -39,10 +54,6 @@ class AxisReader {
       fail(ErrorKind::unknown_axis, "NamedSharding",
            fmt::format("mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
                        mesh_.to_string()));
-    if (seen_ >> axis & 1)
-      fail(ErrorKind::duplicate_axis, "NamedSharding",
-           fmt::format("mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec_.to_string()));
-    seen_ |= Mask{1} << axis;
     return axis;
   }
 
@@ -56,7 +67,6 @@ class AxisReader {
  private:
   Mesh mesh_;
   const PartitionSpec& spec_;
-  Mask seen_ = 0;
 };
 
 std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
@@ -67,6 +77,7 @@ std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
     for (const std::string& name : entry.axes())
       if (const int axis = reader.read(name); mesh.impl()->axes[axis].size > 1) dim.push_back(axis);
     result->dims.push_back(dim);
+    result->is_open |= entry.is_unconstrained();
   }
   result->unreduced = reader.read_set(spec.unreduced_axes());
   result->reduced = reader.read_set(spec.reduced_axes());
@@ -88,7 +99,7 @@ std::string canonical_text(const PartitionSpec& spec) {
     for (const std::string& name : names) text += fmt::format("{}:{},", name.size(), name);
     text += '|';
   };
-  for (const SpecEntry& entry : spec.entries()) add(entry.axes());
+  for (const SpecEntry& entry : spec.entries()) entry.is_unconstrained() ? void(text += "?|") : add(entry.axes());
   for (auto names : {spec.unreduced_axes(), spec.reduced_axes()}) {
     std::sort(names.begin(), names.end());
     text += '/';
@@ -100,20 +111,52 @@ std::string canonical_text(const PartitionSpec& spec) {
 }  // namespace
 }  // namespace detail
 
-NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
-  if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
-  spec = detail::without_trailing_nones(spec);
+namespace {
+
+const detail::ShardingImpl* interned(Mesh mesh, const PartitionSpec& spec) {
   static std::mutex mutex;
   static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>> shardings;
   std::lock_guard lock(mutex);
   const auto key = std::pair(mesh.impl(), detail::canonical_text(spec));
   auto found = shardings.find(key);
-  if (found == shardings.end()) found = shardings.emplace(key, detail::make_sharding(mesh, std::move(spec))).first;
-  impl_ = found->second.get();
+  if (found == shardings.end()) found = shardings.emplace(key, detail::make_sharding(mesh, spec)).first;
+  return found->second.get();
 }
+
+std::string mesh_text(Mesh mesh) {
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : mesh.axes()) parts.push_back(fmt::format("'{}': {}", axis.name, axis.size));
+  return fmt::format("Mesh({})", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
+  if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
+  spelled_ = interned(mesh, spec);
+  const bool has_more = !spec.entries().empty() && spec.entries().back().empty();
+  impl_ = has_more ? interned(mesh, detail::without_trailing_nones(spec)) : spelled_;
+}
+
+SingleDeviceSharding::operator NamedSharding() const { return NamedSharding(make_mesh({}, {.devices = {device}}), {}); }
 
 Mesh NamedSharding::mesh() const { return impl_->mesh; }
 const PartitionSpec& NamedSharding::spec() const { return impl_->spec; }
+const PartitionSpec& NamedSharding::spelled_spec() const { return spelled_->spec; }
+
+std::string NamedSharding::to_string() const {
+  if (mesh().axes().empty()) return fmt::format("SingleDeviceSharding(device={})", mesh().devices()[0]);
+  return fmt::format("NamedSharding(mesh={}, spec={})", mesh_text(mesh()), spelled_spec().to_string());
+}
+
+int64_t NamedSharding::shard_bytes(const Shape& shape, DType dtype) const {
+  return detail::placed_type(dtype, shape, *this)->bytes;
+}
+
+int NamedSharding::num_distinct_shards(const Shape& shape) const {
+  const auto blocks = devices_indices_map(shape);
+  return static_cast<int>(std::set<IndexRanges>(blocks.begin(), blocks.end()).size());
+}
 
 Shape NamedSharding::shard_shape(const Shape& shape) const {
   return detail::placed_type(DType::float32, shape, *this)->local;
@@ -149,7 +192,7 @@ bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const
   const Shape shape(ndim, n);  // every dim divides by whatever cuts it
   const auto blocks = [&](const NamedSharding& s) {
     std::map<int, IndexRanges> by_device;
-    const auto map = s.devices_indices_map(shape);
+    const auto map = NamedSharding(s.mesh(), s.spec()).devices_indices_map(shape);
     for (size_t i = 0; i < map.size(); ++i) by_device[s.mesh().devices()[i]] = map[i];
     return by_device;
   };
@@ -232,10 +275,16 @@ const Type* uncommitted_type(DType dtype, Shape shape) { return intern({.dtype =
 
 const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding, const char* verb) {
   const ShardingImpl& s = *sharding.impl();
-  if (s.spec.entries().size() > shape.size())
+  const PartitionSpec& spec = sharding.spelled_spec();
+  if (s.is_open)
+    fail(ErrorKind::unconstrained, verb,
+         fmt::format("{} leaves a dim of the shape {} open, which only a constraint on a placed array can fill. Give "
+                     "its mesh axis, or none.",
+                     spec.to_string(), to_string(shape)));
+  if (spec.entries().size() > shape.size())
     fail(ErrorKind::rank_mismatch, verb,
-         fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", s.spec.to_string(),
-                     s.spec.entries().size(), to_string(shape), shape.size()));
+         fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", spec.to_string(),
+                     spec.entries().size(), to_string(shape), shape.size()));
   return intern({.dtype = dtype,
                  .shape = shape,
                  .mesh = s.mesh.impl(),

@@ -16,6 +16,7 @@ std::string quoted(const std::vector<std::string>& names) {
 }
 
 std::string entry_text(const SpecEntry& entry) {
+  if (entry.is_unconstrained()) return "UNCONSTRAINED";
   if (entry.empty()) return "None";
   return entry.axes().size() == 1 ? quoted(entry.axes()) : "(" + quoted(entry.axes()) + ")";
 }
@@ -38,6 +39,10 @@ PartitionSpec PartitionSpec::reduced(std::vector<std::string> axes) const {
   PartitionSpec spec = *this;
   spec.reduced_ = std::move(axes);
   return spec;
+}
+
+bool PartitionSpec::is_spelled_like(const PartitionSpec& other) const {
+  return entries_.size() == other.entries_.size() && *this == other;
 }
 
 std::string PartitionSpec::to_string() const {

@@ -9,26 +9,34 @@
 
 namespace tessera {
 
-// One dim's entry: no mesh axis (none), one, or several from major to minor.
+// "This dim lies as it comes", in the spec of a constraint: P.UNCONSTRAINED in JAX.
+struct Unconstrained {};
+inline constexpr Unconstrained unconstrained{};
+
+// One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained).
 class SpecEntry {
  public:
   SpecEntry() = default;
   SpecEntry(None) {}
+  SpecEntry(Unconstrained) : unconstrained_(true) {}
   SpecEntry(const char* axis) : axes_{axis} {}
   SpecEntry(std::string axis) : axes_{std::move(axis)} {}
   SpecEntry(std::initializer_list<const char*> axes) : axes_(axes.begin(), axes.end()) {}
   SpecEntry(std::vector<std::string> axes) : axes_(std::move(axes)) {}
 
   const std::vector<std::string>& axes() const { return axes_; }
-  bool empty() const { return axes_.empty(); }
+  bool is_unconstrained() const { return unconstrained_; }
+  bool empty() const { return axes_.empty() && !unconstrained_; }
   friend bool operator==(const SpecEntry&, const SpecEntry&) = default;
 
  private:
   std::vector<std::string> axes_;
+  bool unconstrained_ = false;
 };
 
 // P{"data", none, {"data2", "model"}}: dim 0 over "data", dim 1 whole, dim 2 over "data2" then "model".
-// A spec may be shorter than the array has dims: the rest is whole. Trailing nones do not matter for equality.
+// A spec may be shorter than the array has dims: the rest is whole. Trailing nones do not matter for equality, since
+// they say the same; where they make a spec longer than the array has dims, it does not fit the array.
 class PartitionSpec {
  public:
   PartitionSpec() = default;
@@ -44,7 +52,10 @@ class PartitionSpec {
   const std::vector<std::string>& unreduced_axes() const { return unreduced_; }
   const std::vector<std::string>& reduced_axes() const { return reduced_; }
 
-  // P('data', None, ('data2', 'model')), as JAX prints it.
+  // The same entries, trailing nones counted: what == says of specs in JAX, where P('x') and P('x', None) differ.
+  bool is_spelled_like(const PartitionSpec& other) const;
+
+  // P('data', None, ('data2', 'model')), as it is written in JAX.
   std::string to_string() const;
   friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
 
