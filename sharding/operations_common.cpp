@@ -43,16 +43,29 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
   return with_sharding_constraint(result, *options.out_sharding, where);
 }
 
+namespace {
+
 // What lies outside would be an unreadable error of a kernel, or on a sharded dim no error at all.
-at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+at::Tensor indices_from(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size) {
   at::Tensor index = integers.to(at::kLong);
-  if (index.numel() == 0) return index;
+  if (index.numel() == 0 || index.is_meta()) return index;
   const auto [least, most] = at::aminmax(index);
-  if (least.item<int64_t>() < 0 || most.item<int64_t>() >= size)
+  if (least.item<int64_t>() < lowest || most.item<int64_t>() >= size)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("indices from {} to {} given, expected 0 to {}.", least.item<int64_t>(), most.item<int64_t>(),
-                     size - 1));
+         fmt::format("indices from {} to {} given, expected {} to {}.", least.item<int64_t>(), most.item<int64_t>(),
+                     lowest, size - 1));
   return index;
+}
+
+}  // namespace
+
+at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  return indices_from(verb, integers, 0, size);
+}
+
+at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  const at::Tensor index = indices_from(verb, integers, -size, size);
+  return at::where(index < 0, index + size, index);
 }
 
 }  // namespace tessera::detail

@@ -24,7 +24,10 @@ void check_integers(const char* verb, const Array& x, const char* what);
 // The result of an operation where its options want it. Error (device_mismatch) if it lies on no mesh.
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);
 
-// Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside.
+// Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside. Of a tensor without
+// data nothing is checked.
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
+// Integers in [-size, size), where those below zero count from the end.
+at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size);
 
 }  // namespace tessera::detail
