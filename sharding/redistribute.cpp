@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "sharding/autograd.h"
@@ -33,6 +34,7 @@ constexpr Moves moves_of(Row row) {
     case Row::replicated_to_reduced:   return {Move::identity, Move::all_reduce};
     case Row::replicated_to_unreduced: return {Move::keep_first, Move::identity};
     case Row::reduced_to_replicated:   return {Move::identity, Move::keep_first};
+    case Row::exchanged:               return {Move::exchange, Move::exchange};
     case Row::spread:                  return {Move::identity, Move::identity};
     case Row::varying_to_varying:      return {Move::permute, Move::permute};
   }
@@ -86,10 +88,14 @@ void run_groups(const Step& step, const Exchange& exchange, bool backward, const
 void record(const Step& step, Move move, bool backward, const Tensors& result, const Cause& cause, const Type* from,
             const Type* to) {
   if (!name_of(move) || !ledger_is_open()) return;
+  int64_t bytes = static_cast<int64_t>(result[0].nbytes());
+  if (step.pieces)
+    bytes = (backward ? step.pieces->returned : step.pieces->received) * static_cast<int64_t>(result[0].itemsize());
+  if (step.pieces && bytes == 0) return;
   record_communication({.kind = name_of(move),
                         .axes = step.mesh->names(step.axes),
                         .devices = step.mesh->count(step.axes),
-                        .bytes = static_cast<int64_t>(result[0].nbytes()),
+                        .bytes = bytes,
                         .operation = cause.operation,
                         .operand = from->to_string(),
                         .result = to->to_string(),
@@ -119,6 +125,16 @@ class RouteMaker {
     }
     if (const Mask axes = to_->reduced & ~current_.reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
     return std::move(route_);
+  }
+
+  // All blocks exchanged at once, if that is a way: where nothing is summed and no gradient is.
+  std::optional<Step> at_once() const {
+    const Type& from = *intern(current_);
+    if (!to_->mesh || from.unreduced != to_->unreduced || from.reduced != to_->reduced ||
+        from.varying != to_->varying || from.slots != slots_ || from.elements == 0)
+      return std::nullopt;
+    return exchange_step(&from, to_,
+                         std::make_shared<const Pieces>(make_pieces({&from}, to_, identity_map(to_->shape))));
   }
 
  private:
@@ -264,6 +280,17 @@ class RouteMaker {
   Route route_;
 };
 
+// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less.
+Route cheapest(const Type* from, Mask slots, const Type* to) {
+  Route rows = RouteMaker(from, slots, to).make();
+  if (rows.steps.size() < 2) return rows;
+  std::optional<Step> step = RouteMaker(from, slots, to).at_once();
+  if (!step || step->cost >= rows.cost) return rows;
+  Route exchanged{.cost = step->cost};
+  exchanged.steps.push_back(std::make_shared<const Step>(*std::move(step)));
+  return exchanged;
+}
+
 struct RouteKey {
   const Type* from;
   const Type* to;
@@ -290,6 +317,7 @@ const char* name_of(Move move) {
     case Move::all_reduce_max: return "all_reduce_max";
     case Move::all_reduce_min: return "all_reduce_min";
     case Move::permute:        return "permute";
+    case Move::exchange:       return "block_exchange";
     default:                   return nullptr;  // nothing is communicated
   }
 }
@@ -304,6 +332,7 @@ Tensors as_dtype(const Tensors& tensors, DType dtype) {
 }
 
 Tensors exchange_forward(const Step& step, const Tensors& x) {
+  if (step.pieces) return step.pieces->assemble(x);
   Tensors out(step.tensors_out);
   const Exchange exchange{forward_move(step), step.mesh->count(step.axes), step.dim, step.to_dim, &step.senders};
   run_groups(step, exchange, false, x, out);
@@ -332,10 +361,13 @@ Tensors Passage::backward(Tensors now) const {
     const Move move = moves_of(step.row).backward;
     const bool exchange_dims = move == Move::all_to_all;
     Tensors next(step.tensors_in);
-    run_groups(step,
-               {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
-                exchange_dims ? step.dim : step.to_dim, &step.receivers},
-               true, now, next);
+    if (step.pieces)
+      next = step.pieces->take_apart(now);
+    else
+      run_groups(step,
+                 {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
+                  exchange_dims ? step.dim : step.to_dim, &step.receivers},
+                 true, now, next);
     record(step, move, true, next, cause, to, from);
     now = std::move(next);
   }
@@ -348,7 +380,18 @@ const Route& route(const Type* from, Mask slots, const Type* to) {
   const RouteKey key{from, to, slots};
   if (auto found = routes.find(key); found != routes.end()) return found->second;
   if (routes.size() >= most) routes.clear();
-  return routes.emplace(key, RouteMaker(from, slots, to).make()).first->second;
+  return routes.emplace(key, cheapest(from, slots, to)).first->second;
+}
+
+Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const Pieces> pieces) {
+  Step step{.row = Row::exchanged, .mesh = to->mesh, .axes = from->sharded | to->sharded};
+  step.slots_in = from->slots;
+  step.slots_out = to->slots;
+  step.tensors_in = pieces->slots_in;
+  step.tensors_out = pieces->slots_out;
+  step.cost = static_cast<double>((pieces->received + pieces->returned) * item_size(to->dtype));
+  step.pieces = std::move(pieces);
+  return step;
 }
 
 Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sharding/array_impl.h"
+#include "sharding/pieces.h"
 
 namespace tessera::detail {
 
@@ -20,6 +21,7 @@ enum class Move : uint8_t {
   all_reduce_max,  // everyone gets the largest, elementwise
   all_reduce_min,  // everyone gets the smallest
   permute,         // each gets what the one that sends to it has, or zeros
+  exchange,        // everyone gets the pieces of its new block from those who have them
 };
 
 // The rows of the table: how one state of a mesh axis becomes another. Each row states its own backward, which is
@@ -38,6 +40,7 @@ enum class Row : uint8_t {
   replicated_to_reduced,    // identity        all_reduce
   replicated_to_unreduced,  // keep_first      identity
   reduced_to_replicated,    // identity        keep_first
+  exchanged,                // block_exchange  block_exchange  (any blocks to any others, where that moves less)
   spread,                   // an uncommitted array gets its copies: identity both ways
   varying_to_varying,       // permute         permute, the other way (only where a program says so)
 };
@@ -58,8 +61,12 @@ struct Step {
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;
   std::vector<int> senders = {}, receivers = {};  // permute: to and from each device of a group; -1 for none
+  std::shared_ptr<const Pieces> pieces;           // of Row::exchanged
   double cost = 0;                                // bytes that a device sends, forward and backward together
 };
+
+// The step that puts the blocks of `to` together from pieces of one or several operands placed as `from`.
+Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const Pieces> pieces);
 
 struct Route {
   std::vector<std::shared_ptr<const Step>> steps;  // graphs hold them too, and may outlive the cache of routes

@@ -1,0 +1,315 @@
+// Pieces found by crossing blocks, and blocks put together from them.
+#include "sharding/pieces.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+namespace tessera::detail {
+namespace {
+
+using Side = Piece::Side;
+using Range = std::pair<int64_t, int64_t>;
+
+int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+
+// The part of a run that lies in `to` of the result and in `from` of the operand.
+std::optional<Side> cross(const Run& run, const Range& to, const Range& from) {
+  int64_t low = std::max<int64_t>(0, to.first - run.start), high = std::min(run.count, to.second - run.start);
+  if (run.step > 0) {
+    low = std::max(low, ceil_div(from.first - run.first, run.step));
+    high = std::min(high, ceil_div(from.second - run.first, run.step));
+  } else {
+    low = std::max(low, ceil_div(run.first - from.second + 1, -run.step));
+    high = std::min(high, ceil_div(run.first - from.first + 1, -run.step));
+  }
+  if (low >= high) return std::nullopt;
+  return Side{run.start + low - to.first, run.first + low * run.step - from.first, high - low, run.step};
+}
+
+// All boxes that two blocks share.
+std::vector<std::vector<Side>> shared_boxes(const IndexMap& map, int operand, const IndexRanges& to,
+                                            const IndexRanges& from) {
+  std::vector<std::vector<Side>> boxes{{}};
+  for (size_t d = 0; d < map.size(); ++d) {
+    std::vector<std::vector<Side>> longer;
+    for (const Run& run : map[d]) {
+      if (run.operand != Run::any && run.operand != operand) continue;
+      const auto side = cross(run, to[d], from[d]);
+      if (!side) continue;
+      for (const auto& box : boxes) {
+        longer.push_back(box);
+        longer.back().push_back(*side);
+      }
+    }
+    boxes = std::move(longer);
+  }
+  return boxes;
+}
+
+int64_t elements(const std::vector<Side>& box) {
+  return std::accumulate(box.begin(), box.end(), int64_t{1}, [](int64_t n, const Side& s) { return n * s.count; });
+}
+
+using BlockOf = std::function<IndexRanges(const Type*, const int*)>;
+
+// Crosses what a device holds of `mine` with all blocks of `theirs`. The device takes each from the holder that differs
+// from it least: along the axes that cut `theirs`.
+class Matcher {
+ public:
+  Matcher(const MeshImpl* mesh, const Type* mine, const Type* theirs) : mesh_(mesh), mine_(mine), theirs_(theirs) {}
+
+  // visit(my block, their block, their slot, whether it is the device's own)
+  template <class Visit>
+  void at(const int* device, const BlockOf& block, Visit visit) const {
+    const IndexRanges here = block(mine_, device);
+    for (int b = 0; b < mesh_->count(theirs_->sharded); ++b) {
+      int other[max_axes];
+      std::copy_n(device, max_axes, other);
+      unravel(mesh_, theirs_->sharded, b, other);
+      visit(here, block(theirs_, other), ravel(mesh_, theirs_->slots, other),
+            std::equal(other, other + max_axes, device));
+    }
+  }
+
+ private:
+  const MeshImpl* mesh_;
+  const Type *mine_, *theirs_;
+};
+
+class Maker {
+ public:
+  Maker(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, const BlockOf& block)
+      : from_(from), to_(to), map_(map), block_(block), mesh_(to->mesh) {
+    pieces_.out = pieces_.out_view = to->local;
+    pieces_.slots_in = mesh_->count(from[0]->slots);
+    pieces_.slots_out = mesh_->count(to->slots);
+    for (const Type* type : from) pieces_.in.push_back(type->local);
+    pieces_.in_views = pieces_.in;
+  }
+
+  Pieces make() {
+    for (int s = 0; s < pieces_.slots_out; ++s) collect_forward(s);
+    for (int s = 0; s < pieces_.slots_in; ++s) collect_backward(s);
+    count_traffic();
+    return std::move(pieces_);
+  }
+
+ private:
+  void collect_forward(int slot) {
+    int device[max_axes] = {};
+    unravel(mesh_, to_->slots, slot, device);
+    for (size_t k = 0; k < from_.size(); ++k)
+      Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int in, bool) {
+        for (auto& box : shared_boxes(map_, static_cast<int>(k), mine, theirs))
+          pieces_.forward.push_back({slot, static_cast<int>(k) * pieces_.slots_in + in, std::move(box)});
+      });
+  }
+
+  void collect_backward(int slot) {
+    int device[max_axes] = {};
+    unravel(mesh_, from_[0]->slots, slot, device);
+    for (size_t k = 0; k < from_.size(); ++k)
+      Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int out, bool) {
+        for (auto& box : shared_boxes(map_, static_cast<int>(k), theirs, mine))
+          pieces_.backward.push_back({out, static_cast<int>(k) * pieces_.slots_in + slot, std::move(box)});
+      });
+  }
+
+  void count_traffic() {
+    const Mask cut = from_[0]->sharded | to_->sharded;
+    for (int d = 0; d < mesh_->count(cut); ++d) {
+      int device[max_axes] = {};
+      unravel(mesh_, cut, d, device);
+      int64_t received = 0, returned = 0;
+      for (size_t k = 0; k < from_.size(); ++k) {
+        const int operand = static_cast<int>(k);
+        Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int, bool own) {
+          if (!own)
+            for (const auto& box : shared_boxes(map_, operand, mine, theirs)) received += elements(box);
+        });
+        Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int, bool own) {
+          if (!own)
+            for (const auto& box : shared_boxes(map_, operand, theirs, mine)) returned += elements(box);
+        });
+      }
+      pieces_.received = std::max(pieces_.received, received);
+      pieces_.returned = std::max(pieces_.returned, returned);
+    }
+  }
+
+  const std::vector<const Type*>& from_;
+  const Type* to_;
+  const IndexMap& map_;
+  const BlockOf& block_;
+  const MeshImpl* mesh_;
+  Pieces pieces_;
+};
+
+// ---- tensors
+
+at::Tensor result_part(at::Tensor block, const Piece& piece) {
+  for (size_t d = 0; d < piece.sides.size(); ++d)
+    if (const Side& s = piece.sides[d]; s.count != block.size(d)) block = block.narrow(d, s.to, s.count);
+  return block;
+}
+
+// The operand's elements in ascending order; reversed() says which dims run the other way.
+at::Tensor operand_part(at::Tensor block, const Piece& piece) {
+  for (size_t d = 0; d < piece.sides.size(); ++d) {
+    const Side& s = piece.sides[d];
+    const int64_t last = s.from + (s.count - 1) * s.step;
+    const auto [low, high] = std::minmax(s.from, last);
+    if (low != 0 || high + 1 != block.size(d) || std::abs(s.step) != 1)
+      block = block.slice(d, low, high + 1, std::abs(s.step));
+  }
+  return block;
+}
+
+at::Tensor reversed(const at::Tensor& part, const Piece& piece) {
+  c10::SmallVector<int64_t, 5> dims;
+  for (size_t d = 0; d < piece.sides.size(); ++d)
+    if (piece.sides[d].step < 0) dims.push_back(static_cast<int64_t>(d));
+  return dims.empty() ? part : part.flip(dims);
+}
+
+bool covers(const Piece& piece, const Shape& block) {
+  for (size_t d = 0; d < block.size(); ++d)
+    if (piece.sides[d].count != block[d]) return false;
+  return true;
+}
+
+bool is_whole(const Piece& piece, const Shape& block) {
+  return covers(piece, block) &&
+         std::all_of(piece.sides.begin(), piece.sides.end(), [](const Side& s) { return s.from == 0 && s.step == 1; });
+}
+
+// ---- reshapes
+
+// The dims of two shapes cut into common factors: every dim and every block of a dim is a run of factors.
+struct Refinement {
+  Shape factors;
+
+  // Null factors where there are none.
+  static std::optional<Refinement> of(const Type* a, const Type* b) {
+    std::vector<int64_t> strides{1};
+    for (const Type* type : {a, b}) {
+      int64_t inner = 1;
+      for (size_t d = type->shape.size(); d-- > 0;) {
+        strides.push_back(inner * type->local[d]);
+        inner *= type->shape[d];
+        strides.push_back(inner);
+      }
+    }
+    std::sort(strides.begin(), strides.end());
+    strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
+    Refinement r;
+    for (size_t i = strides.size() - 1; i > 0; --i) {
+      if (strides[i] % strides[i - 1]) return std::nullopt;
+      r.factors.push_back(strides[i] / strides[i - 1]);
+    }
+    return r;
+  }
+
+  // A block in terms of the factors: each is whole, or one index of it.
+  IndexRanges block(const Type* type, const int* coordinates) const {
+    const IndexRanges ranges = block_of(type, coordinates);
+    IndexRanges result;
+    size_t d = 0;
+    int64_t left = factors.empty() ? 1 : type->shape.empty() ? 1 : type->shape[0];
+    for (const int64_t factor : factors) {
+      while (left == 1 && d + 1 < type->shape.size()) left = type->shape[++d];
+      left /= factor;  // now the factor's stride inside the dim
+      const int64_t size = ranges[d].second - ranges[d].first, index = ranges[d].first / left % factor;
+      if (left >= size)
+        result.push_back({index, index + 1});
+      else
+        result.push_back({0, factor});
+    }
+    return result;
+  }
+};
+
+Shape sizes_of(const IndexRanges& box) {
+  Shape sizes;
+  for (const auto& [start, stop] : box) sizes.push_back(stop - start);
+  return sizes;
+}
+
+}  // namespace
+
+IndexMap identity_map(const Shape& shape) {
+  IndexMap map;
+  for (int64_t size : shape) map.push_back({{0, size, Run::any, 0, 1}});
+  return map;
+}
+
+Tensors Pieces::assemble(const Tensors& operands) const {
+  Tensors result(slots_out);
+  const auto block = [&](int in) { return operands[in].reshape(in_views[in / slots_in]); };
+  size_t i = 0;
+  for (int s = 0; s < slots_out; ++s) {
+    size_t end = i;
+    int64_t covered = 0;
+    for (; end < forward.size() && forward[end].out == s; ++end) covered += elements(forward[end].sides);
+    if (end == i + 1 && covers(forward[i], out_view)) {
+      result[s] = reversed(operand_part(block(forward[i].in), forward[i]), forward[i]);
+    } else {
+      const at::Tensor& like = operands[0];
+      const int64_t size = c10::multiply_integers(out_view);
+      result[s] = covered == size ? like.new_empty(out_view) : like.new_full(out_view, fill);
+      for (size_t p = i; p < end; ++p)
+        result_part(result[s], forward[p]).copy_(reversed(operand_part(block(forward[p].in), forward[p]), forward[p]));
+    }
+    result[s] = result[s].reshape(out);
+    i = end;
+  }
+  return result;
+}
+
+Tensors Pieces::take_apart(const Tensors& gradients) const {
+  Tensors result(slots_in * in.size());
+  std::vector<bool> shared(result.size());  // with the result's gradient
+  for (const Piece& piece : backward) {
+    const at::Tensor part = reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
+    const Shape& view = in_views[piece.in / slots_in];
+    at::Tensor& sum = result[piece.in];
+    if (!sum.defined() && is_whole(piece, view)) {
+      sum = part;
+      shared[piece.in] = true;
+      continue;
+    }
+    if (!sum.defined()) sum = part.new_zeros(view);
+    if (shared[piece.in]) sum = sum.clone();
+    shared[piece.in] = false;
+    operand_part(sum, piece).add_(part);
+  }
+  for (size_t i = 0; i < result.size(); ++i) {
+    const size_t k = i / slots_in;
+    result[i] = result[i].defined() ? result[i].reshape(in[k]) : gradients[0].new_zeros(in[k]);
+  }
+  return result;
+}
+
+Pieces make_pieces(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, double fill) {
+  const BlockOf block = [](const Type* type, const int* coordinates) { return block_of(type, coordinates); };
+  Pieces pieces = Maker(from, to, map, block).make();
+  pieces.fill = fill;
+  return pieces;
+}
+
+std::shared_ptr<const Pieces> reshape_pieces(const Type* from, const Type* to) {
+  const auto refinement = Refinement::of(from, to);
+  if (!refinement) return nullptr;
+  const BlockOf block = [&](const Type* type, const int* c) { return refinement->block(type, c); };
+  Pieces pieces = Maker({from}, to, identity_map(refinement->factors), block).make();
+  const int origin[max_axes] = {};
+  pieces.in_views = {sizes_of(refinement->block(from, origin))};
+  pieces.out_view = sizes_of(refinement->block(to, origin));
+  return std::make_shared<const Pieces>(std::move(pieces));
+}
+
+}  // namespace tessera::detail
