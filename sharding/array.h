@@ -15,6 +15,7 @@
 
 #include "sharding/axis.h"
 #include "sharding/dtype.h"
+#include "sharding/index.h"
 #include "sharding/named_sharding.h"
 
 namespace at {
@@ -68,6 +69,13 @@ class Array {
 
   // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
   const std::string& path() const;
+
+  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer takes one element and
+  // its dim away; entries that are left out take all. Along a sharded dim each device gets the elements of its block of
+  // the result from those that have them; a dim that its mesh axes no longer divide is whole. Errors (bad_argument): an
+  // integer out of range, more entries than dims, two ellipses, a step of zero.
+  Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
+           Index sixth = {}) const;
 
   bool is_same(const Array& other) const { return impl_ == other.impl_; }
 

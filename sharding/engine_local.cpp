@@ -84,6 +84,8 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       return fill(extreme(in, at::maximum));
     case Move::all_reduce_min:
       return fill(extreme(in, at::minimum));
+    case Move::exchange:  // carried out by its pieces
+      return;
     case Move::permute:
       for (size_t i = 0; i < out.size(); ++i) {
         const int sender = (*e.senders)[i];

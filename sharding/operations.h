@@ -8,3 +8,4 @@
 #include "sharding/neural.h"
 #include "sharding/reductions.h"
 #include "sharding/shapes.h"
+#include "sharding/slices.h"

@@ -67,8 +67,8 @@ Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, std::shar
                 const Cause& cause) {
   Tensors in;
   for (const ArrayPtr& operand : operands) in.append(operand->local.begin(), operand->local.end());
-  const auto passage = std::make_shared<Passage>(Passage{
-      .from = operands[0]->type, .to = to, .steps = {std::move(step)}, .gradients = to->dtype, .cause = cause});
+  const auto passage = std::make_shared<Passage>(
+      Passage{.from = operands[0]->type, .to = to, .steps = {std::move(step)}, .gradients = to->dtype, .cause = cause});
   Tensors out = passage->forward(in);
   record_function(cause.operation, in, out,
                   [passage](Tensors gradients) { return passage->backward(std::move(gradients)); });
@@ -137,9 +137,14 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
   std::vector<ArrayPtr> placed;
   for (size_t i = 0; i < operands.size(); ++i)
     placed.push_back(convert(*operands[i].impl(), operands[i].impl(), from[i], cause));
-  return exchanged(placed, to, steps().find(key_of(call, from, to), [&] {
-    return exchange_step(from[0], to, std::make_shared<const Pieces>(make_pieces(from, to, call.map, call.fill)));
-  }), cause);
+  return exchanged(placed, to,
+                   steps().find(key_of(call, from, to),
+                                [&] {
+                                  return exchange_step(
+                                      from[0], to,
+                                      std::make_shared<const Pieces>(make_pieces(from, to, call.map, call.fill)));
+                                }),
+                   cause);
 }
 
 // ---- reshapes
@@ -230,9 +235,10 @@ Array reshape_across_devices(const Operation& operation, const Operand& x, const
   const Type* from = given->type;
   const Cause cause{.operation = operation.name, .where = x.where(), .reason = reason_of(operation, from, to)};
   const ArrayPtr start = convert(*given, given, from, cause);
-  return exchanged({start}, to, steps().find({reinterpret_cast<int64_t>(from), reinterpret_cast<int64_t>(to)}, [&] {
-    return exchange_step(from, to, reshape_pieces(from, to));
-  }), cause);
+  return exchanged({start}, to,
+                   steps().find({reinterpret_cast<int64_t>(from), reinterpret_cast<int64_t>(to)},
+                                [&] { return exchange_step(from, to, reshape_pieces(from, to)); }),
+                   cause);
 }
 
 }  // namespace tessera::detail

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/rearrange.h"
 
 namespace tessera {
 
@@ -18,13 +20,14 @@ using namespace detail;
 
 namespace {
 
-constexpr auto nonlinear = Linearity::nonlinear;
 constexpr auto additive = Linearity::additive;
 
 const Operation reshape_op{"reshape", "", additive};
 const Operation transpose_op{"transpose", "", additive};
-const Operation slice_in_dim_op{"slice_in_dim", "", additive};
-const Operation concatenate_op{"concatenate", "", additive};
+const Operation squeeze_op{"squeeze", "", additive};
+const Operation expand_dims_op{"expand_dims", "", additive};
+const Operation broadcast_to_op{"broadcast_to", "", additive};
+const Operation repeat_op{"repeat", "", additive};
 
 }  // namespace
 
@@ -113,17 +116,57 @@ std::string transpose_rule(const Attributes& order, const std::vector<const Type
 
 }  // namespace
 
-Array reshape(Operand x, Shape shape) {
+namespace {
+
+// Where the blocks of a reshape go, found once for each type and shape: null where every element stays on its device,
+// or where no common factors of the shapes say what would move.
+class Crossings {
+ public:
+  const Type* find(const Type* from, const Shape& shape) {
+    if (!from->sharded) return nullptr;
+    const auto key = std::pair(from, shape);
+    if (auto found = known_.find(key); found != known_.end()) return found->second;
+    if (known_.size() >= most) known_.clear();
+    return known_[key] = make(from, shape);
+  }
+
+ private:
+  static constexpr size_t most = 1 << 12;
+
+  static const Type* make(const Type* from, const Shape& shape) {
+    if (from->elements == 0) return nullptr;
+    const Type* to = reshaped_type(from, shape);
+    const auto pieces = reshape_pieces(from, to);
+    return pieces && pieces->received + pieces->returned ? to : nullptr;
+  }
+
+  std::map<std::pair<const Type*, Shape>, const Type*> known_;
+};
+
+const Type* crossing(const Type* from, const Shape& shape) {
+  thread_local Crossings crossings;
+  return crossings.find(from, shape);
+}
+
+}  // namespace
+
+Array reshape(Operand x, Shape shape, ResultOptions options) {
   const Array& a = x.array();
-  materialized(a, "reshape");
+  const Type* type = materialized(a, "reshape").type;
   shape = inferred_shape(a, std::move(shape));
-  if (shape == a.shape()) return a;
+  if (shape == a.shape()) return placed_result(a, options, "reshape", x.where());
   if (a.size() == 0) check_empty(a, shape);
+  if (const Type* to = crossing(type, shape))
+    return placed_result(reshape_across_devices(reshape_op, x, to), options, "reshape", x.where());
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
-  return run_on_parameter({.operation = reshape_op, .rule = reshape_rule, .attributes = attributes, .where = x.where()},
-                          a, [](Locals t, const Where& where) { return t[0].reshape(where.plan().out[0]->local); });
+  const Array result =
+      run_on_parameter({.operation = reshape_op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,
+                       [](Locals t, const Where& where) { return t[0].reshape(where.plan().out[0]->local); });
+  return placed_result(result, options, "reshape", x.where());
 }
+
+Array ravel(Operand x) { return reshape(x, {-1}); }
 
 Array transpose(Operand x, Dims order) {
   const Array& a = x.array();
@@ -154,80 +197,185 @@ Array swapaxes(Operand x, int dim0, int dim1) {
   return transpose(x, order);
 }
 
+Array moveaxis(Operand x, int from, int to) {
+  const Array& a = x.array();
+  materialized(a, "moveaxis");
+  from = checked_dim("moveaxis", a, from), to = checked_dim("moveaxis", a, to);
+  Dims order(a.ndim());
+  std::iota(order.begin(), order.end(), 0);
+  order.erase(order.begin() + from);
+  order.insert(order.begin() + to, from);
+  return transpose(x, order);
+}
+
+// ---- dims of size one
+
 namespace {
 
-// Attributes: the dim, start, stop.
-std::string slice_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+bool is_among(const Attributes& dims, size_t dim) {
+  for (int i = 0; i < dims.size(); ++i)
+    if (dims[i] == static_cast<int64_t>(dim)) return true;
+  return false;
+}
+
+// Attributes: the dims.
+std::string squeeze_rule(const Attributes& dims, const std::vector<const Type*>& operands) {
+  auto in = letters(operands[0]->shape.size());
+  std::vector<std::string> out;
+  for (size_t d = 0; d < in.size(); ++d)
+    if (is_among(dims, d))
+      in[d] = "1";
+    else
+      out.push_back(in[d]);
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+// Attributes: the dims, counted in the result.
+std::string expand_rule(const Attributes& dims, const std::vector<const Type*>& operands) {
+  const auto in = letters(operands[0]->shape.size());
+  std::vector<std::string> out;
+  for (size_t next = 0, d = 0; d < in.size() + dims.size(); ++d) out.push_back(is_among(dims, d) ? "1" : in[next++]);
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+void check_distinct(const char* verb, const Array& x, const Attributes& dims) {
+  for (int i = 0; i < dims.size(); ++i)
+    for (int j = 0; j < i; ++j)
+      if (dims[i] == dims[j])
+        fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", dims[i], x.type_string()));
+}
+
+}  // namespace
+
+Array squeeze(Operand x, Dims dims) {
+  const Array& a = x.array();
+  const Shape& shape = materialized(a, "squeeze").type->shape;
+  if (dims.empty())
+    for (int d = 0; d < a.ndim(); ++d)
+      if (shape[d] == 1) dims.push_back(d);
+  Attributes attributes;
+  for (int& d : dims) {
+    d = checked_dim("squeeze", a, d);
+    if (shape[d] != 1)
+      fail(ErrorKind::shape_mismatch, "squeeze", fmt::format("dim {} of {}, expected size 1.", d, a.type_string()));
+    attributes.push_back(d);
+  }
+  check_distinct("squeeze", a, attributes);
+  if (dims.empty()) return a;
+  const std::vector<int64_t> gone(dims.begin(), dims.end());
+  return run_on_parameter({.operation = squeeze_op, .rule = squeeze_rule, .attributes = attributes, .where = x.where()},
+                          a, [gone](Locals t, const Where&) { return t[0].squeeze(gone); });
+}
+
+Array expand_dims(Operand x, Dims dims) {
+  const Array& a = x.array();
+  materialized(a, "expand_dims");
+  const int n = a.ndim() + static_cast<int>(dims.size());
+  Attributes attributes;
+  for (int& d : dims) {
+    if (d < -n || d >= n)
+      fail(ErrorKind::bad_argument, "expand_dims",
+           fmt::format("dim {} of a result with {} dims, expected {} to {}.", d, n, -n, n - 1));
+    if (d < 0) d += n;
+    attributes.push_back(d);
+  }
+  check_distinct("expand_dims", a, attributes);
+  if (dims.empty()) return a;
+  std::sort(dims.begin(), dims.end());
+  return run_on_parameter(
+      {.operation = expand_dims_op, .rule = expand_rule, .attributes = attributes, .where = x.where()}, a,
+      [dims](Locals t, const Where&) {
+        at::Tensor result = t[0];
+        for (int d : dims) result = result.unsqueeze(d);
+        return result;
+      });
+}
+
+// ---- copies
+
+namespace {
+
+// Attributes: the result's sizes, then the result's dim of each dim of the operand.
+std::string broadcast_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  const Shape& shape = operands[0]->shape;
+  const int n = attributes.size() - static_cast<int>(shape.size());
+  std::vector<std::string> in, out;
+  for (int d = 0; d < n; ++d) out.push_back(fmt::format("n{}={}", d, attributes[d]));
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int64_t target = attributes[n + static_cast<int>(d)];
+    const bool stays = shape[d] == attributes[static_cast<int>(target)];
+    in.push_back(stays ? fmt::format("n{}", target) : "1");
+  }
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims) {
+  const Array& a = x.array();
+  Attributes attributes;
+  for (int64_t size : shape) attributes.push_back(size);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (a.shape()[d] != 1 && a.shape()[d] != shape[dims[d]])
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("{} to {}: dim {} is {}, expected 1 or {}.", a.type_string(), to_string(shape), d, a.shape()[d],
+                       shape[dims[d]]));
+    attributes.push_back(dims[d]);
+  }
+  return run_on_parameter(
+      {.operation = broadcast_to_op, .rule = broadcast_rule, .attributes = attributes, .where = x.where()}, a,
+      [dims](Locals t, const Where& where) {
+        const Shape& local = where.plan().out[0]->local;
+        Shape aligned(local.size(), 1);
+        for (size_t d = 0; d < dims.size(); ++d) aligned[dims[d]] = t[0].size(static_cast<int64_t>(d));
+        return t[0].reshape(aligned).expand(local);
+      });
+}
+
+}  // namespace
+
+Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
+  const Array& a = x.array();
+  materialized(a, "broadcast_to");
+  const int extra = static_cast<int>(shape.size()) - a.ndim();
+  if (extra < 0)
+    fail(ErrorKind::shape_mismatch, "broadcast_to",
+         fmt::format("{} to {}, which has fewer dims.", a.type_string(), to_string(shape)));
+  Dims dims(a.ndim());
+  std::iota(dims.begin(), dims.end(), extra);
+  return placed_result(broadcast("broadcast_to", x, shape, dims), options, "broadcast_to", x.where());
+}
+
+Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options) {
+  const Array& a = x.array();
+  materialized(a, "broadcast_in_dim");
+  const bool ascending = std::adjacent_find(dims.begin(), dims.end(), std::greater_equal<>()) == dims.end();
+  if (static_cast<int>(dims.size()) != a.ndim() || !ascending ||
+      (!dims.empty() && (dims.front() < 0 || dims.back() >= static_cast<int>(shape.size()))))
+    fail(ErrorKind::bad_argument, "broadcast_in_dim",
+         fmt::format("dims ({}) for {} to {}, expected one ascending dim of the result for each.",
+                     fmt::join(dims, ", "), a.type_string(), to_string(shape)));
+  return placed_result(broadcast("broadcast_in_dim", x, shape, dims), options, "broadcast_in_dim", x.where());
+}
+
+namespace {
+
+// Attributes: the dim, the number of copies. Copies of an element follow each other: they are the minor factor.
+std::string repeat_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
   auto in = letters(operands[0]->shape.size()), out = in;
-  in[attributes[0]] = "[whole]";
-  out[attributes[0]] = fmt::format("[part={}]", attributes[2] - attributes[1]);
-  if (attributes[2] - attributes[1] == 1) out[attributes[0]] = "1";
+  out[attributes[0]] = fmt::format("{{{} r={}}}", in[attributes[0]], attributes[1]);
   return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
 }
 
 }  // namespace
 
-Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
+Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   const Array& a = x.array();
-  materialized(a, "slice_in_dim");
-  dim = checked_dim("slice_in_dim", a, dim);
-  const int64_t size = a.shape(dim);
-  if (start < 0 || stop > size || start >= stop)
-    fail(ErrorKind::bad_argument, "slice_in_dim",
-         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start < stop <= {}.", start, stop, dim, a.type_string(),
-                     size));
-  if (start == 0 && stop == size) return a;
-  return run_on_parameter(
-      {.operation = slice_in_dim_op, .rule = slice_rule, .attributes = {dim, start, stop}, .where = x.where()}, a,
-      [=](Locals t, const Where&) { return t[0].narrow(dim, start, stop - start); });
-}
-
-namespace {
-
-// Attributes: the dim.
-std::string concatenate_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  std::vector<std::string> in, names = letters(operands[0]->shape.size());
-  int64_t total = 0;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const Shape& shape = operands[i]->shape;
-    if (shape.size() == names.size()) total += shape[attributes[0]];
-    names[attributes[0]] = fmt::format("[part{}]", i);
-    in.push_back(fmt::format("{}", fmt::join(names, " ")));
-  }
-  names[attributes[0]] = fmt::format("[all={}]", total);
-  return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(names, " "));
-}
-
-Array concatenated(std::span<const Array> arrays, int dim, std::source_location where) {
-  const Array* operands[max_operands];
-  for (size_t i = 0; i < arrays.size(); ++i) operands[i] = &arrays[i];
-  const int n = static_cast<int>(arrays.size());
-  Prepared call;
-  prepare(call, {.operation = concatenate_op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands,
-          n);
-  return run(call, concatenate_op.name, [&](Locals t, const Where&) {
-    std::vector<at::Tensor> parts;
-    for (int i = 0; i < n; ++i) parts.push_back(t[i]);
-    return at::cat(parts, dim);
-  });
-}
-
-}  // namespace
-
-Array concatenate(const std::vector<Array>& arrays, int dim, std::source_location where) {
-  if (arrays.empty()) fail(ErrorKind::bad_argument, "concatenate", "no arrays given, expected one or more.");
-  DType dtype = materialized(arrays[0], "concatenate").type->dtype;
-  for (const Array& x : arrays) dtype = promote(dtype, materialized(x, "concatenate").type->dtype);
-  dim = checked_dim("concatenate", arrays[0], dim);
-  std::vector<Array> rest;
-  for (const Array& x : arrays) rest.push_back(astype({x, where}, dtype));
-  while (rest.size() > 1) {
-    const size_t n = std::min<size_t>(rest.size(), max_operands);
-    Array joined = concatenated({rest.data(), n}, dim, where);
-    rest.erase(rest.begin(), rest.begin() + n - 1);
-    rest.front() = std::move(joined);
-  }
-  return rest.front();
+  materialized(a, "repeat");
+  dim = checked_dim("repeat", a, dim);
+  if (repeats < 1) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 1 or more.", repeats));
+  const Array result =
+      run({.operation = repeat_op, .rule = repeat_rule, .attributes = {dim, repeats}, .where = x.where()}, {&a},
+          [=](Locals t, const Where&) { return t[0].repeat_interleave(repeats, dim); });
+  return placed_result(result, options, "repeat", x.where());
 }
 
 }  // namespace tessera

@@ -1,27 +1,33 @@
-// Operations on shapes: the same elements under another shape, in another order, cut and joined.
+// Operations on shapes: the same elements under another shape, in another order, copied along dims.
 #pragma once
-
-#include <source_location>
-#include <vector>
 
 #include "sharding/operand.h"
 
 namespace tessera {
 
-// The same elements in row-major order under another shape; one size may be -1. A dim that is split or merged keeps its
-// mesh axes as long as they do not cut through a part; else it is gathered first.
-Array reshape(Operand x, Shape shape);
+// The same elements in row-major order under another shape; one size may be -1. Mesh axes stay where they are as long
+// as they cut no part in two: those of a split dim go to its parts in order, those of merged dims follow each other on
+// the merged one. Other blocks are exchanged for such as cut another dim; what cuts none is gathered.
+Array reshape(Operand x, Shape shape, ResultOptions options = {});
+Array ravel(Operand x);
 
 // Dim i of the result is dim `order[i]` of x; without an order, the dims reversed.
 Array transpose(Operand x, Dims order = {});
 Array swapaxes(Operand x, int dim0, int dim1);
+// Dim `from` becomes dim `to`, the others keep their order.
+Array moveaxis(Operand x, int from, int to);
 
-// x[..., start:stop, ...] along one dim, which is gathered first unless all of it is taken.
-Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
+// Without these dims of size one, or without all of them.
+Array squeeze(Operand x, Dims dims = {});
+// With new dims of size one, counted in the result.
+Array expand_dims(Operand x, Dims dims);
 
-// numpy.concatenate: one or more arrays, one behind the other along `dim`, which is gathered first where it is sharded.
-// Different element types are promoted as in JAX.
-Array concatenate(const std::vector<Array>& arrays, int dim = 0,
-                  std::source_location where = std::source_location::current());
+// Copies along new leading dims and along dims of size one, as numpy broadcasts. The copies are views of one memory.
+Array broadcast_to(Operand x, Shape shape, ResultOptions options = {});
+// jax.lax.broadcast_in_dim: dim d of x is dim `dims[d]` of the result.
+Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options = {});
+
+// numpy.repeat: every element `repeats` times in a row along `dim`. A sharded dim stays as it is.
+Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options = {});
 
 }  // namespace tessera

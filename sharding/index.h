@@ -1,0 +1,45 @@
+// Index: one entry between the brackets of numpy's x[...]: an integer, a range, an ellipsis or a new dim.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <source_location>
+
+namespace tessera {
+
+// Elements start, start + step, ... before stop. Negative places count from the end, places past an end are cut off
+// there, and what is left out is the end itself: range(2, 5), range(2, {}), range({}, -1), range({}, {}, -1) as numpy's
+// 2:5, 2:, :-1, ::-1.
+struct Range {
+  std::optional<int64_t> start, stop;
+  int64_t step = 1;
+};
+inline Range range(std::optional<int64_t> start = {}, std::optional<int64_t> stop = {}, int64_t step = 1) {
+  return {start, stop, step};
+}
+
+struct Ellipsis {};
+struct NewAxis {};
+inline constexpr Ellipsis ellipsis;  // all dims that no other entry speaks of
+inline constexpr NewAxis newaxis;    // a new dim of size one
+
+struct Index {
+  enum class Kind : uint8_t { nothing, integer, range, ellipsis, newaxis };
+
+  Index() = default;  // no entry
+  template <std::integral T>
+  Index(T i, std::source_location where = std::source_location::current())
+      : kind(Kind::integer), integer(static_cast<int64_t>(i)), where(where) {}
+  Index(Range r, std::source_location where = std::source_location::current())
+      : kind(Kind::range), range(r), where(where) {}
+  Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
+  Index(NewAxis, std::source_location where = std::source_location::current()) : kind(Kind::newaxis), where(where) {}
+
+  Kind kind = Kind::nothing;
+  int64_t integer = 0;
+  Range range = {};
+  std::source_location where;
+};
+
+}  // namespace tessera
