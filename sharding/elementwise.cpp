@@ -1,11 +1,9 @@
-// Elementwise operations: a rule and an ATen call each.
+// Arithmetic, comparisons, logic and casts: a rule and an ATen call each.
 #include "sharding/elementwise.h"
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
-#include "sharding/operations_common.h"
+#include "sharding/elementwise_common.h"
 #include "sharding/recipe.h"
 
 namespace tessera {
@@ -26,157 +24,174 @@ const Operation mul_op{"mul", "*", multilinear};
 const Operation div_op{"div", "*", nonlinear};
 const Operation add_scalar_op{"add_scalar", "*", nonlinear};
 const Operation scale_op{"scale", "*", additive};
-const Operation exp_op{"exp", "*", nonlinear};
-const Operation log_op{"log", "*", nonlinear};
-const Operation sqrt_op{"sqrt", "*", nonlinear};
-const Operation rsqrt_op{"rsqrt", "*", nonlinear};
-const Operation square_op{"square", "*", nonlinear};
-const Operation tanh_op{"tanh", "*", nonlinear};
-const Operation sigmoid_op{"sigmoid", "*", nonlinear};
-const Operation relu_op{"relu", "*", nonlinear};
-const Operation silu_op{"silu", "*", nonlinear};
-const Operation gelu_op{"gelu", "*", nonlinear};
+const Operation negative_op{"negative", "*", additive};
+const Operation power_op{"power", "*", nonlinear};
+const Operation clip_op{"clip", "*", nonlinear};
+const Operation where_op{"where", "*", nonlinear};
 const Operation astype_op{"astype", "*", additive};
-const Operation round_op{"astype", "*", nonlinear};
+const Operation rounding_op{"astype", "*", nonlinear};
 
-// ---- elementwise
+}  // namespace
 
-template <class Fn>
-Array unary(const Operation& op, const Operand& x, Fn fn) {
-  return run({.operation = op, .where = x.where()}, {&x.array()}, [fn](Locals t, const Where&) { return fn(t[0]); });
-}
+// ---- sums: with a number beside it, a pending sum has to be summed first
 
-// A view, cast or scaling.
-template <class Fn>
-Array scaling(const Operation& op, const Operand& x, Fn fn) {
-  return run_on_parameter({.operation = op, .where = x.where()}, x.array(),
-                          [fn](Locals t, const Where&) { return fn(t[0]); });
-}
+namespace {
 
-template <class Fn>
-Array binary(const Operation& op, const Operand& a, const Operand& b, Fn fn) {
-  const auto call = [&](const Array& x, const Array& y) {
-    return run({.operation = op, .where = a.where()}, {&x, &y},
-               [fn](Locals t, const Where&) { return fn(t[0], t[1]); });
-  };
-  const Array &x = a.array(), &y = b.array();
-  if (x.is_absent() || y.is_absent() || x.impl()->type->dtype == y.impl()->type->dtype) return call(x, y);
-  const DType common = promote(x.dtype(), y.dtype());
-  return call(astype({x, a.where()}, common), astype({y, b.where()}, common));
+Array sum_of(const Elementwise& row, const Term& a, const Term& b, Local2 local) {
+  const bool number = a.is_number() || b.is_number();
+  return binary(number ? Elementwise{add_scalar_op, row.domain} : row, a, b, local);
 }
 
 }  // namespace
 
-Array operator+(Operand a, Operand b) {
-  return binary(add_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y); });
+Array operator+(Term a, Term b) {
+  return sum_of({add_op, Domain::any}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y); });
 }
 
-Array operator-(Operand a, Operand b) {
-  return binary(sub_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
+Array operator-(Term a, Term b) {
+  return sum_of({sub_op, Domain::no_booleans}, a, b,
+                [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
 }
 
-Array operator*(Operand a, Operand b) {
-  return binary(mul_op, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); });
+// ---- products: scaled by a number, a parameter stays as good as itself
+
+namespace {
+
+at::Tensor multiplied(const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); }
+at::Tensor divided(const at::Tensor& x, const at::Tensor& y) { return at::div(x, y); }
+
+Array scaled_array(const Term& x, const Number& number, Local2 local) {
+  return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
+                          [number, local](Locals t, const Where&) { return local(t[0], as_tensor(number)); });
 }
 
-Array operator/(Operand a, Operand b) {
-  const Array x = as_floating(a), y = as_floating(b);
-  return binary(div_op, {x, a.where()}, {y, b.where()},
-                [](const at::Tensor& n, const at::Tensor& d) { return at::div(n, d); });
+Array times(const Term& x, const Number& number) {
+  const ArrayImpl* given = x.array().impl().get();
+  if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
+  if (given->details && given->details->recipe) return scaled(x.array(), number.floating);
+  return scaled_array(x, number, multiplied);
+}
+
+}  // namespace
+
+Array operator*(Term a, Term b) {
+  if (a.is_number() != b.is_number()) return a.is_number() ? times(b, a.number()) : times(a, b.number());
+  return binary({mul_op, Domain::any}, a, b, multiplied);
+}
+
+Array operator/(Term a, Term b) {
+  if (b.is_number() && !a.is_number() && a.array().impl() && is_floating(a.array().impl()->type->dtype))
+    return scaled_array(a, b.number(), divided);
+  return binary({div_op, Domain::floating}, a, b, divided);
+}
+
+Array operator-(Operand x) {
+  const ArrayImpl* given = x.array().impl().get();
+  if (given && is_floating(given->type->dtype)) return times(x, Number{Number::Kind::integer, -1, -1});
+  return unary({negative_op, Domain::no_booleans}, x, [](const at::Tensor& t) { return at::neg(t); });
+}
+
+Array power(Term a, Term b) {
+  const Elementwise row{power_op, Domain::counting};
+  if (a.is_number() || !b.is_number())
+    return binary(row, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); });
+  const Array base = cast_to(a.operand(), common_dtype(row, a, b));
+  return run({.operation = power_op, .where = a.where()}, {&base}, [&](Locals t, const Where&) {
+    const Number& n = b.number();
+    return n.kind == Number::Kind::floating ? at::pow(t[0], n.floating) : at::pow(t[0], n.integer);
+  });
+}
+
+// ---- tables: what is written between the bars is computed on the local tensors x and y
+
+#define TESSERA_BINARY(name, label, domain, out, call)                                                             \
+  namespace {                                                                                                      \
+  const Operation label##_op{#label, "*", nonlinear};                                                              \
+  }                                                                                                                \
+  Array name(Term a, Term b) {                                                                                     \
+    return binary({label##_op, domain, out}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return call; }); \
+  }
+
+TESSERA_BINARY(floor_divide, floor_divide, Domain::counting, like_first, at::div(x, y, "floor"))
+TESSERA_BINARY(operator%, remainder, Domain::counting, like_first, at::remainder(x, y))
+TESSERA_BINARY(maximum, maximum, Domain::any, like_first, at::maximum(x, y))
+TESSERA_BINARY(minimum, minimum, Domain::any, like_first, at::minimum(x, y))
+TESSERA_BINARY(logaddexp, logaddexp, Domain::floating, like_first, at::logaddexp(x, y))
+TESSERA_BINARY(arctan2, arctan2, Domain::floating, like_first, at::atan2(x, y))
+
+TESSERA_BINARY(operator<, less, Domain::any, boolean, at::lt(x, y))
+TESSERA_BINARY(operator<=, less_equal, Domain::any, boolean, at::le(x, y))
+TESSERA_BINARY(operator>, greater, Domain::any, boolean, at::gt(x, y))
+TESSERA_BINARY(operator>=, greater_equal, Domain::any, boolean, at::ge(x, y))
+TESSERA_BINARY(equal, equal, Domain::any, boolean, at::eq(x, y))
+TESSERA_BINARY(not_equal, not_equal, Domain::any, boolean, at::ne(x, y))
+
+TESSERA_BINARY(logical_and, logical_and, Domain::any, boolean, at::logical_and(x, y))
+TESSERA_BINARY(logical_or, logical_or, Domain::any, boolean, at::logical_or(x, y))
+TESSERA_BINARY(logical_xor, logical_xor, Domain::any, boolean, at::logical_xor(x, y))
+TESSERA_BINARY(bitwise_and, bitwise_and, Domain::integral, like_first, at::bitwise_and(x, y))
+TESSERA_BINARY(bitwise_or, bitwise_or, Domain::integral, like_first, at::bitwise_or(x, y))
+TESSERA_BINARY(bitwise_xor, bitwise_xor, Domain::integral, like_first, at::bitwise_xor(x, y))
+
+#undef TESSERA_BINARY
+
+// ---- three operands
+
+// As JAX computes it: what lies on a bound has half a gradient.
+Array clip(Operand x, Term min, Term max) {
+  if (!min.is_number() || !max.is_number()) return minimum(maximum(x, min), max);
+  const Elementwise row{clip_op, Domain::any};
+  const DType dtype = promote(common_dtype(row, x, min), common_dtype(row, x, max));
+  return unary(row, {cast_to(x, dtype), x.where()}, [&](const at::Tensor& t) {
+    return at::minimum(at::maximum(t, as_tensor(min.number())), as_tensor(max.number()));
+  });
 }
 
 namespace {
 
-// An integer array with a scalar that is no integer becomes float32, as with JAX's weak types.
-Array for_scalar(const Operand& x, double scalar) {
-  const Array& a = x.array();
-  return a.is_absent() || is_floating(a.dtype()) || scalar == std::trunc(scalar) ? a : astype(x, float32);
+at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t : t.to(at::kBool); }
+
+// The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
+at::Tensor branch(const Number& number, DType dtype) { return as_tensor(number).to(scalar_type(dtype)); }
+
+Array where_arrays(const Operand& condition, const Array& x, const Array& y) {
+  return run({.operation = where_op, .out_dtype = x.dtype(), .where = condition.where()}, {&condition.array(), &x, &y},
+             [](Locals t, const Where&) { return at::where(truth(t[0]), t[1], t[2]); });
 }
 
-// The scalar as the tensor's own kind of number: integers stay exact.
-at::Scalar scalar_of(double value, const at::Tensor& like) {
-  return at::isFloatingType(like.scalar_type()) ? at::Scalar(value) : at::Scalar(static_cast<int64_t>(value));
+Array where_number(const Operand& condition, const Array& x, const Number& other, bool chosen) {
+  const DType dtype = x.dtype();
+  return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array(), &x},
+             [&](Locals t, const Where&) {
+               const at::Tensor number = branch(other, dtype);
+               return chosen ? at::where(truth(t[0]), number, t[1]) : at::where(truth(t[0]), t[1], number);
+             });
 }
 
-Array plus(const Operand& a, double b) {
-  const Array x = for_scalar(a, b);
-  return unary(add_scalar_op, {x, a.where()},
-               [b](const at::Tensor& t) { return at::add(t, scalar_of(b, t)).to(t.scalar_type()); });
-}
-
-Array times(const Operand& a, double b) {
-  const ArrayImpl* given = a.array().impl().get();
-  if (given && is_floating(given->type->dtype)) {
-    if (given->details && given->details->recipe) return scaled(a.array(), b);
-    return scaling(scale_op, a, [b](const at::Tensor& t) { return at::mul(t, b); });
-  }
-  const Array x = for_scalar(a, b);
-  return unary(scale_op, {x, a.where()},
-               [b](const at::Tensor& t) { return at::mul(t, scalar_of(b, t)).to(t.scalar_type()); });
+Array where_numbers(const Operand& condition, const Number& x, const Number& y) {
+  const DType dtype = with_number(with_number(boolean, x), y);
+  return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array()},
+             [&](Locals t, const Where&) { return at::where(truth(t[0]), branch(x, dtype), branch(y, dtype)); });
 }
 
 }  // namespace
 
-Array operator+(Operand a, double b) { return plus(a, b); }
-Array operator+(double a, Operand b) { return plus(b, a); }
-Array operator-(Operand a, double b) { return plus(a, -b); }
-Array operator-(double a, Operand b) { return plus({times(b, -1), b.where()}, a); }
-Array operator*(Operand a, double b) { return times(a, b); }
-Array operator*(double a, Operand b) { return times(b, a); }
-Array operator-(Operand a) { return times(a, -1); }
-
-Array operator/(Operand a, double b) {
-  const Array x = as_floating(a);
-  return scaling(scale_op, {x, a.where()}, [b](const at::Tensor& t) { return at::div(t, b); });
+Array where(Operand condition, Term x, Term y) {
+  if (x.is_number() && y.is_number()) return where_numbers(condition, x.number(), y.number());
+  const DType dtype = common_dtype({where_op, Domain::any}, x, y);
+  if (x.is_number()) return where_number(condition, cast_to(y.operand(), dtype), x.number(), true);
+  if (y.is_number()) return where_number(condition, cast_to(x.operand(), dtype), y.number(), false);
+  return where_arrays(condition, cast_to(x.operand(), dtype), cast_to(y.operand(), dtype));
 }
 
-Array exp(Operand x) {
-  return unary(exp_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::exp(t); });
-}
-
-Array log(Operand x) {
-  return unary(log_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::log(t); });
-}
-
-Array sqrt(Operand x) {
-  return unary(sqrt_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sqrt(t); });
-}
-
-Array rsqrt(Operand x) {
-  return unary(rsqrt_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::rsqrt(t); });
-}
-
-Array square(Operand x) {
-  return unary(square_op, x, [](const at::Tensor& t) { return at::mul(t, t); });
-}
-
-Array tanh(Operand x) {
-  return unary(tanh_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::tanh(t); });
-}
-
-Array sigmoid(Operand x) {
-  return unary(sigmoid_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::sigmoid(t); });
-}
-
-Array relu(Operand x) {
-  return unary(relu_op, x, [](const at::Tensor& t) { return at::relu(t); });
-}
-
-Array silu(Operand x) {
-  return unary(silu_op, {as_floating(x), x.where()}, [](const at::Tensor& t) { return at::silu(t); });
-}
-
-Array gelu(Operand x, bool approximate) {
-  return unary(gelu_op, {as_floating(x), x.where()},
-               [approximate](const at::Tensor& t) { return at::gelu(t, approximate ? "tanh" : "none"); });
-}
+// ---- casts
 
 Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe()) return recast(a, dtype);
   return run_on_parameter(
-      {.operation = is_floating(dtype) ? astype_op : round_op, .out_dtype = dtype, .where = x.where()}, a,
+      {.operation = is_floating(dtype) ? astype_op : rounding_op, .out_dtype = dtype, .where = x.where()}, a,
       [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); }, is_floating(dtype));
 }
 

@@ -49,12 +49,13 @@ class Term {
       const T& x, std::source_location where = std::source_location::current())
       : array_(&static_cast<const Array&>(x)), where_(where) {}
   Term(const Operand& x) : array_(&x.array()), where_(x.where()) {}
+  Term(const Number& x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
 
-  Term(bool x, std::source_location where = std::source_location::current())
-      : number_{Number::Kind::boolean, static_cast<double>(x), x}, where_(where) {}
   template <std::integral T>
   Term(T x, std::source_location where = std::source_location::current())
-      : number_{Number::Kind::integer, static_cast<double>(x), static_cast<int64_t>(x)}, where_(where) {}
+      : number_{std::same_as<T, bool> ? Number::Kind::boolean : Number::Kind::integer, static_cast<double>(x),
+                static_cast<int64_t>(x)},
+        where_(where) {}
   template <std::floating_point T>
   Term(T x, std::source_location where = std::source_location::current())
       : number_{Number::Kind::floating, static_cast<double>(x)}, where_(where) {}
