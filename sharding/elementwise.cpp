@@ -87,7 +87,7 @@ Array operator/(Term a, Term b) {
 
 Array operator-(Operand x) {
   const ArrayImpl* given = x.array().impl().get();
-  if (given && is_floating(given->type->dtype)) return times(x, Number{Number::Kind::integer, -1, -1});
+  if (given && is_floating(given->type->dtype)) return times(x, -1);
   return unary({negative_op, Domain::no_booleans}, x, [](const at::Tensor& t) { return at::neg(t); });
 }
 

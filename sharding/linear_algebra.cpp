@@ -7,6 +7,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/elementwise.h"
+#include "sharding/operations_common.h"
 #include "sharding/run.h"
 
 namespace tessera {
@@ -125,20 +126,30 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
 
 }  // namespace
 
-Array matmul(Operand a, Operand b) {
+namespace {
+
+Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
+  const Array x = astype(a, dtype), y = astype(b, dtype);
+  return matmul({x, a.where()}, {y, b.where()});
+}
+
+Array product_of(const Operand& a, const Operand& b) {
   const Array &x = a.array(), &y = b.array();
   const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
   if (left.shape.empty() || right.shape.empty())
     fail(ErrorKind::shape_mismatch, "matmul",
          fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
-  if (left.dtype != right.dtype) {
-    const DType common = promote(left.dtype, right.dtype);
-    const Array cast_x = astype(a, common), cast_y = astype(b, common);
-    return matmul({cast_x, a.where()}, {cast_y, b.where()});
-  }
+  if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
+  if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
   const CallSite site{.operation = matmul_op, .rule = matmul_rule, .where = a.where()};
   if (left.shape.size() > 1 && right.shape.size() == 2) return matrix_product(site, x, y);
   return run(site, {&x, &y}, [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
+}
+
+}  // namespace
+
+Array matmul(Operand a, Operand b, const ResultOptions& options) {
+  return placed_result(product_of(a, b), options, "matmul", a.where());
 }
 
 }  // namespace tessera

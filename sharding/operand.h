@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <source_location>
+#include <type_traits>
 #include <vector>
 
 #include "sharding/array.h"
@@ -36,9 +37,17 @@ class Operand {
 // number. A fraction makes float32 of integers and booleans, a whole number int32 of booleans.
 struct Number {
   enum class Kind : uint8_t { boolean, integer, floating };
-  Kind kind = Kind::floating;
-  double floating = 0;  // its value, and where it is no fraction
+  Kind kind;
+  double floating;      // its value, and where it is no fraction
   int64_t integer = 0;  // the exact one
+
+  template <std::integral T>
+  Number(T x)
+      : kind(std::same_as<T, bool> ? Kind::boolean : Kind::integer),
+        floating(static_cast<double>(x)),
+        integer(static_cast<int64_t>(x)) {}
+  template <std::floating_point T>
+  Number(T x) : kind(Kind::floating), floating(static_cast<double>(x)) {}
 };
 
 // An operand of an operation that takes an array or a number there.
@@ -50,15 +59,9 @@ class Term {
       : array_(&static_cast<const Array&>(x)), where_(where) {}
   Term(const Operand& x) : array_(&x.array()), where_(x.where()) {}
   Term(const Number& x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
-
-  template <std::integral T>
-  Term(T x, std::source_location where = std::source_location::current())
-      : number_{std::same_as<T, bool> ? Number::Kind::boolean : Number::Kind::integer, static_cast<double>(x),
-                static_cast<int64_t>(x)},
-        where_(where) {}
-  template <std::floating_point T>
-  Term(T x, std::source_location where = std::source_location::current())
-      : number_{Number::Kind::floating, static_cast<double>(x)}, where_(where) {}
+  template <class T>
+  requires std::is_arithmetic_v<T> Term(T x, std::source_location where = std::source_location::current())
+      : number_(x), where_(where) {}
 
   bool is_number() const { return !array_; }
   const Number& number() const { return number_; }
@@ -68,7 +71,7 @@ class Term {
 
  private:
   const Array* array_ = nullptr;
-  Number number_;
+  Number number_ = 0;
   std::source_location where_;
 };
 

@@ -1,0 +1,380 @@
+// einsum: the equation is the rule. Products over other dims are written as equations.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <numeric>
+
+#include "sharding/elementwise.h"
+#include "sharding/linear_algebra.h"
+#include "sharding/operations_common.h"
+#include "sharding/shapes.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+const Operation einsum_op{"einsum", "", Linearity::multilinear};
+
+// ---- the equation, packed into attributes and read back
+
+constexpr size_t characters = sizeof(int64_t);
+
+Attributes packed(std::string_view equation) {
+  Attributes attributes;
+  for (size_t i = 0; i < equation.size(); i += characters) {
+    int64_t word = 0;
+    equation.substr(i).copy(reinterpret_cast<char*>(&word), characters);
+    attributes.push_back(word);
+  }
+  return attributes;
+}
+
+std::string unpacked(const Attributes& attributes) {
+  std::string equation;
+  for (int i = 0; i < attributes.size(); ++i) {
+    const int64_t word = attributes[i];
+    equation.append(reinterpret_cast<const char*>(&word), characters);
+  }
+  return equation.substr(0, equation.find('\0'));
+}
+
+constexpr char dots = '.';  // an ellipsis
+
+// The letters of each operand and of the result.
+struct Equation {
+  std::vector<std::string> in;
+  std::string out;
+};
+
+class EquationReader {
+ public:
+  EquationReader(std::string_view text, size_t operands) : text_(text), operands_(operands) {}
+
+  Equation read() const {
+    std::string plain;
+    for (const char c : text_)
+      if (c != ' ') plain += c;
+    const size_t arrow = plain.find("->");
+    Equation e;
+    std::string_view rest = std::string_view(plain).substr(0, arrow);
+    for (size_t comma = 0; comma != std::string_view::npos; rest.remove_prefix(comma + 1)) {
+      comma = rest.find(',');
+      e.in.push_back(term(rest.substr(0, comma)));
+      if (comma == std::string_view::npos) break;
+    }
+    if (e.in.size() != operands_) malformed(fmt::format("it is for {} operands, given {}", e.in.size(), operands_));
+    e.out = arrow == std::string::npos ? implicit(e) : term(std::string_view(plain).substr(arrow + 2));
+    check_result(e);
+    return e;
+  }
+
+ private:
+  [[noreturn]] void malformed(const std::string& why) const {
+    fail(ErrorKind::bad_argument, "einsum", fmt::format("\"{}\": {}.", text_, why));
+  }
+
+  // A character for each dim or ellipsis.
+  std::string term(std::string_view text) const {
+    std::string letters;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool ellipsis = text.substr(i, 3) == "...";
+      if (!ellipsis && !std::isalpha(static_cast<unsigned char>(text[i])))
+        malformed(fmt::format("'{}' is no letter and no ellipsis", text[i]));
+      if (ellipsis && letters.find(dots) != std::string::npos) malformed("two ellipses for one operand");
+      letters += text[i];
+      if (ellipsis) i += 2;
+    }
+    return letters;
+  }
+
+  // The letters that occur once, in order, behind the ellipsis.
+  static std::string implicit(const Equation& e) {
+    std::map<char, int> count;
+    for (const std::string& letters : e.in)
+      for (const char c : letters) ++count[c];
+    std::string out;
+    for (const auto& [c, n] : count)
+      if (n == 1 || c == dots) out += c;
+    return out;
+  }
+
+  void check_result(const Equation& e) const {
+    for (const char c : e.out) {
+      if (std::none_of(e.in.begin(), e.in.end(), [&](const auto& in) { return in.find(c) != std::string::npos; }))
+        malformed(fmt::format("the result has '{}', which no operand has", c));
+      if (std::count(e.out.begin(), e.out.end(), c) > 1) malformed(fmt::format("the result has '{}' twice", c));
+    }
+  }
+
+  std::string_view text_;
+  size_t operands_;
+};
+
+// ---- the rule
+
+// The dim of an operand that its i-th letter names; -1 for an ellipsis, or where the ranks do not fit.
+int dim_of(const std::string& letters, size_t i, size_t ndim) {
+  const size_t ellipsis = letters.find(dots);
+  const bool fits = ellipsis == std::string::npos ? ndim == letters.size() : ndim + 1 >= letters.size();
+  if (!fits || i == ellipsis) return -1;
+  return static_cast<int>(i < ellipsis ? i : ndim - (letters.size() - i));
+}
+
+// The largest size of each letter's dims.
+std::map<char, int64_t> sizes_of(const Equation& e, const std::vector<const Type*>& operands) {
+  std::map<char, int64_t> sizes;
+  for (size_t i = 0; i < operands.size(); ++i)
+    for (size_t k = 0; k < e.in[i].size(); ++k)
+      if (const int d = dim_of(e.in[i], k, operands[i]->shape.size()); d >= 0)
+        sizes[e.in[i][k]] = std::max(sizes[e.in[i][k]], operands[i]->shape[d]);
+  return sizes;
+}
+
+std::string token(char letter, const std::string& diagonals) {
+  if (letter == dots) return "...";
+  return diagonals.find(letter) == std::string::npos ? std::string(1, letter) : fmt::format("[{}]", letter);
+}
+
+// A dim of size one where others of its letter are longer broadcasts: it has no factor.
+std::string operand_term(const std::string& letters, const std::string& diagonals, const Type& type,
+                         const std::map<char, int64_t>& sizes) {
+  std::vector<std::string> tokens;
+  for (size_t k = 0; k < letters.size(); ++k) {
+    const int d = dim_of(letters, k, type.shape.size());
+    tokens.push_back(d >= 0 && type.shape[d] == 1 && sizes.at(letters[k]) != 1 ? "1" : token(letters[k], diagonals));
+  }
+  return fmt::format("{}", fmt::join(tokens, " "));
+}
+
+std::string letters_twice(const Equation& e) {
+  std::string twice;
+  for (const std::string& letters : e.in)
+    for (const char c : letters)
+      if (std::count(letters.begin(), letters.end(), c) > 1) twice += c;
+  return twice;
+}
+
+std::string einsum_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  const std::string text = unpacked(attributes);
+  const Equation e = EquationReader(text, operands.size()).read();
+  const std::string diagonals = letters_twice(e);
+  const auto sizes = sizes_of(e, operands);
+  std::vector<std::string> in, out;
+  for (size_t i = 0; i < operands.size(); ++i) in.push_back(operand_term(e.in[i], diagonals, *operands[i], sizes));
+  for (const char c : e.out) out.push_back(token(c, diagonals));
+  return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(out, " "));
+}
+
+// ---- the call
+
+using Pointers = std::vector<const Array*>;
+
+Pointers pointers_to(const std::vector<Array>& arrays) {
+  Pointers pointers;
+  for (const Array& x : arrays) pointers.push_back(&x);
+  return pointers;
+}
+
+Array contracted(std::string_view equation, const Pointers& operands, std::source_location where) {
+  Prepared call;
+  prepare(call, {.operation = einsum_op, .rule = einsum_rule, .attributes = packed(equation), .where = where},
+          operands.data(), static_cast<int>(operands.size()));
+  return run(call, einsum_op.name, [&](Locals t, const Where&) {
+    c10::SmallVector<at::Tensor, max_operands> tensors;
+    for (size_t i = 0; i < operands.size(); ++i) tensors.push_back(t[static_cast<int>(i)]);
+    return at::einsum(equation, tensors);
+  });
+}
+
+// All operands in one type; booleans are counted.
+Array contracted_promoted(std::string_view equation, const Pointers& operands, std::source_location where) {
+  const DType first = materialized(*operands[0], "einsum").type->dtype;
+  DType common = first;
+  bool mixed = false;
+  for (const Array* x : operands) {
+    const DType dtype = materialized(*x, "einsum").type->dtype;
+    mixed |= dtype != first;
+    common = promote(common, dtype);
+  }
+  if (!mixed && common != boolean) return contracted(equation, operands, where);
+  std::vector<Array> cast;
+  for (const Array* x : operands) cast.push_back(astype({*x, where}, common == boolean ? int32 : common));
+  const Array result = contracted(equation, pointers_to(cast), where);
+  return common == boolean ? not_equal(Operand(result, where), 0) : result;
+}
+
+// Whether the equation is a matrix product with a matrix: "bsk,kj->bsj", "...k,kj->...j".
+bool is_matmul(std::string_view equation, const Array& x, const Array& w) {
+  const size_t comma = equation.find(','), arrow = equation.find("->");
+  if (comma == std::string_view::npos || arrow != comma + 3 || comma < 2) return false;
+  const std::string_view a = equation.substr(0, comma), out = equation.substr(arrow + 2);
+  const char k = equation[comma + 1], j = equation[comma + 2];
+  const std::string_view rows = a.substr(0, comma - 1);
+  if (k == j || a.back() != k || out.size() != a.size() || out.back() != j || out.substr(0, rows.size()) != rows)
+    return false;
+  std::string_view letters = rows;
+  const bool ellipsis = letters.substr(0, 3) == "...";
+  if (ellipsis) letters.remove_prefix(3);
+  for (size_t i = 0; i < letters.size(); ++i)
+    if (!std::isalpha(static_cast<unsigned char>(letters[i])) || letters[i] == k || letters[i] == j ||
+        letters.find(letters[i], i + 1) != std::string_view::npos)
+      return false;
+  if (x.is_absent() || w.is_absent() || w.ndim() != 2 || x.ndim() < 2) return false;
+  const int named = static_cast<int>(letters.size()) + 1;
+  return (ellipsis ? x.ndim() >= named : x.ndim() == named) && x.shape(-1) == w.shape(0);
+}
+
+// The first two operands as one, for as long as there are too many for one call. It keeps the letters that are needed.
+std::string merge_first_two(std::string_view equation, std::vector<Array>& operands, std::source_location where) {
+  const Equation e = EquationReader(equation, operands.size()).read();
+  std::string needed = e.out, kept;
+  for (size_t i = 2; i < e.in.size(); ++i) needed += e.in[i];
+  for (const char c : e.in[0] + e.in[1])
+    if (needed.find(c) != std::string::npos && kept.find(c) == std::string::npos) kept += c;
+  const auto written = [](const std::string& letters) {
+    const size_t ellipsis = letters.find(dots);
+    return ellipsis == std::string::npos ? letters : std::string(letters).replace(ellipsis, 1, "...");
+  };
+  const std::string first = fmt::format("{},{}->{}", written(e.in[0]), written(e.in[1]), written(kept));
+  Array merged = contracted_promoted(first, {&operands[0], &operands[1]}, where);
+  operands.erase(operands.begin());
+  operands[0] = std::move(merged);
+  std::string rest = written(kept);
+  for (size_t i = 2; i < e.in.size(); ++i) rest += "," + written(e.in[i]);
+  return rest + "->" + written(e.out);
+}
+
+Array product(std::string_view equation, const Array& a, const Array& b, std::source_location where) {
+  if (is_matmul(equation, a, b)) return matmul({a, where}, {b, where});
+  return contracted_promoted(equation, {&a, &b}, where);
+}
+
+}  // namespace
+
+Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options,
+             std::source_location where) {
+  if (operands.empty()) fail(ErrorKind::bad_argument, "einsum", fmt::format("\"{}\": no operands given.", equation));
+  if (operands.size() == 2)
+    return placed_result(product(equation, operands[0], operands[1], where), options, "einsum", where);
+  std::vector<Array> rest = operands;
+  std::string merged;
+  while (rest.size() > max_operands) {
+    merged = merge_first_two(equation, rest, where);
+    equation = merged;
+  }
+  return placed_result(contracted_promoted(equation, pointers_to(rest), where), options, "einsum", where);
+}
+
+// ---- products over other dims
+
+namespace {
+
+// The dims of one operand, counted from the front. Error (bad_argument): one twice.
+Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
+  Dims dims = contract;
+  dims.insert(dims.end(), batch.begin(), batch.end());
+  for (int& d : dims) d = checked_dim(verb, x, d);
+  Dims sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    fail(ErrorKind::bad_argument, verb, fmt::format("a dim of {} given twice.", x.type_string()));
+  return dims;
+}
+
+std::string first_letters(size_t n, char first) {
+  std::string letters;
+  for (size_t i = 0; i < n; ++i) letters += static_cast<char>(first + i);
+  return letters;
+}
+
+std::string without(std::string letters, const std::string& others) {
+  std::erase_if(letters, [&](char c) { return others.find(c) != std::string::npos; });
+  return letters;
+}
+
+void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
+  if (left.size() != right.size())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(), right.size(),
+                     b.type_string()));
+  for (size_t i = 0; i < left.size(); ++i)
+    if (a.shape(left[i]) != b.shape(right[i]))
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("dim {} of {} and dim {} of {} are not of one size.", left[i], a.type_string(), right[i],
+                       b.type_string()));
+}
+
+Array general_product(const char* verb, const Operand& a, const Operand& b, const DotDims& dims,
+                      const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  materialized(x, verb), materialized(y, verb);
+  const Dims left = checked_dims(verb, x, dims.contract.first, dims.batch.first);
+  const Dims right = checked_dims(verb, y, dims.contract.second, dims.batch.second);
+  check_pairs(verb, x, y, dims.contract.first, dims.contract.second);
+  check_pairs(verb, x, y, dims.batch.first, dims.batch.second);
+  const std::string in = first_letters(x.ndim(), 'a');
+  std::string other = first_letters(y.ndim(), 'A'), summed, batch;
+  for (size_t i = 0; i < left.size(); ++i) {
+    other[right[i]] = in[left[i]];
+    (i < dims.contract.first.size() ? summed : batch) += in[left[i]];
+  }
+  const std::string equation =
+      fmt::format("{},{}->{}{}{}", in, other, batch, without(in, summed + batch), without(other, summed + batch));
+  return placed_result(product(equation, x, y, a.where()), options, verb, a.where());
+}
+
+bool is_scalar(const char* verb, const Operand& x) { return materialized(x.array(), verb).type->shape.empty(); }
+
+}  // namespace
+
+Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options) {
+  return general_product("dot_general", a, b, dims, options);
+}
+
+Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
+  const int last = materialized(a.array(), "tensordot").type->shape.size();
+  if (dims < 0 || dims > std::min(last, b.array().ndim()))
+    fail(ErrorKind::bad_argument, "tensordot",
+         fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));
+  DotDims pairs;
+  for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);
+  return general_product("tensordot", a, b, pairs, options);
+}
+
+Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options) {
+  return general_product("tensordot", a, b, {.contract = dims}, options);
+}
+
+Array dot(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("dot", a) || is_scalar("dot", b)) return placed_result(a * b, options, "dot", a.where());
+  return general_product("dot", a, b, {.contract = {{-1}, {b.array().ndim() > 1 ? -2 : -1}}}, options);
+}
+
+Array inner(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("inner", a) || is_scalar("inner", b)) return placed_result(a * b, options, "inner", a.where());
+  return general_product("inner", a, b, {.contract = {{-1}, {-1}}}, options);
+}
+
+Array vdot(Operand a, Operand b, const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  if (materialized(x, "vdot").type->shape != materialized(y, "vdot").type->shape) {
+    const Array u = reshape(a, {-1}), v = reshape(b, {-1});
+    return general_product("vdot", {u, a.where()}, {v, b.where()}, {.contract = {{0}, {0}}}, options);
+  }
+  Dims all(x.ndim());
+  std::iota(all.begin(), all.end(), 0);
+  return general_product("vdot", a, b, {.contract = {all, all}}, options);
+}
+
+Array outer(Operand a, Operand b, const ResultOptions& options) {
+  const Array column = reshape(a, {-1, 1}), row = reshape(b, {1, -1});
+  return placed_result(Operand(column, a.where()) * Operand(row, b.where()), options, "outer", a.where());
+}
+
+}  // namespace tessera
