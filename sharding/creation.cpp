@@ -26,10 +26,13 @@ Array placed(Array x, const std::optional<NamedSharding>& sharding) { return sha
 // `make(block)` gives the tensor of a block of the whole.
 template <class Make>
 Array from_blocks(const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding, Make make) {
+  for (const int64_t size : shape)
+    if (size < 0)
+      fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
   const auto block = [&](const IndexRanges& ranges) {
     return from_tensor(make(ranges).to(scalar_type(dtype)).contiguous());
   };
-  if (!sharding) return block(whole_block(uncommitted_type(dtype, shape)->shape));
+  if (!sharding) return block(whole_block(shape));
   const NamedSharding value(sharding->mesh(), PartitionSpec(sharding->spec().entries()));
   return device_put(make_array_from_callback(shape, value, block), *sharding);
 }

@@ -50,6 +50,7 @@ bool is_floating(DType dtype) {
 
 // The table is sorted so that the join is the later of the two, but for the two pairs that have no order.
 DType promote(DType a, DType b) {
+  if (a == b) return a;
   if (are(a, b, DType::uint8, DType::int8)) return DType::int16;
   if (are(a, b, DType::float16, DType::bfloat16)) return DType::float32;
   return &row_of(a) < &row_of(b) ? b : a;

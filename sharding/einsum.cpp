@@ -338,7 +338,7 @@ Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions
 }
 
 Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
-  const int last = materialized(a.array(), "tensordot").type->shape.size();
+  const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
   if (dims < 0 || dims > std::min(last, b.array().ndim()))
     fail(ErrorKind::bad_argument, "tensordot",
          fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));

@@ -62,7 +62,7 @@ at::Tensor divided(const at::Tensor& x, const at::Tensor& y) { return at::div(x,
 
 Array scaled_array(const Term& x, const Number& number, Local2 local) {
   return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
-                          [number, local](Locals t, const Where&) { return local(t[0], as_tensor(number)); });
+                          [number, local](Locals t, const Where&) { return local(t[0], as_tensor(number, t[0])); });
 }
 
 Array times(const Term& x, const Number& number) {
@@ -143,7 +143,7 @@ Array clip(Operand x, Term min, Term max) {
   const Elementwise row{clip_op, Domain::any};
   const DType dtype = promote(common_dtype(row, x, min), common_dtype(row, x, max));
   return unary(row, {cast_to(x, dtype), x.where()}, [&](const at::Tensor& t) {
-    return at::minimum(at::maximum(t, as_tensor(min.number())), as_tensor(max.number()));
+    return at::minimum(at::maximum(t, as_tensor(min.number(), t)), as_tensor(max.number(), t));
   });
 }
 
@@ -152,7 +152,11 @@ namespace {
 at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t : t.to(at::kBool); }
 
 // The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
-at::Tensor branch(const Number& number, DType dtype) { return as_tensor(number).to(scalar_type(dtype)); }
+at::Tensor branch(const Number& number, DType dtype) {
+  const at::Scalar value =
+      number.kind == Number::Kind::floating ? at::Scalar(number.floating) : at::Scalar(number.integer);
+  return at::scalar_tensor(value, at::TensorOptions(scalar_type(dtype)));
+}
 
 Array where_arrays(const Operand& condition, const Array& x, const Array& y) {
   return run({.operation = where_op, .out_dtype = x.dtype(), .where = condition.where()}, {&condition.array(), &x, &y},

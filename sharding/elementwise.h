@@ -12,7 +12,7 @@ namespace tessera {
 // Element types are promoted as promote() says, numbers are weakly typed (see Number). Of integers and booleans: what
 // has no integer values computes in float32; floor and its like leave them as they are; booleans count as int32 where
 // they would be counted (square, power, floor_divide, remainder). Refused, as in JAX (dtype_mismatch): negative, sign
-// and differences of booleans, bitwise operations on fractions, sigmoid, silu and rsqrt of integers.
+// and differences of booleans, bitwise operations on fractions, sigmoid, silu, rsqrt and erf_inv of integers.
 
 // ---- arithmetic
 

@@ -6,18 +6,21 @@
 
 namespace tessera::detail {
 
-DType computing_dtype(Domain domain, DType dtype, const char* verb, const std::string& operands) {
-  const bool floating = is_floating(dtype);
-  const bool refused = (domain == Domain::no_booleans && dtype == boolean) ||
-                       (domain == Domain::integral && floating) || (domain == Domain::floating_alone && !floating);
-  if (refused)
-    fail(ErrorKind::dtype_mismatch, verb,
-         fmt::format("given {}, expected {}. Convert with astype.", operands,
-                     domain == Domain::no_booleans ? "numbers"
-                     : domain == Domain::integral  ? "integers or booleans"
-                                                   : "a floating type"));
+bool is_refused(Domain domain, DType dtype) {
+  return (domain == Domain::no_booleans && dtype == boolean) || (domain == Domain::integral && is_floating(dtype)) ||
+         (domain == Domain::floating_alone && !is_floating(dtype));
+}
+
+DType computing_dtype(Domain domain, DType dtype) {
   if (domain == Domain::counting && dtype == boolean) return int32;
-  return domain == Domain::floating && !floating ? float32 : dtype;
+  return domain == Domain::floating && !is_floating(dtype) ? float32 : dtype;
+}
+
+void refuse_dtype(Domain domain, const char* verb, const std::string& operands) {
+  const char* expected = domain == Domain::no_booleans ? "numbers"
+                         : domain == Domain::integral  ? "integers or booleans"
+                                                       : "a floating type";
+  fail(ErrorKind::dtype_mismatch, verb, fmt::format("given {}, expected {}. Convert with astype.", operands, expected));
 }
 
 DType with_number(DType dtype, const Number& number) {
@@ -27,19 +30,12 @@ DType with_number(DType dtype, const Number& number) {
 
 Array cast_to(const Operand& x, DType dtype) { return x.array().dtype() == dtype ? x.array() : astype(x, dtype); }
 
-at::Tensor as_tensor(const Number& number) {
-  at::Tensor t;
-  switch (number.kind) {
-    case Number::Kind::boolean:
-      t = c10::scalar_to_tensor(number.integer != 0);
-      break;
-    case Number::Kind::integer:
-      t = c10::scalar_to_tensor(number.integer);
-      break;
-    case Number::Kind::floating:
-      t = c10::scalar_to_tensor(number.floating);
-      break;
-  }
+at::Tensor as_tensor(const Number& number, const at::Tensor& beside) {
+  const bool fraction = number.kind == Number::Kind::floating;
+  const bool truth = number.kind == Number::Kind::boolean && beside.scalar_type() == at::kBool;
+  at::Tensor t = c10::scalar_to_tensor(fraction ? at::Scalar(number.floating)
+                                       : truth  ? at::Scalar(number.integer != 0)
+                                                : at::Scalar(number.integer));
   t.unsafeGetTensorImpl()->set_wrapped_number(true);
   return t;
 }
@@ -60,12 +56,12 @@ Array as_array(const Number& number) {
 
 Array with_right_number(const Elementwise& row, const Term& a, const Number& b, Local2 local) {
   return run({.operation = row.operation, .out_dtype = row.out, .where = a.where()}, {&a.array()},
-             [&](Locals t, const Where&) { return local(t[0], as_tensor(b)); });
+             [&](Locals t, const Where&) { return local(t[0], as_tensor(b, t[0])); });
 }
 
 Array with_left_number(const Elementwise& row, const Number& a, const Term& b, Local2 local) {
   return run({.operation = row.operation, .out_dtype = row.out, .where = b.where()}, {&b.array()},
-             [&](Locals t, const Where&) { return local(as_tensor(a), t[0]); });
+             [&](Locals t, const Where&) { return local(as_tensor(a, t[0]), t[0]); });
 }
 
 bool is_in(const Term& x, DType dtype) { return x.is_number() || x.array().impl()->type->dtype == dtype; }
@@ -77,8 +73,9 @@ DType common_dtype(const Elementwise& row, const Term& a, const Term& b) {
   const DType dtype = a.is_number()   ? with_number(type_of(b, verb)->dtype, a.number())
                       : b.is_number() ? with_number(type_of(a, verb)->dtype, b.number())
                                       : promote(type_of(a, verb)->dtype, type_of(b, verb)->dtype);
-  if (row.domain == Domain::any || (row.domain != Domain::integral && is_floating(dtype))) return dtype;
-  return computing_dtype(row.domain, dtype, verb, fmt::format("{} and {}", described(a), described(b)));
+  if (is_refused(row.domain, dtype))
+    refuse_dtype(row.domain, verb, fmt::format("{} and {}", described(a), described(b)));
+  return computing_dtype(row.domain, dtype);
 }
 
 Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local) {

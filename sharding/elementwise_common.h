@@ -18,8 +18,11 @@ enum class Domain : uint8_t {
   floating_alone,  // others are refused
 };
 
-// The type that an operation on `dtype` computes in. Error (dtype_mismatch) where it is refused.
-DType computing_dtype(Domain domain, DType dtype, const char* verb, const std::string& operands);
+// Whether an operation takes `dtype` at all, and the type that it then computes in.
+bool is_refused(Domain domain, DType dtype);
+DType computing_dtype(Domain domain, DType dtype);
+// The Error (dtype_mismatch) of a type that is refused.
+[[noreturn]] void refuse_dtype(Domain domain, const char* verb, const std::string& operands);
 
 // The type of an array with a number beside it.
 DType with_number(DType dtype, const Number& number);
@@ -42,12 +45,11 @@ Array unary(const Elementwise& row, const Operand& x, Fn fn) {
                [fn](Locals t, const Where&) { return fn(t[0]); });
   };
   const ArrayImpl* given = x.array().impl().get();
-  if (!given || row.domain == Domain::any || is_floating(given->type->dtype)) {
-    if (given && row.domain == Domain::integral)
-      computing_dtype(row.domain, given->type->dtype, row.operation.name, x.array().type_string());
-    return call(x.array());
-  }
-  return call(cast_to(x, computing_dtype(row.domain, given->type->dtype, row.operation.name, x.array().type_string())));
+  if (!given || row.domain == Domain::any) return call(x.array());
+  const DType dtype = given->type->dtype;
+  if (is_refused(row.domain, dtype)) refuse_dtype(row.domain, row.operation.name, x.array().type_string());
+  if (computing_dtype(row.domain, dtype) == dtype) return call(x.array());
+  return call(astype(x, computing_dtype(row.domain, dtype)));
 }
 
 using Local2 = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
@@ -59,6 +61,6 @@ Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local)
 DType common_dtype(const Elementwise& row, const Term& a, const Term& b);
 
 // The number as LibTorch's operations take it beside a tensor: without a say in the result's type.
-at::Tensor as_tensor(const Number& number);
+at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
 
 }  // namespace tessera::detail

@@ -57,7 +57,6 @@ TESSERA_FLOATING(arccosh, at::acosh(x))
 TESSERA_FLOATING(arctanh, at::atanh(x))
 TESSERA_FLOATING(erf, at::erf(x))
 TESSERA_FLOATING(erfc, at::erfc(x))
-TESSERA_FLOATING(erf_inv, at::erfinv(x))
 
 TESSERA_FLOATING(log_sigmoid, at::log_sigmoid(x))
 TESSERA_FLOATING(selu, at::selu(x))
@@ -66,6 +65,7 @@ TESSERA_FLOATING(soft_sign, at::div(x, at::abs(x).add(1)))
 TESSERA_FLOATING(softplus, at::softplus(x, 1, /*threshold=*/40))  // from there on equal to x in double precision
 
 TESSERA_UNARY(rsqrt, Domain::floating_alone, like_first, at::rsqrt(x))
+TESSERA_UNARY(erf_inv, Domain::floating_alone, like_first, at::erfinv(x))
 TESSERA_UNARY(sigmoid, Domain::floating_alone, like_first, at::sigmoid(x))
 TESSERA_UNARY(silu, Domain::floating_alone, like_first, at::silu(x))
 

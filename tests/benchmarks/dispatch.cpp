@@ -46,18 +46,52 @@ void compare(const char* what, const char* gradient, Bare bare, Ours ours) {
     difference.push_back(b.back() - a.back());
   }
   const Sample above = summary(difference);
-  std::printf("%-10s %-12s %8.3f %8.3f %+9.3f   [%+.3f, %+.3f]\n", what, gradient, summary(a).median, summary(b).median,
+  std::printf("%-12s %-12s %8.3f %8.3f %+9.3f   [%+.3f, %+.3f]\n", what, gradient, summary(a).median, summary(b).median,
               above.median, above.low, above.high);
 }
+
+// Functions of the same name on both sides.
+#define COMPARE_UNARY(name) \
+  compare(                  \
+      #name, gradient, [&] { return at::name(x); }, [&] { return name(a); })
+#define COMPARE_BINARY(name) \
+  compare(                   \
+      #name, gradient, [&] { return at::name(x, y); }, [&] { return name(a, b); })
 
 void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y, const Array& a, const Array& b) {
   compare(
       "add", gradient, [&] { return at::add(x, y); }, [&] { return a + b; });
   compare(
+      "add number", gradient, [&] { return at::add(x, 2.0); }, [&] { return a + 2.0; });
+  compare(
       "scale", gradient, [&] { return at::mul(x, 2.0); }, [&] { return a * 2.0; });
   compare(
-      "matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
+      "less", gradient, [&] { return at::lt(x, y); }, [&] { return a < b; });
+  compare(
+      "where", gradient, [&] { return at::where(at::gt(x, 0), x, y); }, [&] { return where(a > 0, a, b); });
+  compare(
+      "clip", gradient, [&] { return at::minimum(at::maximum(x, y), y); }, [&] { return clip(a, b, b); });
+  compare(
+      "power", gradient, [&] { return at::pow(x, 2); }, [&] { return power(a, 2); });
+  COMPARE_UNARY(exp);
+  COMPARE_UNARY(abs);
+  COMPARE_UNARY(sigmoid);
+  COMPARE_UNARY(tril);
+  COMPARE_BINARY(maximum);
+  COMPARE_BINARY(logaddexp);
+  COMPARE_BINARY(matmul);
+  compare(
+      "einsum", gradient,
+      [&] {
+        return at::einsum("ij,kj->ik", {x, y});
+      },
+      [&] {
+        return einsum("ij,kj->ik", {a, b});
+      });
 }
+
+#undef COMPARE_UNARY
+#undef COMPARE_BINARY
 
 }  // namespace
 
@@ -65,7 +99,7 @@ int main() {
   const NamedSharding whole(make_mesh({{"data", 1}}), P{});
   const at::Tensor x = at::randn({8, 8}), y = at::randn({8, 8});
   const Array a = device_put(from_tensor(x), whole), b = device_put(from_tensor(y), whole);
-  std::printf("%-10s %-12s %8s %8s %9s   %s\n", "operation", "", "ATen us", "here us", "above", "middle half");
+  std::printf("%-12s %-12s %8s %8s %9s   %s\n", "operation", "", "ATen us", "here us", "above", "middle half");
   {
     at::AutoGradMode off(false);
     compare_all("", x, y, a, b);
