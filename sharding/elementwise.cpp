@@ -152,10 +152,10 @@ namespace {
 at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t : t.to(at::kBool); }
 
 // The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
-at::Tensor branch(const Number& number, DType dtype) {
+at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
   const at::Scalar value =
       number.kind == Number::Kind::floating ? at::Scalar(number.floating) : at::Scalar(number.integer);
-  return at::scalar_tensor(value, at::TensorOptions(scalar_type(dtype)));
+  return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));
 }
 
 Array where_arrays(const Operand& condition, const Array& x, const Array& y) {
@@ -167,15 +167,16 @@ Array where_number(const Operand& condition, const Array& x, const Number& other
   const DType dtype = x.dtype();
   return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array(), &x},
              [&](Locals t, const Where&) {
-               const at::Tensor number = branch(other, dtype);
+               const at::Tensor number = branch(other, dtype, t[0]);
                return chosen ? at::where(truth(t[0]), number, t[1]) : at::where(truth(t[0]), t[1], number);
              });
 }
 
 Array where_numbers(const Operand& condition, const Number& x, const Number& y) {
   const DType dtype = with_number(with_number(boolean, x), y);
-  return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array()},
-             [&](Locals t, const Where&) { return at::where(truth(t[0]), branch(x, dtype), branch(y, dtype)); });
+  return run(
+      {.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array()},
+      [&](Locals t, const Where&) { return at::where(truth(t[0]), branch(x, dtype, t[0]), branch(y, dtype, t[0])); });
 }
 
 }  // namespace
