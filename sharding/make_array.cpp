@@ -102,8 +102,8 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
          fmt::format("{} leaves a sum pending, and ranges do not say which part of it a device holds. Use "
                      "make_array_from_shards.",
                      sharding.spec().to_string()));
-  BlockReader reader(shape, sharding, verb);
   const std::vector<int> holders = first_holders(placed_type(float32, shape, sharding, verb));
+  BlockReader reader(shape, sharding, verb);
   Tensors of_place;
   for (int place = 0; place < static_cast<int>(holders.size()); ++place) {
     const int holder = holders[place];
@@ -128,12 +128,12 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
 
 Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, const std::vector<Array>& shards) {
   constexpr const char* verb = "make_array_from_shards";
-  BlockReader reader(shape, sharding, verb);
+  const std::vector<int> holders = first_holders(placed_type(float32, shape, sharding, verb));
   if (static_cast<int64_t>(shards.size()) != sharding.mesh().size())
     fail(ErrorKind::shape_mismatch, verb,
          fmt::format("{} shards given for the mesh ({}), expected {}: one for each device.", shards.size(),
                      sharding.mesh().to_string(), sharding.mesh().size()));
-  const std::vector<int> holders = first_holders(placed_type(float32, shape, sharding, verb));
+  BlockReader reader(shape, sharding, verb);
   Tensors of_place;
   for (int place = 0; place < static_cast<int>(shards.size()); ++place) {
     of_place.push_back(reader.read(shards[place], place));

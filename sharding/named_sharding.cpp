@@ -187,14 +187,12 @@ bool NamedSharding::is_fully_replicated() const {
 
 bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const {
   if (*this == other) return true;
+  if (mesh().devices() != other.mesh().devices()) return false;
   int64_t n = 1;
   for (const NamedSharding* s : {this, &other}) n *= s->mesh().size();
   const Shape shape(ndim, n);  // every dim divides by whatever cuts it
   const auto blocks = [&](const NamedSharding& s) {
-    std::map<int, IndexRanges> by_device;
-    const auto map = NamedSharding(s.mesh(), s.spec()).devices_indices_map(shape);
-    for (size_t i = 0; i < map.size(); ++i) by_device[s.mesh().devices()[i]] = map[i];
-    return by_device;
+    return NamedSharding(s.mesh(), s.spec()).devices_indices_map(shape);
   };
   const bool same_sums = impl_->unreduced == other.impl_->unreduced && (!impl_->unreduced || mesh() == other.mesh());
   return same_sums && blocks(*this) == blocks(other);

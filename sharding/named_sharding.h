@@ -53,7 +53,8 @@ class NamedSharding {
   // Every device holds the whole value.
   bool is_fully_replicated() const;
 
-  // The same blocks on the same devices, for arrays of `ndim` dims.
+  // The same blocks on the same devices, for arrays of `ndim` dims; meshes that list their devices in another order are
+  // not equivalent, as in JAX.
   bool is_equivalent_to(const NamedSharding& other, int ndim) const;
 
   // The same mesh and a spec of the same spelling: what == says of shardings in JAX.

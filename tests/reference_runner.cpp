@@ -27,7 +27,8 @@ struct Kind {
   void (*run)(const std::filesystem::path&, Report&);
 };
 
-constexpr Kind kinds[] = {{"propagation", "\"explicit\":", run_propagation},
+constexpr Kind kinds[] = {{"placement", "\"shard_shape\":", run_placement},
+                          {"propagation", "\"explicit\":", run_propagation},
                           {"transformer_", "\"strategies\":", run_transformer}};
 
 bool contains(const std::filesystem::path& file, std::string_view content) {

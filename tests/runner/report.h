@@ -27,6 +27,9 @@ class Report {
 // Files named transformer_*.json: thirty training steps of a small decoder on every layout of the file.
 void run_transformer(const std::filesystem::path& file, Report& report);
 
+// Files of placements: what every device holds, or at which stage a placement is refused, and why.
+void run_placement(const std::filesystem::path& file, Report& report);
+
 // Files with cases of operations: values, gradients, placements and traffic of each.
 void run_propagation(const std::filesystem::path& file, Report& report);
 

@@ -29,7 +29,9 @@ std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& 
 PartitionSpec spec_of(const Json& value) {
   std::vector<SpecEntry> entries;
   for (const Json& entry : value.is_object() ? value.at("parts").as_array() : value.as_array())
-    entries.push_back(entry.is_null() ? SpecEntry() : SpecEntry(names(entry)));
+    entries.push_back(entry.is_null()      ? SpecEntry()
+                      : entry == Json("?") ? SpecEntry(unconstrained)
+                                           : SpecEntry(names(entry)));
   return PartitionSpec(std::move(entries));
 }
 
