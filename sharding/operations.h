@@ -5,6 +5,7 @@
 #include "sharding/creation.h"
 #include "sharding/elementwise.h"
 #include "sharding/indexing.h"
+#include "sharding/joins.h"
 #include "sharding/linear_algebra.h"
 #include "sharding/neural.h"
 #include "sharding/reductions.h"

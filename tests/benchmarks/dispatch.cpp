@@ -1,5 +1,7 @@
-// What an operation costs above the bare ATen call: 8x8 arrays, a mesh of one, the plan already known.
+// What an operation costs above the bare ATen calls: small arrays, a mesh of one, the plan already known.
 //
+// The operations are the validator's cases, each beside the same computation in plain LibTorch: at most one case an
+// operation, or all that match the words on the command line. add, scale and matmul also with gradients recorded.
 // Both sides run in turn, in many short rounds; the figure is the difference of the medians, the spread that of the
 // middle half of the rounds.
 #include <ATen/ATen.h>
@@ -8,17 +10,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/tape.h"
+#include "tests/sharding/cases.h"
 
 namespace {
 
 using namespace tessera;
 
-constexpr int rounds = 400, calls = 500;
+constexpr int rounds = 200, calls = 100;
 
 template <class F>
 double microseconds(F& f) {
@@ -46,66 +51,63 @@ void compare(const char* what, const char* gradient, Bare bare, Ours ours) {
     difference.push_back(b.back() - a.back());
   }
   const Sample above = summary(difference);
-  std::printf("%-12s %-12s %8.3f %8.3f %+9.3f   [%+.3f, %+.3f]\n", what, gradient, summary(a).median, summary(b).median,
+  std::printf("%-28s %-12s %8.3f %8.3f %+9.3f   [%+.3f, %+.3f]\n", what, gradient, summary(a).median, summary(b).median,
               above.median, above.low, above.high);
 }
-
-// Functions of the same name on both sides.
-#define COMPARE_UNARY(name) \
-  compare(                  \
-      #name, gradient, [&] { return at::name(x); }, [&] { return name(a); })
-#define COMPARE_BINARY(name) \
-  compare(                   \
-      #name, gradient, [&] { return at::name(x, y); }, [&] { return name(a, b); })
 
 void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y, const Array& a, const Array& b) {
   compare(
       "add", gradient, [&] { return at::add(x, y); }, [&] { return a + b; });
   compare(
-      "add number", gradient, [&] { return at::add(x, 2.0); }, [&] { return a + 2.0; });
-  compare(
       "scale", gradient, [&] { return at::mul(x, 2.0); }, [&] { return a * 2.0; });
   compare(
-      "less", gradient, [&] { return at::lt(x, y); }, [&] { return a < b; });
-  compare(
-      "where", gradient, [&] { return at::where(at::gt(x, 0), x, y); }, [&] { return where(a > 0, a, b); });
-  compare(
-      "clip", gradient, [&] { return at::minimum(at::maximum(x, y), y); }, [&] { return clip(a, b, b); });
-  compare(
-      "power", gradient, [&] { return at::pow(x, 2); }, [&] { return power(a, 2); });
-  COMPARE_UNARY(exp);
-  COMPARE_UNARY(abs);
-  COMPARE_UNARY(sigmoid);
-  COMPARE_UNARY(tril);
-  COMPARE_BINARY(maximum);
-  COMPARE_BINARY(logaddexp);
-  COMPARE_BINARY(matmul);
-  compare(
-      "einsum", gradient,
-      [&] {
-        return at::einsum("ij,kj->ik", {x, y});
-      },
-      [&] {
-        return einsum("ij,kj->ik", {a, b});
-      });
+      "matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
 }
 
-#undef COMPARE_UNARY
-#undef COMPARE_BINARY
+void compare_case(const testing::Case& c, const NamedSharding& whole) {
+  std::vector<at::Tensor> tensors;
+  std::vector<Array> arrays;
+  for (const at::Tensor& t : c.function.inputs) {
+    tensors.push_back(t.is_floating_point() ? t.to(at::kFloat) : t);
+    arrays.push_back(device_put(from_tensor(tensors.back()), whole));
+  }
+  compare(
+      c.function.name.c_str(), "", [&] { return c.function.theirs(tensors); }, [&] { return c.function.ours(arrays); });
+}
+
+std::vector<testing::Case> all_cases() {
+  std::vector<testing::Case> all;
+  for (auto* cases : {testing::elementwise_cases, testing::linear_algebra_cases, testing::reduction_cases,
+                      testing::ordering_cases, testing::shape_cases, testing::indexing_cases, testing::neural_cases})
+    for (testing::Case& c : cases()) all.push_back(std::move(c));
+  return all;
+}
+
+bool is_wanted(const testing::Case& c, int argc, char** argv, std::set<std::string>& seen) {
+  if (!c.function.theirs) return false;
+  bool fresh = false;
+  for (const std::string& operation : c.operations) fresh |= seen.insert(operation).second;
+  if (argc < 2) return fresh;
+  return std::any_of(argv + 1, argv + argc,
+                     [&](const char* word) { return c.function.name.find(word) != std::string::npos; });
+}
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   const NamedSharding whole(make_mesh({{"data", 1}}), P{});
   const at::Tensor x = at::randn({8, 8}), y = at::randn({8, 8});
   const Array a = device_put(from_tensor(x), whole), b = device_put(from_tensor(y), whole);
-  std::printf("%-12s %-12s %8s %8s %9s   %s\n", "operation", "", "ATen us", "here us", "above", "middle half");
-  {
-    at::AutoGradMode off(false);
-    compare_all("", x, y, a, b);
+  std::printf("%-28s %-12s %8s %8s %9s   %s\n", "operation", "", "ATen us", "here us", "above", "middle half");
+  if (argc < 2) {
+    compare_all("grad mode on", x, y, a, b);
+    Tape tape({a});
+    compare_all("with grad", x.detach().requires_grad_(true), y, tape.shadows()[0], b);
   }
-  compare_all("grad mode on", x, y, a, b);
-  Tape tape({a});
-  compare_all("with grad", x.detach().requires_grad_(true), y, tape.shadows()[0], b);
+  at::AutoGradMode off(false);
+  if (argc < 2) compare_all("", x, y, a, b);
+  std::set<std::string> seen;
+  for (const testing::Case& c : all_cases())
+    if (is_wanted(c, argc, argv, seen)) compare_case(c, whole);
   return 0;
 }

@@ -113,9 +113,20 @@ std::vector<Use> uses() {
        [](Arrays w) { return w[0] * slice_in_dim(w[1], 4, 12, 0); },
        [](Values w) { return w[0] * w[1].narrow(0, 4, 8); }},
       {"a reshape",
-       {{{4, 16}, P{none, "data"}}},
+       {{{6, 16}, P{none, "data"}}},
        1,
        0,
+       1,
+       [](Arrays w) {
+         return matmul(w[0], reshape(w[1], {8, 12}));
+       },
+       [](Values w) {
+         return at::matmul(w[0], w[1].reshape({8, 12}));
+       }},
+      {"a reshape whose blocks are exchanged",
+       {{{4, 16}, P{none, "data"}}},
+       1,
+       1,
        1,
        [](Arrays w) {
          return matmul(w[0], reshape(w[1], {8, 8}));

@@ -1,0 +1,66 @@
+// What the cache of plans costs: a call whose plan is known, one whose plan is made, and calls that push others out.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
+#include "sharding/run.h"
+
+namespace {
+
+using namespace tessera;
+
+template <class F>
+double microseconds(int calls, F f) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) f(i);
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
+}
+
+template <class F>
+void report(const char* what, int rounds, int calls, F f) {
+  std::vector<double> times;
+  for (int r = 0; r < rounds; ++r) times.push_back(microseconds(calls, f));
+  std::sort(times.begin(), times.end());
+  std::printf("%-44s %9.3f us   [%.3f, %.3f]\n", what, times[rounds / 2], times[rounds / 4], times[rounds * 3 / 4]);
+}
+
+Array on(const Mesh& mesh, const PartitionSpec& spec, Shape shape) {
+  return device_put(from_tensor(at::randn(shape)), NamedSharding(mesh, spec));
+}
+
+void hits_and_misses(const char* name, const Mesh& mesh, const PartitionSpec& left, const PartitionSpec& right) {
+  const Array a = on(mesh, left, {8, 8}), b = on(mesh, right, {8, 8});
+  std::printf("%s\n", name);
+  report("  matmul, plan known", 201, 200, [&](int) { matmul(a, b); });
+  report("  matmul, plan made", 201, 1, [&](int) {
+    detail::clear_plans();
+    matmul(a, b);
+  });
+}
+
+}  // namespace
+
+int main() {
+  at::AutoGradMode off(false);
+  hits_and_misses("mesh of one", make_mesh({{"data", 1}}), P{}, P{});
+  hits_and_misses("data=4, model=2, operands agree", make_mesh({{"data", 4}, {"model", 2}}), P{"data"},
+                  P{none, "model"});
+
+  // Every stop is a plan of its own: twice as many as the cache holds.
+  detail::clear_plans();
+  const auto most = static_cast<int>(detail::most_plans);
+  const Array x = on(make_mesh({{"data", 1}}), P{}, {2 * most});
+  const auto cut = [&](int stop) { slice_in_dim(x, 0, stop + 1, 0); };
+  std::printf("%d plans at most\n", most);
+  std::printf("%-44s %9.3f us\n", "  new plans into a cache with room", microseconds(most / 2, cut));
+  std::printf("%-44s %9.3f us\n", "  new plans into a full cache",
+              microseconds(most / 2, [&](int i) { cut(most + i); }));
+  std::printf("%-44s %9zu\n", "  plans held at the end", detail::plan_count());
+  return detail::plan_count() <= detail::most_plans ? 0 : 1;
+}
