@@ -1,0 +1,129 @@
+// One model, four strategies of parallel training: what every device holds, what a step communicates, the same loss.
+//
+// The document "SPMD: automatic sharding" in C++. There a compiler inserts the communication into a jitted step; here
+// every operation does, and a ledger keeps account of it.
+#include <fmt/format.h>
+
+#include <functional>
+#include <iostream>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/linear.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/device_put.h"
+#include "sharding/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+using namespace tessera;
+
+// ---- A mesh is a named grid of devices, a spec says which of its axes cut which dim
+// ----------------------------------
+
+void show(const char* what, const Array& x) {
+  fmt::print("{:<28} {:<29} each device holds {:<12} {:>8} bytes\n", what, x.type_string(),
+             to_string(x.addressable_shards()[0].data.shape()), x.shard_bytes());
+}
+
+void specs() {
+  const Mesh tall = make_mesh({{"data", 8}, {"model", 1}}), both = make_mesh({{"data", 4}, {"model", 2}});
+  const Array x = normal(Key(0), {128, 512});
+  show("P('data', None) on 8 x 1", device_put(x, NamedSharding(tall, P{"data", none})));
+  show("P(None, 'data') on 8 x 1", device_put(x, NamedSharding(tall, P{none, "data"})));
+  show("P('data', 'model') on 4 x 2", device_put(x, NamedSharding(both, P{"data", "model"})));
+  show("P() on 4 x 2", device_put(x, NamedSharding(both, P{})));
+}
+
+// ---- Placement follows the data: where the operands lie, the result lies
+// ---------------------------------------------
+
+void propagation() {
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
+  const Array w = device_put(normal(Key(1), {32, 64}), NamedSharding(mesh, P{none, "model"}));
+  for (const PartitionSpec& spec : {P{"data", none}, P{"data", "model"}}) {
+    const Array x = device_put(normal(Key(2), {16, 32}), NamedSharding(mesh, spec));
+    const CommLedger ledger;
+    const Array y = matmul(x, w);
+    std::cout << x.type_string() << " @ " << w.type_string() << " = " << y.type_string() << '\n' << ledger.table();
+  }
+  const Array x = device_put(normal(Key(2), {16, 8}), NamedSharding(mesh, P{"data"}));
+  std::cout << "constrained: " << with_sharding_constraint(x, P{"model"}).type_string() << '\n';
+}
+
+// ---- Four strategies
+// --------------------------------------------------------------------------------------------------
+
+struct Mlp {
+  nn::Linear up, down;
+
+  static Mlp init(Key key, Axis embed, Axis hidden) {
+    auto [k1, k2] = split<2>(key);
+    return {.up = nn::Linear::init(k1, embed, hidden), .down = nn::Linear::init(k2, hidden, embed)};
+  }
+  Array operator()(const Array& x) const { return down(gelu(up(x))); }
+};
+
+Array mse(const Mlp& model, const Array& x, const Array& y) { return mean(square(model(x) - y)); }
+
+struct Strategy {
+  const char* name;
+  Mesh mesh;
+  PartitionSpec batch;
+  std::function<PartitionSpec(const std::string& path, const Array& x)> parameter;
+};
+
+bool is_kernel(const std::string& path) { return path.ends_with("kernel"); }
+
+std::vector<Strategy> strategies() {
+  return {{"data parallel", make_mesh({{"data", 8}}), P{"data"}, [](const auto&, const auto&) { return P{}; }},
+          {"tensor parallel", make_mesh({{"model", 8}}), P{},
+           [](const auto& path, const auto&) {
+             return is_kernel(path) ? P{none, "model"} : P{};
+           }},
+          {"2D parallel", make_mesh({{"data", 4}, {"model", 2}}), P{"data"},
+           [](const auto& path, const auto&) {
+             return is_kernel(path) ? P{none, "model"} : P{};
+           }},
+          {"fully sharded", make_mesh({{"fsdp", 8}}), P{"fsdp"},
+           [](const auto&, const Array& x) { return x.size() > 1024 ? P{"fsdp"} : P{}; }}};
+}
+
+void train(const Strategy& s) {
+  const auto place = [&](const std::string& path, const Array& x) {
+    return NamedSharding(s.mesh, s.parameter(path, x));
+  };
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), place);
+  auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 1e-3}));
+  const Array x = device_put(normal(Key(1), {64, 512}), NamedSharding(s.mesh, s.batch));
+  const Array y = device_put(normal(Key(2), {64, 512}), NamedSharding(s.mesh, s.batch));
+  int64_t held = 0, whole = 0;
+  for (const nn::Leaf& leaf : nn::leaves(model)) held += leaf.value->shard_bytes(), whole += leaf.value->nbytes();
+  fmt::print("\n{}: {} of {} bytes of parameters on each device\n", s.name, held, whole);
+  for (int step = 0; step < 3; ++step) {
+    const CommLedger ledger;
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, x, y);
+    optimizer.update(model, grads);
+    fmt::print("loss {:.6f}\n", loss.item<float>());
+    if (step == 0) std::cout << ledger.table();
+  }
+}
+
+// ---- What full sharding saves, known before anything is placed
+// ---------------------------------------------------------
+
+void memory() {
+  const Mesh mesh = make_mesh({{"fsdp", 8}});
+  const Shape shape{10000, 10000};  // a model of 400 MB
+  for (const PartitionSpec& spec : {P{}, P{"fsdp"}}) {
+    const int64_t mb = NamedSharding(mesh, spec).shard_bytes(shape, float32) / 1000000;
+    fmt::print("{}: {} MB on each device, {} MB in all\n", spec.to_string(), mb, 8 * mb);
+  }
+}
+
+int main() {
+  specs();
+  propagation();
+  memory();
+  for (const Strategy& s : strategies()) train(s);
+}
