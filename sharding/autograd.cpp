@@ -14,14 +14,15 @@ using torch::autograd::variable_list;
 
 struct FunctionNode : torch::autograd::Node {
   const char* label = "";
-  Backward backward;
+  Backward backward, forward;
   c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
   at::TensorOptions options;
 
   std::string name() const override { return label; }
-  void release_variables() override { backward = nullptr; }
+  void release_variables() override { backward = forward = nullptr; }
 
   variable_list apply(variable_list&& incoming) override {
+    const bool recorded = at::GradMode::is_enabled();  // these gradients are differentiated once more
     at::AutoGradMode off(false);
     Tensors gradients(incoming.begin(), incoming.end());
     if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& t) { return t.defined(); }))
@@ -29,10 +30,30 @@ struct FunctionNode : torch::autograd::Node {
     for (size_t i = 0; i < gradients.size(); ++i)
       if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
     incoming.clear();
+    const Tensors given = recorded ? gradients : Tensors();
     Tensors result = backward(std::move(gradients));
+    if (recorded) record_backward(given, result);
     return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
+
+  void record_backward(const Tensors& given, Tensors& results) const;
 };
+
+// The backward pass of `node` as a function in the graph of its gradients.
+void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
+  at::AutoGradMode on(true);
+  Tensors defined;
+  for (const at::Tensor& t : results)
+    if (t.defined()) defined.push_back(t);
+  if (forward && defined.size() == results.size()) return record_function(label, given, results, forward, backward);
+  // It may depend on what the node saved as well, so that no gradient of its gradient is right.
+  record_function(label, {at::zeros({}).requires_grad_(true)}, defined, [name = label](const Tensors&) -> Tensors {
+    fail(ErrorKind::no_gradient, name, "is differentiated a second time, which it does not provide for.");
+  });
+  size_t next = 0;
+  for (at::Tensor& t : results)
+    if (t.defined()) t = defined[next++];
+}
 
 struct Hook : torch::autograd::FunctionPreHook {
   std::function<void()> run;
@@ -55,11 +76,12 @@ auto make_node() {
 
 bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
-void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward) {
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
   if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
   auto node = make_node<FunctionNode>();
   node->label = name;
   node->backward = std::move(backward);
+  node->forward = std::move(forward);
   node->options = outputs[0].options().requires_grad(false);
   torch::autograd::edge_list edges;
   for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
@@ -89,11 +111,11 @@ void add_gradients_in(const Tensors& tensors, DType dtype) {
       node->mutable_input_metadata(t.output_nr()).set_grad_dtype(static_cast<at::ScalarType>(dtype));
 }
 
-Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves) {
-  const variable_list result = torch::autograd::grad(
-      variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),
-      variable_list(seeds.begin(), seeds.end()), /*retain_graph=*/std::nullopt, /*create_graph=*/false,
-      /*allow_unused=*/true);
+Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves, bool recorded) {
+  const variable_list result =
+      torch::autograd::grad(variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),
+                            variable_list(seeds.begin(), seeds.end()), /*retain_graph=*/std::nullopt, recorded,
+                            /*allow_unused=*/true);
   return Tensors(result.begin(), result.end());
 }
 

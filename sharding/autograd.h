@@ -13,8 +13,11 @@ namespace tessera::detail {
 using Backward = std::function<Tensors(Tensors gradients)>;
 
 // Makes `outputs` one function of `inputs` in the graph. The outputs are replaced by fresh variables over the same
-// storage. Nothing happens unless gradients are recorded and an input wants one.
-void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward);
+// storage. Nothing happens unless gradients are recorded and an input wants one. Where the gradients are differentiated
+// once more, `forward` is what `backward`, a linear function of them, does to theirs: from those of the inputs'
+// gradients to those of the outputs'. Without it that is an Error (no_gradient).
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward,
+                     Backward forward = nullptr);
 
 // `hook` runs in the backward pass before each function that made some of these outputs, when its gradients are there
 // and before it uses what it saved. Nothing happens where no function is recorded.
@@ -27,8 +30,9 @@ void add_gradients_in(const Tensors& tensors, DType dtype);
 // Whether an operation on this tensor is recorded now.
 bool is_recorded(const at::Tensor& tensor);
 
-// d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph.
-Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves);
+// d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph, unless the gradients are
+// recorded themselves.
+Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves, bool recorded = false);
 
 // A fresh variable over the same storage, outside every graph, that wants a gradient.
 at::Tensor make_leaf(const at::Tensor& tensor);

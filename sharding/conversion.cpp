@@ -16,8 +16,12 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
   for (const ArrayPtr& known : a.detail().leaves)
     if (known->type == type) return known;
   Tensors tensors;
-  for (int i = 0; i < (type->mesh ? type->mesh->count(type->slots) : 1); ++i)
-    tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
+  if (const auto outside = a.details->tape->outside.find(&a); outside != a.details->tape->outside.end())
+    for (const at::Tensor& t : convert(*outside->second, outside->second, type, {.operation = "value_and_grad"})->local)
+      tensors.push_back(t.view_as(t));
+  else
+    for (int i = 0; i < (type->mesh ? type->mesh->count(type->slots) : 1); ++i)
+      tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
   ArrayPtr made = make_array(type, std::move(tensors));
   made->weight = true;
   made->layout = a.layout;
@@ -89,10 +93,13 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   const auto passage = passage_of(a, *start, to, cause);
   Tensors tensors = passage->forward(start->local);
   const auto loan = recorded ? loan_of(a, passage, start->local) : nullptr;
-  record_function(cause.operation, start->local, tensors, [passage, loan](Tensors gradients) {
-    if (loan) loan->give_back();
-    return passage->backward(std::move(gradients));
-  });
+  record_function(
+      cause.operation, start->local, tensors,
+      [passage, loan](Tensors gradients) {
+        if (loan) loan->give_back();
+        return passage->backward(std::move(gradients));
+      },
+      [passage](const Tensors& gradients) { return passage->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, passage->gradients);
   if (loan) loan->begin(tensors);
   ArrayPtr made = make_array(to, std::move(tensors));

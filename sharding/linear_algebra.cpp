@@ -9,6 +9,7 @@
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
 #include "sharding/run.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 
@@ -142,7 +143,7 @@ Array product_of(const Operand& a, const Operand& b) {
   if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
   if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
   const CallSite site{.operation = matmul_op, .rule = matmul_rule, .where = a.where()};
-  if (left.shape.size() > 1 && right.shape.size() == 2) return matrix_product(site, x, y);
+  if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return matrix_product(site, x, y);
   return run(site, {&x, &y}, [](Locals t, const Where&) { return at::matmul(t[0], t[1]); });
 }
 

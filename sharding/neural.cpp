@@ -10,6 +10,7 @@
 #include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
 #include "sharding/run.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 
@@ -47,6 +48,7 @@ Tensors rms_norm_gradients(const RootMeanSquare& n, const at::Tensor& gradient) 
 
 // LibTorch has no kernel of it for CPUs; composed of its operations it takes longer and keeps one activation more.
 at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
+  if (is_nested()) return x * at::rsqrt(at::mean(x * x, -1, /*keepdim=*/true) + eps) * scale;
   Tensors out;
   RootMeanSquare n{widened(x), widened(scale), {}};
   {

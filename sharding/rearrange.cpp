@@ -9,6 +9,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/redistribute.h"
+#include "sharding/varying.h"
 
 namespace tessera::detail {
 namespace {
@@ -135,8 +136,12 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
   const Type* to = result_type(key, given[0]->dtype, call.shape);
   const Cause cause{.operation = verb, .where = call.where, .reason = reason_of(call.operation, from[0], to)};
   std::vector<ArrayPtr> placed;
-  for (size_t i = 0; i < operands.size(); ++i)
-    placed.push_back(convert(*operands[i].impl(), operands[i].impl(), from[i], cause));
+  for (size_t i = 0; i < operands.size(); ++i) {
+    TypeKey alike = *from[i];
+    alike.varying = given[i]->varying;
+    placed.push_back(
+        varied(convert(*operands[i].impl(), operands[i].impl(), intern(alike), cause), key.varying, cause));
+  }
   return exchanged(placed, to,
                    steps().find(key_of(call, from, to),
                                 [&] {

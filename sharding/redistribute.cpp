@@ -56,7 +56,13 @@ double traffic(Move move, double bytes, int n) {
 
 // ---- steps -------------------------------------------------------------------------------------------------
 
-std::vector<Group> groups_of(const Step& step) {
+void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordinates) {
+  for (int i = axes.size(); i-- > 0; index /= static_cast<int>(mesh->axes[axes[i]].size))
+    coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
+}
+
+// The devices of a group are numbered over its axes in the mesh's order, or in the one given.
+std::vector<Group> groups_of(const Step& step, const DimAxes& order = {}) {
   const MeshImpl* mesh = step.mesh;
   const Mask others = (step.slots_in | step.slots_out) & ~step.axes;
   const bool apart_in = (step.slots_in & step.axes) != 0, apart_out = (step.slots_out & step.axes) != 0;
@@ -65,7 +71,10 @@ std::vector<Group> groups_of(const Step& step) {
     int coordinates[max_axes] = {};
     unravel(mesh, others, static_cast<int>(g), coordinates);
     for (int k = 0; k < mesh->count(step.axes); ++k) {
-      unravel(mesh, step.axes, k, coordinates);
+      if (order.empty())
+        unravel(mesh, step.axes, k, coordinates);
+      else
+        unravel(mesh, order, k, coordinates);
       if (apart_in || k == 0) groups[g].in.push_back(ravel(mesh, step.slots_in, coordinates));
       if (apart_out || k == 0) groups[g].out.push_back(ravel(mesh, step.slots_out, coordinates));
     }
@@ -404,28 +413,45 @@ Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const C
   return out;
 }
 
-Tensors reduce_varying(const Type* from, const Type* to, Mask axes, const Tensors& x, Move move, const Cause& cause) {
-  at::AutoGradMode off(false);
-  Step step{.row = Row::unreduced_to_replicated, .mesh = from->mesh, .axes = axes};
+namespace {
+
+Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
+  Step step{.row = row, .mesh = from->mesh, .axes = axes.mask()};
   step.slots_in = from->slots;
   step.slots_out = to->slots;
-  step.groups = groups_of(step);
-  Tensors out(from->mesh->count(to->slots));
-  run_groups(step, {move, from->mesh->count(axes), 0, 0}, false, x, out);
-  record(step, move, false, out, cause, from, to);
-  return out;
+  step.tensors_in = from->mesh->count(from->slots);
+  step.tensors_out = from->mesh->count(to->slots);
+  step.groups = groups_of(step, axes);
+  return step;
 }
 
-Passage permutation(const Type* type, Mask axes, std::vector<int> senders, const Cause& cause) {
-  auto step = std::make_shared<Step>(Step{.row = Row::varying_to_varying, .mesh = type->mesh, .axes = axes});
-  step->slots_in = step->slots_out = type->slots;
-  step->tensors_in = step->tensors_out = type->mesh->count(type->slots);
-  step->groups = groups_of(*step);
-  step->receivers.assign(senders.size(), -1);
+}  // namespace
+
+Passage passage_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
+                     const Cause& cause) {
+  Step step = step_over(row, from, to, axes);
+  step.dim = dim;
+  step.to_dim = to_dim;
+  return {from, to, {std::make_shared<const Step>(std::move(step))}, from->dtype, cause};
+}
+
+Passage permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Cause& cause) {
+  Step step = step_over(Row::varying_to_varying, type, type, axes);
+  step.receivers.assign(senders.size(), -1);
   for (size_t i = 0; i < senders.size(); ++i)
-    if (senders[i] >= 0) step->receivers[senders[i]] = static_cast<int>(i);
-  step->senders = std::move(senders);
-  return {.from = type, .to = type, .steps = {step}, .gradients = type->dtype, .cause = cause};
+    if (senders[i] >= 0) step.receivers[senders[i]] = static_cast<int>(i);
+  step.senders = std::move(senders);
+  return {type, type, {std::make_shared<const Step>(std::move(step))}, type->dtype, cause};
+}
+
+Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Move move,
+                    const Cause& cause) {
+  at::AutoGradMode off(false);
+  const Step step = step_over(Row::unreduced_to_replicated, from, to, axes);
+  Tensors out(step.tensors_out);
+  run_groups(step, {move, step.mesh->count(step.axes), 0, 0}, false, x, out);
+  record(step, move, false, out, cause, from, to);
+  return out;
 }
 
 }  // namespace tessera::detail

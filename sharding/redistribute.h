@@ -111,13 +111,15 @@ struct Plan;
 // its group make of it together out. `move` is all_reduce or all_reduce_max. Not recorded for gradients.
 Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause);
 
-// Inside shard_map, over axes along which `from` varies: the largest or smallest (all_reduce_max, all_reduce_min) of
-// all devices' tensors, as `to`; not recorded for gradients.
-Tensors reduce_varying(const Type* from, const Type* to, Mask axes, const Tensors& x, Move move, const Cause& cause);
-
-// The way of an array that varies over `axes`: senders[i] is the number of the device whose tensor the i-th of a group
-// gets, -1 for zeros.
-Passage permutation(const Type* type, Mask axes, std::vector<int> senders, const Cause& cause);
+// Inside shard_map: one row, carried out by the devices of `axes` (numbered in this order), along which the array
+// differs before or after; the row's states are how its devices read what they have.
+Passage passage_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
+                     const Cause& cause);
+// Row::varying_to_varying: senders[i] is the number of the device whose tensor the i-th gets, -1 for zeros.
+Passage permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Cause& cause);
+// The largest or smallest of all devices' tensors (all_reduce_max, all_reduce_min); not recorded for gradients.
+Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Move move,
+                    const Cause& cause);
 
 }  // namespace tessera::detail
 

@@ -37,6 +37,7 @@ struct Differentiating {
 }  // namespace
 
 TapeState* detail::current_tape() { return innermost; }
+bool detail::is_nested() { return innermost && innermost->nested; }
 TapeState* detail::differentiated_tape() { return differentiated; }
 
 struct Tape::Guard {
@@ -48,10 +49,20 @@ struct Tape::Guard {
 
 namespace {
 
+// Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
+std::shared_ptr<TapeState> opened(GradientOptions options) {
+  auto state = std::make_shared<TapeState>();
+  state->nested = options.differentiable && innermost;
+  options.borrow_gathers = options.borrow_gathers && !state->nested;
+  state->options = options;
+  return state;
+}
+
 Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
-  at::AutoGradMode off(false);
   const Type* given = materialized(x, "value_and_grad").type;
+  const bool depends = state->nested && wants_gradient(*x.impl());
+  at::AutoGradMode off(false);
   const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
   const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad"});
   const ArrayImpl& a = *value;
@@ -62,6 +73,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   shadow->layout = a.layout;
   Details& details = shadow->detail();
   details.tape = state;
+  if (depends) state->outside[shadow.get()] = x.impl();
   if (a.details) {
     details.path = a.details->path;
     if (a.details->placed && type == given) details.placed = std::make_unique<NamedSharding>(*a.details->placed);
@@ -130,9 +142,17 @@ class Backpropagation {
     if (leaves_.empty()) fail_no_gradient();
     Tensors seeds;
     for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
-    gradients_ = detail::gradients(root.local, seeds, leaves_);
+    gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
     add_late_gradients();
     if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
+  }
+
+  // The same in the graph, for the gradient of the tape around this one.
+  std::vector<Array> finish_recorded() {
+    std::vector<Array> result;
+    for (size_t p = 0; p < shadows_.size(); ++p)
+      result.push_back(is_traced(shadows_[p]) ? recorded_gradient(p) : Array());
+    return result;
   }
 
   // One gradient per shadow, at the parameter's own placement.
@@ -207,6 +227,31 @@ class Backpropagation {
     Bucket& bucket = buckets_[{mesh, axes, dtype}];
     bucket.bytes += a.type->bytes / item_size(a.type->dtype) * item_size(dtype);
     bucket.parameters += 1;
+  }
+
+  // Every leaf's gradient as an array, brought to the parameter's placement and added.
+  Array recorded_gradient(size_t p) {
+    static const Text reason = std::make_shared<const std::string>("the work differs along these axes");
+    ArrayPtr total;
+    for (const LeafRange& range : homes_[p].leaves) {
+      if (!fill_gaps(range)) continue;
+      const ArrayImpl& leaf = *range.leaf;
+      const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
+      const ArrayPtr pending = make_array(with_unreduced(with_reduced(leaf.type, 0), leaf.type->reduced), leaf.slots,
+                                          Tensors(begin, begin + static_cast<ptrdiff_t>(leaf.local.size())));
+      const ArrayPtr sum = convert(*pending, pending, on_mesh(parameter(p).type, leaf.type->mesh),
+                                   {.operation = "gradients", .where = {}, .reason = reason, .path = {}});
+      if (!total) {
+        total = sum;
+        continue;
+      }
+      for (size_t i = 0; i < total->local.size(); ++i) total->local[i] = total->local[i] + sum->local[i];
+    }
+    if (!total) {
+      total = make_array(parameter(p).type, parameter(p).slots, {});
+      for (const at::Tensor& t : parameter(p).local) total->local.push_back(at::zeros_like(t));
+    }
+    return Array(std::move(total));
   }
 
   // The axes along which the work on this parameter differed.
@@ -291,8 +336,7 @@ class Backpropagation {
 }  // namespace
 
 Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
-    : state_(std::make_shared<TapeState>(TapeState{.options = options})),
-      guard_(std::make_unique<Guard>(state_.get())) {
+    : state_(opened(options)), guard_(std::make_unique<Guard>(state_.get())) {
   if (options.reduction && !is_floating(*options.reduction))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          fmt::format("reduction: {} given, expected a floating type to add up gradients in.",
@@ -318,6 +362,7 @@ std::vector<Array> Tape::gradients(const Array& loss) {
     const Differentiating now(state_.get());
     backward.run(*root);
   }
+  if (state_->nested) return backward.finish_recorded();
   at::AutoGradMode off(false);
   return backward.finish();
 }

@@ -25,6 +25,10 @@ struct GradientOptions {
   bool reduce = true;
   // The element type in which gradients of parameters cross the devices; by default the parameter's own.
   std::optional<DType> reduction = {};
+  // The gradients are recorded, so that a tape around this one differentiates them as well: second derivatives. Without
+  // it they are values, constants to other tapes. Each parameter's is then reduced on its own, whatever `reduce` and
+  // `reduction` say, and operations whose gradient is made by hand may refuse (no_gradient).
+  bool differentiable = false;
 };
 
 // Opened by value_and_grad over the parameters of a model. `shadows()` are the same values as fresh arrays over the

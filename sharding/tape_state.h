@@ -1,6 +1,7 @@
 // TapeState: what one forward pass under value_and_grad keeps.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "sharding/array_impl.h"
@@ -20,10 +21,16 @@ struct TapeState {
   GradientOptions options;
   at::Tensor anchor;  // wants a gradient, so that a function of parameters alone is recorded before they have leaves
   std::vector<LateGradients> late;
+  // Differentiable, inside another tape: its gradients are recorded. `outside` are the parameters that depend on the
+  // other tape's, by their shadows.
+  bool nested = false;
+  std::map<const ArrayImpl*, ArrayPtr> outside;
 };
 
 // The innermost open tape of this thread; null outside.
 TapeState* current_tape();
+// Whether what is computed now may be differentiated twice.
+bool is_nested();
 // The one whose gradients this thread is computing; null outside.
 TapeState* differentiated_tape();
 

@@ -33,4 +33,7 @@ void run_placement(const std::filesystem::path& file, Report& report);
 // Files with cases of operations: values, gradients, placements and traffic of each.
 void run_propagation(const std::filesystem::path& file, Report& report);
 
+// Files with functions of one device's blocks: results, gradients, errors.
+void run_shard_map(const std::filesystem::path& file, Report& report);
+
 }  // namespace tessera::runner

@@ -1,0 +1,79 @@
+// Types read anew over the same tensors, and what becomes of their gradients.
+#include "sharding/varying.h"
+
+#include <fmt/format.h>
+
+#include "sharding/autograd.h"
+#include "sharding/redistribute.h"
+
+namespace tessera::detail {
+namespace {
+
+thread_local ManualAxes innermost;
+
+}  // namespace
+
+const ManualAxes& manual_axes() { return innermost; }
+
+ManualScope::ManualScope(const ManualAxes& axes) : outer_(std::exchange(innermost, axes)) {}
+ManualScope::~ManualScope() { innermost = outer_; }
+
+ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
+  const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf
+  Tensors local;
+  for (int i = 0; i < to->mesh->count(to->slots); ++i)
+    local.push_back(from->local[project(to->mesh, to->slots, i, from->slots)]);
+  ArrayPtr made = make_array(to, std::move(local));
+  made->weight = a->weight;
+  made->layout = a->layout;
+  if (a->details && a->details->path) made->detail().path = a->details->path;
+  return made;
+}
+
+ArrayPtr varied(const ArrayPtr& a, Mask axes, const Cause& cause) {
+  const Mask missing = axes & ~a->type->varying;
+  if (!missing) return a;
+  const ArrayPtr reduced = convert(*a, a, with_reduced(a->type, a->type->reduced | missing), cause);
+  TypeKey key = *reduced->type;
+  key.reduced &= ~missing;
+  key.varying |= missing;
+  return read_as(reduced, intern(std::move(key)));
+}
+
+ArrayPtr first_of(const ArrayPtr& a, Mask axes) {
+  TypeKey key = *a->type;
+  key.varying &= ~axes;
+  const Type *from = a->type, *to = intern(std::move(key));
+  Tensors local;
+  for (int i = 0; i < to->mesh->count(to->slots); ++i) {
+    int coordinates[max_axes] = {};
+    unravel(to->mesh, to->slots & ~axes, project(to->mesh, to->slots, i, to->slots & ~axes), coordinates);
+    local.push_back(a->local[ravel(to->mesh, from->slots, coordinates)]);
+  }
+  record_function("shard_map", a->local, local, [from, to, n = to->mesh->count(axes)](Tensors gradients) {
+    Tensors shares;
+    for (int i = 0; i < from->mesh->count(from->slots); ++i)
+      shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
+    return shares;
+  });
+  ArrayPtr made = make_array(to, std::move(local));
+  made->layout = a->layout;
+  return made;
+}
+
+ArrayPtr inside(const Array& x, const char* verb) {
+  const ArrayImpl& a = materialized(x, verb);
+  const ManualAxes& manual = manual_axes();
+  if (a.type->mesh && a.type->mesh != manual.mesh)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
+                     Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string()));
+  if (const Mask apart = (a.type->sharded | a.type->unreduced) & manual.axes)
+    fail(ErrorKind::vma, verb,
+         fmt::format("{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
+                     x.type_string(), manual.mesh->names(apart)));
+  if (a.type->mesh) return x.impl();
+  return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,247 @@
+// The bodies of the cases of shard_map.json in C++, by the cases' names; their Python stands in the file.
+#include "sharding/collectives.h"
+#include "sharding/operations.h"
+#include "sharding/tape.h"
+#include "tests/runner/shard_map.h"
+
+namespace tessera::runner {
+namespace {
+
+using Blocks = std::vector<Array>;
+using Pairs = std::vector<std::pair<int, int>>;
+using Table = std::map<std::string, ShardMapBody>;
+
+Pairs ring(int n) {
+  Pairs pairs;
+  for (int i = 0; i < n; ++i) pairs.emplace_back(i, (i + 1) % n);
+  return pairs;
+}
+
+Pairs shift(int n) {
+  Pairs pairs;
+  for (int i = 0; i + 1 < n; ++i) pairs.emplace_back(i, i + 1);
+  return pairs;
+}
+
+Pairs swaps(int n) {
+  Pairs pairs;
+  for (int i = 0; i < n; ++i) pairs.emplace_back(i, i ^ 1);
+  return pairs;
+}
+
+// Every replica differentiates its own rows; pmean over the data axis averages.
+Blocks gradient_mean(const Blocks& b) {
+  Tape tape({pcast(b[1], "data")}, {.differentiable = true});
+  const Array loss = mean(square(tanh(matmul(b[0], tape.shadows()[0]))));
+  return {pmean(tape.gradients(loss)[0], "data")};
+}
+
+const Table one_axis{
+    {"elementwise", [](const Blocks& b) -> Blocks { return {2 * sin(b[0]) + 1}; }},
+    {"times_two_int", [](const Blocks& b) -> Blocks { return {b[0] * 2}; }},
+    {"local_sum_keepdims", [](const Blocks& b) -> Blocks { return {sum(b[0], {}, true)}; }},
+    {"psum_scalar", [](const Blocks& b) -> Blocks { return {psum(sum(b[0]), "x")}; }},
+    {"psum_int", [](const Blocks& b) -> Blocks { return {psum(sum(b[0]), "x")}; }},
+    {"psum_array", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+    {"pmean_array", [](const Blocks& b) -> Blocks { return {pmean(b[0], "x")}; }},
+    {"pmax_array", [](const Blocks& b) -> Blocks { return {pmax(b[0], "x")}; }},
+    {"pmin_array", [](const Blocks& b) -> Blocks { return {pmin(b[0], "x")}; }},
+    {"psum_kept_sharded", [](const Blocks& b) -> Blocks { return {b[0] - psum(b[0], "x")}; }},
+    {"psum_of_replicated", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+    {"psum_of_one", [](const Blocks& b) -> Blocks { return {b[0] * psum(1, "x")}; }},
+    {"axis_index", [](const Blocks& b) -> Blocks { return {b[0] * axis_index("x")}; }},
+    {"axis_size", [](const Blocks& b) -> Blocks { return {b[0] / axis_size("x")}; }},
+    {"sigmoid_layer", [](const Blocks& b) -> Blocks { return {sigmoid(psum(matmul(b[0], b[1]), "x") + b[2])}; }},
+    {"linear_contracting_sharded", [](const Blocks& b) -> Blocks { return {psum(matmul(b[0], b[1]), "x")}; }},
+    {"linear_reduce_scatter",
+     [](const Blocks& b) -> Blocks { return {psum_scatter(matmul(b[0], b[1]), "x", {.tiled = true})}; }},
+};
+
+const Table exchanges{
+    {"all_gather_stacked", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x")}; }},
+    {"all_gather_stacked_axis1", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.axis = 1})}; }},
+    {"all_gather_tiled", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
+    {"all_gather_tiled_axis1",
+     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.axis = 1, .tiled = true})}; }},
+    {"all_gather_replicated",
+     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true, .to = Vma::invarying})}; }},
+    {"all_gather_out_replicated_rejected",
+     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
+    {"all_gather_out_replicated_unchecked",
+     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
+    {"psum_scatter_tiled", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.tiled = true})}; }},
+    {"psum_scatter_tiled_dim1",
+     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.scatter_dimension = 1, .tiled = true})}; }},
+    {"psum_scatter_untiled", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x")}; }},
+    {"psum_scatter_bad_size_rejected", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x")}; }},
+    {"ppermute_ring", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", ring(8))}; }},
+    {"ppermute_shift_no_wrap", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", shift(8))}; }},
+    {"ppermute_swap_pairs", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", swaps(8))}; }},
+    {"all_to_all_tiled", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0, {.tiled = true})}; }},
+    {"all_to_all_untiled", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0)}; }},
+};
+
+const Table refused{
+    {"out_replicated_but_varying_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"uneven_input_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"in_spec_too_long_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"unknown_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"out_missing_axis_rejected", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+};
+
+const Table two_axes{
+    {"psum_x_of_xy", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+    {"psum_y_of_xy", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
+    {"psum_both",
+     [](const Blocks& b) -> Blocks {
+       return {psum(b[0], {"x", "y"})};
+     }},
+    {"pmean_y", [](const Blocks& b) -> Blocks { return {pmean(b[0], "y")}; }},
+    {"pmax_both",
+     [](const Blocks& b) -> Blocks {
+       return {pmax(b[0], {"x", "y"})};
+     }},
+    {"psum_x_of_x_only", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+    {"psum_y_of_x_only", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
+    {"all_gather_y",
+     [](const Blocks& b) -> Blocks {
+       return {all_gather(b[0], "y", {.axis = 1, .tiled = true, .to = Vma::invarying})};
+     }},
+    {"all_gather_both_tuple",
+     [](const Blocks& b) -> Blocks {
+       return {all_gather(b[0], {"x", "y"}, {.tiled = true, .to = Vma::invarying})};
+     }},
+    {"psum_scatter_y",
+     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "y", {.scatter_dimension = 1, .tiled = true})}; }},
+    {"ppermute_y", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "y", ring(4))}; }},
+    {"axis_index_both", [](const Blocks& b) -> Blocks { return {b[0] + 10 * axis_index("x") + axis_index("y")}; }},
+    {"spec_tuple_in",
+     [](const Blocks& b) -> Blocks {
+       return {b[0] + axis_index({"x", "y"})};
+     }},
+    {"dp_gradient_mean", gradient_mean},
+    {"tp_mlp", [](const Blocks& b) -> Blocks { return {psum(matmul(tanh(matmul(b[0], b[1])), b[2]), "model")}; }},
+    {"two_outputs",
+     [](const Blocks& b) -> Blocks {
+       return {b[0] * 2, psum(sum(b[0]), {"x", "y"})};
+     }},
+};
+
+// ---- shard_map_more.json
+
+// (p[i - 1] + p[i] + p[i + 1]) / 3 over the neighbours' rows.
+Blocks halo_exchange(const Blocks& b) {
+  const Array& a = b[0];
+  const int64_t rows = a.shape(0);
+  Pairs down;
+  for (int i = 1; i < 8; ++i) down.emplace_back(i, i - 1);
+  const Array before = ppermute(slice_in_dim(a, rows - 1, rows, 0), "x", shift(8));
+  const Array after = ppermute(slice_in_dim(a, 0, 1, 0), "x", down);
+  const Array p = concatenate({before, a, after});
+  const auto part = [&](int64_t start) { return slice_in_dim(p, start, start + rows, 0); };
+  return {(part(0) + part(1) + part(2)) / 3};
+}
+
+Blocks sharded_softmax(const Blocks& b) {
+  const Array top = stop_gradient(pmax(stop_gradient(slice_in_dim(b[0], 0, 1, 1)), "x"));
+  const Array e = exp(b[0] - top);
+  return {e / psum(sum(e, {1}, true), "x")};
+}
+
+Blocks value_and_grad_inside(const Blocks& b) {
+  Tape tape({b[1]}, {.differentiable = true});
+  return tape.gradients(sum(square(tanh(matmul(b[0], tape.shadows()[0])))));
+}
+
+Blocks gradient_of_psum_inside(const Blocks& b) {
+  Tape tape({b[1]}, {.differentiable = true});
+  const Array loss = psum(sum(square(tanh(b[0] * tape.shadows()[0]))), "x");
+  return {loss * tape.gradients(loss)[0]};
+}
+
+const Table more_sums{
+    {"mixed_replicated_operand", [](const Blocks& b) -> Blocks { return {tanh(b[0] * b[1]) + b[1]}; }},
+    {"psum_mixed", [](const Blocks& b) -> Blocks { return {psum(sum(b[0] * b[1], {0}), "x") * b[1]}; }},
+    {"pmax_kept", [](const Blocks& b) -> Blocks { return {exp(b[0] - pmax(b[0], "x"))}; }},
+    {"sharded_softmax", sharded_softmax},
+    {"pmean_scalar",
+     [](const Blocks& b) -> Blocks {
+       return {pmean(mean(b[0]), {"x", "y"})};
+     }},
+    {"pmean_int", [](const Blocks& b) -> Blocks { return {pmean(b[0], "x")}; }},
+    {"pmin_int", [](const Blocks& b) -> Blocks { return {pmin(b[0], "x")}; }},
+    {"axis_index_unknown_rejected", [](const Blocks& b) -> Blocks { return {b[0] + axis_index("y")}; }},
+    {"out_spec_too_long_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"out_unknown_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"in_spec_twice_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"out_sharded_of_replicated", [](const Blocks& b) -> Blocks { return {2 * b[0]}; }},
+    {"out_scalar_sum_minor", [](const Blocks& b) -> Blocks { return {psum(sum(b[0], {1}), "y")}; }},
+    {"unchecked_first", [](const Blocks& b) -> Blocks { return {all_gather(tanh(b[0]), "x", {.tiled = true})}; }},
+    {"subset_manual", [](const Blocks& b) -> Blocks { return {b[0] - pmean(b[0], "x")}; }},
+    {"subset_matmul", [](const Blocks& b) -> Blocks { return {psum(sum(matmul(b[0], b[1]), {0}), "data")}; }},
+    {"subset_other_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
+    {"subset_psum_other_axis_rejected", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
+    {"value_and_grad_inside", value_and_grad_inside},
+    {"gradient_of_psum_inside", gradient_of_psum_inside},
+    {"bfloat16_psum", [](const Blocks& b) -> Blocks { return {astype(psum(astype(b[0], bfloat16), "x"), float32)}; }},
+};
+
+const Table more_exchanges{
+    {"all_to_all_same_axis", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 0, {.tiled = true})}; }},
+    {"all_to_all_untiled_same_axis", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 0)}; }},
+    {"all_to_all_untiled_end", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 2)}; }},
+    {"all_to_all_both",
+     [](const Blocks& b) -> Blocks {
+       return {all_to_all(b[0], {"x", "y"}, 1, 0, {.tiled = true})};
+     }},
+    {"all_to_all_bad_size_rejected",
+     [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0, {.tiled = true})}; }},
+    {"all_gather_reversed_axes",
+     [](const Blocks& b) -> Blocks {
+       return {all_gather(b[0], {"y", "x"}, {.tiled = true, .to = Vma::invarying})};
+     }},
+    {"all_gather_used",
+     [](const Blocks& b) -> Blocks { return {b[0] * sum(all_gather(b[0], "x", {.tiled = true}), {0})}; }},
+    {"all_gather_of_replicated", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x")}; }},
+    {"psum_scatter_both",
+     [](const Blocks& b) -> Blocks {
+       return {psum_scatter(b[0] * (1 + axis_index({"x", "y"})), {"x", "y"}, {.tiled = true})};
+     }},
+    {"psum_scatter_uneven_rejected",
+     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.tiled = true})}; }},
+    {"ppermute_partial",
+     [](const Blocks& b) -> Blocks {
+       return {b[0] + ppermute(b[0], "x", {{0, 3}, {5, 1}})};
+     }},
+    {"ppermute_both",
+     [](const Blocks& b) -> Blocks {
+       Pairs pairs;
+       for (int i = 0; i < 8; ++i) pairs.emplace_back(i, (i + 3) % 8);
+       return {ppermute(b[0], {"x", "y"}, pairs)};
+     }},
+    {"ppermute_duplicate_rejected",
+     [](const Blocks& b) -> Blocks {
+       return {ppermute(b[0], "x", {{0, 1}, {2, 1}})};
+     }},
+    {"halo_exchange", halo_exchange},
+    {"column_then_row",
+     [](const Blocks& b) -> Blocks {
+       return {psum_scatter(matmul(relu(matmul(b[0], b[1])), b[2]), "model", {.scatter_dimension = 1, .tiled = true})};
+     }},
+    {"gathered_weight",
+     [](const Blocks& b) -> Blocks { return {matmul(b[0], transpose(all_gather(b[1], "x", {.tiled = true})))}; }},
+};
+
+}  // namespace
+
+const std::map<std::string, ShardMapBody>& shard_map_bodies() {
+  static const Table all = [] {
+    Table all;
+    for (const Table* table : {&one_axis, &exchanges, &refused, &two_axes, &more_sums, &more_exchanges})
+      all.insert(table->begin(), table->end());
+    return all;
+  }();
+  return all;
+}
+
+}  // namespace tessera::runner
