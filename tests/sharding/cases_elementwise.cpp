@@ -93,8 +93,9 @@ Case of_row(const Row& row) {
 Array counted(const Array& condition, const Array& x) { return astype(condition, float64) * x; }
 at::Tensor counted(const at::Tensor& condition, const at::Tensor& x) { return condition.to(at::kDouble) * x; }
 
-at::Tensor equal(const at::Tensor& a, const at::Tensor& b) { return at::eq(a, b); }
-at::Tensor not_equal(const at::Tensor& a, const at::Tensor& b) { return at::ne(a, b); }
+// In LibTorch, equal() says whether two whole tensors are.
+Array eq(Term a, Term b) { return equal(a, b); }
+Array ne(Term a, Term b) { return not_equal(a, b); }
 
 // Integers of few values, so that many are equal, beside fractions.
 std::vector<at::Tensor> counts() { return {random_integers({4, 8}, 3, 1), random_integers({8}, 3, 2), anywhere()}; }
@@ -105,8 +106,8 @@ std::vector<Case> comparisons() {
       {{"less_equal"}, {"less_equal", counts(), BOTH(counted(x[0] <= x[1], x[2]))}},
       {{"greater"}, {"greater", counts(), BOTH(counted(x[0] > x[1], x[2]))}},
       {{"greater_equal"}, {"greater_equal", counts(), BOTH(counted(x[0] >= 1, x[2]))}},
-      {{"equal"}, {"equal", counts(), BOTH(counted(equal(x[0], x[1]), x[2]))}},
-      {{"not_equal"}, {"not_equal", counts(), BOTH(counted(not_equal(x[0], x[1]), x[2]))}},
+      {{"equal"}, {"equal", counts(), BOTH(counted(eq(x[0], x[1]), x[2]))}},
+      {{"not_equal"}, {"not_equal", counts(), BOTH(counted(ne(x[0], x[1]), x[2]))}},
       {{"logical_and"}, {"logical_and", counts(), BOTH(counted(logical_and(x[0], x[1]), x[2]))}},
       {{"logical_or"}, {"logical_or", counts(), BOTH(counted(logical_or(x[0], x[1]), x[2]))}},
       {{"logical_xor"}, {"logical_xor", counts(), BOTH(counted(logical_xor(x[0], x[1]), x[2]))}},
