@@ -24,12 +24,18 @@ DimAxes fitting(const MeshImpl* mesh, DimAxes axes, int64_t size) {
   return axes;
 }
 
-// What the operands' types have in common when they are placed alike.
-TypeKey common_placement(const std::vector<const Type*>& types, const MeshImpl* mesh, bool keeps_pending) {
+bool is_joined(const std::vector<Run>& runs) { return !runs.empty() && runs[0].operand != Run::any; }
+
+// What the operands' types have in common when they are placed alike. A dim along which they are joined gives way to
+// the others, since elements move along it.
+TypeKey common_placement(const std::vector<const Type*>& types, const MeshImpl* mesh, const IndexMap& map,
+                         bool keeps_pending) {
   TypeKey key{.mesh = mesh, .dims = std::vector<DimAxes>(types[0]->shape.size())};
-  for (const Type* type : types)
-    for (size_t d = 0; type->mesh && d < key.dims.size(); ++d)
-      if (key.dims[d].empty() && !(type->dims[d].mask() & mask_of(key.dims))) key.dims[d] = type->dims[d];
+  for (const bool joined : {false, true})
+    for (const Type* type : types)
+      for (size_t d = 0; type->mesh && d < key.dims.size(); ++d)
+        if (is_joined(map[d]) == joined && key.dims[d].empty() && !(type->dims[d].mask() & mask_of(key.dims)))
+          key.dims[d] = type->dims[d];
   for (size_t d = 0; d < key.dims.size(); ++d)
     for (const Type* type : types) key.dims[d] = fitting(mesh, key.dims[d], type->shape[d]);
   key.unreduced = keeps_pending ? mesh->all() & ~mask_of(key.dims) : 0;
@@ -130,7 +136,7 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
   const char* verb = call.operation.name;
   std::vector<const Type*> given;
   for (const Array& x : operands) given.push_back(materialized(x, verb).type);
-  const TypeKey key = common_placement(given, mesh_of(given, verb), call.fill == 0);
+  const TypeKey key = common_placement(given, mesh_of(given, verb), call.map, call.fill == 0);
   std::vector<const Type*> from;
   for (const Type* type : given) from.push_back(with_shape(key, type));
   const Type* to = result_type(key, given[0]->dtype, call.shape);

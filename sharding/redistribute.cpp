@@ -61,6 +61,13 @@ void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordina
     coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
 }
 
+DimAxes in_mesh_order(Mask axes) {
+  DimAxes order;
+  for (int a = 0; a < max_axes; ++a)
+    if (axes >> a & 1) order.push_back(a);
+  return order;
+}
+
 // The devices of a group are numbered over its axes in the mesh's order, or in the one given.
 std::vector<Group> groups_of(const Step& step, const DimAxes& order = {}) {
   const MeshImpl* mesh = step.mesh;
@@ -136,14 +143,21 @@ class RouteMaker {
     return std::move(route_);
   }
 
-  // All blocks exchanged at once, if that is a way: where nothing is summed and no gradient is.
-  std::optional<Step> at_once() const {
+  // All blocks exchanged at once, and reduced afterwards where the target is: a way where nothing is summed.
+  std::optional<Route> at_once() {
     const Type& from = *intern(current_);
-    if (!to_->mesh || from.unreduced != to_->unreduced || from.reduced != to_->reduced ||
+    if (!to_->mesh || from.unreduced != to_->unreduced || (from.reduced & ~to_->reduced) ||
         from.varying != to_->varying || from.slots != slots_ || from.elements == 0)
       return std::nullopt;
-    return exchange_step(&from, to_,
-                         std::make_shared<const Pieces>(make_pieces({&from}, to_, identity_map(to_->shape))));
+    const Type* there = with_reduced(to_, from.reduced & ~to_->own());
+    Step step = exchange_step(&from, there,
+                              std::make_shared<const Pieces>(make_pieces({&from}, there, identity_map(to_->shape))));
+    route_.cost = step.cost;
+    slots_ = step.slots_out;
+    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
+    current_ = *there;
+    if (const Mask axes = to_->reduced & ~there->reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
+    return std::move(route_);
   }
 
  private:
@@ -176,22 +190,20 @@ class RouteMaker {
       const DimAxes& wanted = to_->dims[d];
       if (now == wanted || !now.is_prefix_of(wanted)) continue;
       const bool pending = current_.unreduced >> wanted[now.size()] & 1;
-      Mask axes = 0;
-      for (int i = now.size(); i < wanted.size() && may_join(axes, wanted[i], pending); ++i)
-        axes |= Mask{1} << wanted[i];
-      if (!axes) continue;
-      for (int left = std::popcount(axes); left > 0; --left) now.push_back(wanted[now.size()]);
-      add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes);
-      current_.unreduced &= ~axes;
+      DimAxes axes;
+      for (int i = now.size(); i < wanted.size() && may_join(wanted[i], pending); ++i) axes.push_back(wanted[i]);
+      if (axes.empty()) continue;
+      for (int axis : axes) now.push_back(axis);
+      add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes.mask());
+      current_.unreduced &= ~axes.mask();
       return true;
     }
     return false;
   }
 
-  // Axes of one dim act as one group while they are in the mesh's order, free, and alike.
-  bool may_join(Mask axes, int axis, bool pending) const {
-    const bool in_order = (axes >> axis) == 0;
-    return in_order && !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
+  // Axes of one dim act as one group while they are free and alike.
+  bool may_join(int axis, bool pending) const {
+    return !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
   }
 
   // One all_reduce over all sums that nobody scatters.
@@ -229,25 +241,38 @@ class RouteMaker {
     return false;
   }
 
-  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way.
+  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way: the
+  // smallest group first, so that others move less.
   bool gather() {
+    DimAxes axes;
+    int dim = -1;
     for (size_t d = 0; d < current_.dims.size(); ++d) {
-      DimAxes& now = current_.dims[d];
-      if (now.is_prefix_of(to_->dims[d])) continue;
-      const Row row = row_of_gather(now.back());
-      Mask axes = 0;
-      do {
-        axes |= Mask{1} << now.back();
-        now.pop_back();
-      } while (!now.is_prefix_of(to_->dims[d]) && row_of_gather(now.back()) == row &&
-               (axes & ((Mask{1} << now.back()) - 1)) == 0);
-      if (row == Row::sharded_to_reduced) current_.reduced |= axes;
-      if (row == Row::sharded_to_unreduced) current_.unreduced |= axes;
-      add(row, axes, d, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes));
-      return true;
+      const DimAxes leaving = leaving_together(current_.dims[d], to_->dims[d]);
+      if (leaving.empty() || (dim >= 0 && count(leaving) >= count(axes))) continue;
+      axes = leaving;
+      dim = static_cast<int>(d);
     }
-    return false;
+    if (dim < 0) return false;
+    const Row row = row_of_gather(axes.back());
+    for (int i = 0; i < axes.size(); ++i) current_.dims[dim].pop_back();
+    if (row == Row::sharded_to_reduced) current_.reduced |= axes.mask();
+    if (row == Row::sharded_to_unreduced) current_.unreduced |= axes.mask();
+    add(row, axes, dim, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes.mask()));
+    return true;
   }
+
+  // The minor axes of a dim that its target lacks and that take the same row.
+  DimAxes leaving_together(DimAxes now, const DimAxes& wanted) const {
+    DimAxes reversed, axes;
+    while (!now.is_prefix_of(wanted) && (reversed.empty() || row_of_gather(now.back()) == row_of_gather(reversed[0]))) {
+      reversed.push_back(now.back());
+      now.pop_back();
+    }
+    for (int i = reversed.size() - 1; i >= 0; --i) axes.push_back(reversed[i]);
+    return axes;
+  }
+
+  int count(const DimAxes& axes) const { return to_->mesh->count(axes.mask()); }
 
   Row row_of_gather(int axis) const {
     if (to_->unreduced >> axis & 1) return Row::sharded_to_unreduced;
@@ -267,12 +292,17 @@ class RouteMaker {
   }
 
   void add(Row row, Mask axes, int dim, int to_dim, Mask slots_out) {
+    add(row, in_mesh_order(axes), dim, to_dim, slots_out);
+  }
+
+  void add(Row row, const DimAxes& order, int dim, int to_dim, Mask slots_out) {
+    const Mask axes = order.mask();
     Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
     step.slots_in = slots_;
     step.slots_out = slots_out;
     step.tensors_in = to_->mesh->count(slots_);
     step.tensors_out = to_->mesh->count(slots_out);
-    step.groups = groups_of(step);
+    step.groups = groups_of(step, order);
     const int n = to_->mesh->count(axes);
     const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
                           : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
@@ -289,15 +319,16 @@ class RouteMaker {
   Route route_;
 };
 
-// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less.
+// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less,
+// or as much and dims would change their axes on the way.
 Route cheapest(const Type* from, Mask slots, const Type* to) {
   Route rows = RouteMaker(from, slots, to).make();
   if (rows.steps.size() < 2) return rows;
-  std::optional<Step> step = RouteMaker(from, slots, to).at_once();
-  if (!step || step->cost >= rows.cost) return rows;
-  Route exchanged{.cost = step->cost};
-  exchanged.steps.push_back(std::make_shared<const Step>(*std::move(step)));
-  return exchanged;
+  std::optional<Route> exchanged = RouteMaker(from, slots, to).at_once();
+  const bool detours = std::any_of(rows.steps.begin(), rows.steps.end(),
+                                   [](const auto& step) { return step->row == Row::sharded_to_sharded; });
+  if (!exchanged || exchanged->cost > rows.cost || (exchanged->cost == rows.cost && !detours)) return rows;
+  return *std::move(exchanged);
 }
 
 struct RouteKey {

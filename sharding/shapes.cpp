@@ -55,21 +55,19 @@ Shape inferred_shape(const Array& x, Shape shape) {
   return shape;
 }
 
-// Which dims of an empty array become which is known only where the empty ones stay.
-void check_empty(const Array& x, const Shape& shape) {
-  const auto [from, to] = std::mismatch(x.shape().begin(), x.shape().end(), shape.begin(), shape.end());
-  const auto size = [](auto first, auto last) { return std::accumulate(first, last, int64_t{1}, std::multiplies<>()); };
-  const int64_t rest = size(from, x.shape().end());
-  if (rest == 0 || rest != size(to, shape.end()))
-    fail(ErrorKind::shape_mismatch, "reshape",
-         fmt::format("{} to {}: an empty array is reshaped only behind its empty dims.", x.type_string(),
-                     to_string(shape)));
+// Which dims of an empty array become which cannot be said.
+std::string reshape_of_nothing(const Attributes& target, const Shape& from) {
+  std::string in, out;
+  for (size_t d = 0; d < from.size(); ++d) in += fmt::format(" [i{}={}]", d, from[d]);
+  for (int d = 0; d < target.size(); ++d) out += fmt::format(" [o{}={}]", d, target[d]);
+  return in + " -> " + out;
 }
 
 // Splits two shapes of equal size into the shortest runs of dims with equal products, and writes each run as factors:
 // one to one, one split into many, many merged into one; anything else must be whole.
 std::string reshape_rule(const Attributes& target, const std::vector<const Type*>& operands) {
   const Shape& from = operands[0]->shape;
+  if (operands[0]->elements == 0) return reshape_of_nothing(target, from);
   std::string in, out;
   size_t i = 0;
   int j = 0, next = 0;
@@ -118,8 +116,8 @@ std::string transpose_rule(const Attributes& order, const std::vector<const Type
 
 namespace {
 
-// Where the blocks of a reshape go, found once for each type and shape: null where every element stays on its device,
-// or where no common factors of the shapes say what would move.
+// Where the blocks of a reshape go, found once for each type and shape: null where reshape_rule says it too, or where
+// no common factors of the shapes say what would move.
 class Crossings {
  public:
   const Type* find(const Type* from, const Shape& shape) {
@@ -136,12 +134,24 @@ class Crossings {
   static const Type* make(const Type* from, const Shape& shape) {
     if (from->elements == 0) return nullptr;
     const Type* to = reshaped_type(from, shape);
-    const auto pieces = reshape_pieces(from, to);
-    return pieces && pieces->received + pieces->returned ? to : nullptr;
+    if (!reshape_pieces(from, to)) return nullptr;
+    Attributes attributes;
+    for (int64_t size : shape) attributes.push_back(size);
+    const std::string rule = reshape_rule(attributes, {from});
+    const auto plan = make_plan({.operation = reshape_op, .rule = rule, .operands = {from}, .out_dtype = from->dtype});
+    return plan->out[0] == to && plan->operands[0].plain == from ? nullptr : to;
   }
 
   std::map<std::pair<const Type*, Shape>, const Type*> known_;
 };
+
+// Where the call wants a sharded array's reshape, if that is a matter of blocks alone.
+const Type* asked_type(const Type* from, const Shape& shape, const ResultOptions& options) {
+  if (!options.out_sharding || !from->sharded || from->elements == 0) return nullptr;
+  const NamedSharding sharding(Mesh(from->mesh), *options.out_sharding);
+  const Type* to = placed_type(from->dtype, shape, sharding, "reshape");
+  return to->unreduced == from->unreduced && to->reduced == from->reduced && !from->varying ? to : nullptr;
+}
 
 const Type* crossing(const Type* from, const Shape& shape) {
   thread_local Crossings crossings;
@@ -155,7 +165,8 @@ Array reshape(Operand x, Shape shape, ResultOptions options) {
   const Type* type = materialized(a, "reshape").type;
   shape = inferred_shape(a, std::move(shape));
   if (shape == a.shape()) return placed_result(a, options, "reshape", x.where());
-  if (a.size() == 0) check_empty(a, shape);
+  if (const Type* to = asked_type(type, shape, options))
+    if (reshape_pieces(type, to)) return reshape_across_devices(reshape_op, x, to);
   if (const Type* to = crossing(type, shape))
     return placed_result(reshape_across_devices(reshape_op, x, to), options, "reshape", x.where());
   Attributes attributes;

@@ -9,14 +9,14 @@ namespace {
 
 const std::vector<MeshAxis> mesh_axes = {{"x", 2}, {"y", 2}};
 
-at::Tensor mish(const at::Tensor& x) { return x * at::tanh(at::softplus(x)); }
+at::Tensor gated(const at::Tensor& x) { return x * at::tanh(at::softplus(x)); }
 
 TEST(DefineOperation, ElementwiseObeysTheLaw) {
-  const auto op = define_operation("mish", "*", mish);
+  const auto op = define_operation("mish", "*", gated);
   const Function f{"mish",
                    {random_tensor({4, 4}, 1)},
                    [&](const auto& x) { return op(x[0]); },
-                   [](const auto& t) { return mish(t[0]); },
+                   [](const auto& t) { return gated(t[0]); },
                    1e-12,
                    true};
   EXPECT_GT(expect_law(f, mesh_axes, 200), 50);
@@ -63,8 +63,8 @@ TEST(DefineOperation, TheSameDefinitionIsTheSameOperation) {
 
 TEST(DefineOperation, WrongDefinitionsAreNamed) {
   const Array x = from_tensor(random_tensor({4, 2}, 1));
-  expect_error(ErrorKind::bad_argument, "has no ->", [&] { define_operation("f", "i j", mish); });
-  const auto wrong_shape = define_operation("wrong_shape", "i j -> i", mish);
+  expect_error(ErrorKind::bad_argument, "has no ->", [&] { define_operation("f", "i j", gated); });
+  const auto wrong_shape = define_operation("wrong_shape", "i j -> i", gated);
   expect_error(ErrorKind::shape_mismatch, "the function gave (4, 2), the rule says (4)", [&] { wrong_shape(x); });
   const auto wrong_type = define_operation("wrong_type", "*", [](const at::Tensor& t) { return t > 0; });
   expect_error(ErrorKind::dtype_mismatch, ".out_dtype", [&] { wrong_type(x); });
