@@ -320,13 +320,16 @@ class RouteMaker {
 };
 
 // A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less,
-// or as much and dims would change their axes on the way.
+// or as much and elements would go somewhere else on the way.
 Route cheapest(const Type* from, Mask slots, const Type* to) {
   Route rows = RouteMaker(from, slots, to).make();
   if (rows.steps.size() < 2) return rows;
   std::optional<Route> exchanged = RouteMaker(from, slots, to).at_once();
-  const bool detours = std::any_of(rows.steps.begin(), rows.steps.end(),
-                                   [](const auto& step) { return step->row == Row::sharded_to_sharded; });
+  const auto takes = [&](Row row) {
+    return std::any_of(rows.steps.begin(), rows.steps.end(), [&](const auto& step) { return step->row == row; });
+  };
+  const bool gathers = takes(Row::sharded_to_replicated) || takes(Row::sharded_to_reduced);
+  const bool detours = takes(Row::sharded_to_sharded) || (gathers && takes(Row::replicated_to_sharded));
   if (!exchanged || exchanged->cost > rows.cost || (exchanged->cost == rows.cost && !detours)) return rows;
   return *std::move(exchanged);
 }
