@@ -3,6 +3,8 @@
 
 #include <boost/json/value.hpp>
 #include <map>
+#include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ class Call {
   const std::vector<Array>& inputs() const { return inputs_; }
 
   bool has(const char* name) const;  // and it is not null
+  const Json& json(const char* name) const { return attributes_.at(name); }
   int64_t integer(const char* name) const;
   int dim(const char* name) const { return static_cast<int>(integer(name)); }
   double number(const char* name) const;
@@ -30,16 +33,18 @@ class Call {
   std::vector<int64_t> integers(const char* name) const;
   std::vector<std::pair<int64_t, int64_t>> pairs(const char* name) const;
   Dims dims(const char* name) const;  // of one number, a list, or null: none
+  std::optional<int> optional_dim(const char* name) const;
+  // A number as the operand that it was in Python: whole numbers are integers.
+  Term term(const char* name, std::source_location where = std::source_location::current()) const;
 
   // The placement that was asked for.
-  const PartitionSpec* out() const;
+  std::optional<PartitionSpec> out() const;
   NamedSharding sharding() const;  // the same on the case's mesh; replicated if none was
 
  private:
   const std::vector<Array>& inputs_;
   const Json& attributes_;
   Mesh mesh_;
-  mutable PartitionSpec out_;
 };
 
 // One array, or several.
@@ -54,7 +59,9 @@ const std::map<std::string, Body>& propagation_operations();
 // What a case says of one program: kinds of collectives and their bytes.
 int64_t bytes_of(const Json& collectives);
 
-// Why a case may move more bytes than XLA's program of it does, as docs/sharding.md lists them; null if it may not.
+// Why a case may move more bytes than XLA's program of it does, or its result lie elsewhere than in JAX's explicit
+// mode, as docs/sharding.md lists the reasons; null if it may not.
 const char* documented_difference(const Json& c, int64_t bytes);
+const char* documented_placement(const Json& c, const PartitionSpec& got, size_t output);
 
 }  // namespace tessera::runner

@@ -1,6 +1,7 @@
 // The operations of the reference's propagation_ops.py over this library, by name.
 #include <cmath>
 
+#include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/random.h"
 #include "tests/runner/propagation.h"
@@ -10,10 +11,17 @@ namespace {
 
 using Table = std::map<std::string, Body>;
 
-ResultOptions placed(const Call& c) {
-  if (!c.out()) return {};
-  return {.out_sharding = *c.out()};
+ResultOptions placed(const Call& c) { return {.out_sharding = c.out()}; }
+
+Array constrained(const Call& c, const Array& x) { return c.out() ? with_sharding_constraint(x, *c.out()) : x; }
+
+Dims dims_of(const Json& list) {
+  Dims dims;
+  for (const Json& dim : list.as_array()) dims.push_back(dim.to_number<int>());
+  return dims;
 }
+
+std::pair<Dims, Dims> pair_of(const Json& lists) { return {dims_of(lists.at(0)), dims_of(lists.at(1))}; }
 
 const Table elementwise{
     {"neg", [](const Call& c) -> Results { return -c[0]; }},
@@ -36,20 +44,49 @@ const Table elementwise{
     {"div", [](const Call& c) -> Results { return c[0] / c[1]; }},
     {"fma", [](const Call& c) -> Results { return c[0] * c[1] + c[2]; }},
     {"lerp", [](const Call& c) -> Results { return c[0] + (c[1] - c[0]) * c.number("t"); }},
+    {"abs", [](const Call& c) -> Results { return abs(c[0]); }},
+    {"sin", [](const Call& c) -> Results { return sin(c[0]); }},
+    {"cos", [](const Call& c) -> Results { return cos(c[0]); }},
+    {"erf", [](const Call& c) -> Results { return erf(c[0]); }},
+    {"sign", [](const Call& c) -> Results { return sign(c[0]); }},
+    {"softplus", [](const Call& c) -> Results { return softplus(c[0]); }},
+    {"log1p_abs", [](const Call& c) -> Results { return log1p(abs(c[0])); }},
+    {"sqrt_abs", [](const Call& c) -> Results { return sqrt(abs(c[0])); }},
+    {"isfinite", [](const Call& c) -> Results { return isfinite(c[0]); }},
+    {"two_sin_plus_one", [](const Call& c) -> Results { return 2 * sin(c[0]) + 1; }},
+    {"clip", [](const Call& c) -> Results { return clip(c[0], c.term("min"), c.term("max")); }},
+    {"maximum", [](const Call& c) -> Results { return maximum(c[0], c[1]); }},
+    {"minimum", [](const Call& c) -> Results { return minimum(c[0], c[1]); }},
+    {"greater", [](const Call& c) -> Results { return c[0] > c[1]; }},
+    {"equal", [](const Call& c) -> Results { return equal(c[0], c[1]); }},
+    {"logical_and", [](const Call& c) -> Results { return logical_and(c[0], c[1]); }},
+    {"where", [](const Call& c) -> Results { return where(c[0], c[1], c[2]); }},
+    {"where_scalar", [](const Call& c) -> Results { return where(c[0], c[1], c.term("value")); }},
 };
 
 const Table contractions{
-    {"matmul", [](const Call& c) -> Results { return matmul(c[0], c[1]); }},
+    {"matmul", [](const Call& c) -> Results { return matmul(c[0], c[1], placed(c)); }},
+    {"einsum", [](const Call& c) -> Results { return einsum(c.text("subscripts"), c.inputs(), placed(c)); }},
+    {"dot_general",
+     [](const Call& c) -> Results {
+       return dot_general(c[0], c[1], {.contract = pair_of(c.json("contract")), .batch = pair_of(c.json("batch"))},
+                          placed(c));
+     }},
+    {"linear", [](const Call& c) -> Results { return matmul(c[0], c[1], placed(c)) + c[2]; }},
+    {"sigmoid_layer", [](const Call& c) -> Results { return sigmoid(matmul(c[0], c[1], placed(c)) + c[2]); }},
+    {"mlp", [](const Call& c) -> Results { return matmul(gelu(matmul(c[0], c[1])), c[2], placed(c)); }},
+    {"swiglu",
+     [](const Call& c) -> Results { return matmul(silu(matmul(c[0], c[1])) * matmul(c[0], c[2]), c[3], placed(c)); }},
 };
 
 const Table reductions{
     {"sum", [](const Call& c) -> Results { return sum(c[0], c.dims("axis"), c.flag("keepdims")); }},
     {"mean", [](const Call& c) -> Results { return mean(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"sum_out_sharding", [](const Call& c) -> Results { return constrained(c, sum(c[0], c.dims("axes"))); }},
 };
 
 const Table shapes{
     {"transpose", [](const Call& c) -> Results { return transpose(c[0], c.dims("perm")); }},
-    {"concatenate", [](const Call& c) -> Results { return concatenate(c.inputs(), c.dim("axis")); }},
     {"split_heads",
      [](const Call& c) -> Results {
        const Array& x = c[0];
@@ -60,6 +97,50 @@ const Table shapes{
      [](const Call& c) -> Results {
        return reshape(transpose(c[0], {0, 2, 1, 3}), {c[0].shape(0), c[0].shape(2), -1});
      }},
+    {"reshape", [](const Call& c) -> Results { return reshape(c[0], c.integers("shape"), placed(c)); }},
+    {"flatten", [](const Call& c) -> Results { return ravel(c[0]); }},
+    {"squeeze", [](const Call& c) -> Results { return squeeze(c[0], c.dims("axis")); }},
+    {"expand_dims", [](const Call& c) -> Results { return expand_dims(c[0], c.dims("axis")); }},
+    {"broadcast_to", [](const Call& c) -> Results { return broadcast_to(c[0], c.integers("shape"), placed(c)); }},
+    {"broadcast_in_dim",
+     [](const Call& c) -> Results { return broadcast_in_dim(c[0], c.integers("shape"), c.dims("dims"), placed(c)); }},
+    {"repeat", [](const Call& c) -> Results { return repeat(c[0], c.integer("repeats"), c.dim("axis"), placed(c)); }},
+};
+
+const Table slices{
+    {"concatenate", [](const Call& c) -> Results { return concatenate(c.inputs(), c.dim("axis")); }},
+    {"stack", [](const Call& c) -> Results { return stack(c.inputs(), c.dim("axis")); }},
+    {"split", [](const Call& c) -> Results { return split(c[0], c.integer("sections"), c.dim("axis")); }},
+    {"pad", [](const Call& c) -> Results { return pad(c[0], c.pairs("width")); }},
+    {"flip", [](const Call& c) -> Results { return flip(c[0], c.dims("axis")); }},
+    {"roll", [](const Call& c) -> Results { return roll(c[0], c.integer("shift"), c.dim("axis")); }},
+    {"tile", [](const Call& c) -> Results { return tile(c[0], c.integers("reps")); }},
+    {"slice",
+     [](const Call& c) -> Results {
+       return slice(c[0], c.integers("start"), c.integers("limit"), c.integers("strides"));
+     }},
+    {"index", [](const Call& c) -> Results { return index_in_dim(c[0], c.integer("index"), c.dim("axis"), false); }},
+    {"getitem_int", [](const Call& c) -> Results { return c[0].at(c.integer("index")); }},
+    {"getitem_slice", [](const Call& c) -> Results { return c[0].at(range(c.integer("start"), c.integer("stop"))); }},
+    {"at_get", [](const Call& c) -> Results { return constrained(c, c[0].at(c.integer("index"))); }},
+    {"dynamic_slice",
+     [](const Call& c) -> Results { return dynamic_slice(c[0], c.integers("start"), c.integers("sizes")); }},
+    {"dynamic_slice_traced", [](const Call& c) -> Results { return dynamic_slice(c[0], c[1], c.integers("sizes")); }},
+    {"dynamic_index",
+     [](const Call& c) -> Results { return index_in_dim(c[0], c.integer("index"), c.dim("axis"), false); }},
+    {"dynamic_update_slice",
+     [](const Call& c) -> Results { return dynamic_update_slice(c[0], c[1], c.integers("start")); }},
+    {"tril", [](const Call& c) -> Results { return tril(c[0]); }},
+};
+
+const Table lookups{
+    {"take", [](const Call& c) -> Results { return take(c[0], c[1], c.dim("axis")); }},
+    {"embedding", [](const Call& c) -> Results { return embedding(c[0], c[1], placed(c)); }},
+    {"one_hot", [](const Call& c) -> Results { return one_hot(c[0], c.integer("classes")); }},
+    {"one_hot_matmul", [](const Call& c) -> Results { return embedding(c[0], c[1], placed(c)); }},
+    {"take_along_axis", [](const Call& c) -> Results { return take_along_axis(c[0], c[1], c.dim("axis")); }},
+    {"scatter_add", [](const Call& c) -> Results { return scatter_add(c[0], c[1], c[2]); }},
+    {"scatter_set_row", [](const Call& c) -> Results { return scatter_set(c[0], c.integer("index"), c[1]); }},
 };
 
 const Table compositions{
@@ -69,12 +150,40 @@ const Table compositions{
     {"mse", [](const Call& c) -> Results { return mean(square(c[0] - c[1])); }},
 };
 
+const Table creations{
+    {"zeros",
+     [](const Call& c) -> Results {
+       return zeros(c.integers("shape"), {.dtype = float32, .out_sharding = c.sharding()});
+     }},
+    {"full",
+     [](const Call& c) -> Results {
+       return full(c.integers("shape"), c.number("value"), {.dtype = float32, .out_sharding = c.sharding()});
+     }},
+    {"arange",
+     [](const Call& c) -> Results {
+       return arange(Number(c.integer("n")), {.dtype = float32, .out_sharding = c.sharding()});
+     }},
+    {"iota",
+     [](const Call& c) -> Results {
+       return broadcasted_iota(int32, c.integers("shape"), c.dim("axis"), c.sharding());
+     }},
+    {"zeros_like", [](const Call& c) -> Results { return zeros_like(c[0]); }},
+    {"ones_like_mul", [](const Call& c) -> Results { return ones_like(c[0]) * c[0]; }},
+    {"random_normal",
+     [](const Call& c) -> Results {
+       return device_put(normal(Key(c.integer("seed")), c.integers("shape")), c.sharding());
+     }},
+    {"reshard", [](const Call& c) -> Results { return constrained(c, c[0]); }},
+    {"constraint", [](const Call& c) -> Results { return constrained(c, c[0]); }},
+};
+
 }  // namespace
 
 const std::map<std::string, Body>& propagation_operations() {
   static const Table all = [] {
     Table all;
-    for (const Table* table : {&elementwise, &contractions, &reductions, &shapes, &compositions})
+    for (const Table* table :
+         {&elementwise, &contractions, &reductions, &shapes, &slices, &lookups, &compositions, &creations})
       all.insert(table->begin(), table->end());
     return all;
   }();

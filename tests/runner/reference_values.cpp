@@ -58,38 +58,41 @@ std::vector<double> values_of(const Json& init, int64_t n) {
 
 std::vector<double> doubles(const Array& x) { return astype(x, float64).to_host<double>(); }
 
-// What one number of a checksum says; sums may be off by as much as all their elements.
+// Of the elements, relative to their size: what the element type rounds.
+double rounding(DType dtype) { return dtype == bfloat16 ? 1.0 / 256 : dtype == float16 ? 1.0 / 2048 : 1e-6; }
+
+// What one number of a checksum says; sums may be off by as much as their elements.
 struct Check {
   std::string name;
   double got, expected, tolerance;
 };
 
 std::vector<Check> checks(const std::vector<double>& values, const Json& expected, const Json& formula,
-                          double tolerance) {
+                          double tolerance, double rounding) {
   const std::vector<double> w = by_formula(formula, static_cast<int64_t>(values.size()));
   double sum = 0, magnitude = 0, weighted = 0;
   for (size_t i = 0; i < values.size(); ++i)
     sum += values[i], magnitude += std::abs(values[i]), weighted += values[i] * w[i];
-  const double all = tolerance * std::sqrt(1.0 + static_cast<double>(values.size())) + 1e-9 * magnitude;
+  const double root = std::sqrt(1.0 + static_cast<double>(values.size()));
+  const double all = tolerance * root + rounding * magnitude / root;
   std::vector<Check> result{{"sum", sum, number_of(expected.at("sum")), all},
                             {"sum of magnitudes", magnitude, number_of(expected.at("abs_sum")), all},
                             {"weighted sum", weighted, number_of(expected.at("wsum")), all}};
+  const auto add = [&](size_t i, double value) {
+    result.push_back({fmt::format("element {}", i), values.at(i), value, tolerance + rounding * std::abs(value)});
+  };
   const auto& object = expected.as_object();
   if (const Json* listed = object.if_contains("values"))
-    for (size_t i = 0; i < listed->as_array().size(); ++i)
-      result.push_back({fmt::format("element {}", i), values.at(i), number_of(listed->at(i)), tolerance});
+    for (size_t i = 0; i < listed->as_array().size(); ++i) add(i, number_of(listed->at(i)));
   if (const Json* samples = object.if_contains("samples"))
-    for (const Json& sample : samples->as_array()) {
-      const auto i = sample.at(0).to_number<size_t>();
-      result.push_back({fmt::format("element {}", i), values.at(i), number_of(sample.at(1)), tolerance});
-    }
+    for (const Json& sample : samples->as_array()) add(sample.at(0).to_number<size_t>(), number_of(sample.at(1)));
   return result;
 }
 
 bool agree(const Check& c) {
   if (std::isnan(c.expected)) return std::isnan(c.got);
   if (std::isinf(c.expected)) return c.got == c.expected;
-  return std::abs(c.got - c.expected) <= c.tolerance + 1e-6 * std::abs(c.expected);
+  return std::abs(c.got - c.expected) <= c.tolerance;
 }
 
 }  // namespace
@@ -119,7 +122,7 @@ std::string difference(const Array& x, const Json& checksum, const Json& weights
   if (x.shape() != shape) return fmt::format("shape {}, got {}", to_string(shape), to_string(x.shape()));
   if (const std::string dtype(checksum.at("dtype").as_string()); name_of(x.dtype()) != dtype)
     return fmt::format("{}, got {}", dtype, name_of(x.dtype()));
-  for (const Check& c : checks(doubles(x), checksum, weights, tolerance))
+  for (const Check& c : checks(doubles(x), checksum, weights, tolerance, rounding(x.dtype())))
     if (!agree(c)) return fmt::format("{} {:.9g}, got {:.9g}", c.name, c.expected, c.got);
   return {};
 }
