@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sharding/elementwise.h"
@@ -74,12 +75,14 @@ std::vector<Check> checks(const std::vector<double>& values, const Json& expecte
   for (size_t i = 0; i < values.size(); ++i)
     sum += values[i], magnitude += std::abs(values[i]), weighted += values[i] * w[i];
   const double root = std::sqrt(1.0 + static_cast<double>(values.size()));
-  const double all = tolerance * root + rounding * magnitude / root;
+  const double all = tolerance * root + 2 * rounding * magnitude / root;
+  const double typical = magnitude / std::max<double>(1, static_cast<double>(values.size()));
   std::vector<Check> result{{"sum", sum, number_of(expected.at("sum")), all},
                             {"sum of magnitudes", magnitude, number_of(expected.at("abs_sum")), all},
                             {"weighted sum", weighted, number_of(expected.at("wsum")), all}};
   const auto add = [&](size_t i, double value) {
-    result.push_back({fmt::format("element {}", i), values.at(i), value, tolerance + rounding * std::abs(value)});
+    result.push_back(
+        {fmt::format("element {}", i), values.at(i), value, tolerance + rounding * (std::abs(value) + typical)});
   };
   const auto& object = expected.as_object();
   if (const Json* listed = object.if_contains("values"))

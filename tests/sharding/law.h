@@ -191,12 +191,11 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   return result;
 }
 
-// Holds f to the law on both kinds of replicas, for every choice of the inputs' placements where these are few (any two
-// of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations, and
-// as an activation and parameters. Returns how many cases there were.
+// Holds f to the law on both kinds of replicas, for every choice of the inputs' placements where these are `few` (any
+// two of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations,
+// and as an activation and parameters. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
-                      const GradientOptions& options = {}) {
-  constexpr size_t few = 330;
+                      const GradientOptions& options = {}, size_t few = 330) {
   const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
   std::vector<std::vector<PartitionSpec>> choices;
   size_t total = 1;
