@@ -96,7 +96,7 @@ bool close(const std::vector<std::vector<double>>& a, const std::vector<std::vec
 struct Run {
   std::vector<std::vector<double>> values;
   std::string ledger;
-  int64_t bytes = 0;
+  Moved moved;
   std::vector<std::string> wrong;
 
   void expect(bool holds, const std::string& what) {
@@ -175,10 +175,11 @@ class Case {
     CommLedger ledger;
     const Results results = call(inputs_);
     check_records(run, ledger);
+    run.moved.by_operation = ledger.bytes();
     std::vector<Array> finished;
     for (const Array& y : results) finished.push_back(finish(y));
     run.ledger = ledger_text(ledger);
-    run.bytes = ledger.bytes();
+    run.moved.all = ledger.bytes();
     check_bytes(run);
     for (size_t i = 0; i < results.size(); ++i) {
       check_placement(run, results[i], i);
@@ -228,8 +229,8 @@ class Case {
     int64_t most = bytes_of(automatic.at("collectives"));
     if (asked() && json_.at("explicit").at("ok").as_bool())
       most = std::max(most, bytes_of(json_.at("explicit").at("collectives")));
-    run.expect(run.bytes <= most || documented_difference(json_, run.bytes),
-               fmt::format("at most {} bytes moved, got {}", most, run.bytes));
+    run.expect(run.moved.all <= most || documented_difference(file_, json_, run.moved),
+               fmt::format("at most {} bytes moved, got {}", most, run.moved.all));
   }
 
   void backward(Run& run) const {

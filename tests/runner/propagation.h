@@ -61,7 +61,11 @@ int64_t bytes_of(const Json& collectives);
 
 // Why a case may move more bytes than XLA's program of it does, or its result lie elsewhere than in JAX's explicit
 // mode, as docs/sharding.md lists the reasons; null if it may not.
-const char* documented_difference(const Json& c, int64_t bytes);
+struct Moved {
+  int64_t by_operation = 0;  // bytes, without those that finish a pending sum
+  int64_t all = 0;
+};
+const char* documented_difference(const Json& file, const Json& c, const Moved& moved);
 const char* documented_placement(const Json& c, const PartitionSpec& got, size_t output);
 
 }  // namespace tessera::runner

@@ -1,25 +1,109 @@
 // Where this library moves more bytes than XLA's program, or leaves a result elsewhere than JAX, by mechanism, as
 // docs/sharding.md explains.
+#include <algorithm>
+#include <set>
+
 #include "tests/runner/propagation.h"
 #include "tests/runner/reference_values.h"
 
 namespace tessera::runner {
 namespace {
 
-std::string operation(const Json& c) { return std::string(c.at("op").as_string()); }
+// What the predicates look at: the operation, and how its operands lie.
+struct Facts {
+  std::string operation;
+  std::string subscripts;  // of einsum
+  std::vector<PartitionSpec> operands;
+  std::vector<std::string> mesh_axes;
+  bool placed = false;  // by out_sharding
+  Moved moved;
 
-PartitionSpec automatic(const Json& c, size_t output) {
-  return full_spec_of(c.at("auto").at("out").at(output).at("spec"));
+  std::set<std::string> axes(size_t operand) const {
+    std::set<std::string> names;
+    for (const SpecEntry& entry : operands.at(operand).entries())
+      names.insert(entry.axes().begin(), entry.axes().end());
+    return names;
+  }
+  bool is_product() const { return operation == "matmul" || operation == "einsum" || operation == "dot_general"; }
+  bool is_lookup() const { return operation == "take" || operation == "embedding" || operation == "one_hot_matmul"; }
+};
+
+bool in_order(const SpecEntry& entry, const std::vector<std::string>& mesh_axes) {
+  const auto place = [&](const std::string& axis) { return std::find(mesh_axes.begin(), mesh_axes.end(), axis); };
+  return std::is_sorted(entry.axes().begin(), entry.axes().end(),
+                        [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
 }
 
-bool is_product(const std::string& op) { return op == "matmul" || op == "einsum" || op == "dot_general"; }
+bool has_tuple_out_of_order(const Facts& f) {
+  const auto has = [&](const PartitionSpec& spec) {
+    return std::any_of(spec.entries().begin(), spec.entries().end(),
+                       [&](const SpecEntry& entry) { return !in_order(entry, f.mesh_axes); });
+  };
+  return std::any_of(f.operands.begin(), f.operands.end(), has);
+}
+
+bool leaves_an_axis_unused(const Facts& f) {
+  std::set<std::string> used;
+  for (size_t i = 0; i < f.operands.size(); ++i) used.merge(f.axes(i));
+  return f.is_product() && used.size() < f.mesh_axes.size();
+}
+
+bool operands_share_an_axis(const Facts& f) {
+  const std::set<std::string> first = f.axes(0), second = f.axes(1);
+  return std::any_of(first.begin(), first.end(), [&](const std::string& axis) { return second.contains(axis); });
+}
+
+bool takes_a_diagonal(const Facts& f) {
+  for (size_t begin = 0; begin < f.subscripts.find("->"); ++begin)
+    for (size_t i = begin + 1; i < f.subscripts.find_first_of(",-", begin); ++i)
+      if (f.subscripts[i] == f.subscripts[begin] && std::isalpha(static_cast<unsigned char>(f.subscripts[i])))
+        return true;
+  return false;
+}
+
+struct Difference {
+  bool (*holds)(const Facts&);
+  const char* reason;
+};
+
+constexpr Difference differences[] = {
+    {[](const Facts& f) { return f.is_product() && f.moved.by_operation == 0; },
+     "operands that agree do not move, though XLA gathers one that is smaller than the pending sum of the result"},
+    {leaves_an_axis_unused, "XLA splits a contraction over a mesh axis that divides nothing yet"},
+    {[](const Facts& f) { return f.is_lookup() && operands_share_an_axis(f); },
+     "a lookup whose ids and table want one axis leaves it to the ids: a dim of the result comes before one that is "
+     "summed"},
+    {takes_a_diagonal, "a diagonal is taken of whole dims; XLA masks their blocks"},
+    {has_tuple_out_of_order, "a tuple of axes in another order than the mesh's is gathered axis by axis"},
+    {[](const Facts& f) { return f.placed && f.is_product() && f.moved.by_operation > 0; },
+     "what operands disagree about is settled before the result goes to its out_sharding"},
+};
+
+Facts facts_of(const Json& file, const Json& c, const Moved& moved) {
+  Facts f{.operation = std::string(c.at("op").as_string()), .moved = moved};
+  const auto& attributes = c.at("attrs").as_object();
+  if (const Json* text = attributes.if_contains("subscripts")) f.subscripts = text->as_string();
+  f.placed = attributes.contains("out_sharding");
+  for (const Json& input : c.at("inputs").as_array()) f.operands.push_back(full_spec_of(input.at("spec")));
+  for (const Json& axis : file.at("meshes").at(c.at("mesh").as_string()).at("axes").as_array())
+    f.mesh_axes.emplace_back(axis.at(0).as_string());
+  return f;
+}
 
 }  // namespace
 
-const char* documented_difference(const Json&, int64_t) { return nullptr; }
+const char* documented_difference(const Json& file, const Json& c, const Moved& moved) {
+  const Facts facts = facts_of(file, c, moved);
+  for (const Difference& difference : differences)
+    if (difference.holds(facts)) return difference.reason;
+  return nullptr;
+}
 
 const char* documented_placement(const Json& c, const PartitionSpec& got, size_t output) {
-  if (is_product(operation(c)) && c.at("auto").at("ok").as_bool() && got == automatic(c, output))
+  const std::string operation(c.at("op").as_string());
+  const bool is_product = operation == "matmul" || operation == "einsum" || operation == "dot_general";
+  if (is_product && c.at("auto").at("ok").as_bool() &&
+      got == full_spec_of(c.at("auto").at("out").at(output).at("spec")))
     return "a batch dim of a product keeps the axes of either operand; JAX's types keep those of one of them only";
   return nullptr;
 }

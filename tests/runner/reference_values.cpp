@@ -60,7 +60,7 @@ std::vector<double> values_of(const Json& init, int64_t n) {
 std::vector<double> doubles(const Array& x) { return astype(x, float64).to_host<double>(); }
 
 // Of the elements, relative to their size: what the element type rounds.
-double rounding(DType dtype) { return dtype == bfloat16 ? 1.0 / 256 : dtype == float16 ? 1.0 / 2048 : 1e-6; }
+double rounding(DType dtype) { return dtype == bfloat16 ? 1.0 / 128 : dtype == float16 ? 1.0 / 1024 : 1e-6; }
 
 // What one number of a checksum says; sums may be off by as much as their elements.
 struct Check {
