@@ -41,11 +41,20 @@ Dims Call::dims(const char* name) const {
   return Dims(values.begin(), values.end());
 }
 
-std::vector<std::pair<int64_t, int64_t>> Call::pairs(const char* name) const {
+std::vector<std::pair<int64_t, int64_t>> Call::pairs(const char* name, int ndim) const {
+  const auto pair_of = [](const Json& pair) {
+    return std::pair(pair.at(0).to_number<int64_t>(), pair.at(1).to_number<int64_t>());
+  };
+  const Json& value = json(name);
+  if (!value.is_array()) return std::vector(ndim, std::pair(integer(name), integer(name)));
+  if (!value.at(0).is_array()) return std::vector(ndim, pair_of(value));
   std::vector<std::pair<int64_t, int64_t>> values;
-  for (const Json& pair : json(name).as_array())
-    values.emplace_back(pair.at(0).to_number<int64_t>(), pair.at(1).to_number<int64_t>());
+  for (const Json& pair : value.as_array()) values.push_back(pair_of(pair));
   return values;
+}
+
+std::optional<int64_t> Call::optional_integer(const char* name) const {
+  return has(name) ? std::optional(integer(name)) : std::nullopt;
 }
 
 std::optional<int> Call::optional_dim(const char* name) const {
@@ -159,7 +168,8 @@ class Case {
   }
 
   Array placed(const Json& input) const {
-    const Array x = contents(input.at("init"), shape_of(input.at("shape")), *dtype_of(input.at("dtype").as_string()));
+    const Array x =
+        contents(input.at("init"), shape_of(input.at("shape")), dtype_of(input.at("dtype").as_string()).value());
     return device_put(x, NamedSharding(mesh_, full_spec_of(input.at("spec"))));
   }
 

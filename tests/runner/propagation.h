@@ -31,9 +31,11 @@ class Call {
   bool flag(const char* name) const;  // false where it is missing
   std::string text(const char* name) const;
   std::vector<int64_t> integers(const char* name) const;
-  std::vector<std::pair<int64_t, int64_t>> pairs(const char* name) const;
+  // One for each dim: of a list of pairs, one pair, or one number.
+  std::vector<std::pair<int64_t, int64_t>> pairs(const char* name, int ndim) const;
   Dims dims(const char* name) const;  // of one number, a list, or null: none
   std::optional<int> optional_dim(const char* name) const;
+  std::optional<int64_t> optional_integer(const char* name) const;
   // A number as the operand that it was in Python: whole numbers are integers.
   Term term(const char* name, std::source_location where = std::source_location::current()) const;
 

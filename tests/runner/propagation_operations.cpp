@@ -35,7 +35,7 @@ const Table elementwise{
     {"gelu_erf", [](const Call& c) -> Results { return gelu(c[0], false); }},
     {"rsqrt_1p_sq", [](const Call& c) -> Results { return rsqrt(1.0 + c[0] * c[0]); }},
     {"stop_gradient", [](const Call& c) -> Results { return stop_gradient(c[0]); }},
-    {"cast", [](const Call& c) -> Results { return astype(c[0], *dtype_of(c.text("dtype"))); }},
+    {"cast", [](const Call& c) -> Results { return astype(c[0], dtype_of(c.text("dtype")).value()); }},
     {"add_scalar", [](const Call& c) -> Results { return c[0] + c.term("value"); }},
     {"mul_scalar", [](const Call& c) -> Results { return c[0] * c.term("value"); }},
     {"add", [](const Call& c) -> Results { return c[0] + c[1]; }},
@@ -54,7 +54,12 @@ const Table elementwise{
     {"sqrt_abs", [](const Call& c) -> Results { return sqrt(abs(c[0])); }},
     {"isfinite", [](const Call& c) -> Results { return isfinite(c[0]); }},
     {"two_sin_plus_one", [](const Call& c) -> Results { return 2 * sin(c[0]) + 1; }},
-    {"clip", [](const Call& c) -> Results { return clip(c[0], c.term("min"), c.term("max")); }},
+    {"clip",
+     [](const Call& c) -> Results {
+       if (!c.has("min")) return minimum(c[0], c.term("max"));
+       if (!c.has("max")) return maximum(c[0], c.term("min"));
+       return clip(c[0], c.term("min"), c.term("max"));
+     }},
     {"maximum", [](const Call& c) -> Results { return maximum(c[0], c[1]); }},
     {"minimum", [](const Call& c) -> Results { return minimum(c[0], c[1]); }},
     {"greater", [](const Call& c) -> Results { return c[0] > c[1]; }},
@@ -104,16 +109,27 @@ const Table shapes{
     {"broadcast_to", [](const Call& c) -> Results { return broadcast_to(c[0], c.integers("shape"), placed(c)); }},
     {"broadcast_in_dim",
      [](const Call& c) -> Results { return broadcast_in_dim(c[0], c.integers("shape"), c.dims("dims"), placed(c)); }},
-    {"repeat", [](const Call& c) -> Results { return repeat(c[0], c.integer("repeats"), c.dim("axis"), placed(c)); }},
+    {"repeat",
+     [](const Call& c) -> Results {
+       if (!c.has("axis")) return repeat(ravel(c[0]), c.integer("repeats"), 0, placed(c));
+       return repeat(c[0], c.integer("repeats"), c.dim("axis"), placed(c));
+     }},
 };
 
 const Table slices{
     {"concatenate", [](const Call& c) -> Results { return concatenate(c.inputs(), c.dim("axis")); }},
     {"stack", [](const Call& c) -> Results { return stack(c.inputs(), c.dim("axis")); }},
-    {"split", [](const Call& c) -> Results { return split(c[0], c.integer("sections"), c.dim("axis")); }},
-    {"pad", [](const Call& c) -> Results { return pad(c[0], c.pairs("width")); }},
+    {"split",
+     [](const Call& c) -> Results {
+       if (c.json("sections").is_array()) return split(c[0], c.integers("sections"), c.dim("axis"));
+       return split(c[0], c.integer("sections"), c.dim("axis"));
+     }},
+    {"pad", [](const Call& c) -> Results { return pad(c[0], c.pairs("width", c[0].ndim())); }},
     {"flip", [](const Call& c) -> Results { return flip(c[0], c.dims("axis")); }},
-    {"roll", [](const Call& c) -> Results { return roll(c[0], c.integer("shift"), c.dim("axis")); }},
+    {"roll",
+     [](const Call& c) -> Results {
+       return c.has("axis") ? roll(c[0], c.integer("shift"), c.dim("axis")) : roll(c[0], c.integer("shift"));
+     }},
     {"tile", [](const Call& c) -> Results { return tile(c[0], c.integers("reps")); }},
     {"slice",
      [](const Call& c) -> Results {
@@ -121,20 +137,21 @@ const Table slices{
      }},
     {"index", [](const Call& c) -> Results { return index_in_dim(c[0], c.integer("index"), c.dim("axis"), false); }},
     {"getitem_int", [](const Call& c) -> Results { return c[0].at(c.integer("index")); }},
-    {"getitem_slice", [](const Call& c) -> Results { return c[0].at(range(c.integer("start"), c.integer("stop"))); }},
+    {"getitem_slice",
+     [](const Call& c) -> Results { return c[0].at(range(c.optional_integer("start"), c.optional_integer("stop"))); }},
     {"at_get", [](const Call& c) -> Results { return constrained(c, c[0].at(c.integer("index"))); }},
     {"dynamic_slice",
      [](const Call& c) -> Results { return dynamic_slice(c[0], c.integers("start"), c.integers("sizes")); }},
     {"dynamic_slice_traced", [](const Call& c) -> Results { return dynamic_slice(c[0], c[1], c.integers("sizes")); }},
     {"dynamic_index",
-     [](const Call& c) -> Results { return index_in_dim(c[0], c.integer("index"), c.dim("axis"), false); }},
+     [](const Call& c) -> Results { return dynamic_index_in_dim(c[0], c.integer("index"), c.dim("axis"), false); }},
     {"dynamic_update_slice",
      [](const Call& c) -> Results { return dynamic_update_slice(c[0], c[1], c.integers("start")); }},
     {"tril", [](const Call& c) -> Results { return tril(c[0]); }},
 };
 
 const Table lookups{
-    {"take", [](const Call& c) -> Results { return take(c[0], c[1], c.dim("axis")); }},
+    {"take", [](const Call& c) -> Results { return take(c[0], c[1], c.optional_dim("axis")); }},
     {"embedding", [](const Call& c) -> Results { return embedding(c[0], c[1], placed(c)); }},
     {"one_hot", [](const Call& c) -> Results { return one_hot(c[0], c.integer("classes")); }},
     {"one_hot_matmul", [](const Call& c) -> Results { return embedding(c[0], c[1], placed(c)); }},
@@ -157,7 +174,8 @@ const Table creations{
      }},
     {"full",
      [](const Call& c) -> Results {
-       return full(c.integers("shape"), c.number("value"), {.dtype = float32, .out_sharding = c.sharding()});
+       const DType dtype = c.json("value").is_double() ? float32 : int32;
+       return full(c.integers("shape"), c.number("value"), {.dtype = dtype, .out_sharding = c.sharding()});
      }},
     {"arange",
      [](const Call& c) -> Results {
