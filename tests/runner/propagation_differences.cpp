@@ -1,6 +1,7 @@
 // Where this library moves more bytes than XLA's program, or leaves a result elsewhere than JAX, by mechanism, as
 // docs/sharding.md explains.
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "tests/runner/propagation.h"
@@ -54,10 +55,11 @@ bool operands_share_an_axis(const Facts& f) {
 }
 
 bool takes_a_diagonal(const Facts& f) {
-  for (size_t begin = 0; begin < f.subscripts.find("->"); ++begin)
-    for (size_t i = begin + 1; i < f.subscripts.find_first_of(",-", begin); ++i)
-      if (f.subscripts[i] == f.subscripts[begin] && std::isalpha(static_cast<unsigned char>(f.subscripts[i])))
-        return true;
+  std::set<char> letters;
+  for (const char c : f.subscripts.substr(0, f.subscripts.find("->"))) {
+    if (c == ',') letters.clear();
+    if (std::isalpha(static_cast<unsigned char>(c)) && !letters.insert(c).second) return true;
+  }
   return false;
 }
 
