@@ -77,8 +77,8 @@ constexpr Difference differences[] = {
      "summed"},
     {takes_a_diagonal, "a diagonal is taken of whole dims; XLA masks their blocks"},
     {has_tuple_out_of_order, "a tuple of axes in another order than the mesh's is gathered axis by axis"},
-    {[](const Facts& f) { return f.placed && f.is_product() && f.moved.by_operation > 0; },
-     "what operands disagree about is settled before the result goes to its out_sharding"},
+    {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
+     "what an operation has to move is settled before its result goes to its out_sharding"},
 };
 
 Facts facts_of(const Json& file, const Json& c, const Moved& moved) {

@@ -59,9 +59,6 @@ std::vector<double> values_of(const Json& init, int64_t n) {
 
 std::vector<double> doubles(const Array& x) { return astype(x, float64).to_host<double>(); }
 
-// Of the elements, relative to their size: what the element type rounds.
-double rounding(DType dtype) { return dtype == bfloat16 ? 1.0 / 128 : dtype == float16 ? 1.0 / 1024 : 1e-6; }
-
 // What one number of a checksum says; sums may be off by as much as their elements.
 struct Check {
   std::string name;
@@ -69,20 +66,20 @@ struct Check {
 };
 
 std::vector<Check> checks(const std::vector<double>& values, const Json& expected, const Json& formula,
-                          double tolerance, double rounding) {
+                          double tolerance, double rounded) {
   const std::vector<double> w = by_formula(formula, static_cast<int64_t>(values.size()));
   double sum = 0, magnitude = 0, weighted = 0;
   for (size_t i = 0; i < values.size(); ++i)
     sum += values[i], magnitude += std::abs(values[i]), weighted += values[i] * w[i];
   const double root = std::sqrt(1.0 + static_cast<double>(values.size()));
-  const double all = tolerance * root + 2 * rounding * magnitude / root;
+  const double all = tolerance * root + 2 * rounded * magnitude / root;
   const double typical = magnitude / std::max<double>(1, static_cast<double>(values.size()));
   std::vector<Check> result{{"sum", sum, number_of(expected.at("sum")), all},
                             {"sum of magnitudes", magnitude, number_of(expected.at("abs_sum")), all},
                             {"weighted sum", weighted, number_of(expected.at("wsum")), all}};
   const auto add = [&](size_t i, double value) {
     result.push_back(
-        {fmt::format("element {}", i), values.at(i), value, tolerance + rounding * (std::abs(value) + typical)});
+        {fmt::format("element {}", i), values.at(i), value, tolerance + rounded * (std::abs(value) + typical)});
   };
   const auto& object = expected.as_object();
   if (const Json* listed = object.if_contains("values"))
@@ -99,6 +96,17 @@ bool agree(const Check& c) {
 }
 
 }  // namespace
+
+double rounding(DType dtype) { return dtype == bfloat16 ? 1.0 / 128 : dtype == float16 ? 1.0 / 1024 : 1e-6; }
+
+double largest_difference(const Array& a, const Array& b) {
+  if (a.shape() != b.shape()) return INFINITY;
+  const std::vector<double> x = doubles(a), y = doubles(b);
+  double largest = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (x[i] != y[i]) largest = std::max(largest, std::abs(x[i] - y[i]) / (1 + std::abs(y[i])));
+  return largest;
+}
 
 PartitionSpec full_spec_of(const Json& value) {
   std::vector<SpecEntry> entries;

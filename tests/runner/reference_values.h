@@ -23,4 +23,10 @@ Array weights(const Json& formula, const Shape& shape, DType dtype);
 // `tolerance` is that of one element.
 std::string difference(const Array& x, const Json& checksum, const Json& weights, double tolerance);
 
+// What the element type rounds, relative to a value.
+double rounding(DType dtype);
+
+// Over all elements, relative to 1 + |b|; infinite where the shapes differ.
+double largest_difference(const Array& a, const Array& b);
+
 }  // namespace tessera::runner
