@@ -64,6 +64,29 @@ void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y,
       "matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
 }
 
+// The same local work on eight virtual devices: the cost of one of them beside that of a mesh of one.
+void compare_devices(const at::Tensor& x, const at::Tensor& y) {
+  const Mesh one = make_mesh({{"data", 1}}), eight = make_mesh({{"data", 8}});
+  const at::Tensor rows = at::cat(std::vector<at::Tensor>(8, x));
+  const Array a = device_put(from_tensor(x), {one, P{}}), b = device_put(from_tensor(y), {one, P{}});
+  const Array as = device_put(from_tensor(rows), {eight, P{"data"}}), w = device_put(from_tensor(y), {eight, P{}});
+  const auto row = [](const char* what, auto alone, auto together) {
+    std::vector<double> single, each;
+    for (int r = 0; r < rounds; ++r) {
+      single.push_back(microseconds(alone));
+      each.push_back(microseconds(together) / 8);
+    }
+    std::printf("%-28s %-12s %8.3f %8.3f\n", what, "", summary(single).median, summary(each).median);
+  };
+  std::printf("%-28s %-12s %8s %8s\n", "a device's share", "", "of one", "of eight");
+  row(
+      "add", [&] { return a + a; }, [&] { return as + as; });
+  row(
+      "scale", [&] { return a * 2.0; }, [&] { return as * 2.0; });
+  row(
+      "matmul", [&] { return matmul(a, b); }, [&] { return matmul(as, w); });
+}
+
 void compare_case(const testing::Case& c, const NamedSharding& whole) {
   std::vector<at::Tensor> tensors;
   std::vector<Array> arrays;
@@ -105,7 +128,10 @@ int main(int argc, char** argv) {
     compare_all("with grad", x.detach().requires_grad_(true), y, tape.shadows()[0], b);
   }
   at::AutoGradMode off(false);
-  if (argc < 2) compare_all("", x, y, a, b);
+  if (argc < 2) {
+    compare_all("", x, y, a, b);
+    compare_devices(x, y);
+  }
   std::set<std::string> seen;
   for (const testing::Case& c : all_cases())
     if (is_wanted(c, argc, argv, seen)) compare_case(c, whole);

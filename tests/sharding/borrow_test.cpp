@@ -105,10 +105,10 @@ std::vector<Use> uses() {
        [](Arrays w) { return matmul(w[0], transpose(w[1])); },
        [](Values w) { return at::matmul(w[0], w[1].t()); }},
       // A view of the gathered weight is read in its stead, and keeps the memory.
-      {"a slice",
+      {"a slice whose blocks are exchanged",
        {{{16}, P{"data"}}},
        1,
-       0,
+       1,
        1,
        [](Arrays w) { return w[0] * slice_in_dim(w[1], 4, 12, 0); },
        [](Values w) { return w[0] * w[1].narrow(0, 4, 8); }},
@@ -285,8 +285,8 @@ TEST(Borrow, OverSeveralAxesAtOnce) {
        "<all_gather data,model 512; <reduce_scatter data,model 128 x2; all_gather data,model 512 x2; all_reduce "
        "data,model 8"},
       {P{{"model", "data"}},
-       "<all_gather data 256; <all_gather model 512; <reduce_scatter data 128 x2; <reduce_scatter model 256 x2; "
-       "all_gather data 256 x2; all_gather model 512 x2; all_reduce data,model 8"},
+       "<all_gather data,model 512; <reduce_scatter data,model 128 x2; all_gather data,model 512 x2; all_reduce "
+       "data,model 8"},
       {P{"data", "model"},
        "<all_gather data 256; <all_gather model 512; <reduce_scatter data 128 x2; <reduce_scatter model 256 x2; "
        "all_gather data 256 x2; all_gather model 512 x2; all_reduce data,model 8"},

@@ -76,9 +76,10 @@ TEST(LedgerTest, PrintsATable) {
 
 TEST(ArrayTest, IntegersStayExactAndScalarsAreWeak) {
   const Array big = array<int32_t>({16777217, -3});
-  EXPECT_EQ((big + 1.0).to_host<int32_t>(), (std::vector<int32_t>{16777218, -2}));
-  EXPECT_EQ((big * 2.0).to_host<int32_t>(), (std::vector<int32_t>{33554434, -6}));
-  EXPECT_EQ((big - 1.0).dtype(), int32);
+  EXPECT_EQ((big + 1).to_host<int32_t>(), (std::vector<int32_t>{16777218, -2}));
+  EXPECT_EQ((big * 2).to_host<int32_t>(), (std::vector<int32_t>{33554434, -6}));
+  EXPECT_EQ((big - 1).dtype(), int32);
+  EXPECT_EQ((big - 1.0).dtype(), float32);
   EXPECT_EQ((big * 0.5).dtype(), float32);
   EXPECT_EQ((array<double>({1}) * 0.5).dtype(), float64);
   EXPECT_EQ((astype(array<float>({1}), bfloat16) + 0.5).dtype(), bfloat16);

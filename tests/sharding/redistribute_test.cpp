@@ -76,12 +76,12 @@ TEST(Redistribute, OneRowAtATime) {
       {whole, pending, "", ""},
       {reduced, whole, "", ""},
       {P{{"a", "b"}}, whole, "all_gather a,b 576", ""},
-      {P{{"b", "a"}}, whole, "all_gather a 192 all_gather b 576", ""},
+      {P{{"b", "a"}}, whole, "all_gather a,b 576", ""},
       {P{}.unreduced({"a", "b"}), whole, "all_reduce a,b 576", ""},
       {P{}.unreduced({"a", "b"}), P{{"a", "b"}}, "reduce_scatter a,b 96", "all_gather a,b 576"},
       {P{"a"}.unreduced({"b"}), P{"a"}, "all_reduce b 288", ""},
       {P{"a"}.unreduced({"b"}), P{"a", "b"}, "reduce_scatter b 96", "all_gather b 288"},
-      {P{"a"}, P{none, "b"}, "all_gather a 192", "all_gather b 288"},
+      {P{"a"}, P{none, "b"}, "block_exchange a,b 96", "block_exchange a,b 192"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.from.to_string() + " -> " + c.to.to_string());
