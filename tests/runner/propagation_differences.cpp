@@ -29,20 +29,6 @@ struct Facts {
   bool is_lookup() const { return operation == "take" || operation == "embedding" || operation == "one_hot_matmul"; }
 };
 
-bool in_order(const SpecEntry& entry, const std::vector<std::string>& mesh_axes) {
-  const auto place = [&](const std::string& axis) { return std::find(mesh_axes.begin(), mesh_axes.end(), axis); };
-  return std::is_sorted(entry.axes().begin(), entry.axes().end(),
-                        [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
-}
-
-bool has_tuple_out_of_order(const Facts& f) {
-  const auto has = [&](const PartitionSpec& spec) {
-    return std::any_of(spec.entries().begin(), spec.entries().end(),
-                       [&](const SpecEntry& entry) { return !in_order(entry, f.mesh_axes); });
-  };
-  return std::any_of(f.operands.begin(), f.operands.end(), has);
-}
-
 bool leaves_an_axis_unused(const Facts& f) {
   std::set<std::string> used;
   for (size_t i = 0; i < f.operands.size(); ++i) used.merge(f.axes(i));
@@ -76,7 +62,6 @@ constexpr Difference differences[] = {
      "a lookup whose ids and table want one axis leaves it to the ids: a dim of the result comes before one that is "
      "summed"},
     {takes_a_diagonal, "a diagonal is taken of whole dims; XLA masks their blocks"},
-    {has_tuple_out_of_order, "a tuple of axes in another order than the mesh's is gathered axis by axis"},
     {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
      "what an operation has to move is settled before its result goes to its out_sharding"},
 };

@@ -104,7 +104,6 @@ std::vector<Use> uses() {
        1,
        [](Arrays w) { return matmul(w[0], transpose(w[1])); },
        [](Values w) { return at::matmul(w[0], w[1].t()); }},
-      // A view of the gathered weight is read in its stead, and keeps the memory.
       {"a slice whose blocks are exchanged",
        {{{16}, P{"data"}}},
        1,
@@ -112,6 +111,7 @@ std::vector<Use> uses() {
        1,
        [](Arrays w) { return w[0] * slice_in_dim(w[1], 4, 12, 0); },
        [](Values w) { return w[0] * w[1].narrow(0, 4, 8); }},
+      // A view of the gathered weight is read in its stead, and keeps the memory.
       {"a reshape",
        {{{6, 16}, P{none, "data"}}},
        1,
