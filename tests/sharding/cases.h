@@ -1,6 +1,7 @@
 // The cases of the validator: for every registered operation, functions that are held to the law on every placement.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct Case {
   std::vector<std::string> operations;
   Function function;
 };
+
+inline void PrintTo(const Case& one, std::ostream* out) { *out << one.function.name; }  // for GoogleTest
 
 // By subject, each in a file of its own: cases_elementwise.cpp, ...
 std::vector<Case> elementwise_cases();

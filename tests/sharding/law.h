@@ -134,7 +134,8 @@ inline Outcome reference(const Function& f) {
   Outcome result;
   result.value = f.theirs(inputs);
   if (result.value.requires_grad()) (result.value * cotangent(result.value)).sum().backward();
-  for (const at::Tensor& t : inputs) result.gradients.push_back(t.grad());
+  for (const at::Tensor& t : inputs)  // what the result does not depend on has zeros
+    result.gradients.push_back(t.grad().defined() || !t.is_floating_point() ? t.grad() : at::zeros_like(t));
   return result;
 }
 

@@ -9,7 +9,7 @@ namespace tessera::testing {
 namespace {
 
 // All placements are tried where there are few, else a fixed sample of them.
-constexpr size_t few = 64, sample = 32;
+constexpr size_t few = 128, sample = 64;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
 
 std::vector<Case> all_cases() {
