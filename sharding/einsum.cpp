@@ -1,4 +1,4 @@
-// einsum: the equation is the rule. Products over other dims are written as equations.
+// einsum: the equation is the rule.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <numeric>
 
 #include "sharding/elementwise.h"
 #include "sharding/linear_algebra.h"
 #include "sharding/operations_common.h"
-#include "sharding/shapes.h"
 
 namespace tessera {
 
@@ -136,39 +134,58 @@ std::map<char, int64_t> sizes_of(const Equation& e, const std::vector<const Type
   return sizes;
 }
 
-std::string token(char letter, const std::string& diagonals) {
-  if (letter == dots) return "...";
-  return diagonals.find(letter) == std::string::npos ? std::string(1, letter) : fmt::format("[{}]", letter);
-}
-
-// A dim of size one where others of its letter are longer broadcasts: it has no factor.
-std::string operand_term(const std::string& letters, const std::string& diagonals, const Type& type,
-                         const std::map<char, int64_t>& sizes) {
+// A dim of size one where others of its letter are longer broadcasts: it has no factor. A letter's second dim in one
+// operand is read whole; each block of the first takes its part of it.
+std::string operand_term(const std::string& letters, const Type& type, const std::map<char, int64_t>& sizes) {
   std::vector<std::string> tokens;
   for (size_t k = 0; k < letters.size(); ++k) {
+    const char c = letters[k];
     const int d = dim_of(letters, k, type.shape.size());
-    tokens.push_back(d >= 0 && type.shape[d] == 1 && sizes.at(letters[k]) != 1 ? "1" : token(letters[k], diagonals));
+    if (c == dots)
+      tokens.push_back("...");
+    else if (d >= 0 && type.shape[d] == 1 && sizes.at(c) != 1)
+      tokens.push_back("1");
+    else
+      tokens.push_back(letters.find(c) == k || d < 0 ? std::string(1, c) : fmt::format("[{}{}={}]", c, k, sizes.at(c)));
   }
   return fmt::format("{}", fmt::join(tokens, " "));
-}
-
-std::string letters_twice(const Equation& e) {
-  std::string twice;
-  for (const std::string& letters : e.in)
-    for (const char c : letters)
-      if (std::count(letters.begin(), letters.end(), c) > 1) twice += c;
-  return twice;
 }
 
 std::string einsum_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
   const std::string text = unpacked(attributes);
   const Equation e = EquationReader(text, operands.size()).read();
-  const std::string diagonals = letters_twice(e);
   const auto sizes = sizes_of(e, operands);
   std::vector<std::string> in, out;
-  for (size_t i = 0; i < operands.size(); ++i) in.push_back(operand_term(e.in[i], diagonals, *operands[i], sizes));
-  for (const char c : e.out) out.push_back(token(c, diagonals));
+  for (size_t i = 0; i < operands.size(); ++i) in.push_back(operand_term(e.in[i], *operands[i], sizes));
+  for (const char c : e.out) out.push_back(c == dots ? "..." : std::string(1, c));
   return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(out, " "));
+}
+
+// ---- diagonals
+
+// Whether an operand has a letter twice.
+bool has_diagonal(std::string_view equation) {
+  uint64_t seen = 0;
+  for (const char c : equation.substr(0, equation.find('-'))) {
+    if (c == ',') seen = 0;
+    if (!std::isalpha(static_cast<unsigned char>(c))) continue;
+    const uint64_t bit = uint64_t{1} << (c - 'A');
+    if (seen & bit) return true;
+    seen |= bit;
+  }
+  return false;
+}
+
+// The part of a whole second dim that stands beside this block of the first.
+at::Tensor beside_block(const std::string& letters, at::Tensor t, const Where& where) {
+  for (size_t k = 1; k < letters.size(); ++k) {
+    const size_t first = letters.find(letters[k]);
+    const std::string_view factor(&letters[k], 1);
+    if (first == k || where.is_whole(factor)) continue;
+    const int64_t size = t.size(dim_of(letters, first, t.dim()));
+    t = t.narrow(dim_of(letters, k, t.dim()), where.offset(factor), size);
+  }
+  return t;
 }
 
 // ---- the call
@@ -185,9 +202,11 @@ Array contracted(std::string_view equation, const Pointers& operands, std::sourc
   Prepared call;
   prepare(call, {.operation = einsum_op, .rule = einsum_rule, .attributes = packed(equation), .where = where},
           operands.data(), static_cast<int>(operands.size()));
-  return run(call, einsum_op.name, [&](Locals t, const Where&) {
+  const bool cuts = call.plan->runs > 1 && has_diagonal(equation);
+  const Equation e = cuts ? EquationReader(equation, operands.size()).read() : Equation();
+  return run(call, einsum_op.name, [&](Locals t, const Where& where) {
     c10::SmallVector<at::Tensor, max_operands> tensors;
-    for (size_t i = 0; i < operands.size(); ++i) tensors.push_back(t[static_cast<int>(i)]);
+    for (int i = 0; i < call.operands; ++i) tensors.push_back(cuts ? beside_block(e.in[i], t[i], where) : t[i]);
     return at::einsum(equation, tensors);
   });
 }
@@ -269,112 +288,6 @@ Array einsum(std::string_view equation, const std::vector<Array>& operands, cons
     equation = merged;
   }
   return placed_result(contracted_promoted(equation, pointers_to(rest), where), options, "einsum", where);
-}
-
-// ---- products over other dims
-
-namespace {
-
-// The dims of one operand, counted from the front. Error (bad_argument): one twice.
-Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
-  Dims dims = contract;
-  dims.insert(dims.end(), batch.begin(), batch.end());
-  for (int& d : dims) d = checked_dim(verb, x, d);
-  Dims sorted = dims;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, verb, fmt::format("a dim of {} given twice.", x.type_string()));
-  return dims;
-}
-
-std::string first_letters(size_t n, char first) {
-  std::string letters;
-  for (size_t i = 0; i < n; ++i) letters += static_cast<char>(first + i);
-  return letters;
-}
-
-std::string without(std::string letters, const std::string& others) {
-  std::erase_if(letters, [&](char c) { return others.find(c) != std::string::npos; });
-  return letters;
-}
-
-void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
-  if (left.size() != right.size())
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(), right.size(),
-                     b.type_string()));
-  for (size_t i = 0; i < left.size(); ++i)
-    if (a.shape(left[i]) != b.shape(right[i]))
-      fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("dim {} of {} and dim {} of {} are not of one size.", left[i], a.type_string(), right[i],
-                       b.type_string()));
-}
-
-Array general_product(const char* verb, const Operand& a, const Operand& b, const DotDims& dims,
-                      const ResultOptions& options) {
-  const Array &x = a.array(), &y = b.array();
-  materialized(x, verb), materialized(y, verb);
-  const Dims left = checked_dims(verb, x, dims.contract.first, dims.batch.first);
-  const Dims right = checked_dims(verb, y, dims.contract.second, dims.batch.second);
-  check_pairs(verb, x, y, dims.contract.first, dims.contract.second);
-  check_pairs(verb, x, y, dims.batch.first, dims.batch.second);
-  const std::string in = first_letters(x.ndim(), 'a');
-  std::string other = first_letters(y.ndim(), 'A'), summed, batch;
-  for (size_t i = 0; i < left.size(); ++i) {
-    other[right[i]] = in[left[i]];
-    (i < dims.contract.first.size() ? summed : batch) += in[left[i]];
-  }
-  const std::string equation =
-      fmt::format("{},{}->{}{}{}", in, other, batch, without(in, summed + batch), without(other, summed + batch));
-  return placed_result(product(equation, x, y, a.where()), options, verb, a.where());
-}
-
-bool is_scalar(const char* verb, const Operand& x) { return materialized(x.array(), verb).type->shape.empty(); }
-
-}  // namespace
-
-Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options) {
-  return general_product("dot_general", a, b, dims, options);
-}
-
-Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
-  const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
-  if (dims < 0 || dims > std::min(last, b.array().ndim()))
-    fail(ErrorKind::bad_argument, "tensordot",
-         fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));
-  DotDims pairs;
-  for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);
-  return general_product("tensordot", a, b, pairs, options);
-}
-
-Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options) {
-  return general_product("tensordot", a, b, {.contract = dims}, options);
-}
-
-Array dot(Operand a, Operand b, const ResultOptions& options) {
-  if (is_scalar("dot", a) || is_scalar("dot", b)) return placed_result(a * b, options, "dot", a.where());
-  return general_product("dot", a, b, {.contract = {{-1}, {b.array().ndim() > 1 ? -2 : -1}}}, options);
-}
-
-Array inner(Operand a, Operand b, const ResultOptions& options) {
-  if (is_scalar("inner", a) || is_scalar("inner", b)) return placed_result(a * b, options, "inner", a.where());
-  return general_product("inner", a, b, {.contract = {{-1}, {-1}}}, options);
-}
-
-Array vdot(Operand a, Operand b, const ResultOptions& options) {
-  const Array &x = a.array(), &y = b.array();
-  if (materialized(x, "vdot").type->shape != materialized(y, "vdot").type->shape) {
-    const Array u = reshape(a, {-1}), v = reshape(b, {-1});
-    return general_product("vdot", {u, a.where()}, {v, b.where()}, {.contract = {{0}, {0}}}, options);
-  }
-  Dims all(x.ndim());
-  std::iota(all.begin(), all.end(), 0);
-  return general_product("vdot", a, b, {.contract = {all, all}}, options);
-}
-
-Array outer(Operand a, Operand b, const ResultOptions& options) {
-  const Array column = reshape(a, {-1, 1}), row = reshape(b, {1, -1});
-  return placed_result(Operand(column, a.where()) * Operand(row, b.where()), options, "outer", a.where());
 }
 
 }  // namespace tessera

@@ -1,14 +1,17 @@
-// Matrix products: one function in the graph for all local tensors, whose gradients are summed as they are computed.
+// Matrix products, one function in the graph for all local tensors, and products that are written as equations.
 #include "sharding/linear_algebra.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "sharding/autograd.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
-#include "sharding/run.h"
+#include "sharding/shapes.h"
 #include "sharding/tape_state.h"
 
 namespace tessera {
@@ -151,6 +154,112 @@ Array product_of(const Operand& a, const Operand& b) {
 
 Array matmul(Operand a, Operand b, const ResultOptions& options) {
   return placed_result(product_of(a, b), options, "matmul", a.where());
+}
+
+// ---- products over other dims
+
+namespace {
+
+// The dims of one operand, counted from the front. Error (bad_argument): one twice.
+Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
+  Dims dims = contract;
+  dims.insert(dims.end(), batch.begin(), batch.end());
+  for (int& d : dims) d = checked_dim(verb, x, d);
+  Dims sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    fail(ErrorKind::bad_argument, verb, fmt::format("a dim of {} given twice.", x.type_string()));
+  return dims;
+}
+
+std::string first_letters(size_t n, char first) {
+  std::string letters;
+  for (size_t i = 0; i < n; ++i) letters += static_cast<char>(first + i);
+  return letters;
+}
+
+std::string without(std::string letters, const std::string& others) {
+  std::erase_if(letters, [&](char c) { return others.find(c) != std::string::npos; });
+  return letters;
+}
+
+void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
+  if (left.size() != right.size())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(), right.size(),
+                     b.type_string()));
+  for (size_t i = 0; i < left.size(); ++i)
+    if (a.shape(left[i]) != b.shape(right[i]))
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("dim {} of {} and dim {} of {} are not of one size.", left[i], a.type_string(), right[i],
+                       b.type_string()));
+}
+
+Array general_product(const char* verb, const Operand& a, const Operand& b, const DotDims& dims,
+                      const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  materialized(x, verb), materialized(y, verb);
+  const Dims left = checked_dims(verb, x, dims.contract.first, dims.batch.first);
+  const Dims right = checked_dims(verb, y, dims.contract.second, dims.batch.second);
+  check_pairs(verb, x, y, dims.contract.first, dims.contract.second);
+  check_pairs(verb, x, y, dims.batch.first, dims.batch.second);
+  const std::string in = first_letters(x.ndim(), 'a');
+  std::string other = first_letters(y.ndim(), 'A'), summed, batch;
+  for (size_t i = 0; i < left.size(); ++i) {
+    other[right[i]] = in[left[i]];
+    (i < dims.contract.first.size() ? summed : batch) += in[left[i]];
+  }
+  const std::string equation =
+      fmt::format("{},{}->{}{}{}", in, other, batch, without(in, summed + batch), without(other, summed + batch));
+  return einsum(equation, {x, y}, options, a.where());
+}
+
+bool is_scalar(const char* verb, const Operand& x) { return materialized(x.array(), verb).type->shape.empty(); }
+
+}  // namespace
+
+Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options) {
+  return general_product("dot_general", a, b, dims, options);
+}
+
+Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
+  const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
+  if (dims < 0 || dims > std::min(last, b.array().ndim()))
+    fail(ErrorKind::bad_argument, "tensordot",
+         fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));
+  DotDims pairs;
+  for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);
+  return general_product("tensordot", a, b, pairs, options);
+}
+
+Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options) {
+  return general_product("tensordot", a, b, {.contract = dims}, options);
+}
+
+Array dot(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("dot", a) || is_scalar("dot", b)) return placed_result(a * b, options, "dot", a.where());
+  return general_product("dot", a, b, {.contract = {{-1}, {b.array().ndim() > 1 ? -2 : -1}}}, options);
+}
+
+Array inner(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("inner", a) || is_scalar("inner", b)) return placed_result(a * b, options, "inner", a.where());
+  return general_product("inner", a, b, {.contract = {{-1}, {-1}}}, options);
+}
+
+Array vdot(Operand a, Operand b, const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  if (materialized(x, "vdot").type->shape != materialized(y, "vdot").type->shape) {
+    const Array u = reshape(a, {-1}), v = reshape(b, {-1});
+    return general_product("vdot", {u, a.where()}, {v, b.where()}, {.contract = {{0}, {0}}}, options);
+  }
+  Dims all(x.ndim());
+  std::iota(all.begin(), all.end(), 0);
+  return general_product("vdot", a, b, {.contract = {all, all}}, options);
+}
+
+Array outer(Operand a, Operand b, const ResultOptions& options) {
+  const Array column = reshape(a, {-1, 1}), row = reshape(b, {1, -1});
+  return placed_result(Operand(column, a.where()) * Operand(row, b.where()), options, "outer", a.where());
 }
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ namespace tessera {
 Array matmul(Operand a, Operand b, const ResultOptions& options = {});
 
 // numpy.einsum: einsum("bqhd,bkhd->bhqk", {q, k}). One letter for each dim, "..." for any number that broadcast; what
-// the result lacks is summed over; a letter twice in one operand takes its diagonal, which must be whole. Without "->",
+// the result lacks is summed over; a letter twice in one operand takes its diagonal. Without "->",
 // the result has the letters that occur once, in alphabetical order. More than two operands are multiplied from left to
 // right. Error (bad_argument): an equation that is malformed, or for another number of operands.
 Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options = {},
