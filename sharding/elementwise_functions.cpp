@@ -15,8 +15,10 @@ at::Tensor magnitude(const at::Tensor& x) {
   if (x.scalar_type() == at::kBool) return x;
   if (!is_recorded(x)) return at::abs(x);
   Tensors out{at::abs(x.detach())};
-  record_function("abs", {x}, out,
-                  [x = x.detach()](Tensors g) { return Tensors{at::where(at::ge(x, 0), g[0], at::neg(g[0]))}; });
+  const Backward signed_gradient = [x = x.detach()](const Tensors& g) {
+    return Tensors{at::where(at::ge(x, 0), g[0], at::neg(g[0]))};
+  };
+  record_function("abs", {x}, out, signed_gradient, signed_gradient);
   return out[0];
 }
 
