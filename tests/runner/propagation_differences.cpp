@@ -1,5 +1,4 @@
-// Where this library moves more bytes than XLA's program, or leaves a result elsewhere than JAX, by mechanism, as
-// docs/sharding.md explains.
+// Where more bytes move than in XLA's program, or a result lies elsewhere than in JAX: the mechanisms of docs/sharding.md.
 #include <algorithm>
 #include <cctype>
 #include <set>
