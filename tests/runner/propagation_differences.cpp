@@ -1,6 +1,5 @@
-// Where more bytes move than in XLA's program, or a result lies elsewhere than in JAX: the mechanisms of docs/sharding.md.
+// Where more bytes move than in XLA's program, or a result lies elsewhere than in JAX, as docs/sharding.md says.
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "tests/runner/propagation.h"
@@ -12,7 +11,6 @@ namespace {
 // What the predicates look at: the operation, and how its operands lie.
 struct Facts {
   std::string operation;
-  std::string subscripts;  // of einsum
   std::vector<PartitionSpec> operands;
   std::vector<std::string> mesh_axes;
   bool placed = false;  // by out_sharding
@@ -39,15 +37,6 @@ bool operands_share_an_axis(const Facts& f) {
   return std::any_of(first.begin(), first.end(), [&](const std::string& axis) { return second.contains(axis); });
 }
 
-bool takes_a_diagonal(const Facts& f) {
-  std::set<char> letters;
-  for (const char c : f.subscripts.substr(0, f.subscripts.find("->"))) {
-    if (c == ',') letters.clear();
-    if (std::isalpha(static_cast<unsigned char>(c)) && !letters.insert(c).second) return true;
-  }
-  return false;
-}
-
 struct Difference {
   bool (*holds)(const Facts&);
   const char* reason;
@@ -60,7 +49,6 @@ constexpr Difference differences[] = {
     {[](const Facts& f) { return f.is_lookup() && operands_share_an_axis(f); },
      "a lookup whose ids and table want one axis leaves it to the ids: a dim of the result comes before one that is "
      "summed"},
-    {takes_a_diagonal, "a diagonal is taken of whole dims; XLA masks their blocks"},
     {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
      "what an operation has to move is settled before its result goes to its out_sharding"},
 };
@@ -68,7 +56,6 @@ constexpr Difference differences[] = {
 Facts facts_of(const Json& file, const Json& c, const Moved& moved) {
   Facts f{.operation = std::string(c.at("op").as_string()), .moved = moved};
   const auto& attributes = c.at("attrs").as_object();
-  if (const Json* text = attributes.if_contains("subscripts")) f.subscripts = text->as_string();
   f.placed = attributes.contains("out_sharding");
   for (const Json& input : c.at("inputs").as_array()) f.operands.push_back(full_spec_of(input.at("spec")));
   for (const Json& axis : file.at("meshes").at(c.at("mesh").as_string()).at("axes").as_array())
