@@ -194,7 +194,7 @@ Array where(Operand condition, Term x, Term y) {
 Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
-  if (a.is_recipe()) return recast(a, dtype);
+  if (a.is_recipe() && can_recast(a)) return recast(a, dtype);
   return run_on_parameter(
       {.operation = is_floating(dtype) ? astype_op : rounding_op, .out_dtype = dtype, .where = x.where()}, a,
       [dtype](Locals t, const Where&) { return t[0].to(scalar_type(dtype)); }, is_floating(dtype));

@@ -3,12 +3,12 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/lt.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <vector>
 
-#include "sharding/random.h"
 #include "sharding/threefry.h"
 
 namespace tessera {
@@ -24,9 +24,26 @@ void draw(const Recipe& recipe, const Shape& shape, const IndexRanges& block, T*
       return random_normal(recipe.key, shape, block, out);
     case Initializer::truncated_normal:
       return random_truncated_normal(recipe.key, shape, block, recipe.low, recipe.high, out);
-    case Initializer::constant:
-      return;
+    case Initializer::exponential:
+      return random_exponential(recipe.key, shape, block, out);
+    case Initializer::gumbel:
+      return random_gumbel(recipe.key, shape, block, out);
+    default:
+      fail(ErrorKind::other, "place", "this recipe draws no floating numbers.");
   }
+}
+
+template <class T>
+at::Tensor integers(const Recipe& recipe, const Shape& shape, const IndexRanges& block, at::Tensor out) {
+  random_integers(recipe.key, shape, block, recipe.first, recipe.span, out.mutable_data_ptr<T>());
+  return out;
+}
+
+at::Tensor bits(const Recipe& recipe, const Shape& shape, const IndexRanges& block, at::Tensor out) {
+  std::vector<uint32_t> words(out.numel());
+  random_bits(recipe.key, shape, block, words.data());
+  std::copy(words.begin(), words.end(), out.mutable_data_ptr<int64_t>());
+  return out;
 }
 
 std::vector<int64_t> sizes_of(const IndexRanges& block) {
@@ -35,13 +52,37 @@ std::vector<int64_t> sizes_of(const IndexRanges& block) {
   return sizes;
 }
 
-void check_floating(const char* verb, DType dtype) {
-  if (!is_floating(dtype))
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("dtype {} given, expected a floating one.", name_of(dtype)));
+at::Tensor floats(const Recipe& recipe, const Shape& shape, const IndexRanges& block, at::Tensor out) {
+  if (recipe.drawn == DType::float64)
+    draw(recipe, shape, block, out.mutable_data_ptr<double>());
+  else
+    draw(recipe, shape, block, out.mutable_data_ptr<float>());
+  return out;
 }
 
-// Random numbers are drawn in float32, or in float64 if that is asked for.
-DType drawn_for(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
+at::Tensor chances(Recipe recipe, const Shape& shape, const IndexRanges& block, const at::Tensor& uniforms) {
+  const auto chance = static_cast<float>(recipe.high);
+  recipe = {.initializer = Initializer::uniform, .key = recipe.key};
+  return at::lt(floats(recipe, shape, block, uniforms), chance);
+}
+
+// What is drawn, before it is scaled and cast.
+at::Tensor drawn(const Recipe& recipe, const Shape& shape, const IndexRanges& block) {
+  const auto empty = [&](DType dtype) { return at::empty(sizes_of(block), static_cast<at::ScalarType>(dtype)); };
+  const at::Tensor out = empty(recipe.drawn);
+  switch (recipe.initializer) {
+    case Initializer::bernoulli:
+      return chances(recipe, shape, block, empty(DType::float32));
+    case Initializer::bits:
+      return bits(recipe, shape, block, out);
+    case Initializer::integers:
+      if (recipe.drawn == DType::uint8) return integers<uint8_t>(recipe, shape, block, out);
+      if (recipe.drawn == DType::int64) return integers<int64_t>(recipe, shape, block, out);
+      return integers<int32_t>(recipe, shape, block, out);
+    default:
+      return floats(recipe, shape, block, out);
+  }
+}
 
 }  // namespace
 
@@ -55,17 +96,14 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
 }
 
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
-  const auto sizes = sizes_of(block);
+  const auto type = static_cast<at::ScalarType>(dtype);
   if (recipe.initializer == Initializer::constant)
-    return at::full(sizes, recipe.scale + recipe.shift, static_cast<at::ScalarType>(dtype));
-  at::Tensor values = at::empty(sizes, static_cast<at::ScalarType>(recipe.drawn));
-  if (recipe.drawn == DType::float64)
-    draw(recipe, shape, block, values.mutable_data_ptr<double>());
-  else
-    draw(recipe, shape, block, values.mutable_data_ptr<float>());
+    return at::full(sizes_of(block), recipe.scale + recipe.shift, static_cast<at::ScalarType>(recipe.drawn)).to(type);
+  at::Tensor values = drawn(recipe, shape, block);
+  if (!is_floating(recipe.drawn)) values = values.to(type);
   if (recipe.scale != 1) values.mul_(recipe.scale);
   if (recipe.shift != 0) values.add_(recipe.shift);
-  return values.to(static_cast<at::ScalarType>(dtype));
+  return values.to(type);
 } catch (const c10::Error&) {
   fail(ErrorKind::other, "place",
        fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ",")));
@@ -78,40 +116,9 @@ Array scaled(const Array& x, double factor) {
   return make_recipe(recipe, x.shape(), x.dtype());
 }
 
+bool can_recast(const Array& x) { return x.dtype() == x.impl()->details->recipe->drawn; }
+
 Array recast(const Array& x, DType dtype) { return make_recipe(*x.impl()->details->recipe, x.shape(), dtype); }
 
 }  // namespace detail
-
-using namespace detail;
-
-Array normal(const Key& key, Shape shape, DType dtype) {
-  check_floating("normal", dtype);
-  return make_recipe({.initializer = Initializer::normal, .key = key, .drawn = drawn_for(dtype)}, std::move(shape),
-                     dtype);
-}
-
-Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
-  check_floating("truncated_normal", dtype);
-  return make_recipe({.initializer = Initializer::truncated_normal,
-                      .key = key,
-                      .drawn = drawn_for(dtype),
-                      .low = lower,
-                      .high = upper},
-                     std::move(shape), dtype);
-}
-
-Array uniform(const Key& key, Shape shape, double low, double high, DType dtype) {
-  check_floating("uniform", dtype);
-  return make_recipe(
-      {.initializer = Initializer::uniform, .key = key, .drawn = drawn_for(dtype), .low = low, .high = high},
-      std::move(shape), dtype);
-}
-
-Array bits(const Key& key, Shape shape) {
-  const Type* type = uncommitted_type(DType::int64, std::move(shape));
-  std::vector<uint32_t> words(type->elements);
-  random_bits(key, type->shape, whole_block(type->shape), words.data());
-  return array<int64_t>(std::vector<int64_t>(words.begin(), words.end()), type->shape);
-}
-
 }  // namespace tessera

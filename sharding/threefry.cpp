@@ -257,6 +257,41 @@ TESSERA_ALWAYS_INLINE void normal_loop(Clip<T> clip, int64_t n, T* __restrict x)
 TESSERA_CLONES void to_normal(Clip<float> clip, int64_t n, float* x) { normal_loop(clip, n, x); }
 TESSERA_CLONES void to_normal(Clip<double> clip, int64_t n, double* x) { normal_loop(clip, n, x); }
 
+// --- exponential and gumbel ---
+
+template <class T>
+TESSERA_ALWAYS_INLINE void exponential_loop(int64_t n, T* __restrict x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = -detail::log_of(T(1) - x[i]);
+}
+template <class T>
+TESSERA_ALWAYS_INLINE void gumbel_loop(int64_t n, T* __restrict x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = -detail::log_of(-detail::log_of(x[i]));
+}
+
+TESSERA_CLONES void to_exponential(int64_t n, float* x) { exponential_loop(n, x); }
+TESSERA_CLONES void to_exponential(int64_t n, double* x) { exponential_loop(n, x); }
+TESSERA_CLONES void to_gumbel(int64_t n, float* x) { gumbel_loop(n, x); }
+TESSERA_CLONES void to_gumbel(int64_t n, double* x) { gumbel_loop(n, x); }
+
+// --- integers ---
+
+// (high 2^bits + low) mod span, in arithmetic of that many bits; span 0 stands for 2^bits.
+template <class U>
+struct Remainder {
+  U span, multiplier;
+
+  explicit Remainder(U n) : span(n), multiplier(0) {
+    if (span == 0) return;
+    const U half = static_cast<U>(static_cast<U>(U(1) << (std::numeric_limits<U>::digits / 2)) % span);
+    multiplier = static_cast<U>(static_cast<U>(half * half) % span);
+  }
+  U operator()(U high, U low) const {
+    if (span == 0) return low;
+    const U product = static_cast<U>(static_cast<U>(high % span) * multiplier);
+    return static_cast<U>(static_cast<U>(product + static_cast<U>(low % span)) % span);
+  }
+};
+
 // --- blocks ---
 
 template <class T>
@@ -303,6 +338,33 @@ void fill_truncated_normal(const Key& key, const Shape& global, const IndexRange
                   [=](int64_t n, T* x) { to_normal(clip, n, x); });
 }
 
+template <class T>
+void fill_exponential(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+  fill_uniform<T>(key, global, block, {0, 1}, out, [](int64_t n, T* x) { to_exponential(n, x); });
+}
+
+template <class T>
+void fill_gumbel(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+  fill_uniform<T>(key, global, block, {std::numeric_limits<T>::min(), 1}, out,
+                  [](int64_t n, T* x) { to_gumbel(n, x); });
+}
+
+// Bits is the type in which bits are drawn; those of narrow numbers are the low ones.
+template <class U, class Bits, class T>
+void fill_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                   T* out) {
+  const std::vector<Key> keys = split(key, 2);
+  const Remainder<U> remainder(static_cast<U>(span));
+  BlockWalk walk(global, block);
+  alignas(64) Bits high[kBatch], low[kBatch];
+  for (Batch batch; walk.next(batch); out += batch.size) {
+    draw(keys[0], batch, high);
+    draw(keys[1], batch, low);
+    for (int64_t i = 0; i < batch.size; ++i)
+      out[i] = static_cast<T>(static_cast<U>(first) + remainder(static_cast<U>(high[i]), static_cast<U>(low[i])));
+  }
+}
+
 }  // namespace
 
 Key threefry2x32(const Key& key, uint32_t high, uint32_t low) {
@@ -340,6 +402,33 @@ void random_truncated_normal(const Key& key, const Shape& global, const IndexRan
 void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
                              double* out) {
   fill_truncated_normal(key, global, block, lower, upper, out);
+}
+
+void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, float* out) {
+  fill_exponential(key, global, block, out);
+}
+void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, double* out) {
+  fill_exponential(key, global, block, out);
+}
+
+void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, float* out) {
+  fill_gumbel(key, global, block, out);
+}
+void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, double* out) {
+  fill_gumbel(key, global, block, out);
+}
+
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     uint8_t* out) {
+  fill_integers<uint8_t, uint32_t>(key, global, block, first, span, out);
+}
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     int32_t* out) {
+  fill_integers<uint32_t, uint32_t>(key, global, block, first, span, out);
+}
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     int64_t* out) {
+  fill_integers<uint64_t, uint64_t>(key, global, block, first, span, out);
 }
 
 }  // namespace tessera

@@ -45,4 +45,22 @@ void random_truncated_normal(const Key& key, const Shape& global, const IndexRan
 void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
                              double* out);
 
+// Rate 1: jax.random.exponential to 1e-6 (float), -log(1 - u) for u uniform in [0, 1).
+void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, float* out);
+void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, double* out);
+
+// Location 0, scale 1: jax.random.gumbel (mode "low", its default) to 1e-6 (float), -log(-log(u)) for u uniform in
+// (0, 1).
+void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, float* out);
+void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, double* out);
+
+// first + r, r one of 0 to span - 1, or any number of the type's width if span is 0: jax.random.randint bit for bit.
+// From two draws of the type's width, as a number of twice that width modulo span.
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     uint8_t* out);
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     int32_t* out);
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     int64_t* out);
+
 }  // namespace tessera
