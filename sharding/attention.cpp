@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "sharding/run.h"
 
@@ -87,14 +88,25 @@ bool cuts_groups_evenly(const Type& query, const Type& key) {
   return true;
 }
 
+// A term of (batch, heads, seq, keys) for an operand that broadcasts to it.
+std::string logits_term(const Shape& shape, const std::string& heads) {
+  if (shape.size() > 4) return "b h t s";  // refused when it is read
+  const std::string names[] = {"b", heads, "[t]", "[s]"};
+  std::string term;
+  for (size_t d = 0; d < shape.size(); ++d) term += (shape[d] == 1 ? "1" : names[4 - shape.size() + d]) + " ";
+  return term;
+}
+
 // Query heads are cut with the kv heads that they use. Where there are more devices than these can be cut for, each has
 // all kv heads and reads those that its own heads use.
 std::string attention_rule(const Attributes&, const std::vector<const Type*>& operands) {
   const Type &query = *operands[0], &key = *operands[1];
   const bool grouped = query.mesh == nullptr || query.shape.size() != 4 || key.shape.size() != 4 || key.shape[2] == 0 ||
                        query.shape[2] % key.shape[2] || cuts_groups_evenly(query, key);
-  return grouped ? "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]"
-                 : "b [t] h [k], b [s] [g] [k], b [s] [g] [v] -> b [t] h [v]";
+  std::string rule =
+      grouped ? "b [t] {g r} [k], b [s] g [k], b [s] g [v]" : "b [t] h [k], b [s] [g] [k], b [s] [g] [v]";
+  for (size_t i = 3; i < operands.size(); ++i) rule += ", " + logits_term(operands[i]->shape, grouped ? "{g r}" : "h");
+  return rule + (grouped ? " -> b [t] {g r} [v]" : " -> b [t] h [v]");
 }
 
 // The kv heads that the query heads from `first` on use: the one of their group, or one for each.
@@ -103,31 +115,95 @@ at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, i
   return all.index_select(2, at::arange(first, first + heads).floor_divide_(group));
 }
 
-at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal,
-                  int64_t offset) {
+// What the logits of one block are made with.
+struct Visibility {
+  std::optional<at::Tensor> bias, mask;
+  bool causal;
+  int64_t offset;
+  std::optional<double> scale;
+};
+
+// jax.nn's logit of what is out of sight: softmax makes a mean of a row that has no other.
+double far_below(const at::Tensor& like) {
+  return -0.7 * (like.scalar_type() == at::kHalf ? 65504.0 : std::numeric_limits<float>::max());
+}
+
+// The part of the mask that causality gives: undefined where every key is in sight.
+at::Tensor causal_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
+  if (!sight.causal || sight.offset >= keys - 1) return {};
+  return at::ones({queries, keys}, like.options().dtype(at::kBool).requires_grad(false)).tril_(sight.offset);
+}
+
+at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
+  const at::Tensor causal = causal_mask(sight, queries, keys, like);
+  if (!sight.mask) return causal;
+  return causal.defined() ? sight.mask->logical_and(causal) : *sight.mask;
+}
+
+at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
+
+at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const Visibility& sight) {
   const int64_t queries = query.size(1), keys = key.size(1);
-  const auto heads_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
   std::optional<at::Tensor> mask;
-  if (causal && offset > 0 && offset < keys - 1) mask = at::ones({queries, keys}, at::kBool).tril_(offset);
+  if (sight.offset > 0)
+    if (const at::Tensor causal = causal_mask(sight, queries, keys, query); causal.defined()) mask = causal;
   return at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
-                                          causal && offset == 0, std::nullopt, query.size(2) != key.size(2))
+                                          sight.causal && sight.offset == 0, sight.scale, query.size(2) != key.size(2))
       .transpose(1, 2);
+}
+
+// With logits of its own: what is out of sight is far below all others. A row without a key in sight sends no gradient
+// to query and key, as in JAX.
+at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        const Visibility& sight) {
+  at::Tensor q = heads_first(query);
+  const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query);
+  at::Tensor logits =
+      sight.bias ? sight.bias->to(q.scalar_type()) : at::zeros({1, 1}, q.options().requires_grad(false));
+  if (mask.defined()) {
+    q = q.masked_fill(mask.any(-1, true).logical_not(), 0);
+    logits = logits.masked_fill(mask.logical_not(), far_below(q));
+  }
+  return at::scaled_dot_product_attention(q, heads_first(key), heads_first(value), logits, 0.0, false, sight.scale,
+                                          query.size(2) != key.size(2))
+      .transpose(1, 2);
+}
+
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
+  return (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
+}
+
+void check_options(const AttentionOptions& options) {
+  if (options.offset < 0)
+    fail(ErrorKind::bad_argument, "dot_product_attention",
+         fmt::format("offset {}, expected 0 or more.", options.offset));
+  if (!options.mask.is_absent() && options.mask.dtype() != boolean)
+    fail(ErrorKind::dtype_mismatch, "dot_product_attention",
+         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", options.mask.type_string()));
+  if (!options.bias.is_absent() && !is_floating(options.bias.dtype()))
+    fail(ErrorKind::dtype_mismatch, "dot_product_attention",
+         fmt::format("bias {}, expected a floating type.", options.bias.type_string()));
 }
 
 }  // namespace
 
-Array dot_product_attention(Operand query, const Array& key, const Array& value, bool causal, int64_t offset) {
-  if (offset < 0)
-    fail(ErrorKind::bad_argument, "dot_product_attention", fmt::format("offset {}, expected 0 or more.", offset));
-  return run({.operation = dot_product_attention_op, .rule = attention_rule, .where = query.where()},
-             {&query.array(), &key, &value}, [&](Locals t, const Where& where) {
-               if (!where.has("h")) return attend(t[0], t[1], t[2], causal, offset);
-               const int64_t heads = t[0].size(2), group = where.size("h") / where.size("g");
-               const auto mine = [&](const at::Tensor& all) {
-                 return heads_of_block(all, where.offset("h"), heads, group);
-               };
-               return attend(t[0], mine(t[1]), mine(t[2]), causal, offset);
-             });
+Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
+  check_options(options);
+  const bool biased = !options.bias.is_absent(), masked = !options.mask.is_absent();
+  const Array* operands[] = {&query.array(), &key, &value, biased ? &options.bias : &options.mask, &options.mask};
+  Prepared call;
+  prepare(call, {.operation = dot_product_attention_op, .rule = attention_rule, .where = query.where()}, operands,
+          3 + biased + masked);
+  return run(call, dot_product_attention_op.name, [&](Locals t, const Where& where) {
+    Visibility sight{{}, {}, options.causal, options.offset, options.scale};
+    if (biased) sight.bias = t[3];
+    if (masked) sight.mask = t[3 + biased];
+    if (!where.has("h")) return attend(t[0], t[1], t[2], sight);
+    const int64_t heads = t[0].size(2), group = where.size("h") / where.size("g");
+    const auto mine = [&](const at::Tensor& all) { return heads_of_block(all, where.offset("h"), heads, group); };
+    return attend(t[0], mine(t[1]), mine(t[2]), sight);
+  });
 }
 
 }  // namespace tessera

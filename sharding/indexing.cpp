@@ -190,7 +190,7 @@ Array one_hot(Operand ids, int64_t classes, DType dtype) {
   };
   return run({.operation = one_hot_op, .rule = rule, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
              {&ids.array()}, [=](Locals t, const Where&) {
-               const at::Tensor columns = at::arange(classes, t[0].options().requires_grad(false));
+               const at::Tensor columns = at::arange(classes, t[0].options().dtype(at::kLong));
                return at::eq(t[0].unsqueeze(-1), columns).to(static_cast<at::ScalarType>(dtype));
              });
 }

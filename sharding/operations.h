@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sharding/attention.h"
+#include "sharding/convolution.h"
 #include "sharding/creation.h"
 #include "sharding/elementwise.h"
 #include "sharding/indexing.h"

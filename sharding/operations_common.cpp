@@ -45,27 +45,29 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
 
 namespace {
 
-// What lies outside would be an unreadable error of a kernel, or on a sharded dim no error at all.
-at::Tensor indices_from(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size) {
-  at::Tensor index = integers.to(at::kLong);
-  if (index.numel() == 0 || index.is_meta()) return index;
+// The least of some integers, once they lie in [lowest, size). What lies outside would be an unreadable error of a
+// kernel, or on a sharded dim no error at all.
+int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest, int64_t size) {
+  if (index.numel() == 0 || index.is_meta()) return 0;
   const auto [least, most] = at::aminmax(index);
-  if (least.item<int64_t>() < lowest || most.item<int64_t>() >= size)
+  const auto first = least.item<int64_t>(), last = most.item<int64_t>();
+  if (first < lowest || last >= size)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("indices from {} to {} given, expected {} to {}.", least.item<int64_t>(), most.item<int64_t>(),
-                     lowest, size - 1));
-  return index;
+         fmt::format("indices from {} to {} given, expected {} to {}.", first, last, lowest, size - 1));
+  return first;
 }
 
 }  // namespace
 
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  return indices_from(verb, integers, 0, size);
+  at::Tensor index = integers.to(at::kLong);
+  checked_least(verb, index, 0, size);
+  return index;
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  const at::Tensor index = indices_from(verb, integers, -size, size);
-  return at::where(index < 0, index + size, index);
+  const at::Tensor index = integers.to(at::kLong);
+  return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
 }
 
 }  // namespace tessera::detail

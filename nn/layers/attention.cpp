@@ -76,7 +76,7 @@ Array MultiheadAttention::decode(const Array& x, KeyValueCache& cache) const {
   const Array keys = rotated(in_heads(k(x), num_kv_heads)), values = in_heads(v(x), num_kv_heads);
   KeyValueCache longer = cache;
   longer.append(keys, values);
-  const Array mixed = dot_product_attention(queries, longer.keys, longer.values, causal, start);
+  const Array mixed = dot_product_attention(queries, longer.keys, longer.values, {.causal = causal, .offset = start});
   const Array out = o(reshape(mixed, {batch, seq, mixed.shape(2) * mixed.shape(3)}));
   cache = longer;
   return out;

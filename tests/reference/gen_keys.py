@@ -31,7 +31,7 @@ def flat(values):
 
 
 def number(value):
-    return int(value) if np.issubdtype(value.dtype, np.integer) else float(str(value))
+    return float(str(value)) if np.issubdtype(value.dtype, np.floating) else int(value)
 
 
 def words(key):
@@ -98,12 +98,42 @@ def long_normal():
     return {"seed": 3, "size": 1 << 20, "index": picked, "values": flat(values[picked])}
 
 
+RANGES = [(0, 10, "int32"), (-5, 7, "int32"), (0, 2**31 - 1, "int32"), (-2**31, 2**31 - 1, "int32"),
+          (1000, 1001, "int32"), (0, 256, "uint8"), (3, 200, "uint8")]
+
+
+def distributions():
+    """Draws that stand on bits and uniforms, by name: of one key each, with the arguments in front."""
+    key = jax.random.key(42)
+    shape = (3, 5)
+    logits = jax.random.normal(jax.random.key(7), (4, 6))
+    return {
+        "shape": shape,
+        "exponential": flat(jax.random.exponential(key, shape)),
+        "gumbel": flat(jax.random.gumbel(key, shape)),
+        "bernoulli": [{"p": p, "values": flat(jax.random.bernoulli(key, p, shape))} for p in (0.0, 0.1, 0.5, 0.9, 1.0)],
+        "randint": [{"minval": low, "maxval": high, "dtype": dtype,
+                     "values": flat(jax.random.randint(key, shape, low, high, dtype))} for low, high, dtype in RANGES],
+        "logits": {"shape": logits.shape, "values": flat(logits)},
+        "categorical": [
+            {"axis": axis, "shape": wanted, "values": flat(jax.random.categorical(key, logits, axis, wanted))}
+            for axis, wanted in ((-1, None), (0, None), (1, (3, 4)))
+        ],
+        "permutation": [{"n": n, "values": flat(jax.random.permutation(key, n))} for n in (0, 1, 2, 10, 3000)],
+        "permutation_of_rows": flat(jax.random.permutation(key, logits)),
+        "permutation_of_columns": flat(jax.random.permutation(key, logits, axis=1)),
+    }
+
+
 def x64_section():
     jax.config.update("jax_enable_x64", True)
     seeds = [-1, -(2**31), 2**32, 2**40 + 5, 2**63 - 1]
     result = {
         "keys": [{"seed": seed, "data": words(jax.random.key(seed))} for seed in seeds],
         "draws": draws(jax.random.key(42), jnp.float64, jnp.uint64),
+        "randint": [{"minval": low, "maxval": high,
+                     "values": flat(jax.random.randint(jax.random.key(42), (3, 5), low, high, "int64"))}
+                    for low, high in ((-3, 2**40), (0, 10))],
         "promotion": [[str(jnp.promote_types(a, b)) for b in DTYPES] for a in DTYPES],
     }
     jax.config.update("jax_enable_x64", False)
@@ -118,6 +148,7 @@ def main():
         "counters": [counter_case(s, h, l) for s in (0, 42) for h, l in ((0, 0), (1, 5), (7, 2**32 - 1))],
         "narrow_bits": narrow_bits(),
         "long_normal": long_normal(),
+        "distributions": distributions(),
         "dtypes": DTYPES,
         "x64": x64_section(),
     }

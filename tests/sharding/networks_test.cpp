@@ -29,7 +29,7 @@ TEST(Attention, HeadsOnMoreDevicesThanKvHeadsStayDividedAndNothingMoves) {
   const Mesh mesh = make_mesh({{"model", 4}});
   const Heads h = heads_on(mesh, 8, P{none, none, "model"}, 2, P{});
   CommLedger ledger;
-  const Array y = dot_product_attention(h.query, h.key, h.value, true);
+  const Array y = dot_product_attention(h.query, h.key, h.value, {.causal = true});
   EXPECT_EQ(y.type_string(), "float64[2,4,8@model,2]");
   EXPECT_EQ(ledger.table(), "no communication\n");
 }
@@ -50,7 +50,7 @@ TEST(Attention, Errors) {
     dot_product_attention(ones({4, 2}), k, k);
   });
   expect_error(ErrorKind::bad_argument, "[dot_product_attention] offset -1, expected 0 or more.",
-               [&] { dot_product_attention(k, k, k, true, -1); });
+               [&] { dot_product_attention(k, k, k, {.causal = true, .offset = -1}); });
 }
 
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {

@@ -136,7 +136,7 @@ TEST(Communication, ProjectionsOfOneInputShareABackwardSum) {
     const Step got = step(w, [&](Arrays w) {
       const Array h = layer_norm(x, w[0], w[1]);
       const auto heads = [&](int i) { return reshape(matmul(h, w[i]), {b, t, 4, 4}); };
-      return sum(dot_product_attention(heads(2), heads(3), heads(4), true));
+      return sum(dot_product_attention(heads(2), heads(3), heads(4), {.causal = true}));
     });
     EXPECT_EQ(got.communication, fmt::format("<all_reduce model {}; all_reduce model 8", b * t * d * 8));
   }

@@ -1,0 +1,84 @@
+// Convolutions and pooling: where results lie, what is communicated, what is refused.
+#include "sharding/convolution.h"
+
+#include <gtest/gtest.h>
+
+#include "sharding/device_put.h"
+#include "sharding/ledger.h"
+#include "sharding/operations.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_error;
+
+const ConvDimensionNumbers features_last{"NHWC", "HWIO", "NHWC"};
+
+Array placed(Shape shape, const PartitionSpec& spec) {
+  return device_put(ones(std::move(shape)), NamedSharding(make_mesh({{"x", 2}, {"y", 2}}), spec));
+}
+
+std::string convolved(const PartitionSpec& image, const PartitionSpec& kernel, int64_t groups = 1) {
+  return conv_general_dilated(placed({4, 4, 4, 4}, image), placed({3, 3, 4 / groups, 8}, kernel), {1, 1}, "SAME",
+                              {.dimension_numbers = features_last, .feature_group_count = groups})
+      .type_string();
+}
+
+TEST(ConvolutionTest, BatchAndFeaturesStayWhereTheyAre) {
+  CommLedger ledger;
+  EXPECT_EQ(convolved(P{"x"}, P{}), "float32[4@x,4,4,8]");
+  EXPECT_EQ(convolved(P{"x"}, P{none, none, none, "y"}), "float32[4@x,4,4,8@y]");
+  EXPECT_EQ(convolved(P{"x", none, none, "y"}, P{none, none, "y"}), "float32[4@x,4,4,8]{U:y}");
+  EXPECT_EQ(convolved(P{"x", none, none, "y"}, P{none, none, none, "y"}, 2), "float32[4@x,4,4,8@y]");
+  EXPECT_EQ(ledger.count(), 0);
+}
+
+TEST(ConvolutionTest, SpatialDimsAreGatheredAndTheLedgerSaysSo) {
+  CommLedger ledger;
+  EXPECT_EQ(max_pool(placed({3, 4, 4, 3}, P{none, "x"}), {2, 2}, {2, 2}).type_string(), "float32[3,2,2,3]");
+  EXPECT_EQ(ledger.count(), 1);
+  EXPECT_EQ(ledger.count("all_gather", "x"), 1);
+}
+
+TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
+  const Array image = ones({2, 3, 7}), kernel = ones({5, 3, 3});
+  EXPECT_EQ(conv_general_dilated(image, kernel, {2}, "SAME").shape(), (Shape{2, 5, 4}));
+  EXPECT_EQ(conv_general_dilated(image, kernel, {2}, "VALID").shape(), (Shape{2, 5, 3}));
+  EXPECT_EQ(conv_general_dilated(image, kernel, {1}, {{2, -1}}).shape(), (Shape{2, 5, 6}));
+  EXPECT_EQ(avg_pool(ones({8, 3}), {2}, {}, "SAME_LOWER").to_host<float>()[0], 0.5f);
+}
+
+TEST(ConvolutionTest, WrongUseIsRefused) {
+  const Array image = ones({2, 3, 7}), kernel = ones({5, 3, 3});
+  const auto conv = [](const Array& x, const Array& k, const Padding& padding, const ConvOptions& options = {}) {
+    conv_general_dilated(x, k, {1}, padding, options);
+  };
+  expect_error(ErrorKind::shape_mismatch, "1 groups of 3 features, and kernels for 4 of them", [&] {
+    conv(image, ones({5, 4, 3}), "SAME");
+  });
+  expect_error(ErrorKind::dtype_mismatch, "given float32[2,3,7] and float64[5,3,3], expected one element type", [&] {
+    conv(image, ones({5, 3, 3}, float64), "SAME");
+  });
+  expect_error(ErrorKind::bad_argument, "padding \"FULL\" given", [&] { conv(image, kernel, "FULL"); });
+  expect_error(ErrorKind::shape_mismatch, "2 pairs of padding given, expected 1", [&] {
+    conv(image, kernel, {{0, 0}, {0, 0}});
+  });
+  expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 places", [&] {
+    conv(ones({2, 3, 2}), kernel, "VALID");
+  });
+  expect_error(ErrorKind::shape_mismatch, "dimension numbers \"NWC\", \"WIO\", \"NWW\"", [&] {
+    conv(image, kernel, "SAME", {.dimension_numbers = {"NWC", "WIO", "NWW"}});
+  });
+  expect_error(ErrorKind::shape_mismatch, "strides (1, 1) given, expected 1 sizes", [&] {
+    conv_general_dilated(image, kernel, {1, 1}, "SAME");
+  });
+  expect_error(ErrorKind::bad_argument, "with lhs_dilation, expected pairs",
+               [&] { conv(image, kernel, "SAME", {.lhs_dilation = {2}}); });
+  expect_error(ErrorKind::shape_mismatch, "[max_pool] a window (2) over int32[4,4]", [&] {
+    max_pool(ones({4, 4}, int32), {2});
+  });
+}
+
+}  // namespace
+}  // namespace tessera
