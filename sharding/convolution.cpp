@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "sharding/device_put.h"
+#include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/windows.h"
 
 namespace tessera {
 
@@ -19,71 +22,6 @@ namespace {
 const Operation conv_op{"conv_general_dilated", "", Linearity::multilinear};
 const Operation max_pool_op{"max_pool", "", Linearity::nonlinear};
 const Operation avg_pool_op{"avg_pool", "", Linearity::additive};
-
-}  // namespace
-
-// ---- windows over spatial dims
-
-namespace {
-
-using Sizes = std::vector<int64_t>;
-
-struct Windows {
-  Sizes strides, before, after, out;  // padding is what is added before and after
-};
-
-[[noreturn]] void misfit(const char* verb, const std::string& why) { fail(ErrorKind::shape_mismatch, verb, why); }
-
-Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n) {
-  if (given.empty()) return Sizes(n, 1);
-  if (given.size() != n || *std::min_element(given.begin(), given.end()) < 1)
-    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1.", what, to_string(given), n));
-  return given;
-}
-
-std::pair<int64_t, int64_t> padding_of(const char* verb, const Padding& padding, size_t dim, int64_t size,
-                                       int64_t window, int64_t stride) {
-  if (padding.name().empty()) return padding.pairs()[dim];
-  if (padding.name() == "VALID") return {0, 0};
-  const int64_t out = (size + stride - 1) / stride, total = std::max<int64_t>((out - 1) * stride + window - size, 0);
-  if (padding.name() == "SAME") return {total / 2, total - total / 2};
-  if (padding.name() == "SAME_LOWER") return {total - total / 2, total / 2};
-  fail(ErrorKind::bad_argument, verb,
-       fmt::format("padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.", padding.name()));
-}
-
-// Windows of these extents over dims of these sizes.
-Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides,
-                     const Padding& padding) {
-  if (padding.name().empty() && padding.pairs().size() != sizes.size())
-    misfit(verb, fmt::format("{} pairs of padding given, expected {}.", padding.pairs().size(), sizes.size()));
-  Windows w{.strides = std::move(strides), .before = {}, .after = {}, .out = {}};
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    const auto [before, after] = padding_of(verb, padding, d, sizes[d], extents[d], w.strides[d]);
-    w.before.push_back(before);
-    w.after.push_back(after);
-    w.out.push_back(std::max<int64_t>((sizes[d] + before + after - extents[d]) / w.strides[d] + 1, 0));
-    if (sizes[d] + before + after < extents[d]) w.out.back() = 0;
-    if (w.out.back() == 0)
-      misfit(verb, fmt::format("a window of {} does not fit into {} places of spatial dim {}.", extents[d],
-                               sizes[d] + before + after, d));
-  }
-  return w;
-}
-
-// (..., spatial dims) with the padding written out.
-at::Tensor padded(const at::Tensor& x, const Windows& w, const at::Scalar& value) {
-  Sizes amounts;
-  for (size_t d = w.before.size(); d-- > 0;) amounts.push_back(w.before[d]), amounts.push_back(w.after[d]);
-  const bool none = std::all_of(amounts.begin(), amounts.end(), [](int64_t n) { return n == 0; });
-  return none ? x : at::constant_pad_nd(x, amounts, value);
-}
-
-std::string numbered(const char* format, size_t n) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format(fmt::runtime(format), i));
-  return fmt::format("{}", fmt::join(names, " "));
-}
 
 }  // namespace
 
@@ -142,16 +80,16 @@ bool is_cut(const Type& x, int64_t packed_order, int place) {
   return x.mesh && !x.dims[packed_order % 8].empty();
 }
 
-// Attributes: groups, the three orders, the spatial sizes of the result. Features in are summed over where they lie if
-// both operands are cut there; else they are gathered, which is less than a sum of the result.
+// Attributes: groups, the three orders, and of each spatial dim the blocks and the windows. Features in are summed over
+// where they lie if both operands are cut there; else they are gathered, which is less than a sum of the result.
 std::string conv_rule(const Attributes& a, const std::vector<const Type*>& operands) {
   const bool sums = is_cut(*operands[0], a[1], 1) && is_cut(*operands[1], a[2], 1);
   const std::string in = sums ? "i" : "[i]";
   std::vector<std::string> lhs{"n", fmt::format("{{g={} {}}}", a[0], in)}, rhs{"{g o}", in}, out{"n", "{g o}"};
-  for (int d = 4; d < a.size(); ++d) {
-    lhs.push_back(fmt::format("[s{}]", d));
+  for (int d = 4; d < a.size(); d += 2) {
+    lhs.push_back(spatial_term(d, a[d]));
     rhs.push_back(fmt::format("[k{}]", d));
-    out.push_back(fmt::format("[t{}={}]", d, a[d]));
+    out.push_back(windows_term(d, a[d], a[d + 1]));
   }
   return fmt::format("{}, {} -> {}", arranged(a[1], lhs), arranged(a[2], rhs), arranged(a[3], out));
 }
@@ -219,16 +157,19 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
   Sizes sizes = spatial_sizes(x, orders.lhs), extents = spatial_sizes(rhs, orders.rhs);
   for (size_t d = 0; d < spatial; ++d)
     sizes[d] = dilated(sizes[d], spread[d]), extents[d] = dilated(extents[d], holes[d]);
-  const Windows w = windows_over(conv_op.name, sizes, extents,
-                                 given_or_ones(conv_op.name, "strides", window_strides, spatial), padding);
+  Windows w = windows_over(conv_op.name, sizes, extents,
+                           given_or_ones(conv_op.name, "strides", window_strides, spatial), padding);
+  const bool plain = spread == Sizes(spatial, 1);
+  const Array in =
+      plain ? with_halos(conv_op, lhs, {orders.lhs.begin() + 2, orders.lhs.end()}, w, 0, rhs.impl()->type->sharded) : x;
   Attributes attributes{options.feature_group_count, packed(orders.lhs), packed(orders.rhs), packed(orders.out)};
-  for (int64_t size : w.out) attributes.push_back(size);
+  for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
   Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = attributes, .where = lhs.where()},
-                     {&x, &rhs}, [&](Locals t, const Where&) {
-                       const at::Tensor in = padded(spread_out(t[0].permute(orders.lhs), spread), w, 0);
+                     {&in, &rhs}, [&](Locals t, const Where&) {
+                       const at::Tensor image = padded(spread_out(t[0].permute(orders.lhs), spread), w, 0);
                        const at::Tensor kernel = t[1].permute(orders.rhs);
-                       return at::convolution(in, kernel, {}, w.strides, Sizes(spatial, 0), holes, false,
-                                              Sizes(spatial, 0), in.size(1) / kernel.size(1))
+                       return at::convolution(image, kernel, {}, w.strides, Sizes(spatial, 0), holes, false,
+                                              Sizes(spatial, 0), image.size(1) / kernel.size(1))
                            .permute(inverse(orders.out));
                      });
   return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
@@ -238,10 +179,14 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
 
 namespace {
 
-std::string pool_rule(const Attributes& out, const std::vector<const Type*>&) {
-  std::vector<std::string> sizes;
-  for (int d = 0; d < out.size(); ++d) sizes.push_back(fmt::format("[t{}={}]", d, out[d]));
-  return fmt::format("... {} c -> ... {} c", numbered("[s{}]", out.size()), fmt::join(sizes, " "));
+// Attributes: of each spatial dim the blocks and the windows.
+std::string pool_rule(const Attributes& a, const std::vector<const Type*>&) {
+  std::string in = "...", out = "...";
+  for (int d = 0; d < a.size(); d += 2) {
+    in += " " + spatial_term(d, a[d]);
+    out += " " + windows_term(d, a[d], a[d + 1]);
+  }
+  return fmt::format("{} c -> {} c", in, out);
 }
 
 // x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
@@ -275,7 +220,7 @@ at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strid
 // `kernel` on every window; `outside` is what padding counts as.
 template <class Kernel>
 Array pool(const Operation& operation, const Operand& x, const Sizes& window, const Sizes& strides,
-           const Padding& padding, const at::Scalar& outside, Kernel kernel) {
+           const Padding& padding, double outside, Kernel kernel) {
   const Array& a = x.array();
   materialized(a, operation.name);
   const size_t spatial = window.size();
@@ -285,38 +230,48 @@ Array pool(const Operation& operation, const Operand& x, const Sizes& window, co
         fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
                     to_string(window), a.type_string()));
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
-  const Windows w = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
-                                 given_or_ones(operation.name, "strides", strides, spatial), padding);
+  Windows w = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
+                           given_or_ones(operation.name, "strides", strides, spatial), padding);
+  Sizes dims;
+  for (size_t d = 0; d < spatial; ++d) dims.push_back(static_cast<int64_t>(a.ndim() - spatial - 1 + d));
+  const Array in = with_halos(operation, x, dims, w, outside);
   Attributes attributes;
-  for (int64_t size : w.out) attributes.push_back(size);
-  return run({.operation = operation, .rule = pool_rule, .attributes = attributes, .where = x.where()}, {&a},
+  for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
+  return run({.operation = operation, .rule = pool_rule, .attributes = attributes, .where = x.where()}, {&in},
              [&](Locals t, const Where&) {
-               const at::Tensor in = padded(features_first(t[0], spatial), w, outside);
-               return features_last(kernel(in, w), t[0], spatial);
+               const at::Tensor image = padded(features_first(t[0], spatial), w, outside);
+               return features_last(kernel(image, with_one(w.extents), with_one(w.strides)), t[0], spatial);
              });
+}
+
+// 1 at each place of x's spatial dims, cut as these are.
+Array places(const Array& x, size_t spatial) {
+  Shape shape = x.shape();
+  const size_t first = shape.size() - spatial - 1;
+  std::fill(shape.begin(), shape.begin() + first, 1);
+  shape.back() = 1;
+  if (!x.is_committed()) return ones(shape, x.dtype());
+  std::vector<SpecEntry> entries = x.sharding().spec().entries();
+  entries.resize(shape.size());
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] == 1) entries[d] = SpecEntry();
+  return device_put(ones(shape, x.dtype()), NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
 }
 
 }  // namespace
 
 Array max_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides,
                const Padding& padding) {
-  return pool(
-      max_pool_op, x, window, strides, padding, -std::numeric_limits<double>::infinity(),
-      [&](const at::Tensor& in, const Windows& w) { return largest(in, with_one(window), with_one(w.strides)); });
+  return pool(max_pool_op, x, window, strides, padding, -std::numeric_limits<double>::infinity(), largest);
 }
 
 Array avg_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides,
                const Padding& padding, bool count_include_pad) {
-  return pool(avg_pool_op, x, window, strides, padding, 0, [&](const at::Tensor& in, const Windows& w) {
-    const at::Tensor means = averages(in, with_one(window), with_one(w.strides));
-    if (count_include_pad) return means;
-    Sizes inside = in.sizes().vec();
-    inside[0] = inside[1] = 1;
-    for (size_t d = 0; d < w.before.size(); ++d)
-      inside[inside.size() - w.before.size() + d] -= w.before[d] + w.after[d];
-    const at::Tensor ones = padded(at::ones(inside, in.options()), w, 0);
-    return means / averages(ones, with_one(window), with_one(w.strides));
-  });
+  const Array means = pool(avg_pool_op, x, window, strides, padding, 0, averages);
+  if (count_include_pad) return means;
+  const Array inside =
+      pool(avg_pool_op, {places(x.array(), window.size()), x.where()}, window, strides, padding, 0, averages);
+  return Operand(means, x.where()) / Operand(inside, x.where());
 }
 
 }  // namespace tessera

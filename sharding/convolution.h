@@ -43,15 +43,16 @@ struct ConvOptions {
 };
 
 // jax.lax.conv_general_dilated, with one to three spatial dims. The batch may be sharded, the features out (a sharded
-// kernel: nothing moves), the groups, and the features in of both operands (the result is a pending sum). Features in of
-// one operand and spatial dims are exchanged for another dim where that divides, else gathered.
-// Errors: shapes and letters that do not fit (shape_mismatch), different element types (dtype_mismatch).
+// kernel: nothing moves), the groups, and the features in of both operands (the result is a pending sum). Features in
+// of one operand are exchanged for another dim where that divides, else gathered. A sharded spatial dim stays sharded
+// if its size in the result divides, too: each device gets the places that its windows reach over into its neighbours'
+// blocks. Errors: shapes and letters that do not fit (shape_mismatch), different element types (dtype_mismatch).
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
                            const Padding& padding, const ConvOptions& options = {});
 
 // flax.linen.max_pool and avg_pool: of x (..., spatial dims, features), the largest and the mean of each window.
 // Strides are 1 unless given. Padding counts as -infinity, and as 0: one of the window's elements unless
-// count_include_pad is false. Any dim but the spatial ones may be sharded.
+// count_include_pad is false. Sharded dims as in conv_general_dilated.
 Array max_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides = {},
                const Padding& padding = "VALID");
 Array avg_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides = {},

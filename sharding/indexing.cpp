@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "sharding/elementwise.h"
+#include "sharding/lookup.h"
 #include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
 #include "sharding/shapes.h"
@@ -73,14 +74,32 @@ std::string joined(const Names& names) { return fmt::format("{}", fmt::join(name
 
 }  // namespace
 
+// ---- lookups
+
+namespace {
+
+// `look_up(ids)`, with gathered ids where that moves less.
+template <class LookUp>
+Array read_cheaply(const Read& read, LookUp look_up) {
+  const Array gathered = gathered_ids(read);
+  return gathered.is_absent() ? look_up(read.ids) : scattered_result(read, look_up(gathered), gathered);
+}
+
+}  // namespace
+
 Array embedding(Operand table, const Array& ids, const ResultOptions& options) {
   check_integers("embedding", ids, "ids");
-  Array found = run({.operation = embedding_op, .where = table.where()}, {&table.array(), &ids},
-                    [](Locals t, const Where& where) {
-                      const at::Tensor rows = indices("embedding", t[1], where.size("v"));
-                      return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
-                    });
-  return placed_result(std::move(found), options, "embedding", table.where());
+  materialized(table.array(), "embedding");
+  const auto look_up = [&](const Array& ids) {
+    return run({.operation = embedding_op, .where = table.where()}, {&table.array(), &ids},
+               [](Locals t, const Where& where) {
+                 const at::Tensor rows = indices("embedding", t[1], where.size("v"));
+                 return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
+               });
+  };
+  if (table.array().ndim() != 2) return look_up(ids);  // refused by the rule
+  const Read read{embedding_op, table, ids, 0, 0, slices_size(table.array(), 0, ids)};
+  return placed_result(read_cheaply(read, look_up), options, "embedding", table.where());
 }
 
 // ---- take
@@ -127,12 +146,14 @@ Array take(Operand x, const Array& ids, std::optional<int> axis, const ResultOpt
   if (!axis) return take({reshape(x, {-1}), x.where()}, ids, 0, options);
   materialized(x.array(), "take");
   const int64_t dim = checked_dim("take", x.array(), *axis);
-  Array found = run({.operation = take_op, .rule = take_rule, .attributes = {dim}, .where = x.where()},
-                    {&x.array(), &ids}, [dim](Locals t, const Where& where) {
-                      const at::Tensor all = wrapped_indices("take", t[1], where.size("a"));
-                      return taken(t[0], all, dim, where);
-                    });
-  return placed_result(std::move(found), options, "take", x.where());
+  const auto look_up = [&](const Array& ids) {
+    return run({.operation = take_op, .rule = take_rule, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
+               [dim](Locals t, const Where& where) {
+                 return taken(t[0], wrapped_indices("take", t[1], where.size("a")), dim, where);
+               });
+  };
+  const Read read{take_op, x, ids, dim, dim, slices_size(x.array(), dim, ids)};
+  return placed_result(read_cheaply(read, look_up), options, "take", x.where());
 }
 
 // ---- take_along_axis
@@ -169,14 +190,18 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
     fail(ErrorKind::shape_mismatch, "take_along_axis",
          fmt::format("given {} and ids {}, expected as many dims of both. For ids of another shape use take.",
                      x.array().type_string(), ids.type_string()));
-  return run({.operation = take_along_axis_op, .rule = take_along_axis_rule, .attributes = {dim}, .where = x.where()},
-             {&x.array(), &ids}, [dim](Locals t, const Where& where) {
-               const at::Tensor all = spread_over(wrapped_indices("take_along_axis", t[1], where.size("a")), t[0], dim);
-               const at::Tensor from = spread_over(t[0], all, dim);
-               if (where.is_whole("a")) return at::gather(from, dim, all);
-               const Found found(all, where.offset("a"), t[0].size(dim));
-               return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), 0);
-             });
+  const auto look_up = [&](const Array& ids) {
+    return run({.operation = take_along_axis_op, .rule = take_along_axis_rule, .attributes = {dim}, .where = x.where()},
+               {&x.array(), &ids}, [dim](Locals t, const Where& where) {
+                 const at::Tensor all =
+                     spread_over(wrapped_indices("take_along_axis", t[1], where.size("a")), t[0], dim);
+                 const at::Tensor from = spread_over(t[0], all, dim);
+                 if (where.is_whole("a")) return at::gather(from, dim, all);
+                 const Found found(all, where.offset("a"), t[0].size(dim));
+                 return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), 0);
+               });
+  };
+  return read_cheaply({take_along_axis_op, x, ids, dim, 0, block_size(ids)}, look_up);
 }
 
 // ---- one_hot

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -108,7 +109,7 @@ Steps& steps() {
 }
 
 std::vector<int64_t> key_of(const Rearrangement& call, const std::vector<const Type*>& from, const Type* to) {
-  std::vector<int64_t> key{reinterpret_cast<int64_t>(to), static_cast<int64_t>(call.fill * (1 << 16))};
+  std::vector<int64_t> key{reinterpret_cast<int64_t>(to), std::bit_cast<int64_t>(call.fill)};
   for (const Type* type : from) key.push_back(reinterpret_cast<int64_t>(type));
   for (const auto& runs : call.map) {
     key.push_back(static_cast<int64_t>(runs.size()));

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "sharding/device_put.h"
 #include "sharding/ledger.h"
 #include "sharding/operations.h"

@@ -1,0 +1,73 @@
+// Lookups whose ids and whose array are cut by the same mesh axes.
+#include "sharding/lookup.h"
+
+#include <algorithm>
+
+#include "sharding/redistribute.h"
+
+namespace tessera::detail {
+namespace {
+
+Mask contested(const Type& x, int64_t dim, const Type& ids) {
+  return x.mesh && x.mesh == ids.mesh ? x.dims[dim].mask() & ids.sharded : 0;
+}
+
+// By the bytes of results, as the ledger counts them.
+bool moves_less(const Read& read, Mask axes) {
+  const Type& x = *read.x.array().impl()->type;
+  const int64_t n = x.mesh->count(axes), result = read.elements * item_size(x.dtype);
+  return read.ids.impl()->type->bytes * n + result < x.bytes * n;
+}
+
+const Type* uncut(TypeKey key, Mask axes) {
+  for (DimAxes& dim : key.dims) {
+    DimAxes rest;
+    for (int a : dim)
+      if (!(axes >> a & 1)) rest.push_back(a);
+    dim = rest;
+  }
+  return intern(key);
+}
+
+// The result with ids' own axes on their dims; null where it lies otherwise.
+const Type* scattered(const Type& found, const Type& ids, const Type& gathered, int64_t first) {
+  const Mask axes = ids.sharded & ~gathered.sharded;
+  TypeKey key = found;
+  if ((key.unreduced & axes) != axes) return nullptr;
+  key.unreduced &= ~axes;
+  for (size_t d = 0; d < ids.dims.size(); ++d) {
+    if (!(key.dims[first + d] == gathered.dims[d])) return nullptr;
+    key.dims[first + d] = ids.dims[d];
+  }
+  return intern(key);
+}
+
+Cause cause_of(const Read& read) {
+  static const Text reason = std::make_shared<const std::string>(
+      "the ids are cut by mesh axes of the dim that they read: gathering them and scattering what they found moves "
+      "less than gathering that dim");
+  return {.operation = read.operation.name, .where = read.x.where(), .reason = reason, .path = {}};
+}
+
+}  // namespace
+
+Array gathered_ids(const Read& read) {
+  const ArrayImpl& x = *read.x.array().impl();
+  const ArrayPtr& ids = read.ids.impl();
+  const Mask axes = contested(*x.type, read.dim, *ids->type);
+  if (!axes || x.weight || !moves_less(read, axes)) return {};
+  return Array(convert(*ids, ids, uncut(*ids->type, axes), cause_of(read)));
+}
+
+Array scattered_result(const Read& read, const Array& found, const Array& gathered) {
+  const Type* to = scattered(*found.impl()->type, *read.ids.impl()->type, *gathered.impl()->type, read.first);
+  return to ? Array(convert(*found.impl(), found.impl(), to, cause_of(read))) : found;
+}
+
+int64_t block_size(const Array& x) { return x.impl()->type->bytes / item_size(x.dtype()); }
+
+int64_t slices_size(const Array& x, int64_t dim, const Array& ids) {
+  return block_size(x) / std::max<int64_t>(x.impl()->type->local[dim], 1) * block_size(ids);
+}
+
+}  // namespace tessera::detail

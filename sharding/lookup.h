@@ -1,0 +1,28 @@
+// Lookups whose ids and whose array are cut by the same mesh axes: which of the two is gathered.
+#pragma once
+
+#include "sharding/operand.h"
+#include "sharding/rule.h"
+
+namespace tessera::detail {
+
+// A read of x along `dim`; ids' first dim is dim `first` of the result, of which a block has `elements`.
+struct Read {
+  const Operation& operation;
+  const Operand& x;
+  const Array& ids;
+  int64_t dim, first, elements;
+};
+
+// A weight is gathered, as everywhere. Of others, what moves less: all of x, or the ids and then the result. In the
+// second case these are the gathered ids, else an absent array.
+Array gathered_ids(const Read& read);
+
+// What was found with gathered ids, a pending sum, as each device's own ids have it.
+Array scattered_result(const Read& read, const Array& found, const Array& gathered);
+
+// The elements of a block: of x, and of what is read as whole slices along `dim`.
+int64_t block_size(const Array& x);
+int64_t slices_size(const Array& x, int64_t dim, const Array& ids);
+
+}  // namespace tessera::detail

@@ -1,0 +1,112 @@
+// Windows that slide over spatial dims.
+#include "sharding/windows.h"
+
+#include <ATen/ops/constant_pad_nd.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sharding/rearrange.h"
+
+namespace tessera::detail {
+
+void misfit(const char* verb, const std::string& why) { fail(ErrorKind::shape_mismatch, verb, why); }
+
+Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n) {
+  if (given.empty()) return Sizes(n, 1);
+  if (given.size() != n || *std::min_element(given.begin(), given.end()) < 1)
+    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1.", what, to_string(given), n));
+  return given;
+}
+
+namespace {
+
+std::pair<int64_t, int64_t> padding_of(const char* verb, const Padding& padding, size_t dim, int64_t size,
+                                       int64_t window, int64_t stride) {
+  if (padding.name().empty()) return padding.pairs()[dim];
+  if (padding.name() == "VALID") return {0, 0};
+  const int64_t out = (size + stride - 1) / stride, total = std::max<int64_t>((out - 1) * stride + window - size, 0);
+  if (padding.name() == "SAME") return {total / 2, total - total / 2};
+  if (padding.name() == "SAME_LOWER") return {total - total / 2, total / 2};
+  fail(ErrorKind::bad_argument, verb,
+       fmt::format("padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.", padding.name()));
+}
+
+}  // namespace
+
+Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides,
+                     const Padding& padding) {
+  if (padding.name().empty() && padding.pairs().size() != sizes.size())
+    misfit(verb, fmt::format("{} pairs of padding given, expected {}.", padding.pairs().size(), sizes.size()));
+  Windows w{extents, std::move(strides), {}, {}, {}, Sizes(sizes.size(), 1)};
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const auto [before, after] = padding_of(verb, padding, d, sizes[d], extents[d], w.strides[d]);
+    w.before.push_back(before);
+    w.after.push_back(after);
+    w.out.push_back(std::max<int64_t>((sizes[d] + before + after - extents[d]) / w.strides[d] + 1, 0));
+    if (sizes[d] + before + after < extents[d]) w.out.back() = 0;
+    if (w.out.back() == 0)
+      misfit(verb, fmt::format("a window of {} does not fit into {} places of spatial dim {}.", extents[d],
+                               sizes[d] + before + after, d));
+  }
+  return w;
+}
+
+at::Tensor padded(const at::Tensor& x, const Windows& w, double value) {
+  Sizes amounts;
+  for (size_t d = w.before.size(); d-- > 0;) amounts.push_back(w.before[d]), amounts.push_back(w.after[d]);
+  const bool none = std::all_of(amounts.begin(), amounts.end(), [](int64_t n) { return n == 0; });
+  return none ? x : at::constant_pad_nd(x, amounts, value);
+}
+
+// ---- halos
+
+namespace {
+
+// How many blocks spatial dim d stays cut into.
+int64_t blocks_of(const Type& x, int64_t dim, int64_t windows, Mask others) {
+  if (!x.mesh || (x.dims[dim].mask() & others)) return 1;
+  const int64_t n = x.mesh->count(x.dims[dim].mask());
+  return windows % n ? 1 : n;
+}
+
+// The places [0, size) that block after block reaches, with what lies outside left open.
+std::vector<Run> reached(int64_t size, int64_t blocks, int64_t length, int64_t step, int64_t before) {
+  std::vector<Run> runs;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t start = b * step - before;
+    const int64_t first = std::clamp<int64_t>(start, 0, size), last = std::clamp<int64_t>(start + length, 0, size);
+    if (last > first) runs.push_back({b * length + first - start, last - first, Run::any, first, 1});
+  }
+  return runs;
+}
+
+}  // namespace
+
+Array with_halos(const Operation& operation, const Operand& x, const Sizes& dims, Windows& w, double fill,
+                 Mask others) {
+  const Array& a = x.array();
+  Shape shape = a.shape();
+  IndexMap map = identity_map(shape);
+  bool any = false;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    w.blocks[i] = blocks_of(*a.impl()->type, dims[i], w.out[i], others);
+    if (w.blocks[i] == 1) continue;
+    const int64_t windows = w.out[i] / w.blocks[i], length = (windows - 1) * w.strides[i] + w.extents[i];
+    map[dims[i]] = reached(shape[dims[i]], w.blocks[i], length, windows * w.strides[i], w.before[i]);
+    shape[dims[i]] = w.blocks[i] * length;
+    w.before[i] = w.after[i] = 0;
+    any = true;
+  }
+  return any ? rearrange({operation, shape, map, fill, x.where()}, {a}) : a;
+}
+
+std::string spatial_term(size_t d, int64_t blocks) {
+  return blocks == 1 ? fmt::format("[s{}]", d) : fmt::format("{{w{}={} [s{}]}}", d, blocks, d);
+}
+
+std::string windows_term(size_t d, int64_t blocks, int64_t windows) {
+  return blocks == 1 ? fmt::format("[t{}={}]", d, windows) : fmt::format("{{w{} [t{}={}]}}", d, d, windows / blocks);
+}
+
+}  // namespace tessera::detail

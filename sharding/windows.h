@@ -1,0 +1,44 @@
+// Windows that slide over spatial dims: their sizes, the padding around, and what they reach of neighbours' blocks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "sharding/convolution.h"
+#include "sharding/rule.h"
+
+namespace tessera::detail {
+
+using Sizes = std::vector<int64_t>;
+
+struct Windows {
+  Sizes extents, strides;
+  Sizes before, after;  // padding that a device writes out itself
+  Sizes out;            // how many windows there are
+  Sizes blocks;         // into how many blocks a dim is cut, each with the places that its own windows reach
+};
+
+[[noreturn]] void misfit(const char* verb, const std::string& why);
+
+// `given`, or ones. Error (shape_mismatch) unless they are n sizes from 1.
+Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n);
+
+// Windows of these extents over dims of these sizes. Errors (shape_mismatch): one that has no place.
+Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides, const Padding& padding);
+
+// x, of which dim dims[i] is spatial dim i, with each spatial dim that is cut as blocks of what their windows reach:
+// halos come from the neighbours, `fill` stands for the padding. Dims whose windows do not divide, or that are cut by
+// `others`, stay as they are.
+Array with_halos(const Operation& operation, const Operand& x, const Sizes& dims, Windows& windows, double fill,
+                 Mask others = 0);
+
+// The rule's factors of a spatial dim d, and of the windows over it.
+std::string spatial_term(size_t d, int64_t blocks);
+std::string windows_term(size_t d, int64_t blocks, int64_t windows);
+
+// (..., spatial dims) with the padding written out.
+at::Tensor padded(const at::Tensor& x, const Windows& windows, double value);
+
+}  // namespace tessera::detail
