@@ -153,7 +153,8 @@ at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const 
       .transpose(1, 2);
 }
 
-// With logits of its own: what is out of sight is far below all others. A row without a key in sight sends no gradient
+// With logits of its own: what is out of sight is far below all others. A row without a key in sight has equal logits
+// (far below, the kernel's backward pass would count each key as the only one) and sends no gradient
 // to query and key, as in JAX.
 at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const Visibility& sight) {
@@ -162,8 +163,9 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
   at::Tensor logits =
       sight.bias ? sight.bias->to(q.scalar_type()) : at::zeros({1, 1}, q.options().requires_grad(false));
   if (mask.defined()) {
-    q = q.masked_fill(mask.any(-1, true).logical_not(), 0);
-    logits = logits.masked_fill(mask.logical_not(), far_below(q));
+    const at::Tensor blind = mask.any(-1, true).logical_not();
+    q = q.masked_fill(blind, 0);
+    logits = logits.masked_fill(mask.logical_not(), far_below(q)).masked_fill(blind, 0);
   }
   return at::scaled_dot_product_attention(q, heads_first(key), heads_first(value), logits, 0.0, false, sight.scale,
                                           query.size(2) != key.size(2))

@@ -349,19 +349,19 @@ void fill_gumbel(const Key& key, const Shape& global, const IndexRanges& block, 
                   [](int64_t n, T* x) { to_gumbel(n, x); });
 }
 
-// Bits is the type in which bits are drawn; those of narrow numbers are the low ones.
-template <class U, class Bits, class T>
+// In arithmetic of U, which is no narrower than T.
+template <class U, class T>
 void fill_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                    T* out) {
   const std::vector<Key> keys = split(key, 2);
   const Remainder<U> remainder(static_cast<U>(span));
   BlockWalk walk(global, block);
-  alignas(64) Bits high[kBatch], low[kBatch];
+  alignas(64) U high[kBatch], low[kBatch];
   for (Batch batch; walk.next(batch); out += batch.size) {
     draw(keys[0], batch, high);
     draw(keys[1], batch, low);
     for (int64_t i = 0; i < batch.size; ++i)
-      out[i] = static_cast<T>(static_cast<U>(first) + remainder(static_cast<U>(high[i]), static_cast<U>(low[i])));
+      out[i] = static_cast<T>(static_cast<U>(first) + remainder(high[i], low[i]));
   }
 }
 
@@ -420,15 +420,15 @@ void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block
 
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                      uint8_t* out) {
-  fill_integers<uint8_t, uint32_t>(key, global, block, first, span, out);
+  fill_integers<uint32_t>(key, global, block, first, span, out);
 }
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                      int32_t* out) {
-  fill_integers<uint32_t, uint32_t>(key, global, block, first, span, out);
+  fill_integers<uint32_t>(key, global, block, first, span, out);
 }
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                      int64_t* out) {
-  fill_integers<uint64_t, uint64_t>(key, global, block, first, span, out);
+  fill_integers<uint64_t>(key, global, block, first, span, out);
 }
 
 }  // namespace tessera

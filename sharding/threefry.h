@@ -55,7 +55,7 @@ void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block
 void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, double* out);
 
 // first + r, r one of 0 to span - 1, or any number of the type's width if span is 0: jax.random.randint bit for bit.
-// From two draws of the type's width, as a number of twice that width modulo span.
+// From two draws of that width (of 32 bits for narrower types), as a number of twice the width modulo span.
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                      uint8_t* out);
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,

@@ -34,11 +34,13 @@ TEST(ConvolutionTest, BatchAndFeaturesStayWhereTheyAre) {
   EXPECT_EQ(ledger.count(), 0);
 }
 
-TEST(ConvolutionTest, SpatialDimsAreGatheredAndTheLedgerSaysSo) {
+TEST(ConvolutionTest, ASpatialDimStaysCutAndGetsWhatItsWindowsReach) {
   CommLedger ledger;
-  EXPECT_EQ(max_pool(placed({3, 4, 4, 3}, P{none, "x"}), {2, 2}, {2, 2}).type_string(), "float32[3,2,2,3]");
+  EXPECT_EQ(max_pool(placed({3, 4, 4, 3}, P{none, "x"}), {2, 2}, {2, 2}).type_string(), "float32[3,2@x,2,3]");
+  EXPECT_EQ(ledger.count(), 0);
+  EXPECT_EQ(convolved(P{none, "x"}, P{}), "float32[4,4@x,4,8]");
   EXPECT_EQ(ledger.count(), 1);
-  EXPECT_EQ(ledger.count("all_gather", "x"), 1);
+  EXPECT_EQ(ledger.bytes("block_exchange", "x"), 4 * 1 * 4 * 4 * 4);  // a row of each image
 }
 
 TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
