@@ -79,8 +79,10 @@ Array operator*(Term a, Term b) {
   return binary({mul_op, Domain::any}, a, b, multiplied);
 }
 
+// A pending sum divided by 0 is no sum of its parts divided by 0.
 Array operator/(Term a, Term b) {
-  if (b.is_number() && !a.is_number() && a.array().impl() && is_floating(a.array().impl()->type->dtype))
+  if (b.is_number() && b.number().floating != 0 && !a.is_number() && a.array().impl() &&
+      is_floating(a.array().impl()->type->dtype))
     return scaled_array(a, b.number(), divided);
   return binary({div_op, Domain::floating}, a, b, divided);
 }
@@ -91,15 +93,22 @@ Array operator-(Operand x) {
   return unary({negative_op, Domain::no_booleans}, x, [](const at::Tensor& t) { return at::neg(t); });
 }
 
+namespace {
+
+at::Scalar scalar_of(const Number& n) {
+  return n.kind == Number::Kind::floating ? at::Scalar(n.floating) : at::Scalar(n.integer);
+}
+
+}  // namespace
+
 Array power(Term a, Term b) {
   const Elementwise row{power_op, Domain::counting};
-  if (a.is_number() || !b.is_number())
+  if (a.is_number() == b.is_number())
     return binary(row, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); });
-  const Array base = cast_to(a.operand(), common_dtype(row, a, b));
-  return run({.operation = power_op, .where = a.where()}, {&base}, [&](Locals t, const Where&) {
-    const Number& n = b.number();
-    return n.kind == Number::Kind::floating ? at::pow(t[0], n.floating) : at::pow(t[0], n.integer);
-  });
+  const Array x = cast_to((a.is_number() ? b : a).operand(), common_dtype(row, a, b));
+  const at::Scalar number = scalar_of((a.is_number() ? a : b).number());
+  return run({.operation = power_op, .where = a.where()}, {&x},
+             [&](Locals t, const Where&) { return a.is_number() ? at::pow(number, t[0]) : at::pow(t[0], number); });
 }
 
 // ---- tables: what is written between the bars is computed on the local tensors x and y
@@ -153,9 +162,7 @@ at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t 
 
 // The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
 at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
-  const at::Scalar value =
-      number.kind == Number::Kind::floating ? at::Scalar(number.floating) : at::Scalar(number.integer);
-  return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));
+  return at::scalar_tensor(scalar_of(number), beside.options().dtype(scalar_type(dtype)));
 }
 
 Array where_arrays(const Operand& condition, const Array& x, const Array& y) {

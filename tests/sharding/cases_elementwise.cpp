@@ -159,8 +159,8 @@ std::vector<Case> arithmetic() {
        {"astype", two(), [](Arrays x) { return astype(astype(x[0], float32) * astype(x[1], float32), float64); },
         [](Tensors t) { return (t[0].to(at::kFloat) * t[1].to(at::kFloat)).to(at::kDouble); }, 1e-6}},
       {{"astype"},
-       {"astype to integers", two(), [](Arrays x) { return counted(astype(x[0], int32), x[1]); },
-        [](Tensors t) { return counted(t[0].to(at::kInt), t[1]); }}},
+       {"astype to integers", counts(), [](Arrays x) { return counted(astype(astype(x[0], float64), int32), x[2]); },
+        [](Tensors t) { return counted(t[0], t[2]); }}},
   };
 }
 
