@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <type_traits>
 #include <utility>
 
@@ -40,11 +41,13 @@ Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
 // reduce-scattered in each part, so that no device holds a whole gradient. Errors: n < 1 (bad_argument); an array whose
 // rows on each device n does not divide (uneven). loss_fn returns no aux.
 template <class F>
-auto accumulate_gradients(F loss_fn, int64_t n, GradientOptions options = {}) {
+auto accumulate_gradients(F loss_fn, int64_t n, GradientOptions options = {},
+                          std::source_location where = std::source_location::current()) {
   detail::check_micro_batches(n);
   GradientOptions unreduced = options;
   unreduced.reduce = false;
-  return [loss_fn, n, options, unreduced](const auto& model, const auto&... batch) {
+  return [loss_fn, n, options, unreduced, where](const auto& model, const auto&... batch) {
+    const CallerScope caller(where);
     using Model = std::decay_t<decltype(model)>;
     static_assert(std::is_convertible_v<decltype(loss_fn(model, batch...)), Array>,
                   "tessera: a loss function under accumulate_gradients returns an Array, without aux.");

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <concepts>
+#include <source_location>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "nn/tree.h"
+#include "sharding/caller.h"
 #include "sharding/layout.h"
 #include "sharding/named_sharding.h"
 
@@ -30,21 +32,25 @@ void shard_one(const Leaf& leaf, const NamedSharding& sharding);
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), names that
 // are not as many as the dims (rank_mismatch), one array in two places (bad_argument).
 template <class Tree>
-Tree filter_shard(Tree tree, const Layout& layout) {
+Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
+  const CallerScope caller(where);
   detail::shard_by_names(leaves(tree), layout);
   return tree;
 }
 
 // All alike, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
 template <class Tree>
-Tree filter_shard(Tree tree, const NamedSharding& sharding) {
+Tree filter_shard(Tree tree, const NamedSharding& sharding,
+                  std::source_location where = std::source_location::current()) {
+  const CallerScope caller(where);
   detail::shard_alike(leaves(tree), sharding);
   return tree;
 }
 
 // By path or size: filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); }).
 template <class Tree, detail::ChoosesSharding Choose>
-Tree filter_shard(Tree tree, Choose choose) {
+Tree filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
+  const CallerScope caller(where);
   const Leaves all = leaves(tree);
   check_distinct(all, "filter_shard");
   for (const Leaf& leaf : all)

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "nn/tree.h"
+#include "sharding/caller.h"
 #include "sharding/remat.h"
 
 namespace tessera::nn {
@@ -33,7 +35,7 @@ void replace_values(Tree& tree, std::vector<Array>::const_iterator& next) {
 }
 
 template <class F, class... Args>
-auto remat_of(const F& f, const Args&... args) {
+auto remat_of(const std::source_location& where, const F& f, const Args&... args) {
   using Result = std::decay_t<decltype(f(args...))>;
   static_assert(is_tree<Result>, "tessera: a function under remat returns an Array, or a struct of arrays.");
   const std::tuple<F, Args...> call(f, args...);
@@ -41,7 +43,8 @@ auto remat_of(const F& f, const Args&... args) {
   std::apply([&](const auto&... part) { (append_values(part, values), ...); }, call);
 
   const auto first = std::make_shared<std::optional<Result>>();  // shows what the result looks like
-  const auto flat = [call, first](const std::vector<Array>& arrays) {
+  const auto flat = [call, first, where](const std::vector<Array>& arrays) {
+    const CallerScope caller(where);  // in the second run, too
     auto now = call;
     auto next = arrays.begin();
     std::apply([&](auto&... part) { (replace_values(part, next), ...); }, now);
@@ -67,11 +70,11 @@ auto remat_of(const F& f, const Args&... args) {
 // Everything differentiable is an argument: the arrays of the module and of every argument that is a tree. A lambda
 // that captures is refused at compile time, since what it captures would get no gradient.
 template <class F>
-auto remat(F f) {
+auto remat(F f, std::source_location where = std::source_location::current()) {
   static_assert(!detail::is_function_like<F>() || std::is_empty_v<F> || std::is_pointer_v<F>,
                 "tessera: remat of a function that captures. What it captures would get no gradient: make it an "
                 "argument.");
-  return [f = std::move(f)](const auto&... args) { return detail::remat_of(f, args...); };
+  return [f = std::move(f), where](const auto&... args) { return detail::remat_of(where, f, args...); };
 }
 
 }  // namespace tessera::nn

@@ -1,11 +1,13 @@
 // value_and_grad: a loss and its gradient, which is a model of the same type, placed as the model is.
 #pragma once
 
+#include <source_location>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "nn/tree.h"
+#include "sharding/caller.h"
 #include "sharding/tape.h"
 
 namespace tessera::nn {
@@ -69,9 +71,11 @@ auto value_and_grad_of(const F& f, const GradientOptions& options, const Model& 
 // receives: a captured one gets no gradient, which is an Error (no_gradient). Calls may nest; they do not mix.
 // The options (sharding/tape.h) say what becomes of gathered weights, and whether and how gradients are reduced:
 //   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
+// What reduces the gradients is the line of value_and_grad to ledgers; what the function computes keeps its own.
 template <class F>
-auto value_and_grad(F f, GradientOptions options = {}) {
-  return [f, options](const auto& model, const auto&... args) {
+auto value_and_grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  return [f, options, where](const auto& model, const auto&... args) {
+    const CallerScope caller(where);
     return detail::value_and_grad_of(f, options, model, args...);
   };
 }

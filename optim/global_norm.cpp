@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "sharding/array_impl.h"
-#include "sharding/ledger.h"
+#include "sharding/communication.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::optim::detail {
@@ -91,19 +91,19 @@ at::Tensor norm_of(const Blocks& blocks) {
   return at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble).to(dtype);
 }
 
-void record(const Blocks& blocks) {
-  if (!blocks.mesh || blocks.mesh->count(blocks.axes) == 1 || !ledger_is_open()) return;
-  record_communication({.kind = "all_reduce",
-                        .axes = blocks.mesh->names(blocks.axes),
-                        .devices = blocks.mesh->count(blocks.axes),
-                        .bytes = item_size(blocks.dtype),
-                        .operation = "global_norm",
-                        .operand = fmt::format("{} arrays", blocks.arrays),
-                        .result = fmt::format("{}[]", name_of(blocks.dtype)),
-                        .path = "",
-                        .reason = fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes)),
-                        .backward = false,
-                        .where = {}});
+void announce_sum(const Blocks& blocks) {
+  if (!blocks.mesh || blocks.mesh->count(blocks.axes) == 1 || !is_watched()) return;
+  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
+  announce({.kind = "all_reduce",
+            .mesh = blocks.mesh,
+            .axes = blocks.axes,
+            .bytes = item_size(blocks.dtype),
+            .cause = {.operation = "global_norm",
+                      .where = {},
+                      .reason = text(fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
+                      .path = {}},
+            .operand = text(fmt::format("{} arrays", blocks.arrays)),
+            .result = text(fmt::format("{}[]", name_of(blocks.dtype)))});
 }
 
 }  // namespace
@@ -113,8 +113,8 @@ Array global_norm(const nn::Leaves& leaves) {
   Blocks blocks;
   for (const nn::Leaf& leaf : leaves)
     if (!leaf.value->is_absent()) add_blocks(*leaf.value, blocks);
+  announce_sum(blocks);
   const at::Tensor norm = norm_of(blocks);
-  record(blocks);
   if (!blocks.mesh) return from_tensor(norm);
   const Type* type = placed_type(blocks.dtype, {}, NamedSharding(Mesh(blocks.mesh), PartitionSpec{}));
   Tensors local;

@@ -1,8 +1,11 @@
 // global_norm: the length of a whole tree of arrays, as one vector.
 #pragma once
 
+#include <source_location>
+
 #include "nn/tree.h"
 #include "sharding/array.h"
+#include "sharding/caller.h"
 
 namespace tessera::optim {
 
@@ -15,7 +18,8 @@ Array global_norm(const nn::Leaves& leaves);
 // arrays is. Absent arrays do not count; pending sums are summed first. At most one all-reduce of one number, over the
 // mesh axes that cut any of the arrays. Error (device_mismatch): arrays on several meshes.
 template <class Tree>
-Array global_norm(const Tree& tree) {
+Array global_norm(const Tree& tree, std::source_location where = std::source_location::current()) {
+  const CallerScope caller(where);
   return detail::global_norm(nn::leaves(tree));
 }
 

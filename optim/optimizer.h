@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "optim/global_norm.h"
 #include "optim/state_placement.h"
 #include "optim/transform.h"
+#include "sharding/caller.h"
 
 namespace tessera::optim {
 
@@ -147,7 +149,8 @@ class Optimizer {
   // read; gradients that are pending sums are reduced first, once for all. Errors, before anything is changed:
   // gradients of another model, or of one that this optimizer was not made for (bad_argument, shape_mismatch,
   // dtype_mismatch, device_mismatch). NaN is not looked for.
-  void update(Model& model, const Model& grads) {
+  void update(Model& model, const Model& grads, std::source_location where = std::source_location::current()) {
+    const CallerScope caller(where);
     detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     if (!options_.shard_state.empty()) {
       detail::check_axes(nn::leaves(model), options_);

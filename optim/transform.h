@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "nn/tree.h"
 #include "optim/schedule.h"
 #include "sharding/array.h"
+#include "sharding/caller.h"
 
 namespace tessera::optim {
 
@@ -54,7 +56,8 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);
 // params + updates, in the parameters' own element types and placements; a parameter whose update is absent stays.
 // Errors: updates of another tree (bad_argument, shape_mismatch).
 template <class Model>
-Model apply_updates(Model params, const Model& updates) {
+Model apply_updates(Model params, const Model& updates, std::source_location where = std::source_location::current()) {
+  const CallerScope caller(where);
   detail::apply_updates(nn::leaves(params), nn::leaves(updates));
   return params;
 }
@@ -80,7 +83,9 @@ struct Chain {
   }
 
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params) const {
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params,
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
     std::pair<Model, State> result(grads, std::move(state));
     run<0>(result.first, result.second, params);
     return result;
@@ -220,7 +225,9 @@ struct ClipByGlobalNorm {
     return {};
   }
   template <class Model>
-  std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&) const {
+  std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
+                                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
     const double norm = detail::clip_by_global_norm(nn::leaves(grads), max_norm);
     return {std::move(grads), {norm}};
   }

@@ -9,10 +9,10 @@
 
 #include <cstring>
 #include <map>
-#include <ostream>
 
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
+#include "sharding/check.h"
 #include "sharding/recipe.h"
 #include "sharding/tape_state.h"
 
@@ -45,6 +45,7 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
     a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
     a.details->recipe = nullptr;
   }
+  if (checks) check_array(a, verb);
   return a;
 }
 
@@ -234,34 +235,5 @@ Array full(Shape shape, double value, DType dtype) {
 }
 Array zeros(Shape shape, DType dtype) { return full(std::move(shape), 0, dtype); }
 Array ones(Shape shape, DType dtype) { return full(std::move(shape), 1, dtype); }
-
-namespace {
-
-void print_values(std::ostream& out, const std::vector<double>& values, const Shape& shape, size_t dim, size_t& next) {
-  if (dim == shape.size()) {
-    out << fmt::format("{:.8g}", values[next++]);
-    return;
-  }
-  out << '[';
-  for (int64_t i = 0; i < shape[dim]; ++i) {
-    if (i) out << ", ";
-    print_values(out, values, shape, dim + 1, next);
-  }
-  out << ']';
-}
-
-}  // namespace
-
-std::ostream& operator<<(std::ostream& out, const Array& x) {
-  constexpr int64_t most_printed = 64;
-  out << x.type_string();
-  if (x.is_absent() || x.size() > most_printed || x.impl()->type->varying) return out;
-  const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
-  const double* begin = values_of<double>(whole);
-  size_t next = 0;
-  out << ' ';
-  print_values(out, {begin, begin + whole.numel()}, x.shape(), 0, next);
-  return out;
-}
 
 }  // namespace tessera

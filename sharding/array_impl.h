@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sharding/array.h"
+#include "sharding/caller.h"
 #include "sharding/error.h"
 #include "sharding/type.h"
 
@@ -30,7 +31,7 @@ using Text = std::shared_ptr<const std::string>;
 // Where a communication comes from, for the ledger: kept by the graph for the backward pass.
 struct Cause {
   const char* operation = "";
-  std::source_location where;
+  CallerLine where;
   Text reason;
   Text path;
 };

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "sharding/autograd.h"
-#include "sharding/ledger.h"
+#include "sharding/communication.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
 
@@ -75,20 +75,17 @@ int64_t bytes_to_receive(const Type* from, const Type* to) {
   return most;
 }
 
-void record_exchange(const Type* from, const Type* to, const Cause& cause) {
-  const int64_t bytes = bytes_to_receive(from, to);
+void announce_exchange(const Type* from, const Type* to, const Cause& cause, bool backward) {
+  const int64_t bytes = is_watched() ? bytes_to_receive(from, to) : 0;
   if (bytes == 0) return;
-  record_communication({.kind = "block_exchange",
-                        .axes = to->mesh->names(to->mesh->all()),
-                        .devices = static_cast<int>(to->mesh->devices.size()),
-                        .bytes = bytes,
-                        .operation = cause.operation,
-                        .operand = from->to_string(),
-                        .result = to->to_string(),
-                        .path = "",
-                        .reason = "from one mesh to another",
-                        .backward = false,
-                        .where = cause.where});
+  announce({.kind = "block_exchange",
+            .mesh = to->mesh,
+            .axes = to->mesh->all(),
+            .bytes = bytes,
+            .cause = cause,
+            .from = from,
+            .to = to,
+            .backward = backward});
 }
 
 // Every device gets its block of the other mesh's placement from those that hold it.
@@ -98,13 +95,14 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   const auto blocks_as = [](const Type* type, const at::Tensor& whole) {
     return make_blocks(type, [&](const IndexRanges& block) { return cut(whole, block).contiguous(); });
   };
+  announce_exchange(from, to, cause, false);
   Tensors local;
   {
     at::AutoGradMode off(false);
     local = blocks_as(to, to_tensor(Array(source)));
   }
-  if (ledger_is_open()) record_exchange(from, to, cause);
-  record_function(cause.operation, source->local, local, [from, to, blocks_as](Tensors gradients) {
+  record_function(cause.operation, source->local, local, [from, to, blocks_as, cause](Tensors gradients) {
+    announce_exchange(to, from, cause, true);
     return blocks_as(from, to_tensor(Array(make_array(to, std::move(gradients)))));
   });
   ArrayPtr result = make_array(to, std::move(local));

@@ -25,6 +25,8 @@ enum class ErrorKind {
   vma,              // a value that varies over a mesh axis where it must be equal on all devices
   size_mismatch,    // a collective over an axis whose size the array's dim does not have
   duplicate_pair,   // a permutation in which two devices send to one, or one sends twice
+  forbidden,        // a communication that a scope forbids, or that passes its budget
+  inconsistent,     // what TESSERA_CHECK=1 finds: devices that disagree, a pending sum read as a value
 };
 
 // Every message reads "[verb] path: given, expected, what to do"; the path is left out where there is none.

@@ -1,17 +1,15 @@
-// The stack of open ledgers and the table they print.
+// What a ledger keeps, and the records made of it.
 #include "sharding/ledger.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <map>
-#include <tuple>
+
+#include "sharding/communication.h"
 
 namespace tessera {
-namespace {
 
-thread_local std::vector<CommLedger*> open_ledgers;
+using namespace detail;
+
+namespace {
 
 bool matches(const CommRecord& r, const std::string& kind, const std::string& axes) {
   return (kind.empty() || r.kind == kind) && (axes.empty() || r.axes == axes);
@@ -19,50 +17,62 @@ bool matches(const CommRecord& r, const std::string& kind, const std::string& ax
 
 }  // namespace
 
-CommLedger::CommLedger() { open_ledgers.push_back(this); }
-CommLedger::~CommLedger() { open_ledgers.erase(std::find(open_ledgers.begin(), open_ledgers.end(), this)); }
-
-bool ledger_is_open() { return !open_ledgers.empty(); }
-
-void record_communication(CommRecord record) {
-  for (CommLedger* ledger : open_ledgers) ledger->records_.push_back(record);
+CommRecord detail::record_of(const Communication& c) {
+  const auto words = [](const Text& text, const Type* type) {
+    return text ? *text : type ? type->to_string() : std::string();
+  };
+  return {.kind = c.kind,
+          .axes = c.mesh->names(c.axes),
+          .devices = c.mesh->count(c.axes),
+          .bytes = c.bytes,
+          .operation = c.cause.operation,
+          .operand = words(c.operand, c.from),
+          .result = words(c.result, c.to),
+          .path = words(c.cause.path, nullptr),
+          .reason = words(c.cause.reason, nullptr),
+          .backward = c.backward,
+          .where = c.cause.where};
 }
 
+class CommLedger::Book : public Watcher {
+ public:
+  void count(const Communication& communication) override { heard_.push_back(communication); }
+  void clear() { heard_.clear(), written_.clear(); }
+
+  const std::vector<CommRecord>& written() {
+    while (written_.size() < heard_.size()) written_.push_back(record_of(heard_[written_.size()]));
+    return written_;
+  }
+
+ private:
+  std::vector<Communication> heard_;
+  std::vector<CommRecord> written_;  // of the first of them
+};
+
+CommLedger::CommLedger() : book_(std::make_unique<Book>()) {}
+CommLedger::~CommLedger() = default;
+
+const std::vector<CommRecord>& CommLedger::records() const { return book_->written(); }
+void CommLedger::clear() { book_->clear(); }
+
 int64_t CommLedger::count(const std::string& kind, const std::string& axes) const {
-  return std::count_if(records_.begin(), records_.end(), [&](const auto& r) { return matches(r, kind, axes); });
+  return std::count_if(records().begin(), records().end(), [&](const auto& r) { return matches(r, kind, axes); });
 }
 
 int64_t CommLedger::bytes(const std::string& kind, const std::string& axes) const {
   int64_t total = 0;
-  for (const CommRecord& r : records_)
+  for (const CommRecord& r : records())
     if (matches(r, kind, axes)) total += r.bytes;
   return total;
 }
 
-std::string CommLedger::table() const {
-  struct Row {
-    int64_t count = 0, bytes = 0, devices = 0;
-    std::map<std::string, int> operations;
+CommTime ring_time(double bytes_per_second, double latency) {
+  return [=](const CommRecord& r) {
+    const auto others = static_cast<double>(r.devices - 1), n = static_cast<double>(r.devices);
+    const double passes = r.kind.starts_with("all_reduce") ? 2 : 1;
+    const double whole = static_cast<double>(r.bytes) * (r.kind == "reduce_scatter" ? n : 1);
+    return passes * (whole * others / n / bytes_per_second + others * latency);
   };
-  std::map<std::tuple<bool, std::string, std::string>, Row> rows;
-  for (const CommRecord& r : records_) {
-    Row& row = rows[{r.backward, r.axes, r.kind}];
-    row.count += 1;
-    row.bytes += r.bytes;
-    row.devices = r.devices;
-    row.operations[r.operation] += 1;
-  }
-  if (rows.empty()) return "no communication\n";
-
-  std::string text = fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}  {:<9} {}\n", "collective", "mesh axes", "devices",
-                                 "count", "bytes/device", "pass", "caused by");
-  for (const auto& [key, row] : rows) {
-    std::vector<std::string> causes;
-    for (const auto& [name, n] : row.operations) causes.push_back(n == 1 ? name : fmt::format("{} x{}", name, n));
-    text += fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}  {:<9} {}\n", std::get<2>(key), std::get<1>(key), row.devices,
-                        row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", fmt::join(causes, ", "));
-  }
-  return text + fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}\n", "total", "", "", count(), bytes());
 }
 
 }  // namespace tessera

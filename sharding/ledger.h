@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -21,11 +23,19 @@ struct CommRecord {
   std::string path;       // the parameter's path, where it is one
   std::string reason;     // why it had to move
   bool backward = false;
+  // The line of the user's program: the innermost one that is not the library's. In the backward pass that of the
+  // forward operation; of the gradients' common reduction, that of value_and_grad.
   std::source_location where;
 };
 
+// The time that a collective is taken to need in a trace, in seconds.
+using CommTime = std::function<double(const CommRecord&)>;
+// A ring's: what one device sends, an all_reduce the array twice, the others once, over a link of so many bytes a
+// second, and so many seconds for each of the devices before it in the ring.
+CommTime ring_time(double bytes_per_second, double latency = 0);
+
 // Records every collective of this thread between its construction and its destruction. Scopes nest: each sees
-// what happens inside it.
+// what happens inside it. Recording costs handles only; words are made when they are asked for.
 //   CommLedger ledger;
 //   step(model, batch);
 //   std::cout << ledger.table();
@@ -36,8 +46,8 @@ class CommLedger {
   CommLedger(const CommLedger&) = delete;
   CommLedger& operator=(const CommLedger&) = delete;
 
-  const std::vector<CommRecord>& records() const { return records_; }
-  void clear() { records_.clear(); }
+  const std::vector<CommRecord>& records() const;
+  void clear();
 
   // Collectives of a kind ("" for all) over these axes ("" for any): how many, and their bytes.
   int64_t count(const std::string& kind = "", const std::string& axes = "") const;
@@ -45,14 +55,22 @@ class CommLedger {
 
   // One row per kind, axes and direction: count, bytes, and the operations that caused it. "no communication" if none.
   std::string table() const;
+  // One row per set of mesh axes: devices, count and bytes in each pass.
+  std::string table_by_axis() const;
+  // One row per line of the program, the most bytes first: "model.cpp:31", count, bytes, what moves and for whom. A
+  // file is named by its last part, or by as many as tell it from the others.
+  std::string table_by_line() const;
+
+  // Every record with all its fields, in order: {"collectives": [{"kind": "all_gather", ..., "file": "/src/model.cpp",
+  // "line": 31}, ...], "count": 7, "bytes": 4096}.
+  std::string to_json() const;
+  // A trace for chrome://tracing or Perfetto: one track for each set of mesh axes, the collectives of this program one
+  // behind the other, as long as `time` says; computation takes no time in it.
+  std::string chrome_trace(const CommTime& time = ring_time(100e9)) const;
 
  private:
-  friend void record_communication(CommRecord record);
-  std::vector<CommRecord> records_;
+  class Book;
+  std::unique_ptr<Book> book_;
 };
-
-// Whether any ledger listens, and telling all that do: for the files that move bytes.
-bool ledger_is_open();
-void record_communication(CommRecord record);
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "sharding/reason.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -336,7 +337,7 @@ class Planner {
       plan_.runs = mesh()->count(plan_.slots);
       plan_.out = outputs(choice_, targets);
       for (size_t i = 0; i < problem_.operands.size(); ++i) add_operand(i, targets);
-      explain(targets);
+      plan_.reason = reason_of({mesh(), problem_, rule_, targets.plain, targets.vary, plan_.reduced_inside});
     }
     for (size_t f = 0; f < rule_.factors.size(); ++f) add_factor(f);
   }
@@ -365,23 +366,6 @@ class Planner {
       place.offset.push_back(mesh() ? block_number(mesh(), place.axes, coordinates) * place.local : 0);
     }
     plan_.factors.push_back(std::move(place));
-  }
-
-  void explain(const Targets& targets) {
-    std::string text;
-    for (size_t i = 0; i < problem_.operands.size(); ++i) {
-      const Type* from = problem_.operands[i];
-      if (!from->mesh || (from->sharded | from->unreduced) == (targets.plain[i]->sharded | targets.plain[i]->unreduced))
-        continue;
-      if (!text.empty()) text += "; ";
-      const Mask summed = from->unreduced & ~targets.plain[i]->unreduced;
-      text += fmt::format("operand {} {} is {} {}", i, from->to_string(), summed ? "summed to" : "brought to",
-                          targets.plain[i]->to_string());
-    }
-    plan_.reason = std::make_shared<const std::string>(
-        fmt::format("{} over {}{}{}", problem_.operation.name,
-                    targets.vary ? "work that differs along " + mesh()->names(targets.vary) : "replicated work",
-                    text.empty() ? "" : ": ", text));
   }
 
   const Problem& problem_;

@@ -2,6 +2,7 @@
 #include "sharding/redistribute.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include <unordered_map>
 
 #include "sharding/autograd.h"
+#include "sharding/communication.h"
 #include "sharding/engine.h"
-#include "sharding/ledger.h"
 #include "sharding/plan.h"
 
 namespace tessera::detail {
@@ -101,24 +102,28 @@ void run_groups(const Step& step, const Exchange& exchange, bool backward, const
   }
 }
 
-void record(const Step& step, Move move, bool backward, const Tensors& result, const Cause& cause, const Type* from,
-            const Type* to) {
-  if (!name_of(move) || !ledger_is_open()) return;
-  int64_t bytes = static_cast<int64_t>(result[0].nbytes());
-  if (step.pieces)
-    bytes = (backward ? step.pieces->returned : step.pieces->received) * static_cast<int64_t>(result[0].itemsize());
-  if (step.pieces && bytes == 0) return;
-  record_communication({.kind = name_of(move),
-                        .axes = step.mesh->names(step.axes),
-                        .devices = step.mesh->count(step.axes),
-                        .bytes = bytes,
-                        .operation = cause.operation,
-                        .operand = from->to_string(),
-                        .result = to->to_string(),
-                        .path = cause.path ? *cause.path : "",
-                        .reason = cause.reason ? *cause.reason : "",
-                        .backward = backward,
-                        .where = cause.where});
+// The step as it is announced, of an operand of `bytes` on a device, in elements of `item` bytes; without a kind where
+// nothing is communicated.
+Communication communication_of(const Step& step, Move move, bool backward, int64_t bytes, int64_t item,
+                               const Cause& cause, const Type* from, const Type* to) {
+  const int64_t received = step.pieces ? (backward ? step.pieces->returned : step.pieces->received) * item
+                                       : result_bytes(move, bytes, step.mesh->count(step.axes));
+  return {.kind = step.pieces && received == 0 ? nullptr : name_of(move),
+          .mesh = step.mesh,
+          .axes = step.axes,
+          .bytes = received,
+          .cause = cause,
+          .from = from,
+          .to = to,
+          .backward = backward};
+}
+
+void announce_step(const Step& step, Move move, bool backward, const Tensors& x, const Cause& cause, const Type* from,
+                   const Type* to) {
+  if (!name_of(move) || !is_watched()) return;
+  const auto bytes = static_cast<int64_t>(x[0].nbytes()), item = static_cast<int64_t>(x[0].itemsize());
+  const Communication next = communication_of(step, move, backward, bytes, item, cause, from, to);
+  if (next.kind) announce(next);
 }
 
 // ---- routes ------------------------------------------------------------------------------------------------
@@ -366,6 +371,11 @@ const char* name_of(Move move) {
 }
 // clang-format on
 
+int64_t result_bytes(Move move, int64_t bytes, int devices) {
+  if (move == Move::all_gather || move == Move::pad) return bytes * devices;
+  return move == Move::reduce_scatter || move == Move::slice ? bytes / devices : bytes;
+}
+
 Move forward_move(const Step& step) { return moves_of(step.row).forward; }
 
 Tensors as_dtype(const Tensors& tensors, DType dtype) {
@@ -387,12 +397,25 @@ bool Passage::gathers() const {
                      [](const auto& step) { return forward_move(*step) == Move::all_gather; });
 }
 
+void Passage::ask_about_steps(const at::Tensor& x, bool in_backward_pass) const {
+  const auto item = static_cast<int64_t>(x.itemsize());
+  auto bytes = static_cast<int64_t>(x.nbytes());
+  for (const auto& step : steps) {
+    const Move move = forward_move(*step);
+    const Communication next = communication_of(*step, move, in_backward_pass, bytes, item, cause, from, to);
+    if (next.kind) ask(next);
+    bytes = step->pieces ? c10::multiply_integers(step->pieces->out) * item
+                         : result_bytes(move, bytes, step->mesh->count(step->axes));
+  }
+}
+
 Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   Tensors now = as_dtype(x, to->dtype);
+  if (is_watched()) ask_about_steps(now[0], in_backward_pass);
   for (const auto& step : steps) {
+    announce_step(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
     now = exchange_forward(*step, now);
-    record(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
   }
   return now;
 }
@@ -404,6 +427,7 @@ Tensors Passage::backward(Tensors now) const {
     const Move move = moves_of(step.row).backward;
     const bool exchange_dims = move == Move::all_to_all;
     Tensors next(step.tensors_in);
+    announce_step(step, move, true, now, cause, to, from);
     if (step.pieces)
       next = step.pieces->take_apart(now);
     else
@@ -411,7 +435,6 @@ Tensors Passage::backward(Tensors now) const {
                  {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
                   exchange_dims ? step.dim : step.to_dim, &step.receivers},
                  true, now, next);
-    record(step, move, true, next, cause, to, from);
     now = std::move(next);
   }
   return now;
@@ -442,8 +465,8 @@ Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const C
   step.slots_in = step.slots_out = plan.slots;
   step.groups = groups_of(step);
   Tensors out(parts.size());
+  announce_step(step, move, false, parts, cause, plan.operands[0].plain, plan.out[0]);
   run_groups(step, {move, plan.mesh->count(step.axes), 0, 0}, false, parts, out);
-  record(step, move, false, out, cause, plan.operands[0].plain, plan.out[0]);
   return out;
 }
 
@@ -483,8 +506,8 @@ Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const
   at::AutoGradMode off(false);
   const Step step = step_over(Row::unreduced_to_replicated, from, to, axes);
   Tensors out(step.tensors_out);
+  announce_step(step, move, false, x, cause, from, to);
   run_groups(step, {move, step.mesh->count(step.axes), 0, 0}, false, x, out);
-  record(step, move, false, out, cause, from, to);
   return out;
 }
 

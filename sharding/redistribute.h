@@ -80,6 +80,8 @@ const Route& route(const Type* from, Mask slots, const Type* to);
 // What the devices do at a step, and its name in ledgers; null where nothing is communicated.
 Move forward_move(const Step& step);
 const char* name_of(Move move);
+// The bytes of the result on a device, from those of its operand.
+int64_t result_bytes(Move move, int64_t bytes, int devices);
 // The step carried out, recorded nowhere.
 Tensors exchange_forward(const Step& step, const Tensors& x);
 Tensors as_dtype(const Tensors& tensors, DType dtype);
@@ -93,9 +95,13 @@ struct Passage {
   Cause cause;
 
   bool gathers() const;
-  // Recorded in ledgers; not for gradients.
+  // Announced to ledgers and guards; not recorded for gradients.
   Tensors forward(const Tensors& x, bool in_backward_pass = false) const;
   Tensors backward(Tensors gradients) const;
+
+ private:
+  // Before the first step moves anything: one later on may be forbidden.
+  void ask_about_steps(const at::Tensor& x, bool in_backward_pass) const;
 };
 
 // The form of `a` as `to` that is there already: `a` itself, a leaf, or a conversion that was kept; else null.

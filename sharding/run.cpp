@@ -9,6 +9,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/borrow.h"
+#include "sharding/check.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -112,6 +113,16 @@ void settle_loans(const Prepared& call, const Tensors& results) {
 size_t plan_count() { return plans().current.size(); }
 void clear_plans() { plans() = {}; }
 
+namespace {
+
+void check_types(const Prepared& call, const Operation& operation) {
+  std::vector<const Type*> types;
+  for (int i = 0; i < call.operands; ++i) types.push_back(call.array[i]->type);
+  check_operands(operation, types);
+}
+
+}  // namespace
+
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
   PlanKey key{.operation = &site.operation,
               .operands = static_cast<int8_t>(n),
@@ -150,6 +161,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     call.array[i] = call.held[i].get();
     call.borrows |= call.held[i]->details && call.held[i]->details->loan;
   }
+  if (checks) check_types(call, site.operation);
 }
 
 void refuse(const Prepared& call, const char* operation, const c10::Error& error) {

@@ -14,7 +14,7 @@
 
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
-#include "sharding/ledger.h"
+#include "sharding/communication.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
@@ -64,7 +64,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   const bool depends = state->nested && wants_gradient(*x.impl());
   at::AutoGradMode off(false);
   const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
-  const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad"});
+  const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
   const ArrayImpl& a = *value;
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
@@ -101,7 +101,8 @@ ArrayPtr root_of(const Array& loss) {
   materialized(loss, "value_and_grad");
   ArrayPtr root = loss.impl();
   if (root->type->reduced || is_tape_parameter(*root))
-    root = convert(*root, root, with_reduced(root->type, 0), {.operation = "loss"});
+    root =
+        convert(*root, root, with_reduced(root->type, 0), {.operation = "loss", .where = {}, .reason = handed_out()});
   if (!wants_gradient(*root)) fail_no_gradient();
   return root;
 }
@@ -159,7 +160,7 @@ class Backpropagation {
   std::vector<Array> finish() {
     for (size_t p = 0; p < shadows_.size(); ++p)
       if (is_traced(shadows_[p])) gather_contributions(p);
-    record_buckets();
+    announce_buckets();
     sums_ = sum_each(contributions_);
     std::vector<Array> result;
     for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
@@ -180,7 +181,7 @@ class Backpropagation {
   // Parameters whose gradients are reduced over the same axes are reduced together.
   struct Bucket {
     int64_t bytes = 0;
-    int parameters = 0;
+    std::vector<size_t> parameters;
   };
 
   static bool is_defined(const at::Tensor& t) { return t.defined(); }
@@ -226,7 +227,7 @@ class Backpropagation {
         for (at::Tensor& t : contributions_[home.first_block + b]) t = t.to(static_cast<at::ScalarType>(dtype));
     Bucket& bucket = buckets_[{mesh, axes, dtype}];
     bucket.bytes += a.type->bytes / item_size(a.type->dtype) * item_size(dtype);
-    bucket.parameters += 1;
+    bucket.parameters.push_back(p);
   }
 
   // Every leaf's gradient as an array, brought to the parameter's placement and added.
@@ -289,23 +290,31 @@ class Backpropagation {
     }
   }
 
-  void record_buckets() const {
-    if (!ledger_is_open()) return;
+  void announce_buckets() const {
+    if (!is_watched()) return;
     for (const auto& [key, bucket] : buckets_) {
       const auto& [mesh, axes, dtype] = key;
       if (mesh->count(axes) == 1) continue;
-      record_communication({.kind = "all_reduce",
-                            .axes = mesh->names(axes),
-                            .devices = mesh->count(axes),
-                            .bytes = bucket.bytes,
-                            .operation = "gradients",
-                            .operand = fmt::format("{} gradients, {}", bucket.parameters, name_of(dtype)),
-                            .result = "at the parameters' placements",
-                            .path = "",
-                            .reason = fmt::format("the work differs along {}", mesh->names(axes)),
-                            .backward = true,
-                            .where = {}});
+      const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
+      announce({.kind = "all_reduce",
+                .mesh = mesh,
+                .axes = axes,
+                .bytes = bucket.bytes,
+                .cause = {.operation = gradients_operation,
+                          .where = {},
+                          .reason = text(fmt::format("the work differs along {}", mesh->names(axes))),
+                          .path = paths_of(bucket.parameters)},
+                .operand = text(fmt::format("{} gradients, {}", bucket.parameters.size(), name_of(dtype))),
+                .result = text("at the parameters' placements"),
+                .backward = true});
     }
+  }
+
+  // "embed.tokens", or "embed.tokens and 28 more".
+  Text paths_of(const std::vector<size_t>& parameters) const {
+    const Text& first = parameter(parameters[0]).details->path;
+    if (parameters.size() == 1 || !first) return first;
+    return std::make_shared<const std::string>(fmt::format("{} and {} more", *first, parameters.size() - 1));
   }
 
   Array gradient_of(size_t p) const {
@@ -355,7 +364,8 @@ Tape::~Tape() {
   }
 }
 
-std::vector<Array> Tape::gradients(const Array& loss) {
+std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
+  const CallerScope caller(where);
   const ArrayPtr root = root_of(loss);
   Backpropagation backward(shadows_, *state_);
   {
@@ -367,7 +377,7 @@ std::vector<Array> Tape::gradients(const Array& loss) {
   return backward.finish();
 }
 
-Array detached(const Array& x) {
+Array detached(const Array& x, std::source_location where) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayImpl& a = materialized(x, "value_and_grad");
@@ -376,9 +386,8 @@ Array detached(const Array& x) {
   ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
   plain->layout = a.layout;
   if (!a.type->unreduced && !a.type->reduced) return Array(std::move(plain));
-  static const Text reason = std::make_shared<const std::string>("value_and_grad hands out values, not pending sums");
   return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0),
-                       {.operation = "loss", .where = {}, .reason = reason}));
+                       {.operation = "loss", .where = where, .reason = handed_out()}));
 }
 
 }  // namespace tessera

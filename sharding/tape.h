@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <vector>
 
 #include "sharding/array.h"
@@ -47,7 +48,8 @@ class Tape {
   // added and reduced once, all parameters of one set of mesh axes and element type in one collective. A parameter
   // that the loss does not use gets zeros. Call it once. GradientOptions change how, and whether they are reduced.
   // Errors: a loss that is not a floating scalar (shape_mismatch), or that depends on no parameter (no_gradient).
-  std::vector<Array> gradients(const Array& loss);
+  // To ledgers the common reduction is the line `where`.
+  std::vector<Array> gradients(const Array& loss, std::source_location where = std::source_location::current());
 
  private:
   struct Guard;
@@ -57,6 +59,6 @@ class Tape {
 };
 
 // x without its graph; a pending sum is summed. What value_and_grad hands out.
-Array detached(const Array& x);
+Array detached(const Array& x, std::source_location where = std::source_location::current());
 
 }  // namespace tessera

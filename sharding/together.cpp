@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "sharding/ledger.h"
+#include "sharding/communication.h"
 #include "sharding/redistribute.h"
 
 namespace tessera {
@@ -33,19 +33,33 @@ void add_to(std::vector<Shared>& all, const Shared& one) {
   all.push_back(one);
 }
 
-void record(const Shared& shared, const Cause& cause) {
+void announce_shared(const Shared& shared, const Cause& cause) {
   if (!name_of(shared.move)) return;
-  record_communication({.kind = name_of(shared.move),
-                        .axes = shared.mesh->names(shared.axes),
-                        .devices = shared.mesh->count(shared.axes),
-                        .bytes = shared.bytes,
-                        .operation = cause.operation,
-                        .operand = fmt::format("{} arrays, {}", shared.arrays, tessera::name_of(shared.dtype)),
-                        .result = "at their placements",
-                        .path = "",
-                        .reason = cause.reason ? *cause.reason : "",
-                        .backward = false,
-                        .where = cause.where});
+  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
+  announce({.kind = name_of(shared.move),
+            .mesh = shared.mesh,
+            .axes = shared.axes,
+            .bytes = shared.bytes,
+            .cause = cause,
+            .operand = text(fmt::format("{} arrays, {}", shared.arrays, tessera::name_of(shared.dtype))),
+            .result = text("at their placements")});
+}
+
+// What all of them move, step by step, before any of it does.
+void announce_all(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to, const Cause& cause,
+                  std::optional<DType> in) {
+  std::vector<Shared> moved;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const ArrayImpl& a = *arrays[i];
+    if (a.type == to[i]) continue;
+    const DType dtype = in.value_or(a.type->dtype);
+    int64_t bytes = with_dtype(a.type, dtype)->bytes;
+    for (const auto& step : route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps) {
+      bytes = result_bytes(forward_move(*step), bytes, step->mesh->count(step->axes));
+      add_to(moved, {forward_move(*step), step->mesh, step->axes, dtype, bytes, 1});
+    }
+  }
+  for (const Shared& shared : moved) announce_shared(shared, cause);
 }
 
 }  // namespace
@@ -53,7 +67,7 @@ void record(const Shared& shared, const Cause& cause) {
 std::vector<ArrayPtr> convert_together(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
                                        const Cause& cause, std::optional<DType> in) {
   at::AutoGradMode off(false);
-  std::vector<Shared> moved;
+  if (is_watched()) announce_all(arrays, to, cause, in);
   std::vector<ArrayPtr> results;
   for (size_t i = 0; i < arrays.size(); ++i) {
     const ArrayImpl& a = *arrays[i];
@@ -63,15 +77,11 @@ std::vector<ArrayPtr> convert_together(const std::vector<ArrayPtr>& arrays, cons
     }
     const DType dtype = in.value_or(a.type->dtype);
     Tensors now = as_dtype(a.local, dtype);
-    for (const auto& step : route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps) {
+    for (const auto& step : route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps)
       now = exchange_forward(*step, now);
-      add_to(moved, {forward_move(*step), step->mesh, step->axes, dtype, static_cast<int64_t>(now[0].nbytes()), 1});
-    }
     results.push_back(make_array(to[i], as_dtype(now, a.type->dtype)));
     results.back()->layout = a.layout;
   }
-  if (ledger_is_open())
-    for (const Shared& shared : moved) record(shared, cause);
   return results;
 }
 

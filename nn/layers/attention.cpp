@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sharding/caller.h"
 #include "sharding/error.h"
 
 namespace tessera::nn {
@@ -62,12 +63,14 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
           .rope_base = options.rope_base};
 }
 
-Array MultiheadAttention::operator()(const Array& x) const {
+Array MultiheadAttention::operator()(Operand x) const {
   KeyValueCache nothing;
   return decode(x, nothing);
 }
 
-Array MultiheadAttention::decode(const Array& x, KeyValueCache& cache) const {
+Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
+  const CallerScope caller(input.where());
+  const Array& x = input.array();
   check_stream(x);
   const int64_t batch = x.shape(0), seq = x.shape(1), start = cache.length();
   const auto in_heads = [&](const Array& y, int64_t n) { return reshape(y, {batch, seq, n, y.shape(2) / n}); };

@@ -41,9 +41,9 @@ struct MultiheadAttention {
   // heads that the number of kv heads does not divide, a rope_base that rotary_embedding refuses.
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
   // Of the positions that follow those in the cache, to which it adds theirs; after an error the cache is as it was.
-  Array decode(const Array& x, KeyValueCache& cache) const;
+  Array decode(Operand input, KeyValueCache& cache) const;
 };
 
 }  // namespace tessera::nn

@@ -7,7 +7,7 @@ Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, 
   return {.tokens = {initializer(key, {vocab.size, embed.size}), {vocab, embed}}};
 }
 
-Array Embedding::operator()(const Array& ids) const { return embedding(tokens, ids); }
-Array Embedding::attend(const Array& x) const { return matmul(x, transpose(tokens)); }
+Array Embedding::operator()(Operand ids) const { return embedding({tokens, ids.where()}, ids.array()); }
+Array Embedding::attend(Operand x) const { return matmul(x, transpose({tokens, x.where()})); }
 
 }  // namespace tessera::nn

@@ -13,9 +13,9 @@ struct Embedding {
   static Embedding init(const Key& key, const Axis& vocab, const Axis& embed,
                         const Initializer& initializer = init::normal(0.02));
   // ids (...) of integers in [0, vocab) -> (..., embed).
-  Array operator()(const Array& ids) const;
+  Array operator()(Operand ids) const;
   // x (..., embed) -> logits (..., vocab) = x tokens^T: the output head that shares the rows.
-  Array attend(const Array& x) const;
+  Array attend(Operand x) const;
 };
 
 }  // namespace tessera::nn

@@ -1,6 +1,8 @@
 // Linear's two lines.
 #include "nn/layers/linear.h"
 
+#include "sharding/caller.h"
+
 namespace tessera::nn {
 
 Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const LinearOptions& options) {
@@ -9,7 +11,8 @@ Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const Linea
   return linear;
 }
 
-Array Linear::operator()(const Array& x) const {
+Array Linear::operator()(Operand x) const {
+  const CallerScope caller(x.where());
   Array y = matmul(x, kernel);
   return bias ? y + *bias : y;
 }

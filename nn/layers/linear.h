@@ -21,7 +21,7 @@ struct Linear {
   std::optional<Param> bias;  // (out), zeros at first
 
   static Linear init(const Key& key, const Axis& in, const Axis& out, const LinearOptions& options = {});
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
 };
 
 }  // namespace tessera::nn

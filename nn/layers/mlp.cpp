@@ -1,6 +1,8 @@
 // The perceptrons' layers.
 #include "nn/layers/mlp.h"
 
+#include "sharding/caller.h"
+
 namespace tessera::nn {
 
 Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
@@ -9,7 +11,10 @@ Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOp
           .down = Linear::init(down, hidden, embed, {.kernel_init = options.down_init})};
 }
 
-Array Mlp::operator()(const Array& x) const { return down(gelu(up(x))); }
+Array Mlp::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  return down(gelu(up(x)));
+}
 
 GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
   const auto [gate, up, down] = split<3>(key);
@@ -19,6 +24,9 @@ GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, c
           .down = Linear::init(down, hidden, embed, {.bias = false, .kernel_init = options.down_init})};
 }
 
-Array GatedMlp::operator()(const Array& x) const { return down(silu(gate(x)) * up(x)); }
+Array GatedMlp::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  return down(silu(gate(x)) * up(x));
+}
 
 }  // namespace tessera::nn

@@ -16,7 +16,7 @@ struct Mlp {
   Linear down;  // hidden -> embed
 
   static Mlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
 };
 
 // (..., embed) -> (..., embed): down(silu(gate(x)) * up(x)), "SwiGLU", without biases. Shazeer, "GLU variants improve
@@ -26,7 +26,7 @@ struct GatedMlp {
   Linear down;      // hidden -> embed
 
   static GatedMlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
 };
 
 }  // namespace tessera::nn

@@ -14,7 +14,7 @@ struct LayerNorm {
   double eps = 1e-5;
 
   static LayerNorm init(const Axis& axis, double eps = 1e-5);
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
 };
 
 // x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
@@ -24,7 +24,7 @@ struct RMSNorm {
   double eps = 1e-5;
 
   static RMSNorm init(const Axis& axis, double eps = 1e-5);
-  Array operator()(const Array& x) const;
+  Array operator()(Operand x) const;
 };
 
 }  // namespace tessera::nn

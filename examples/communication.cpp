@@ -1,0 +1,51 @@
+// What a training step communicates, which line of the program caused it, and why: docs/sharding.md shows the output.
+#include <iostream>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/linear.h"
+#include "nn/value_and_grad.h"
+#include "sharding/device_put.h"
+#include "sharding/guard.h"
+#include "sharding/ledger.h"
+#include "sharding/random.h"
+#include "sharding/visualize.h"
+
+using namespace tessera;
+
+struct Mlp {
+  nn::Linear up, down;
+
+  Array operator()(const Array& x) const {
+    const Array hidden = gelu(up(x));
+    return down(hidden);
+  }
+};
+
+Array loss_of(const Mlp& model, const Array& x) { return mean(square(model(x) - x)); }
+
+int main() {
+  // Rows and weights over "data", the hidden dim over "model": fully sharded and tensor parallel.
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+                      {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
+  const auto [k1, k2, k3] = split<3>(Key(0));
+  const Axis embed{"embed", 64}, hidden{"hidden", 128};
+  const auto model = nn::filter_shard(
+      Mlp{.up = nn::Linear::init(k1, embed, hidden), .down = nn::Linear::init(k2, hidden, embed)}, layout);
+  const Array x = device_put(normal(k3, {32, 64}), NamedSharding(layout.mesh(), P{"data"}));
+  std::cout << visualize_sharding(model.up.kernel, {.color = VisualizeOptions::Color::never});
+
+  CommLedger ledger;
+  const auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
+  std::cout << '\n' << ledger.table_by_axis() << '\n' << ledger.table_by_line() << '\n';
+  for (const CommRecord& r : ledger.records())
+    if (r.path == "up.kernel")
+      std::cout << r.kind << " of " << r.path << ", line " << r.where.line() << ", from " << r.operand << " to "
+                << r.result << "\n  " << r.reason << '\n';
+
+  try {
+    const auto guard = forbid_implicit_communication();
+    model(x);
+  } catch (const Error& error) {
+    std::cout << '\n' << error.what() << '\n';
+  }
+}

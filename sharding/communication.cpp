@@ -1,0 +1,35 @@
+// The thread's watchers, and how they are told.
+#include "sharding/communication.h"
+
+#include <algorithm>
+
+namespace tessera::detail {
+namespace {
+
+thread_local std::vector<Watcher*> watchers;
+
+}  // namespace
+
+Watcher::Watcher() { watchers.push_back(this); }
+Watcher::~Watcher() { watchers.erase(std::find(watchers.begin(), watchers.end(), this)); }
+
+bool is_watched() { return !watchers.empty(); }
+
+void ask(const Communication& communication) {
+  for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->ask(communication);
+}
+
+void announce(Communication communication) {
+  communication.cause.where = CallerLine(communication.cause.where);
+  ask(communication);
+  for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->count(communication);
+}
+
+bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
+
+Text handed_out() {
+  static const Text reason = std::make_shared<const std::string>("a value is handed out, not a pending sum");
+  return reason;
+}
+
+}  // namespace tessera::detail
