@@ -183,6 +183,9 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
       if (!used.contains(axis)) throw std::logic_error("a collective over " + axis + ", which no input uses");
     }
     if (r.devices < 2 || r.bytes < 1) throw std::logic_error("an empty collective in the ledger");
+    if (std::string_view(r.where.file_name()).find("/tests/") == std::string_view::npos)
+      throw std::logic_error(fmt::format("the {} of {} is put down to {}:{}, no line of the caller", r.kind,
+                                         r.operation, r.where.file_name(), r.where.line()));
   }
   if (f.keeps_division) {
     for (const PartitionSpec& spec : specs)
