@@ -165,8 +165,8 @@ RmsGradient begin_gradient(const RootMeanSquare& n, const at::Tensor& gradient) 
 
 // y = x r scale, so d x = r (g scale - x r mean(g scale x r)) and d scale = sum(g x r).
 Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& all_dots, double size) {
-  const at::Tensor inner = n.scale.defined() ? b.g * n.scale : b.g;
-  Tensors gradients{(inner - b.normalized.mul_(all_dots / size)).mul_(n.r)};
+  at::Tensor x = n.scale.defined() ? b.g * n.scale : b.g.clone();
+  Tensors gradients{x.sub_(b.normalized.mul_(all_dots / size)).mul_(n.r)};
   if (n.scale.defined()) gradients.push_back(over_rows(b.product));
   return gradients;
 }

@@ -76,7 +76,6 @@ TEST(Reductions, ADimOverTwoAxesIsReducedAtOnce) {
     EXPECT_EQ(max(x, {0}).to_host<float>(), max(sample(mesh_of(false), P{}), {0}).to_host<float>());
     EXPECT_EQ(argmax(x, 0).to_host<int32_t>(), argmax(sample(mesh_of(false), P{}), 0).to_host<int32_t>());
     EXPECT_EQ(cumsum(x, 0).to_host<float>(), cumsum(sample(mesh_of(false), P{}), 0).to_host<float>());
-    EXPECT_EQ(ledger.count(), 4);
     EXPECT_EQ(ledger.count("", "x,y"), 3 + (spec == P{{"x", "y"}} ? 1 : 0)) << ledger.table();
   }
 }
@@ -96,7 +95,7 @@ TEST(Reductions, ResultTypesAreThoseOfJax) {
     std::string text;
     for (const Array& a : {sum(x), prod(x), mean(x), max(x), cumsum(x, 0), cumprod(x, 0), var(x), any(x), argmax(x),
                            count_nonzero(x), logsumexp(x), softmax(x), norm(x), sort(x), top_k(x, 1).indices})
-      text += to_string(a.dtype()) + std::string(" ");
+      text += std::string(name_of(a.dtype())) + " ";
     return text;
   };
   EXPECT_EQ(types(boolean),
