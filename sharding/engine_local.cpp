@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "sharding/engine.h"
@@ -22,10 +23,10 @@ at::Tensor sum(const Tensors& parts) {
   return total;
 }
 
-at::Tensor extreme(const Tensors& parts, at::Tensor (*further)(const at::Tensor&, const at::Tensor&)) {
-  at::Tensor most = parts[0];
-  for (size_t i = 1; i < parts.size(); ++i) most = further(most, parts[i]);
-  return most;
+at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+  at::Tensor all = parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) all = combine(all, parts[i]);
+  return all;
 }
 
 at::Tensor join(const Tensors& parts, int dim) {
@@ -81,9 +82,11 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::zeros_like(in[0]);
       return;
     case Move::all_reduce_max:
-      return fill(extreme(in, at::maximum));
+      return fill(folded(in, at::maximum));
     case Move::all_reduce_min:
-      return fill(extreme(in, at::minimum));
+      return fill(folded(in, at::minimum));
+    case Move::all_reduce_product:
+      return fill(folded(in, at::mul));
     case Move::exchange:  // carried out by its pieces
       return;
     case Move::permute:

@@ -46,10 +46,10 @@ constexpr Moves moves_of(Row row) {
 double traffic(Move move, double bytes, int n) {
   const double share = double(n - 1) / n;
   switch (move) {
-    case Move::all_reduce:     return 2 * bytes * share;
-    case Move::all_gather:     return bytes * share;
+    case Move::all_reduce:    return 2 * bytes * share;
+    case Move::all_gather:    return bytes * share;
     case Move::reduce_scatter: return bytes * n * share;
-    case Move::all_to_all:     return bytes * share;
+    case Move::all_to_all:    return bytes * share;
     default:                   return 0;
   }
 }
@@ -358,15 +358,16 @@ struct RouteKeyHash {
 // clang-format off
 const char* name_of(Move move) {
   switch (move) {
-    case Move::all_reduce:     return "all_reduce";
-    case Move::all_gather:     return "all_gather";
-    case Move::reduce_scatter: return "reduce_scatter";
-    case Move::all_to_all:     return "all_to_all";
-    case Move::all_reduce_max: return "all_reduce_max";
-    case Move::all_reduce_min: return "all_reduce_min";
-    case Move::permute:        return "permute";
-    case Move::exchange:       return "block_exchange";
-    default:                   return nullptr;  // nothing is communicated
+    case Move::all_reduce:         return "all_reduce";
+    case Move::all_gather:         return "all_gather";
+    case Move::reduce_scatter:     return "reduce_scatter";
+    case Move::all_to_all:         return "all_to_all";
+    case Move::all_reduce_max:     return "all_reduce_max";
+    case Move::all_reduce_min:     return "all_reduce_min";
+    case Move::all_reduce_product: return "all_reduce_product";
+    case Move::permute:            return "permute";
+    case Move::exchange:           return "block_exchange";
+    default:                       return nullptr;  // nothing is communicated
   }
 }
 // clang-format on
@@ -460,13 +461,19 @@ Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const Piece
   return step;
 }
 
-Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause) {
-  Step step{.row = Row::unreduced_to_replicated, .mesh = plan.mesh, .axes = plan.reduced_inside};
-  step.slots_in = step.slots_out = plan.slots;
-  step.groups = groups_of(step);
+Inside inside_of(const Plan& plan, const Cause& cause) {
+  auto step =
+      std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = plan.mesh, .axes = plan.reduced_inside});
+  step->slots_in = step->slots_out = plan.slots;
+  step->groups = groups_of(*step);
+  return {std::move(step), plan.operands[0].plain, plan.out[0], cause};
+}
+
+Tensors Inside::combine(const Tensors& parts, Move move, bool in_backward_pass) const {
   Tensors out(parts.size());
-  announce_step(step, move, false, parts, cause, plan.operands[0].plain, plan.out[0]);
-  run_groups(step, {move, plan.mesh->count(step.axes), 0, 0}, false, parts, out);
+  announce_step(*step, move, in_backward_pass, parts, cause, in_backward_pass ? to : from,
+                in_backward_pass ? from : to);
+  run_groups(*step, {move, step->mesh->count(step->axes), 0, 0}, false, parts, out);
   return out;
 }
 

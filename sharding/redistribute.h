@@ -20,8 +20,9 @@ enum class Move : uint8_t {
   keep_first,      // the first keeps its tensor, the others have zeros
   all_reduce_max,  // everyone gets the largest, elementwise
   all_reduce_min,  // everyone gets the smallest
-  permute,         // each gets what the one that sends to it has, or zeros
-  exchange,        // everyone gets the pieces of its new block from those who have them
+  all_reduce_product,
+  permute,   // each gets what the one that sends to it has, or zeros
+  exchange,  // everyone gets the pieces of its new block from those who have them
 };
 
 // The rows of the table: how one state of a mesh axis becomes another. Each row states its own backward, which is
@@ -113,9 +114,19 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
 
 struct Plan;
 
-// For an operation that reduces over its own axes (plan.reduced_inside): one tensor per slot in, what the devices of
-// its group make of it together out. `move` is all_reduce or all_reduce_max. Not recorded for gradients.
-Tensors reduce_inside(const Plan& plan, const Tensors& parts, Move move, const Cause& cause);
+// The devices of an operation that reduces over its own axes (plan.reduced_inside). Graphs keep it: it outlives the
+// plan.
+struct Inside {
+  std::shared_ptr<const Step> step;
+  const Type* from;
+  const Type* to;
+  Cause cause;
+
+  // One tensor per slot in, what the devices of its group make of it together out: by all_reduce, one of its kin, or
+  // all_gather along dim 0 in the order of the group. Not recorded for gradients.
+  Tensors combine(const Tensors& parts, Move move, bool in_backward_pass = false) const;
+};
+Inside inside_of(const Plan& plan, const Cause& cause);
 
 // Inside shard_map: one row, carried out by the devices of `axes` (numbered in this order), along which the array
 // differs before or after; the row's states are how its devices read what they have.

@@ -1,13 +1,13 @@
-// Reductions: a rule made from the attributes and an ATen call each.
+// Sums, means and what is made of sums: variances, norms.
 #include "sharding/reductions.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "sharding/operations_common.h"
+#include "sharding/elementwise.h"
+#include "sharding/inside.h"
+#include "sharding/reduction_dims.h"
 
 namespace tessera {
 
@@ -15,94 +15,107 @@ using namespace detail;
 
 namespace {
 
-constexpr auto nonlinear = Linearity::nonlinear;
-constexpr auto additive = Linearity::additive;
-
-const Operation sum_op{"sum", "", additive};
-const Operation mean_op{"mean", "", additive};
-const Operation softmax_op{"softmax", "", nonlinear};
-
-}  // namespace
-
-namespace {
-
-// Attributes: keepdims, then the dims.
-std::string reduction_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  const auto in = letters(operands[0]->shape.size());
-  std::vector<std::string> out;
-  for (size_t d = 0; d < in.size(); ++d) {
-    bool reduced = false;
-    for (int i = 1; i < attributes.size(); ++i) reduced |= attributes[i] == static_cast<int64_t>(d);
-    if (!reduced)
-      out.push_back(in[d]);
-    else if (attributes[0])
-      out.push_back("1");
-  }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
-}
-
-struct Reduction {
-  std::vector<int64_t> dims;
-  Attributes attributes;
-};
-
-Reduction checked_reduction(const char* verb, const Array& x, Dims dims, bool keepdims) {
-  materialized(x, verb);
-  if (dims.empty())
-    for (int d = 0; d < x.ndim(); ++d) dims.push_back(d);
-  Reduction r{.dims = {}, .attributes = {keepdims}};
-  for (int d : dims) {
-    const int64_t dim = checked_dim(verb, x, d);
-    if (std::find(r.dims.begin(), r.dims.end(), dim) != r.dims.end())
-      fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", dim, x.type_string()));
-    r.dims.push_back(dim);
-    r.attributes.push_back(dim);
-  }
-  return r;
-}
+const Operation sum_op{"sum", "", Linearity::additive};
+const Operation mean_op{"mean", "", Linearity::additive};
+const Operation count_nonzero_op{"count_nonzero", ""};
+const Operation var_op{"var", ""};
+const Operation norm_op{"norm", ""};
 
 }  // namespace
 
 Array sum(Operand x, Dims dims, bool keepdims) {
-  const Reduction r = checked_reduction("sum", x.array(), std::move(dims), keepdims);
-  if (r.dims.empty()) return x.array();
+  const Reduction r = checked_reduction("sum", x.array(), dims, keepdims);
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
+  if (r.dims.empty()) return astype(x, out);
   return run(
-      {.operation = sum_op, .rule = reduction_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
+      {.operation = sum_op, .rule = pending_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
       {&x.array()},
       [&](Locals t, const Where&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
 }
 
 Array mean(Operand x, Dims dims, bool keepdims) {
   const Array a = as_floating(x);
-  const Reduction r = checked_reduction("mean", a, std::move(dims), keepdims);
+  const Reduction r = checked_reduction("mean", a, dims, keepdims);
   if (r.dims.empty()) return a;
-  double elements = 1;
-  for (int64_t d : r.dims) elements *= static_cast<double>(a.shape()[d]);
-  return run({.operation = mean_op, .rule = reduction_rule, .attributes = r.attributes, .where = x.where()}, {&a},
+  const double elements = static_cast<double>(elements_of(a, r));
+  return run({.operation = mean_op, .rule = pending_rule, .attributes = r.attributes, .where = x.where()}, {&a},
              [&](Locals t, const Where& where) {
                if (where.plan().runs == 1) return at::mean(t[0], r.dims, keepdims);
                return at::sum(t[0], r.dims, keepdims).div(elements);
              });
 }
 
+Array count_nonzero(Operand x, Dims dims, bool keepdims) {
+  const Reduction r = checked_reduction("count_nonzero", x.array(), dims, keepdims);
+  return run({.operation = count_nonzero_op,
+              .rule = pending_rule,
+              .attributes = r.attributes,
+              .out_dtype = int32,
+              .where = x.where()},
+             {&x.array()}, [&](Locals t, const Where&) { return at::sum(t[0].ne(0), r.dims, keepdims, at::kInt); });
+}
+
 namespace {
 
-// Attributes: the dim.
-std::string softmax_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto names = letters(operands[0]->shape.size());
-  names[attributes[0]] = "[" + names[attributes[0]] + "]";
-  return fmt::format("{0} -> {0}", fmt::join(names, " "));
+// The devices' sums of squared distances from the mean of all, and so the variance; x - mean is all that the gradient
+// needs, since the distances add up to zero.
+Across var_across(const Prepared& call, const Inside& inside, const Reduction& r, double elements, double divisor) {
+  const Tensors x = locals(call, 0), wide = widened(x);
+  const Tensors total = inside.combine(
+      for_each(wide, [&](const at::Tensor& t) { return at::sum(t, r.dims, /*keepdim=*/true); }), Move::all_reduce);
+  const Tensors centered =
+      for_each(wide, total, [&](const at::Tensor& t, const at::Tensor& sum) { return t - sum / elements; });
+  const Tensors squares = inside.combine(
+      for_each(centered, [&](const at::Tensor& t) { return at::sum(t * t, r.dims, r.keepdims); }), Move::all_reduce);
+  const auto type = x[0].scalar_type();
+  return {for_each(squares, [&](const at::Tensor& t) { return t.div(divisor).to(type); }),
+          [=](const Tensors& gradients) {
+            return for_each(centered, gradients, [&](const at::Tensor& t, const at::Tensor& g) {
+              return (t * with_dims(g, r)).mul_(2 / divisor).to(type);
+            });
+          }};
 }
 
 }  // namespace
 
-Array softmax(Operand x, int dim) {
+Array var(Operand x, Dims dims, bool keepdims, int ddof) {
   const Array a = as_floating(x);
-  materialized(a, "softmax");
-  dim = checked_dim("softmax", a, dim);
-  return run({.operation = softmax_op, .rule = softmax_rule, .attributes = {dim}, .where = x.where()}, {&a},
-             [dim](Locals t, const Where&) { return at::softmax(t[0], dim); });
+  const Reduction r = checked_reduction("var", a, dims, keepdims);
+  const double elements = static_cast<double>(elements_of(a, r)), divisor = std::max(elements - ddof, 0.0);
+  return run_inside(
+      {.operation = var_op, .rule = inside_rule, .attributes = r.attributes, .where = x.where()}, {&a},
+      [&](Locals t, const Where&) { return at::var(t[0], r.dims, at::Scalar(ddof), keepdims); },
+      [&](const Prepared& call, const Inside& inside) { return var_across(call, inside, r, elements, divisor); });
+}
+
+Array std(Operand x, Dims dims, bool keepdims, int ddof) {
+  return sqrt({var(x, std::move(dims), keepdims, ddof), x.where()});
+}
+
+namespace {
+
+Across norm_across(const Prepared& call, const Inside& inside, const Reduction& r) {
+  const Tensors x = locals(call, 0);
+  const Tensors squares = inside.combine(
+      for_each(widened(x), [&](const at::Tensor& t) { return at::sum(t * t, r.dims, r.keepdims); }), Move::all_reduce);
+  const auto type = x[0].scalar_type();
+  const Tensors norms = for_each(squares, [&](const at::Tensor& t) { return t.sqrt(); });
+  return {for_each(norms, [&](const at::Tensor& t) { return t.to(type); }), [=](const Tensors& gradients) {
+            const Tensors scales = for_each(
+                gradients, norms, [&](const at::Tensor& g, const at::Tensor& n) { return with_dims(g / n, r); });
+            return for_each(x, scales, [&](const at::Tensor& t, const at::Tensor& s) { return (t * s).to(type); });
+          }};
+}
+
+}  // namespace
+
+Array norm(Operand x, Dims dims, bool keepdims) {
+  const Array a = as_floating(x);
+  const Reduction r = checked_reduction("norm", a, dims, keepdims);
+  return run_inside(
+      {.operation = norm_op, .rule = inside_rule, .attributes = r.attributes, .where = x.where()}, {&a},
+      [&](Locals t, const Where&) { return at::sqrt(at::sum(t[0] * t[0], r.dims, keepdims)); },
+      [&](const Prepared& call, const Inside& inside) { return norm_across(call, inside, r); });
 }
 
 }  // namespace tessera

@@ -1,0 +1,60 @@
+// Results that devices make together, recorded as one function.
+#include "sharding/inside.h"
+
+#include <ATen/OpMathType.h>
+#include <ATen/core/grad_mode.h>
+
+namespace tessera::detail {
+
+Tensors locals(const Prepared& call, int operand) {
+  Tensors all;
+  for (int s = 0; s < call.plan->runs; ++s) all.push_back(*call.local(operand, s));
+  return all;
+}
+
+at::Tensor widened(const at::Tensor& t) { return t.detach().to(at::toOpMathType(t.scalar_type())); }
+
+Tensors widened(const Tensors& tensors) {
+  return for_each(tensors, [](const at::Tensor& t) { return widened(t); });
+}
+
+namespace {
+
+Across computed(const Prepared& call, const CallSite& site,
+                const std::function<Across(const Prepared&, const Inside&)>& across) try {
+  at::AutoGradMode off(false);
+  return across(call, inside_of(*call.plan, {site.operation.name, site.where, call.plan->reason, {}}));
+} catch (const c10::Error& error) {
+  refuse(call, site.operation.name, error);
+}
+
+Tensors all_locals(const Prepared& call) {
+  Tensors all;
+  for (int i = 0; i < call.operands; ++i)
+    for (const at::Tensor& t : locals(call, i)) all.push_back(t);
+  return all;
+}
+
+}  // namespace
+
+// A result that is not sharded over the axes that were reduced lies once per group.
+Array run_across(const Prepared& call, const CallSite& site,
+                 const std::function<Across(const Prepared&, const Inside&)>& across) {
+  const Plan& plan = *call.plan;
+  const bool everywhere = (plan.out[0]->sharded & plan.reduced_inside) != 0;
+  Across made = computed(call, site, across);
+  Tensors out = everywhere ? made.results : Tensors();
+  if (!everywhere)
+    for (int s : slots_outside(plan)) out.push_back(made.results[s]);
+  if (made.backward && everywhere) record_function(site.operation.name, all_locals(call), out, made.backward);
+  if (made.backward && !everywhere)
+    record_function(site.operation.name, all_locals(call), out,
+                    [owners = owners_outside(plan), backward = std::move(made.backward)](const Tensors& gradients) {
+                      Tensors each;
+                      for (int owner : owners) each.push_back(gradients[owner]);
+                      return backward(std::move(each));
+                    });
+  return Array(finish(call, std::move(out), everywhere ? plan.slots : outside_mask(plan)));
+}
+
+}  // namespace tessera::detail

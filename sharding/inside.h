@@ -1,0 +1,53 @@
+// Operations that reduce over their own axes: run on whole dims by one kernel, across devices by what they combine.
+#pragma once
+
+#include "sharding/autograd.h"
+#include "sharding/redistribute.h"
+#include "sharding/run.h"
+
+namespace tessera::detail {
+
+// What an operation made across devices: each slot's result, and the way back from their gradients to those of the
+// operands' local tensors, operand by operand and slot by slot. Without one the result has no gradient.
+struct Across {
+  Tensors results;
+  Backward backward = nullptr;
+};
+
+// The operand's local tensor at every slot.
+Tensors locals(const Prepared& call, int operand);
+
+// fn(tensor) of each.
+template <class Fn>
+Tensors for_each(const Tensors& tensors, Fn fn) {
+  Tensors out;
+  for (const at::Tensor& t : tensors) out.push_back(fn(t));
+  return out;
+}
+
+// fn(a, b) of each pair.
+template <class Fn>
+Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
+  Tensors out;
+  for (size_t i = 0; i < a.size(); ++i) out.push_back(fn(a[i], b[i]));
+  return out;
+}
+
+// As constants in the element type to compute in: float32 for half precision.
+at::Tensor widened(const at::Tensor& t);
+Tensors widened(const Tensors& tensors);
+
+Array run_across(const Prepared& call, const CallSite& site,
+                 const std::function<Across(const Prepared&, const Inside&)>& across);
+
+// Runs `whole(Locals, Where)` on every slot if no factor in parentheses is sharded, else `across(Prepared, Inside)` on
+// all together, recorded as one function.
+template <class Whole, class AcrossFn>
+Array run_inside(const CallSite& site, std::initializer_list<const Array*> operands, Whole&& whole, AcrossFn&& across) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  if (!call.plan->reduced_inside) return run(call, site.operation.name, whole);
+  return run_across(call, site, across);
+}
+
+}  // namespace tessera::detail
