@@ -5,6 +5,7 @@
 #include "sharding/borrow.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
+#include "sharding/varying.h"
 
 namespace tessera {
 namespace detail {
@@ -116,7 +117,8 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
 
 Array redistribute(const Array& x, const NamedSharding& to, std::source_location where) {
   detail::ArrayImpl& a = detail::materialized(x, "redistribute");
-  const detail::Type* type = detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute");
+  const detail::Type* type = detail::placed_inside(
+      detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute"), a.type, "redistribute");
   if (a.type->mesh && a.type->mesh != type->mesh)
     fail(ErrorKind::device_mismatch, "redistribute",
          fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),

@@ -12,6 +12,7 @@
 #include "sharding/communication.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
+#include "sharding/varying.h"
 
 namespace tessera {
 
@@ -145,7 +146,7 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
 
 Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
   if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
-  const Type* to = placed_type(x.dtype(), x.shape(), sharding, verb);
+  const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
   return Array(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
 }

@@ -61,6 +61,18 @@ ArrayPtr first_of(const ArrayPtr& a, Mask axes) {
   return made;
 }
 
+const Type* placed_inside(const Type* to, const Type* from, const char* verb) {
+  const ManualAxes& manual = manual_axes();
+  if (!manual.mesh || to->mesh != manual.mesh) return to;
+  if (const Mask named = (to->sharded | to->unreduced | to->reduced) & manual.axes)
+    fail(ErrorKind::vma, verb,
+         fmt::format("{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
+                     from->to_string(), to->to_string(), manual.mesh->names(named)));
+  TypeKey key = *to;
+  key.varying = from->varying;
+  return intern(std::move(key));
+}
+
 ArrayPtr inside(const Array& x, const char* verb) {
   const ArrayImpl& a = materialized(x, verb);
   const ManualAxes& manual = manual_axes();

@@ -35,6 +35,10 @@ ArrayPtr varied(const ArrayPtr& a, Mask axes, const Cause& cause);
 // of the gradient.
 ArrayPtr first_of(const ArrayPtr& a, Mask axes);
 
+// What a placement asked for inside shard_map is: it says nothing of the manual axes, along which a value varies or
+// not. Error (vma): a placement over a manual axis.
+const Type* placed_inside(const Type* to, const Type* from, const char* verb);
+
 // `a` for this body: on its mesh. Errors, which begin with `verb`: an array on another mesh (device_mismatch), one that
 // lies apart over manual axes without varying there, since it was captured (vma).
 ArrayPtr inside(const Array& x, const char* verb);

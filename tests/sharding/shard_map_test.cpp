@@ -316,6 +316,34 @@ TEST(Collectives, RefuseWrongAxesAndSizes) {
   expect_error(ErrorKind::vma, "to invarying", [&] { run([](Array a) { return pcast(a, "x", Vma::invarying); }); });
 }
 
+TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
+  on_both(two_axes, [](Mesh mesh) {
+    const Array x = tensor({4, 8}, 1);
+    std::vector<std::string> seen;
+    const auto f = [&](const Array& a) {
+      seen.push_back(with_sharding_constraint(a, P{none, "y"}).type_string());
+      expect_error(ErrorKind::vma, "\"x\" is manual inside shard_map", [&] { with_sharding_constraint(a, P{"x"}); });
+      return sum(with_sharding_constraint(a, P{none, "y"}), {1});
+    };
+    const Array y = shard_map(f, mesh, P{"x"}, P{"x"}, {.axis_names = {"x"}})(placed(to_tensor(x), mesh, P{}));
+    EXPECT_EQ(seen, std::vector<std::string>{"float64[2,8@y]{V:x}"});
+    EXPECT_LE(difference(to_tensor(y), to_tensor(x).sum(1)), 1e-14);
+  });
+}
+
+// A mixture of what varies and what does not, joined and cut.
+TEST(ShardMap, OperationsOnShapesWorkOnValuesThatVary) {
+  on_both({{"x", 4}}, [](Mesh mesh) {
+    const Array x = tensor({8, 3}, 1), edge = tensor({1, 3}, 2);
+    const auto f = [&](const Array& a) {
+      return slice_in_dim(concatenate({edge, swapaxes(reshape(a, {3, 2}), 0, 1), a}), 0, 3, 0);
+    };
+    const Array y = shard_map(f, mesh, P{"x"}, P{"x"})(x);
+    const at::Tensor first = to_tensor(x).narrow(0, 0, 2).reshape({3, 2}).t();
+    EXPECT_LE(difference(to_tensor(y).narrow(0, 0, 3), at::cat({to_tensor(edge), first})), 1e-15);
+  });
+}
+
 // An error inside leaves this thread outside.
 TEST(ShardMap, AnErrorInsideEndsIt) {
   const Mesh mesh = make_mesh(two_axes);
