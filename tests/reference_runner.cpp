@@ -29,6 +29,7 @@ struct Kind {
 
 constexpr Kind kinds[] = {{"placement", "\"shard_shape\":", run_placement},
                           {"propagation", "\"explicit\":", run_propagation},
+                          {"seeds_examples", "\"examples\":", run_seeds_examples},
                           {"shard_map", "\"in_specs\":", run_shard_map},
                           {"transformer_", "\"strategies\":", run_transformer}};
 

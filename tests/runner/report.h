@@ -30,6 +30,9 @@ void run_transformer(const std::filesystem::path& file, Report& report);
 // Files of placements: what every device holds, or at which stage a placement is refused, and why.
 void run_placement(const std::filesystem::path& file, Report& report);
 
+// Files of documented programs: what each shows, arrays, numbers, drawings, errors and traffic.
+void run_seeds_examples(const std::filesystem::path& file, Report& report);
+
 // Files with cases of operations: values, gradients, placements and traffic of each.
 void run_propagation(const std::filesystem::path& file, Report& report);
 
