@@ -165,6 +165,17 @@ const Table compositions{
     {"rms_norm", [](const Call& c) -> Results { return rms_norm(c[0], c[1], 1e-6); }},
     {"cross_entropy", [](const Call& c) -> Results { return cross_entropy(c[0], c[1]); }},
     {"mse", [](const Call& c) -> Results { return mean(square(c[0] - c[1])); }},
+    {"attention",
+     [](const Call& c) -> Results {
+       const auto seq_first = [](const Array& x) { return swapaxes(x, 1, 2); };
+       return swapaxes(dot_product_attention(seq_first(c[0]), seq_first(c[1]), seq_first(c[2]), {.causal = true}), 1,
+                       2);
+     }},
+    {"conv2d",
+     [](const Call& c) -> Results {
+       return conv_general_dilated(c[0], c[1], {1, 1}, "SAME",
+                                   {.dimension_numbers = {"NHWC", "HWIO", "NHWC"}, .out_sharding = c.out()});
+     }},
 };
 
 const Table creations{
