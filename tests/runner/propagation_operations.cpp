@@ -87,6 +87,17 @@ const Table contractions{
 const Table reductions{
     {"sum", [](const Call& c) -> Results { return sum(c[0], c.dims("axis"), c.flag("keepdims")); }},
     {"mean", [](const Call& c) -> Results { return mean(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"max", [](const Call& c) -> Results { return max(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"min", [](const Call& c) -> Results { return min(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"prod", [](const Call& c) -> Results { return prod(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"var", [](const Call& c) -> Results { return var(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"std", [](const Call& c) -> Results { return tessera::std(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"any", [](const Call& c) -> Results { return any(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"all", [](const Call& c) -> Results { return all(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"logsumexp", [](const Call& c) -> Results { return logsumexp(c[0], c.dims("axis"), c.flag("keepdims")); }},
+    {"argmax", [](const Call& c) -> Results { return argmax(c[0], c.optional_dim("axis"), c.flag("keepdims")); }},
+    {"argmin", [](const Call& c) -> Results { return argmin(c[0], c.optional_dim("axis"), c.flag("keepdims")); }},
+    {"l2norm", [](const Call& c) -> Results { return norm(c[0], c.dims("axis")); }},
     {"sum_out_sharding", [](const Call& c) -> Results { return constrained(c, sum(c[0], c.dims("axes"))); }},
 };
 
@@ -160,8 +171,25 @@ const Table lookups{
     {"scatter_set_row", [](const Call& c) -> Results { return scatter_set(c[0], c.integer("index"), c[1]); }},
 };
 
+const Table orders{
+    {"cumsum",
+     [](const Call& c) -> Results { return c.has("axis") ? cumsum(c[0], c.dim("axis")) : cumsum(ravel(c[0]), 0); }},
+    {"cumprod",
+     [](const Call& c) -> Results { return c.has("axis") ? cumprod(c[0], c.dim("axis")) : cumprod(ravel(c[0]), 0); }},
+    {"sort", [](const Call& c) -> Results { return sort(c[0], c.dim("axis")); }},
+    {"argsort", [](const Call& c) -> Results { return argsort(c[0], c.dim("axis")); }},
+    {"top_k",
+     [](const Call& c) -> Results {
+       const TopK best = top_k(c[0], c.dim("k"));
+       return std::vector{best.values, best.indices};
+     }},
+};
+
 const Table compositions{
     {"softmax", [](const Call& c) -> Results { return softmax(c[0], c.dim("axis")); }},
+    {"log_softmax", [](const Call& c) -> Results { return log_softmax(c[0], c.dim("axis")); }},
+    {"layer_norm",
+     [](const Call& c) -> Results { return c.inputs().size() == 3 ? layer_norm(c[0], c[1], c[2]) : layer_norm(c[0]); }},
     {"rms_norm", [](const Call& c) -> Results { return rms_norm(c[0], c[1], 1e-6); }},
     {"cross_entropy", [](const Call& c) -> Results { return cross_entropy(c[0], c[1]); }},
     {"mse", [](const Call& c) -> Results { return mean(square(c[0] - c[1])); }},
@@ -212,7 +240,7 @@ const std::map<std::string, Body>& propagation_operations() {
   static const Table all = [] {
     Table all;
     for (const Table* table :
-         {&elementwise, &contractions, &reductions, &shapes, &slices, &lookups, &compositions, &creations})
+         {&elementwise, &contractions, &reductions, &shapes, &slices, &lookups, &orders, &compositions, &creations})
       all.insert(table->begin(), table->end());
     return all;
   }();
