@@ -88,6 +88,10 @@ at::Tensor assemble(const ArrayImpl& a) {
     fail(ErrorKind::vma, "to_host",
          fmt::format("{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
                      type->to_string()));
+  if (type->mesh && type->mesh->abstract)
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
+                     type->to_string(), Mesh(type->mesh).to_string()));
   if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;
@@ -256,6 +260,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   constexpr int64_t most_printed = 64;
   out << x.type_string();
   if (x.is_absent() || x.size() > most_printed || x.impl()->type->varying) return out;
+  if (x.is_committed() && x.sharding().mesh().is_abstract()) return out;
   const at::Tensor whole = to_tensor(x).to(at::kDouble).contiguous();
   const double* begin = values_of<double>(whole);
   size_t next = 0;
