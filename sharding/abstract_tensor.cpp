@@ -163,9 +163,9 @@ class Call {
   }
 
   bool has_kernel() const {
-    for (const auto k : {c10::DispatchKey::Meta, c10::DispatchKey::CompositeExplicitAutograd,
-                         c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
-                         c10::DispatchKey::CompositeImplicitAutograd})
+    for (const auto k :
+         {c10::DispatchKey::Meta, c10::DispatchKey::CompositeExplicitAutograd,
+          c10::DispatchKey::CompositeExplicitAutogradNonFunctional, c10::DispatchKey::CompositeImplicitAutograd})
       if (op_.hasKernelForDispatchKey(k)) return true;
     return false;
   }

@@ -186,8 +186,8 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 }  // namespace
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
-  detail::MeshImpl mesh = options.abstract ? abstract_mesh(std::move(axes), options)
-                                           : mesh_of_devices(std::move(axes), std::move(options));
+  detail::MeshImpl mesh =
+      options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
   if (!mesh.abstract) key += fmt::format("{}", fmt::join(mesh.devices, ","));

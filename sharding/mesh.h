@@ -33,7 +33,8 @@ struct MeshOptions {
 };
 
 // A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
-// The devices are virtual CPU devices of this process, or nowhere (MeshOptions::abstract). A mesh of one is legal and communicates nothing.
+// The devices are virtual CPU devices of this process, or nowhere (MeshOptions::abstract). A mesh of one is legal and
+// communicates nothing.
 class Mesh {
  public:
   Mesh() = default;  // no mesh

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <sstream>
 
 #include "sharding/forecast.h"
 #include "tests/sharding/expect_error.h"
@@ -39,15 +40,17 @@ TEST(AbstractMesh, HoldsNoValues) {
   const Mesh mesh = abstract({{"data", 8}});
   const Array x = on(mesh, {8}, P{"data"});
   expect_error(ErrorKind::bad_argument, "holds no values", [&] { x.to_host<float>(); });
-  expect_error(ErrorKind::bad_argument, "float32[] lies on the abstract mesh (data=8)", [&] { sum(x).item<float>(); });
-  EXPECT_EQ(::testing::PrintToString(x.type_string()), "\"float32[8@data]\"");
+  expect_error(ErrorKind::bad_argument, "lies on the abstract mesh (data=8)", [&] { sum(x).item<float>(); });
+  EXPECT_EQ(x.type_string(), "float32[8@data]");
   std::ostringstream printed;
   printed << x;
   EXPECT_EQ(printed.str(), "float32[8@data]");
-  expect_error(ErrorKind::device_mismatch, "Nothing moves between devices and an abstract mesh",
-               [&] { device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"})); });
-  expect_error(ErrorKind::device_mismatch, "lies on the mesh",
-               [&] { x + on(make_mesh({{"data", 8}}), {8}, P{"data"}); });
+  expect_error(ErrorKind::device_mismatch, "Nothing moves between devices and an abstract mesh", [&] {
+    device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"}));
+  });
+  expect_error(ErrorKind::device_mismatch, "lies on the mesh", [&] {
+    x + on(make_mesh({{"data", 8}}), {8}, P{"data"});
+  });
 }
 
 TEST(AbstractMesh, MovesBetweenAbstractMeshesOverTheSameDevices) {
@@ -104,17 +107,24 @@ Array ids_like(const Array& x, Shape shape) {
 }
 
 const std::vector<Case> programs = {
-    {"mlp", {{8, 4}, {4, 8}, {8}, {8, 4}},
+    {"mlp",
+     {{8, 4}, {4, 8}, {8}, {8, 4}},
      [](const auto& p) { return mean(square(matmul(gelu(matmul(p[0], p[1]) + p[2]), p[3]))); }},
-    {"norms", {{8, 8}, {8}, {8}, {8}},
+    {"norms",
+     {{8, 8}, {8}, {8}, {8}},
      [](const auto& p) { return sum(rms_norm(layer_norm(p[0], p[1], p[2]), p[3]) * softmax(p[0], -1)); }},
-    {"shapes", {{8, 8}, {4, 16}},
-     [](const auto& p) { return sum(reshape(transpose(p[0]), {4, 16}) / (exp(p[1]) + 1.0)) + mean(p[1]); }},
-    {"lookup", {{8, 8}, {8, 8}},
+    {"shapes",
+     {{8, 8}, {4, 16}},
+     [](const auto& p) {
+       return sum(reshape(transpose(p[0]), {4, 16}) / (exp(p[1]) + 1.0)) + mean(p[1]);
+     }},
+    {"lookup",
+     {{8, 8}, {8, 8}},
      [](const auto& p) {
        return cross_entropy(matmul(embedding(p[0], ids_like(p[0], {4, 2})), p[1]), ids_like(p[0], {4, 2}));
      }},
-    {"attention", {{2, 8, 4, 4}, {2, 8, 2, 4}, {2, 8, 2, 4}},
+    {"attention",
+     {{2, 8, 4, 4}, {2, 8, 2, 4}, {2, 8, 2, 4}},
      [](const auto& p) {
        return mean(dot_product_attention(rotary_embedding(p[0], 0, 100.0), rotary_embedding(p[1], 0, 100.0), p[2]));
      }},
@@ -210,7 +220,8 @@ TEST(Forecast, SeesWhatTheGraphKeeps) {
   tape.gradients(loss);
   EXPECT_GE(forecast.activation_bytes(), 6 * activation);
   EXPECT_LE(forecast.activation_bytes(), 6 * activation + 64);
-  EXPECT_EQ(forecast.flops(), 2.0 * 16 * 32 * 32 * (3 + 3 + 2)) << "forward, of the weights, of the inputs but the first";
+  EXPECT_EQ(forecast.flops(), 2.0 * 16 * 32 * 32 * (3 + 3 + 2))
+      << "forward, of the weights, of the inputs but the first";
 }
 
 }  // namespace
