@@ -46,6 +46,19 @@ Values where(Arguments a) {
   return {at::empty(sizes, (x.is_meta() ? x : y).options().dtype(at::native::result_type(x, y)).device(at::kMeta))};
 }
 
+// ---- logic
+
+Values logical(Arguments a) {
+  const at::Tensor x = a[0].toTensor(), y = a[1].toTensor();
+  return {at::empty(at::infer_size(x.sizes(), y.sizes()), (x.is_meta() ? x : y).options().dtype(at::kBool))};
+}
+
+Values logical_not(Arguments a) {
+  return {at::empty(a[0].toTensor().sizes(), a[0].toTensor().options().dtype(at::kBool))};
+}
+
+Values in_place(Arguments a) { return {a[0]}; }
+
 // ---- normalization: the CPU's kernel keeps mean and 1 / deviation of every row
 
 Values layer_norm(Arguments a) {
@@ -90,6 +103,14 @@ const std::unordered_map<std::string, ShapeFunction> shapes = {
     {"aten::native_layer_norm_backward", layer_norm_backward},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+    {"aten::logical_and", logical},
+    {"aten::logical_and_", in_place},
+    {"aten::logical_not", logical_not},
+    {"aten::logical_not_", in_place},
+    {"aten::logical_or", logical},
+    {"aten::logical_or_", in_place},
+    {"aten::logical_xor", logical},
+    {"aten::logical_xor_", in_place},
     {"aten::roll", like_first},
     {"aten::flip", like_first},
 };

@@ -187,18 +187,28 @@ class Call {
     }
   }
 
-  // What is written in place has its shape already.
+  // What is written in place has its shape already; an `out` argument may not.
   bool writes_all_results() {
     Values results;
     for (const c10::Argument& result : op_.schema().returns()) {
       const auto* written = result.alias_info();
       if (!written || !written->isWrite()) return false;
       for (size_t i = 0; i < arguments().size(); ++i)
-        if (const auto* info = op_.schema().arguments()[i].alias_info(); info && *info == *written)
+        if (const auto& given = op_.schema().arguments()[i]; given.alias_info() && *given.alias_info() == *written) {
+          if (given.kwarg_only()) return false;
           results.push_back(arguments()[i]);
+        }
     }
     finish(std::move(results));
     return true;
+  }
+
+  Values out_arguments() const {
+    Values outs;
+    for (size_t i = 0; i < arguments().size(); ++i)
+      if (const auto& given = op_.schema().arguments()[i]; given.kwarg_only() && given.alias_info())
+        outs.push_back(arguments()[i]);
+    return outs;
   }
 
   // The shapes of small results from zeros on the CPU.
@@ -215,7 +225,10 @@ class Call {
         return true;
       });
     }
+    const Values outs = out_arguments();
     op_.callBoxed(inputs);
+    for (size_t i = 0; i < outs.size(); ++i) outs[i].toTensor().resize_(inputs[i].toTensor().sizes());
+    if (!outs.empty()) return finish(outs);
     for (c10::IValue& value : inputs)
       for_each_tensor(value, [](at::Tensor& t) {
         t = at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());

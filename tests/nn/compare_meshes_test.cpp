@@ -8,6 +8,7 @@
 #include "nn/filter_shard.h"
 #include "nn/layers/mlp.h"
 #include "nn/value_and_grad.h"
+#include "sharding/device_put.h"
 #include "sharding/json.h"
 #include "tests/sharding/expect_error.h"
 
