@@ -11,9 +11,12 @@
 #include <ostream>
 
 #include "nn/filter_shard.h"
+#include "nn/with_commas.h"
 #include "sharding/named_sharding.h"
 
 namespace tessera::nn {
+
+using detail::with_commas;
 
 namespace {
 
@@ -69,12 +72,6 @@ int64_t sum_of(const std::vector<PlacementRow>& rows, std::string_view path, int
   for (const PlacementRow& row : rows)
     if (is_below(row.path, path)) sum += row.*number;
   return sum;
-}
-
-std::string with_commas(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(i, ",");
-  return digits;
 }
 
 std::string joined(const std::optional<std::vector<std::string>>& names) {

@@ -54,7 +54,7 @@ void add_blocks(const Array& x, Blocks& out) {
   out.arrays += 1;
   if (type->dtype == DType::float64) out.dtype = DType::float64;
   auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
-  const int blocks = type->mesh ? type->mesh->count(type->sharded) : 1;
+  const int blocks = type->mesh ? type->mesh->count(type->mesh->distinct(type->sharded)) : 1;
   for (int b = 0; b < blocks; ++b) {
     const at::Tensor& t = array->local[type->mesh ? project(type->mesh, type->sharded, b, array->slots) : 0];
     list.push_back(is_floating(type->dtype) ? t : t.to(at::kFloat));

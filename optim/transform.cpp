@@ -7,9 +7,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "optim/global_norm.h"
 #include "optim/internal.h"
+#include "sharding/abstract_tensor.h"
 #include "sharding/operations.h"
 #include "sharding/redistribute.h"
 
@@ -30,7 +32,8 @@ Array zeros_for(const Array& parameter) {
   const Type* type = with_dtype(at_rest(p.type), dtype);
   Tensors local;
   for (int s = 0; s < type->mesh->count(type->slots); ++s)
-    local.push_back(at::zeros(type->local, static_cast<at::ScalarType>(dtype)));
+    local.push_back(type->mesh->abstract ? abstract_block(type)
+                                         : at::zeros(type->local, static_cast<at::ScalarType>(dtype)));
   ArrayPtr made = make_array(type, std::move(local));
   copy_facts(p, *made);
   return Array(std::move(made));
@@ -98,7 +101,10 @@ void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, do
 // All blocks of all arrays in one kernel; the gradients themselves are not written to.
 double clip_by_global_norm(const nn::Leaves& updates, double max_norm) {
   at::AutoGradMode off(false);
-  const double norm = global_norm(updates).item<double>();
+  const Array measured = global_norm(updates);
+  // Where there are no values, as if it were too large.
+  const bool known = !measured.is_committed() || !measured.sharding().mesh().is_abstract();
+  const double norm = known ? measured.item<double>() : std::numeric_limits<double>::quiet_NaN();
   if (norm < max_norm) return norm;
   std::vector<at::Tensor> blocks;
   for (const nn::Leaf& u : updates)

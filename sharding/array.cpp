@@ -89,6 +89,10 @@ at::Tensor assemble(const ArrayImpl& a) {
     fail(ErrorKind::vma, "to_host",
          fmt::format("{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
                      type->to_string()));
+  if (type->mesh && type->mesh->abstract)
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
+                     type->to_string(), Mesh(type->mesh).to_string()));
   if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;

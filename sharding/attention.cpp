@@ -30,12 +30,13 @@ struct Rotation {
   at::Tensor own, partner;
 };
 
-Rotation rotation(int64_t offset, int64_t seq, int64_t head_dim, double base, DType dtype) {
-  const at::Tensor frequency = at::pow(base, at::arange(0, head_dim, 2, at::kDouble).div(-head_dim));
-  const at::Tensor angle = at::arange(offset, offset + seq, at::kDouble).view({seq, 1, 1}) * frequency;
+Rotation rotation(int64_t offset, int64_t seq, int64_t head_dim, double base, const at::Tensor& like) {
+  const at::TensorOptions exact = like.options().dtype(at::kDouble);
+  const at::Tensor frequency = at::pow(base, at::arange(0, head_dim, 2, exact).div(-head_dim));
+  const at::Tensor angle = at::arange(offset, offset + seq, exact).view({seq, 1, 1}) * frequency;
   const at::Tensor cos = angle.cos(), sin = angle.sin();
   const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
-    return at::cat({first, second}, -1).to(at::toOpMathType(static_cast<at::ScalarType>(dtype)));
+    return at::cat({first, second}, -1).to(at::toOpMathType(like.scalar_type()));
   };
   return {halves(cos, cos), halves(-sin, sin)};
 }
@@ -64,7 +65,7 @@ Array rotary_embedding(Operand x, int64_t offset, double base) {
   const Array& a = x.array();
   check_rotary(a, offset, base);
   const int64_t head_dim = a.shape(-1);
-  const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.dtype());
+  const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.impl()->local[0].detach());
   return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
     const auto here = [&](const at::Tensor& table) { return table.narrow(0, where.offset("t"), t[0].size(-3)); };
     return at::addcmul(t[0] * here(all.own), t[0].roll(head_dim / 2, -1), here(all.partner)).to(t[0].scalar_type());

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "sharding/abstract_tensor.h"
 #include "sharding/autograd.h"
 #include "sharding/communication.h"
 #include "sharding/recipe.h"
@@ -24,6 +25,7 @@ namespace {
 template <class Make>
 Tensors make_blocks(const Type* type, Make make) {
   const MeshImpl* mesh = type->mesh;
+  if (mesh->abstract) return {abstract_block(type)};
   Tensors distinct;
   for (int b = 0; b < mesh->count(type->own()); ++b) {
     int coordinates[max_axes] = {};
@@ -93,18 +95,19 @@ void announce_exchange(const Type* from, const Type* to, const Cause& cause, boo
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
   const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
   const ArrayPtr source = convert(*a, a, from, cause);
-  const auto blocks_as = [](const Type* type, const at::Tensor& whole) {
+  const auto blocks_as = [](const Type* type, const ArrayPtr& value) {
+    const at::Tensor whole = type->mesh->abstract ? value->local[0] : to_tensor(Array(value));
     return make_blocks(type, [&](const IndexRanges& block) { return cut(whole, block).contiguous(); });
   };
   announce_exchange(from, to, cause, false);
   Tensors local;
   {
     at::AutoGradMode off(false);
-    local = blocks_as(to, to_tensor(Array(source)));
+    local = blocks_as(to, source);
   }
   record_function(cause.operation, source->local, local, [from, to, blocks_as, cause](Tensors gradients) {
     announce_exchange(to, from, cause, true);
-    return blocks_as(from, to_tensor(Array(make_array(to, std::move(gradients)))));
+    return blocks_as(from, make_array(to, std::move(gradients)));
   });
   ArrayPtr result = make_array(to, std::move(local));
   result->layout = a->layout;
@@ -137,7 +140,14 @@ ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
 enum class Reach { own_mesh, own_devices, any_device };
 
 void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
-  if (!from->mesh || from->mesh == to->mesh || reach == Reach::any_device) return;
+  if (!from->mesh || from->mesh == to->mesh) return;
+  if (from->mesh->abstract != to->mesh->abstract)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an "
+                     "abstract mesh.",
+                     from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
+                     to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string()));
+  if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,
        fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),

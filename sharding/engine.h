@@ -16,5 +16,7 @@ struct Exchange {
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
 // one holds the sum already). out: as many as the group's devices store apart, one or all.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
+// The same without data, on the one device that stands for all of an abstract mesh.
+void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
 
 }  // namespace tessera::detail

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "sharding/abstract_tensor.h"
 #include "sharding/array_impl.h"
 #include "sharding/device_put.h"
 
@@ -75,6 +76,7 @@ Array stored(const Type* type, const NamedSharding& sharding, const Tensors& of_
   Tensors local(mesh->count(type->slots));
   for (int place = static_cast<int>(of_place.size()) - 1; place >= 0; --place)
     local[project(mesh, mesh->all(), place, type->slots)] = of_place[place];
+  if (mesh->abstract) local[0] = abstract_block(type);
   ArrayPtr result = make_array(type, std::move(local));
   result->detail().placed = std::make_unique<NamedSharding>(sharding);
   return Array(std::move(result));

@@ -77,6 +77,7 @@ const std::vector<int>& Mesh::devices() const { return checked(impl_).devices; }
 int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
 bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
 bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
+bool Mesh::is_abstract() const { return checked(impl_).abstract; }
 
 int64_t Mesh::size(std::string_view axis) const {
   const int a = checked(impl_).find(axis);
@@ -95,7 +96,7 @@ std::string Mesh::to_string() const {
 
 namespace {
 
-constexpr int64_t most_devices = 1 << 20;
+constexpr int64_t most_devices = 1 << 22;
 
 int64_t checked_size(const std::vector<MeshAxis>& axes) {
   if (axes.size() > detail::max_axes)
@@ -140,11 +141,14 @@ void check_available(int64_t wanted) {
                     wanted, available));
 }
 
+std::vector<int> numbered(int64_t n) {
+  std::vector<int> devices(n);
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
 std::vector<int> checked_devices(std::vector<int> devices, int64_t n) {
-  if (devices.empty()) {
-    devices.resize(n);
-    std::iota(devices.begin(), devices.end(), 0);
-  }
+  if (devices.empty()) devices = numbered(n);
   if (static_cast<int64_t>(devices.size()) != n)
     fail(ErrorKind::device_mismatch, "make_mesh",
          fmt::format("{} devices given for a mesh of {}. Give one for each place.", devices.size(), n));
@@ -163,17 +167,30 @@ bool environment_flag(const char* name) {
   return text && *text && std::string_view(text) != "0";
 }
 
+detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
+  const int64_t n = checked_size(axes);
+  check_available(n);
+  return {.axes = std::move(axes),
+          .devices = checked_devices(std::move(options.devices), n),
+          .private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS")};
+}
+
+detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& options) {
+  if (!options.devices.empty() || options.private_replicas)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         "an abstract mesh has no devices to number and no replicas. Leave `devices` and `private_replicas` out.");
+  const int64_t n = checked_size(axes);
+  return {.axes = std::move(axes), .devices = numbered(n), .abstract = true};
+}
+
 }  // namespace
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
-  const int64_t n = checked_size(axes);
-  check_available(n);
-  detail::MeshImpl mesh{.axes = std::move(axes),
-                        .devices = checked_devices(std::move(options.devices), n),
-                        .private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS")};
-  std::string key = mesh.private_replicas ? "private|" : "shared|";
+  detail::MeshImpl mesh =
+      options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
+  std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
-  key += fmt::format("{}", fmt::join(mesh.devices, ","));
+  if (!mesh.abstract) key += fmt::format("{}", fmt::join(mesh.devices, ","));
 
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;

@@ -26,10 +26,15 @@ struct MeshOptions {
   // Every device keeps its own copy of what others hold too, and collectives copy for real, instead of one
   // tensor per distinct block. Slower; made for tests. Also set by the environment: TESSERA_PRIVATE_REPLICAS=1.
   bool private_replicas = false;
+  // A mesh without hardware (JAX: AbstractMesh). The same programs run on it and cost no more than on one device:
+  // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate. See
+  // forecast.h. Reading a value is an Error (bad_argument); nothing in the environment applies to it.
+  bool abstract = false;
 };
 
 // A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
-// The devices are virtual CPU devices of this process. A mesh of one is legal and communicates nothing.
+// The devices are virtual CPU devices of this process, or nowhere (MeshOptions::abstract). A mesh of one is legal and
+// communicates nothing.
 class Mesh {
  public:
   Mesh() = default;  // no mesh
@@ -40,6 +45,7 @@ class Mesh {
   int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
+  bool is_abstract() const;
   bool empty() const { return impl_ == nullptr; }
 
   // data=4, model=2

@@ -253,7 +253,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   type->bytes = item_size(key.dtype);
   for (int64_t s : type->local) type->bytes *= s;
   for (int64_t s : key.shape) type->elements *= s;
-  if (key.mesh) type->slots = key.mesh->private_replicas ? key.mesh->all() : type->own();
+  if (key.mesh) type->slots = key.mesh->stored(type->own());
   return type;
 }
 

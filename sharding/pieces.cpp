@@ -54,7 +54,24 @@ int64_t elements(const std::vector<Side>& box) {
   return std::accumulate(box.begin(), box.end(), int64_t{1}, [](int64_t n, const Side& s) { return n * s.count; });
 }
 
-using BlockOf = std::function<IndexRanges(const Type*, const int*)>;
+int64_t shared_elements(const IndexMap& map, int operand, const IndexRanges& to, const IndexRanges& from) {
+  int64_t all = 1;
+  for (size_t d = 0; d < map.size(); ++d) {
+    int64_t along = 0;
+    for (const Run& run : map[d]) {
+      if (run.operand != Run::any && run.operand != operand) continue;
+      if (const auto side = cross(run, to[d], from[d])) along += side->count;
+    }
+    all *= along;
+  }
+  return all;
+}
+
+// Blocks as boxes in the coordinates that the map speaks of.
+struct Blocks {
+  std::function<IndexRanges(const Type*, const int* device)> at;
+  std::function<IndexRanges(const Type*)> whole;
+};
 
 // Crosses what a device holds of `mine` with all blocks of `theirs`. The device takes each from the holder that differs
 // from it least: along the axes that cut `theirs`.
@@ -62,16 +79,15 @@ class Matcher {
  public:
   Matcher(const MeshImpl* mesh, const Type* mine, const Type* theirs) : mesh_(mesh), mine_(mine), theirs_(theirs) {}
 
-  // visit(my block, their block, their slot, whether it is the device's own)
+  // visit(my block, their block, their slot)
   template <class Visit>
-  void at(const int* device, const BlockOf& block, Visit visit) const {
-    const IndexRanges here = block(mine_, device);
+  void at(const int* device, const Blocks& blocks, Visit visit) const {
+    const IndexRanges here = blocks.at(mine_, device);
     for (int b = 0; b < mesh_->count(theirs_->sharded); ++b) {
       int other[max_axes];
       std::copy_n(device, max_axes, other);
       unravel(mesh_, theirs_->sharded, b, other);
-      visit(here, block(theirs_, other), ravel(mesh_, theirs_->slots, other),
-            std::equal(other, other + max_axes, device));
+      visit(here, blocks.at(theirs_, other), ravel(mesh_, theirs_->slots, other));
     }
   }
 
@@ -82,7 +98,7 @@ class Matcher {
 
 class Maker {
  public:
-  Maker(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, const BlockOf& block)
+  Maker(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, const Blocks& block)
       : from_(from), to_(to), map_(map), block_(block), mesh_(to->mesh) {
     pieces_.out = pieces_.out_view = to->local;
     pieces_.slots_in = mesh_->count(from[0]->slots);
@@ -103,7 +119,7 @@ class Maker {
     int device[max_axes] = {};
     unravel(mesh_, to_->slots, slot, device);
     for (size_t k = 0; k < from_.size(); ++k)
-      Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int in, bool) {
+      Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int in) {
         for (auto& box : shared_boxes(map_, static_cast<int>(k), mine, theirs))
           pieces_.forward.push_back({slot, static_cast<int>(k) * pieces_.slots_in + in, std::move(box)});
       });
@@ -113,28 +129,25 @@ class Maker {
     int device[max_axes] = {};
     unravel(mesh_, from_[0]->slots, slot, device);
     for (size_t k = 0; k < from_.size(); ++k)
-      Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int out, bool) {
+      Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int out) {
         for (auto& box : shared_boxes(map_, static_cast<int>(k), theirs, mine))
           pieces_.backward.push_back({out, static_cast<int>(k) * pieces_.slots_in + slot, std::move(box)});
       });
   }
 
+  // What a device needs in all, less what it has itself.
   void count_traffic() {
     const Mask cut = from_[0]->sharded | to_->sharded;
     for (int d = 0; d < mesh_->count(cut); ++d) {
       int device[max_axes] = {};
       unravel(mesh_, cut, d, device);
+      const IndexRanges result = block_.at(to_, device), all = block_.whole(to_);
       int64_t received = 0, returned = 0;
       for (size_t k = 0; k < from_.size(); ++k) {
-        const int operand = static_cast<int>(k);
-        Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int, bool own) {
-          if (!own)
-            for (const auto& box : shared_boxes(map_, operand, mine, theirs)) received += elements(box);
-        });
-        Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int, bool own) {
-          if (!own)
-            for (const auto& box : shared_boxes(map_, operand, theirs, mine)) returned += elements(box);
-        });
+        const IndexRanges own = block_.at(from_[k], device);
+        const int64_t here = shared_elements(map_, static_cast<int>(k), result, own);
+        received += shared_elements(map_, static_cast<int>(k), result, block_.whole(from_[k])) - here;
+        returned += shared_elements(map_, static_cast<int>(k), all, own) - here;
       }
       pieces_.received = std::max(pieces_.received, received);
       pieces_.returned = std::max(pieces_.returned, returned);
@@ -144,7 +157,7 @@ class Maker {
   const std::vector<const Type*>& from_;
   const Type* to_;
   const IndexMap& map_;
-  const BlockOf& block_;
+  const Blocks& block_;
   const MeshImpl* mesh_;
   Pieces pieces_;
 };
@@ -295,8 +308,9 @@ Tensors Pieces::take_apart(const Tensors& gradients) const {
 }
 
 Pieces make_pieces(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, double fill) {
-  const BlockOf block = [](const Type* type, const int* coordinates) { return block_of(type, coordinates); };
-  Pieces pieces = Maker(from, to, map, block).make();
+  const Blocks blocks{[](const Type* type, const int* device) { return block_of(type, device); },
+                      [](const Type* type) { return whole_block(type->shape); }};
+  Pieces pieces = Maker(from, to, map, blocks).make();
   pieces.fill = fill;
   return pieces;
 }
@@ -304,8 +318,9 @@ Pieces make_pieces(const std::vector<const Type*>& from, const Type* to, const I
 std::shared_ptr<const Pieces> reshape_pieces(const Type* from, const Type* to) {
   const auto refinement = Refinement::of(from, to);
   if (!refinement) return nullptr;
-  const BlockOf block = [&](const Type* type, const int* c) { return refinement->block(type, c); };
-  Pieces pieces = Maker({from}, to, identity_map(refinement->factors), block).make();
+  const Blocks blocks{[&](const Type* type, const int* device) { return refinement->block(type, device); },
+                      [&](const Type*) { return whole_block(refinement->factors); }};
+  Pieces pieces = Maker({from}, to, identity_map(refinement->factors), blocks).make();
   const int origin[max_axes] = {};
   pieces.in_views = {sizes_of(refinement->block(from, origin))};
   pieces.out_view = sizes_of(refinement->block(to, origin));

@@ -333,7 +333,7 @@ class Planner {
     } else {
       const Targets targets = targets_for(choice_);
       plan_.reduced_inside = reduced_inside(choice_);
-      plan_.slots = mesh()->private_replicas ? mesh()->all() : targets.vary;
+      plan_.slots = mesh()->stored(targets.vary);
       plan_.runs = mesh()->count(plan_.slots);
       plan_.out = outputs(choice_, targets);
       for (size_t i = 0; i < problem_.operands.size(); ++i) add_operand(i, targets);

@@ -78,7 +78,7 @@ std::vector<Group> groups_of(const Step& step, const DimAxes& order = {}) {
   for (size_t g = 0; g < groups.size(); ++g) {
     int coordinates[max_axes] = {};
     unravel(mesh, others, static_cast<int>(g), coordinates);
-    for (int k = 0; k < mesh->count(step.axes); ++k) {
+    for (int k = 0; k < (apart_in || apart_out ? mesh->count(step.axes) : 1); ++k) {
       if (order.empty())
         unravel(mesh, step.axes, k, coordinates);
       else
@@ -97,7 +97,7 @@ void run_groups(const Step& step, const Exchange& exchange, bool backward, const
     for (int i : backward ? group.out : group.in) from.push_back(in[i]);
     const std::vector<int>& places = backward ? group.in : group.out;
     to.assign(places.size(), at::Tensor());
-    exchange_locally(exchange, from, to);
+    (step.mesh->abstract ? exchange_abstractly : exchange_locally)(exchange, from, to);
     for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[i]);
   }
 }
@@ -302,6 +302,7 @@ class RouteMaker {
 
   void add(Row row, const DimAxes& order, int dim, int to_dim, Mask slots_out) {
     const Mask axes = order.mask();
+    slots_out = to_->mesh->distinct(slots_out);
     Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
     step.slots_in = slots_;
     step.slots_out = slots_out;

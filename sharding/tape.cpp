@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 
+#include "sharding/abstract_tensor.h"
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
 #include "sharding/communication.h"
@@ -108,7 +109,7 @@ ArrayPtr root_of(const Array& loss) {
 }
 
 // Zeros that take no memory: a pending sum that devices have added up already is the first one's alone.
-at::Tensor nothing_like(const at::Tensor& t) { return at::zeros({}, t.options()).expand(t.sizes()); }
+at::Tensor nothing_like(const at::Tensor& t) { return t.new_zeros({}).expand(t.sizes()); }
 
 // Adds up each list, all lists in step, with bulk kernels; the inputs are not written to.
 Tensors sum_each(const std::vector<Tensors>& lists) {
@@ -213,7 +214,7 @@ class Backpropagation {
     const MeshImpl* mesh = home.leaves.empty() ? a.type->mesh : home.leaves[0].leaf->type->mesh;
     home.type = tape_.options.reduce || !axes ? a.type : with_unreduced(on_mesh(a.type, mesh), axes);
     home.first_block = contributions_.size();
-    const int blocks = home.type->mesh ? mesh->count(home.type->own()) : 1;
+    const int blocks = home.type->mesh ? mesh->count(mesh->distinct(home.type->own())) : 1;
     contributions_.resize(contributions_.size() + blocks);
     for (int b = 0; b < blocks; ++b) {
       Tensors& list = contributions_[home.first_block + b];
@@ -351,6 +352,7 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          fmt::format("reduction: {} given, expected a floating type to add up gradients in.",
                      name_of(*options.reduction)));
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
+  if (const auto& meter = current_meter()) meter->begin_forward();
 }
 
 Tape::~Tape() {
@@ -366,6 +368,7 @@ Tape::~Tape() {
 
 std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
   const CallerScope caller(where);
+  if (const auto& meter = current_meter()) meter->end_forward();
   const ArrayPtr root = root_of(loss);
   Backpropagation backward(shadows_, *state_);
   {

@@ -20,8 +20,13 @@ struct MeshImpl {
   std::vector<MeshAxis> axes;
   std::vector<int> devices;
   bool private_replicas = false;
+  bool abstract = false;  // no hardware: one device stands for all
 
   Mask all() const { return (Mask{1} << axes.size()) - 1; }
+  // Of what differs along these axes: the axes along which its tensors are stored apart.
+  Mask stored(Mask set) const { return abstract ? 0 : private_replicas ? all() : set; }
+  // The same without copies of what is equal.
+  Mask distinct(Mask set) const { return abstract ? 0 : set; }
   int count(Mask set) const;              // devices along these axes
   int find(std::string_view name) const;  // -1 if there is none
   std::string names(Mask set) const;      // "data,model"

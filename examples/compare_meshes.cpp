@@ -1,0 +1,104 @@
+// Which mesh? One training step on many, forecast without hardware: eight devices, sixty-four, and Llama 70B on 512.
+#include "nn/compare_meshes.h"
+
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/forecast.h"
+
+namespace {
+
+using namespace tessera;
+
+// Megatron's tensor parallelism over `model` and data parallelism over `batch`.
+const Rules tensor_parallel = examples::with_all_names(
+    {{"batch", "batch"}, {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}});
+// The same with all weights divided over `batch` as well.
+const Rules fully_sharded = examples::with_all_names({{"batch", "batch"},
+                                                      {"heads", "model"},
+                                                      {"kv_heads", "model"},
+                                                      {"mlp", "model"},
+                                                      {"vocab", "model"},
+                                                      {"embed", "batch"}});
+
+// Ids of the right shape are enough: zeros take no memory.
+data::TokenBatch batch_of(int64_t rows, int64_t seq) {
+  data::TokenBatch batch;
+  batch.inputs = zeros({rows, seq}, int32);
+  batch.targets = zeros({rows, seq}, int32);
+  return batch;
+}
+
+// One training step, as it would be written for devices.
+template <class Model, class Loss>
+nn::PlacementTable train_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& local,
+                              const Layout& layout) {
+  auto model = nn::filter_shard(recipe, layout);
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 3e-4})));
+  const auto batch = data::from_process_local(local, layout);
+  const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
+  optimizer.update(model, grads);
+  return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+}
+
+Mesh grid(int64_t batch, int64_t model) { return make_mesh({{"batch", batch}, {"model", model}}, {.abstract = true}); }
+
+// A small decoder; large batches favour one axis, large layers the other.
+void compare(const char* title, const examples::GptConfig& config, int64_t rows, const std::vector<Mesh>& meshes) {
+  const auto step = [&](const Mesh& mesh) {
+    return train_step(examples::Gpt::init(Key(0), config), examples::next_token_loss<examples::Gpt, data::TokenBatch>,
+                      batch_of(rows, config.seq), {mesh, tensor_parallel});
+  };
+  std::cout << title << "\n\n" << nn::compare_meshes(step, meshes) << '\n';
+}
+
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+double megabytes_resident() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+// Llama 2 and 3's largest shape, in mixed precision, its blocks computed again in the backward pass.
+void forecast_llama() {
+  const double start = processor_seconds();
+  examples::Llama llama = examples::Llama::init(
+      Key(0), {.vocab = 128256, .embed = 8192, .heads = 64, .kv_heads = 8, .layers = 80, .mlp = 28672});
+  llama.remat = true;
+  const auto step = [&](const Mesh& mesh) {
+    return train_step(llama, examples::next_token_loss_in<examples::Llama, data::TokenBatch>(bfloat16),
+                      batch_of(512, 4096), {mesh, fully_sharded});
+  };
+  const nn::MeshComparison comparison = nn::compare_meshes(
+      step, {grid(64, 8)}, {.flops_per_second = 400e12, .links = {{"model", {.bytes_per_second = 450e9}}}});
+  std::cout << "Llama 70B, 512 sequences of 4096 tokens, weights over both axes\n\n" << comparison << '\n';
+  std::printf("made in %.1f s of one processor, with %.0f MB\n", processor_seconds() - start, megabytes_resident());
+}
+
+}  // namespace
+
+int main() try {
+  compare("Eight devices: 64 sequences of 512 tokens, embed 1024",
+          {.vocab = 32000, .embed = 1024, .heads = 16, .layers = 4, .seq = 512, .mlp = 4096}, 64,
+          {grid(4, 2), grid(2, 4), grid(1, 8), grid(8, 1)});
+  compare("Sixty-four devices: 512 sequences of 1024 tokens, embed 4096",
+          {.vocab = 32768, .embed = 4096, .heads = 64, .layers = 4, .seq = 1024, .mlp = 16384}, 512,
+          {grid(64, 1), grid(32, 2), grid(16, 4), grid(8, 8), grid(1, 64)});
+  forecast_llama();
+} catch (const std::exception& error) {
+  std::cerr << "error: " << error.what() << '\n';
+  return 1;
+}
