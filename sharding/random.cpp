@@ -109,6 +109,36 @@ Array bits(const Key& key, Shape shape) {
 
 namespace {
 
+// `noise` where x lies, so that each device draws its own block; its dims in front of x's are not cut.
+Array placed_like(const Array& noise, const Array& x) {
+  if (!x.is_committed()) return noise;
+  std::vector<SpecEntry> entries(noise.ndim() - x.ndim());
+  for (const SpecEntry& entry : x.sharding().spec().entries()) entries.push_back(entry);
+  return device_put(noise, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
+}
+
+}  // namespace
+
+Array categorical(const Key& key, Operand logits, int axis, const std::optional<Shape>& shape) {
+  const Array& x = logits.array();
+  materialized(x, "categorical");
+  check_floating("categorical", x.dtype());
+  const int dim = checked_dim("categorical", x, axis);
+  Shape draws = x.shape();
+  draws.erase(draws.begin() + dim);
+  const Shape wanted = shape.value_or(draws);
+  if (wanted.size() < draws.size() || !std::equal(draws.rbegin(), draws.rend(), wanted.rbegin()))
+    fail(ErrorKind::shape_mismatch, "categorical",
+         fmt::format("shape {} for logits {}, expected one that ends in {}.", to_string(wanted), x.type_string(),
+                     to_string(draws)));
+  Shape noise(wanted.begin(), wanted.end() - draws.size());
+  noise.insert(noise.end(), x.shape().begin(), x.shape().end());
+  const Array disturbed = logits + Operand(placed_like(gumbel(key, noise, x.dtype()), x), logits.where());
+  return argmax({disturbed, logits.where()}, dim - x.ndim());
+}
+
+namespace {
+
 // Sorted by random keys, in so many rounds that equal keys leave no trace.
 std::vector<int32_t> shuffled(Key key, int64_t n) {
   constexpr double exponent = 3, most = std::numeric_limits<uint32_t>::max();

@@ -36,6 +36,11 @@ Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType
 // jax.random.bits(key, shape, uint32) as int64 values, since there is no uint32.
 Array bits(const Key& key, Shape shape);
 
+// jax.random.categorical(key, logits, axis, shape): along `axis`, the index of one entry, drawn with the probabilities
+// softmax(logits); int32. The shape of logits without the axis, with further dims of `shape` in front of it as so many
+// draws. By the largest of logits + gumbel noise, which each device draws for its own block of logits.
+Array categorical(const Key& key, Operand logits, int axis = -1, const std::optional<Shape>& shape = std::nullopt);
+
 // jax.random.permutation: 0 to n - 1 in random order, int32; and the slices of x along `axis` in that order.
 Array permutation(const Key& key, int64_t n);
 Array permutation(const Key& key, Operand x, int axis = 0);

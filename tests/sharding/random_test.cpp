@@ -82,6 +82,22 @@ TEST(RandomTest, PermutationsOfSlicesEqualJax) {
   }
 }
 
+TEST(RandomTest, CategoricalEqualsJaxOnEveryMesh) {
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
+  for (const PartitionSpec& spec : {P{}, P{"a", "b"}, P{none, "a"}, P{{"a", "b"}}}) {
+    const Array x = device_put(logits(), NamedSharding(mesh, spec));
+    for (const json::value& one : distributions().at("categorical").as_array()) {
+      std::optional<Shape> wanted;
+      if (!one.at("shape").is_null()) wanted = json::value_to<Shape>(one.at("shape"));
+      EXPECT_EQ(categorical(key, x, static_cast<int>(one.at("axis").as_int64()), wanted).to_host<int32_t>(),
+                numbers<int32_t>(one.at("values")))
+          << x.type_string();
+    }
+  }
+  expect_error(ErrorKind::shape_mismatch, "[categorical] shape (3) for logits float32[4,6], expected one that ends in (4)",
+               [] { categorical(key, logits(), -1, Shape{3}); });
+}
+
 // Every recipe, made whole and in blocks.
 TEST(RandomTest, BlocksOnAMeshAreTheWhole) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
