@@ -34,14 +34,14 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
 // into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
 // so that its gradient crosses the devices in the parameter's own element type. A view that gathered its source starts
 // where it is: nothing is sharded and reduced over one axis.
-ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to) {
+ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
   const Mask kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
   if (!a.details || !a.details->again || !(kept || a.details->cast)) return self;
   const ArrayPtr& source = a.details->source;
   if (kept & source->type->own()) return self;
   const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
-  const ArrayPtr other = convert(*source, source, source_type, {});
+  const ArrayPtr other = convert(*source, source, source_type, cause);
   if (a.details->cast && source_type != with_dtype(to, source->type->dtype)) return other;
   return a.details->again(other);
 }
@@ -89,7 +89,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
-  const ArrayPtr start = recorded ? start_of(a, self, to) : self;
+  const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
   if (start->type == to) return start;
   const auto passage = passage_of(a, *start, to, cause);
   Tensors tensors = passage->forward(start->local);

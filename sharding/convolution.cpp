@@ -167,7 +167,7 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
   Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = attributes, .where = lhs.where()},
                      {&in, &rhs}, [&](Locals t, const Where&) {
                        const at::Tensor image = padded(spread_out(t[0].permute(orders.lhs), spread), w, 0);
-                       const at::Tensor kernel = t[1].permute(orders.rhs);
+                       const at::Tensor kernel = t[1].permute(orders.rhs).contiguous();
                        return at::convolution(image, kernel, {}, w.strides, Sizes(spatial, 0), holes, false,
                                               Sizes(spatial, 0), image.size(1) / kernel.size(1))
                            .permute(inverse(orders.out));

@@ -224,7 +224,7 @@ Array place_parameter(const Array& x, const NamedSharding& sharding, const std::
                      "computation. Leave the sets out.",
                      spec.to_string()));
   Array placed = device_put(x, sharding);
-  placed.impl()->weight = true;
+  placed.impl()->weight = is_floating(x.dtype());  // integers are data wherever they stand
   placed.impl()->details->path = std::make_shared<const std::string>(path);
   return placed;
 }

@@ -306,7 +306,8 @@ Array added_once(const Operand& x, const Array& part) {
   const Array& a = x.array();
   const Type* to = on_mesh(a.impl()->type, part.impl()->type->mesh);
   if (!(to->own() & part.impl()->type->unreduced))
-    return redistribute(a, sharding_of(with_unreduced(to, part.impl()->type->unreduced)), x.where()) +
+    return Operand(redistribute(a, sharding_of(with_unreduced(to, part.impl()->type->unreduced)), x.where()),
+                   x.where()) +
            Operand(part, x.where());
   return x + Operand(part, x.where());
 }

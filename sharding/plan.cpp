@@ -190,9 +190,9 @@ class Planner {
         const Score score = judge(now);
         if (!found || score < best) best = score, choice_ = now, found = true;
       }
-      size_t f = 0;
-      while (f < pick.size() && ++pick[f] == candidates_[f].size()) pick[f++] = 0;
-      if (f == pick.size()) return found;
+      size_t f = pick.size();  // factors of later operands give way first
+      while (f > 0 && ++pick[f - 1] == candidates_[f - 1].size()) pick[--f] = 0;
+      if (f == 0) return found;
     }
   }
 

@@ -219,7 +219,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   const std::string type = x.type_string();
   out << type;
   if (x.is_absent()) return out;
-  if (x.is_recipe()) return out << " a recipe, without values yet";
+  if (x.is_recipe() && x.size() > most_printed) return out << " a recipe, without values yet";
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";
   if (x.impl()->type->varying) return out << " different on each device";
   out << (x.ndim() > 1 ? "\n" : " ") << values_text(to_tensor(x));

@@ -108,7 +108,7 @@ Communication communication_of(const Step& step, Move move, bool backward, int64
                                const Cause& cause, const Type* from, const Type* to) {
   const int64_t received = step.pieces ? (backward ? step.pieces->returned : step.pieces->received) * item
                                        : result_bytes(move, bytes, step.mesh->count(step.axes));
-  return {.kind = step.pieces && received == 0 ? nullptr : name_of(move),
+  return {.kind = received == 0 ? nullptr : name_of(move),
           .mesh = step.mesh,
           .axes = step.axes,
           .bytes = received,

@@ -87,7 +87,7 @@ void compare_devices(const at::Tensor& x, const at::Tensor& y) {
       "matmul", [&] { return matmul(a, b); }, [&] { return matmul(as, w); });
 }
 
-void compare_case(const testing::Case& c, const NamedSharding& whole) {
+void compare_case(const tessera::testing::Case& c, const NamedSharding& whole) {
   std::vector<at::Tensor> tensors;
   std::vector<Array> arrays;
   for (const at::Tensor& t : c.function.inputs) {
@@ -98,15 +98,15 @@ void compare_case(const testing::Case& c, const NamedSharding& whole) {
       c.function.name.c_str(), "", [&] { return c.function.theirs(tensors); }, [&] { return c.function.ours(arrays); });
 }
 
-std::vector<testing::Case> all_cases() {
-  std::vector<testing::Case> all;
-  for (auto* cases : {testing::elementwise_cases, testing::linear_algebra_cases, testing::reduction_cases,
-                      testing::ordering_cases, testing::shape_cases, testing::indexing_cases, testing::neural_cases})
-    for (testing::Case& c : cases()) all.push_back(std::move(c));
+std::vector<tessera::testing::Case> all_cases() {
+  std::vector<tessera::testing::Case> all;
+  for (auto* cases : {tessera::testing::elementwise_cases, tessera::testing::linear_algebra_cases, tessera::testing::reduction_cases,
+                      tessera::testing::ordering_cases, tessera::testing::shape_cases, tessera::testing::indexing_cases, tessera::testing::neural_cases})
+    for (tessera::testing::Case& c : cases()) all.push_back(std::move(c));
   return all;
 }
 
-bool is_wanted(const testing::Case& c, int argc, char** argv, std::set<std::string>& seen) {
+bool is_wanted(const tessera::testing::Case& c, int argc, char** argv, std::set<std::string>& seen) {
   if (!c.function.theirs) return false;
   bool fresh = false;
   for (const std::string& operation : c.operations) fresh |= seen.insert(operation).second;
@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
     compare_devices(x, y);
   }
   std::set<std::string> seen;
-  for (const testing::Case& c : all_cases())
+  for (const tessera::testing::Case& c : all_cases())
     if (is_wanted(c, argc, argv, seen)) compare_case(c, whole);
   return 0;
 }

@@ -37,6 +37,11 @@ bool operands_share_an_axis(const Facts& f) {
   return std::any_of(first.begin(), first.end(), [&](const std::string& axis) { return second.contains(axis); });
 }
 
+constexpr const char* whole_sequences =
+    "attention reads whole sequences: a sharded one is exchanged for sharded heads, also of queries alone";
+
+bool shards_queries(const PartitionSpec& query) { return query.entries().size() > 2 && !query.entries()[2].empty(); }
+
 struct Difference {
   bool (*holds)(const Facts&);
   const char* reason;
@@ -49,6 +54,7 @@ constexpr Difference differences[] = {
     {[](const Facts& f) { return f.is_lookup() && operands_share_an_axis(f); },
      "a lookup whose ids and table want one axis leaves it to the ids: a dim of the result comes before one that is "
      "summed"},
+    {[](const Facts& f) { return f.operation == "attention" && shards_queries(f.operands[0]); }, whole_sequences},
     {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
      "what an operation has to move is settled before its result goes to its out_sharding"},
 };
@@ -74,10 +80,12 @@ const char* documented_difference(const Json& file, const Json& c, const Moved& 
 
 const char* documented_placement(const Json& c, const PartitionSpec& got, size_t output) {
   const std::string operation(c.at("op").as_string());
-  const bool is_product = operation == "matmul" || operation == "einsum" || operation == "dot_general";
+  const bool is_product =
+      operation == "matmul" || operation == "einsum" || operation == "dot_general" || operation == "attention";
   if (is_product && c.at("auto").at("ok").as_bool() &&
       got == full_spec_of(c.at("auto").at("out").at(output).at("spec")))
     return "a batch dim of a product keeps the axes of either operand; JAX's types keep those of one of them only";
+  if (operation == "attention" && shards_queries(full_spec_of(c.at("inputs").at(0).at("spec")))) return whole_sequences;
   return nullptr;
 }
 

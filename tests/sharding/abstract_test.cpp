@@ -44,7 +44,7 @@ TEST(AbstractMesh, HoldsNoValues) {
   EXPECT_EQ(x.type_string(), "float32[8@data]");
   std::ostringstream printed;
   printed << x;
-  EXPECT_EQ(printed.str(), "float32[8@data]");
+  EXPECT_EQ(printed.str(), "float32[8@data] on a mesh without hardware");
   expect_error(ErrorKind::device_mismatch, "Nothing moves between devices and an abstract mesh", [&] {
     device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"}));
   });

@@ -55,7 +55,7 @@ void add_selections(std::vector<Case>& cases, const at::Tensor& x) {
 
 std::vector<Case> ordering_cases() {
   std::vector<Case> cases;
-  add_sorts(cases, random_integers({4, 2, 8}, 5, 1).to(at::kDouble));
+  add_sorts(cases, random_integers({8, 4, 8}, 5, 1).to(at::kDouble));
   add_selections(cases, random_integers({4, 16}, 9, 2).to(at::kDouble));
   return cases;
 }

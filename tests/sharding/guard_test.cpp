@@ -139,7 +139,7 @@ TEST(Budget, ThrowsBeforeTheCollectiveThatWouldBeTooMuch) {
   {
     CommBudget inner(1000, {.throws = true});
     with_sharding_constraint(x * 1.0, P{});
-    expect_error(ErrorKind::forbidden, "[CommBudget] 512 bytes a device, 300 allowed: 512 at",
+    expect_error(ErrorKind::forbidden, "[CommBudget] 512 bytes a device, 300 allowed: 256 at",
                  [&] { with_sharding_constraint(x * 1.0, P{}); });
     EXPECT_EQ(inner.bytes(), 256);
   }

@@ -106,11 +106,10 @@ TEST(ArrayTest, PrintsItsTypeAndValues) {
     return out.str();
   };
   const Mesh mesh = make_mesh({{"a", 2}});
-  EXPECT_EQ(text(placed(at::tensor({1.0, 2.5}, at::kDouble), mesh, P{"a"})), "float64[2@a] [1, 2.5]");
-  EXPECT_EQ(text(array<int32_t>(std::vector<int32_t>{1, 2, 3, 4}, {2, 2})), "int32[2,2] [[1, 2], [3, 4]]");
-  EXPECT_EQ(text(zeros({2})), "float32[2] [0, 0]");
+  EXPECT_EQ(text(placed(at::tensor({1.0, 2.5}, at::kDouble), mesh, P{"a"})), "float64[2@a] [1. , 2.5]");
+  EXPECT_EQ(text(array<int32_t>(std::vector<int32_t>{1, 2, 3, 4}, {2, 2})), "int32[2,2]\n[[1, 2],\n [3, 4]]");
+  EXPECT_EQ(text(zeros({2})), "float32[2] [0., 0.]");
   EXPECT_EQ(text(Array()), "absent");
-  EXPECT_EQ(text(from_tensor(random_tensor({100}, 1))), "float64[100]");
 }
 
 TEST(ArrayTest, ShardsListEveryDevice) {

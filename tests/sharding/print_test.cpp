@@ -36,7 +36,7 @@ TEST(Print, ValuesAsNumpy) {
   EXPECT_EQ(values(at::tensor({0.001f, 0.00025f})), "[0.001  , 0.00025]");
   EXPECT_EQ(values(at::zeros({3})), "[0., 0., 0.]");
   EXPECT_EQ(values(at::zeros({0, 3})), "[]");
-  EXPECT_EQ(values(at::tensor(1.5f)), "1.5");
+  EXPECT_EQ(values(at::scalar_tensor(1.5f)), "1.5");
 }
 
 TEST(Print, EveryElementType) {

@@ -46,7 +46,7 @@ TEST(ShardMap, AValueThatVariesIsNotReadOnTheHost) {
       [](const Array& a) {
         std::ostringstream text;
         text << a;
-        EXPECT_EQ(text.str(), "float64[2]{V:x}");
+        EXPECT_EQ(text.str(), "float64[2]{V:x} different on each device");
         expect_error(ErrorKind::vma, "float64[2]{V:x} has a value of its own on each device", [&] { to_tensor(a); });
         return a;
       },
