@@ -39,7 +39,7 @@ void hits_and_misses(const char* name, const Mesh& mesh, const PartitionSpec& le
   std::printf("%s\n", name);
   report("  matmul, plan known", 201, 200, [&](int) { matmul(a, b); });
   report("  matmul, plan made", 201, 1, [&](int) {
-    detail::clear_plans();
+    tessera::detail::clear_plans();
     matmul(a, b);
   });
 }
@@ -53,14 +53,14 @@ int main() {
                   P{none, "model"});
 
   // Every stop is a plan of its own: twice as many as the cache holds.
-  detail::clear_plans();
-  const auto most = static_cast<int>(detail::most_plans);
+  tessera::detail::clear_plans();
+  const auto most = static_cast<int>(tessera::detail::most_plans);
   const Array x = on(make_mesh({{"data", 1}}), P{}, {2 * most});
   const auto cut = [&](int stop) { slice_in_dim(x, 0, stop + 1, 0); };
   std::printf("%d plans at most\n", most);
   std::printf("%-44s %9.3f us\n", "  new plans into a cache with room", microseconds(most / 2, cut));
   std::printf("%-44s %9.3f us\n", "  new plans into a full cache",
               microseconds(most / 2, [&](int i) { cut(most + i); }));
-  std::printf("%-44s %9zu\n", "  plans held at the end", detail::plan_count());
-  return detail::plan_count() <= detail::most_plans ? 0 : 1;
+  std::printf("%-44s %9zu\n", "  plans held at the end", tessera::detail::plan_count());
+  return tessera::detail::plan_count() <= tessera::detail::most_plans ? 0 : 1;
 }

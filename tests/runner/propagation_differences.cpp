@@ -54,6 +54,10 @@ constexpr Difference differences[] = {
     {[](const Facts& f) { return f.is_lookup() && operands_share_an_axis(f); },
      "a lookup whose ids and table want one axis leaves it to the ids: a dim of the result comes before one that is "
      "summed"},
+    {[](const Facts& f) {
+       return f.operation.ends_with("_norm") && f.operands.size() > 1 && operands_share_an_axis(f);
+     },
+     "a scale that wants an axis of another dim is settled by the bytes of both passes, its gradient's included"},
     {[](const Facts& f) { return f.operation == "attention" && shards_queries(f.operands[0]); }, whole_sequences},
     {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
      "what an operation has to move is settled before its result goes to its out_sharding"},

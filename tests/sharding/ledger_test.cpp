@@ -33,7 +33,7 @@ TEST(Lines, OfFunctionsAndOperatorsAreTheCallers) {
   const std::vector<std::pair<std::function<Array()>, uint32_t>> calls{
       {[&] { return matmul(x, x); }, __LINE__},
       {[&] { return x + y; }, __LINE__},
-      {[&] { return x * 2.0 - y; }, __LINE__},
+      {[&] { return x - y * 2.0; }, __LINE__},
       {[&] { return softmax(y); }, __LINE__},
       {[&] { return gelu(sum(x, {0})); }, __LINE__},
       {[&] { return cross_entropy(y, ids); }, __LINE__},
@@ -41,9 +41,9 @@ TEST(Lines, OfFunctionsAndOperatorsAreTheCallers) {
       {[&] { return embedding(x, ids) * y; }, __LINE__},
       {[&] { return concatenate({x, y}); }, __LINE__},
       {[&] { return slice_in_dim(x, 1, 3, 0); }, __LINE__},
-      {[&] { return redistribute(x, y.sharding()); }, __LINE__},
-      {[&] { return with_sharding_constraint(x, P{none, "data"}); }, __LINE__},
-      {[&] { return device_put(x, y.sharding()); }, __LINE__},
+      {[&] { return redistribute(x * 1.0, y.sharding()); }, __LINE__},
+      {[&] { return with_sharding_constraint(x * 1.0, P{none, "data"}); }, __LINE__},
+      {[&] { return device_put(x * 1.0, y.sharding()); }, __LINE__},
   };
   // clang-format on
   for (const auto& [call, line] : calls) {
