@@ -16,8 +16,19 @@ at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   return t.narrow(dim, i * width, width);
 }
 
+// Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
+// notice.
+bool is_small(const at::Tensor& t) { return t.numel() <= 4096 && t.is_floating_point() && t.itemsize() < 8; }
+
+at::Tensor sum_in_double(const Tensors& parts) {
+  at::Tensor total = parts[0].to(at::kDouble);
+  for (size_t i = 1; i < parts.size(); ++i) total.add_(parts[i]);
+  return total.to(parts[0].scalar_type());
+}
+
 at::Tensor sum(const Tensors& parts) {
   if (parts.size() == 1) return parts[0];
+  if (is_small(parts[0])) return sum_in_double(parts);
   at::Tensor total = at::add(parts[0], parts[1]);
   for (size_t i = 2; i < parts.size(); ++i) total.add_(parts[i]);
   return total;
