@@ -46,7 +46,7 @@ class SumOfProducts {
  public:
   void add(const at::Tensor& a, const at::Tensor& b) {
     if (!sum_.defined()) {
-      narrow_ = 1 < b.size(1) && b.size(1) < 16;
+      narrow_ = 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096;
       sum_ = narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b);
     } else if (a.itemsize() < 4) {
       sum_ = sum_.to(at::kFloat).add_(narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b));
