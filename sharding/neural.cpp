@@ -1,4 +1,4 @@
-// Cross-entropy.
+// Cross-entropy, whose logits may be sharded over the vocabulary.
 #include "sharding/neural.h"
 
 #include <ATen/ATen.h>

@@ -1,6 +1,8 @@
 // The edges of what arrays take: forms that no parameter has, sizes that no memory has, types that no kernel has.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/tape.h"
@@ -68,6 +70,14 @@ TEST(EdgeTest, AnEmptyArrayTakesAnyEmptyShape) {
     EXPECT_EQ(reshape(placed, shape).shape(), shape);
   }
   expect_error(ErrorKind::shape_mismatch, "another number", [&] { reshape(placed, {1, 6}); });
+}
+
+TEST(EdgeTest, APadKeepsItsValueAlongAShardedDim) {
+  const Array x = device_put(ones({4}), NamedSharding(make_mesh({{"a", 2}}), P{"a"}));
+  for (const double value : {0.0, 1e-6, 2e-6, -std::numeric_limits<double>::infinity()}) {
+    const float v = static_cast<float>(value);
+    EXPECT_EQ(pad(x, {{2, 2}}, value).to_host<float>(), (std::vector<float>{v, v, 1, 1, 1, 1, v, v}));
+  }
 }
 
 TEST(EdgeTest, NoMeshIsAnError) {
