@@ -49,7 +49,8 @@ template <class T, size_t N>
 inline constexpr bool is_span<std::span<T, N>> = true;
 
 template <class T>
-inline constexpr bool is_leaf = std::same_as<T, Array> || std::same_as<T, Param> || std::same_as<T, NamedArray>;
+inline constexpr bool is_leaf =
+    std::same_as<T, Array> || std::same_as<T, Param> || std::same_as<T, Buffer> || std::same_as<T, NamedArray>;
 
 template <class T>
 inline constexpr bool is_static = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string> ||

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -31,19 +32,28 @@ requires(tessera::nn::detail::is_counted<std::remove_cv_t<T>>) constexpr std::si
 
 namespace tessera::nn {
 
+// What a tree holds an array as.
+enum class Kind { array, named_array, param, buffer };
+
 // One array of a tree. The pointers point into the tree and live as long as it does.
 struct Leaf {
   std::string path;  // layers.2.mlp.up.kernel
   Array* value = nullptr;
+  Kind kind = Kind::array;
   const Axes* axes = nullptr;    // null for a bare Array
   const Rules* rules = nullptr;  // of its own; null unless it is a Param
-  bool is_param() const { return rules != nullptr; }
+  bool is_param() const { return kind == Kind::param; }
+  operator const Array&() const { return *value; }
 };
 
 using Leaves = std::vector<Leaf>;
 
+// A predicate on the leaves of a tree. Any function of (path, leaf) is one, or of (path, array):
+//   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
+using Filter = std::function<bool(const std::string& path, const Leaf& leaf)>;
+
 // What a module or any other tree may be made of:
-//   leaves      Param, Array, NamedArray
+//   leaves      Param, Buffer, Array, NamedArray
 //   structs     aggregates: public fields, no base class, no virtual function, no constructor
 //   containers  vector, array, optional, pair, tuple, map, variant (its active alternative)
 //   static      numbers, enums, strings, keys, axes: part of the tree, no leaf
@@ -56,12 +66,15 @@ inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-inline void add_leaf(Leaves& out, const std::string& path, Array& x) { out.push_back({path, &x, nullptr, nullptr}); }
+inline void add_leaf(Leaves& out, const std::string& path, Array& x) { out.push_back({path, &x, Kind::array}); }
 inline void add_leaf(Leaves& out, const std::string& path, NamedArray& x) {
-  out.push_back({path, &x.value, &x.axes, nullptr});
+  out.push_back({path, &x.value, Kind::named_array, &x.axes});
 }
 inline void add_leaf(Leaves& out, const std::string& path, Param& x) {
-  out.push_back({path, &x.value, &x.axes, &x.rules});
+  out.push_back({path, &x.value, Kind::param, &x.axes, &x.rules});
+}
+inline void add_leaf(Leaves& out, const std::string& path, Buffer& x) {
+  out.push_back({path, &x.value, Kind::buffer, &x.axes});
 }
 
 template <class T>

@@ -32,7 +32,7 @@ concept TransformOf = requires(const T& transform, const Model& model) {
 struct EmptyState {};
 
 // Which parameters something applies to, by path ("layers.2.mlp.up.kernel") and value; an empty one means all.
-using Mask = std::function<bool(const std::string& path, const Array& parameter)>;
+using Mask = nn::Filter;
 
 // The usual mask of weight decay: all parameters with two dims or more, so neither biases nor the scales of norms.
 inline bool matrices_only(const std::string&, const Array& parameter) { return parameter.ndim() > 1; }
