@@ -1,4 +1,4 @@
-// Checks on the leaves of a tree.
+// Filters combined, and checks on the leaves of a tree.
 #include "nn/tree.h"
 
 #include <fmt/format.h>
@@ -6,6 +6,16 @@
 #include <unordered_map>
 
 namespace tessera::nn {
+
+Filter operator&&(const Filter& a, const Filter& b) {
+  return [a, b](const std::string& path, const Leaf& leaf) { return a(path, leaf) && b(path, leaf); };
+}
+Filter operator||(const Filter& a, const Filter& b) {
+  return [a, b](const std::string& path, const Leaf& leaf) { return a(path, leaf) || b(path, leaf); };
+}
+Filter operator!(const Filter& a) {
+  return [a](const std::string& path, const Leaf& leaf) { return !a(path, leaf); };
+}
 
 void check_distinct(const Leaves& leaves, const char* verb) {
   std::unordered_map<const void*, const std::string*> seen;
@@ -19,6 +29,19 @@ void check_distinct(const Leaves& leaves, const char* verb) {
                "that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
                *first->second, leaf.path));
   }
+}
+
+void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb) {
+  const auto path_of = [](const Leaves& leaves, size_t i) {
+    return i < leaves.size() ? leaves[i].path : std::string("nothing more");
+  };
+  for (size_t i = 0; i < expected.size() || i < given.size(); ++i)
+    if (path_of(expected, i) != path_of(given, i))
+      fail(ErrorKind::bad_argument, verb,
+           fmt::format("{}: the other tree has {} in its place, expected trees of one structure. Compare what they "
+                       "were made from: lengths of vectors, optionals, alternatives of variants, keys of maps.",
+                       path_of(i < expected.size() ? expected : given, i),
+                       path_of(i < expected.size() ? given : expected, i)));
 }
 
 }  // namespace tessera::nn

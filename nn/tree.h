@@ -50,7 +50,23 @@ using Leaves = std::vector<Leaf>;
 
 // A predicate on the leaves of a tree. Any function of (path, leaf) is one, or of (path, array):
 //   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
-using Filter = std::function<bool(const std::string& path, const Leaf& leaf)>;
+// A default one takes everything. They combine with &&, || and !. Ready ones: nn/filter.h.
+class Filter {
+ public:
+  Filter() = default;
+  template <class F>
+  requires(!std::same_as<std::remove_cvref_t<F>, Filter> &&
+           std::is_invocable_r_v<bool, const std::remove_cvref_t<F>&, const std::string&, const Leaf&>) Filter(F&& f)
+      : test_(std::forward<F>(f)) {}
+  bool operator()(const std::string& path, const Leaf& leaf) const { return !test_ || test_(path, leaf); }
+  bool operator()(const Leaf& leaf) const { return (*this)(leaf.path, leaf); }
+
+ private:
+  std::function<bool(const std::string&, const Leaf&)> test_;
+};
+Filter operator&&(const Filter& a, const Filter& b);
+Filter operator||(const Filter& a, const Filter& b);
+Filter operator!(const Filter& a);
 
 // What a module or any other tree may be made of:
 //   leaves      Param, Buffer, Array, NamedArray
@@ -161,5 +177,8 @@ Tree tree_map(F&& f, const Tree& tree) {
 
 // Two leaves that are one and the same array would be trained twice: an Error (bad_argument) that names both.
 void check_distinct(const Leaves& leaves, const char* verb);
+
+// Trees of one structure have the same paths in the same order. An Error (bad_argument) names the first that differs.
+void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb);
 
 }  // namespace tessera::nn

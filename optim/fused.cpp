@@ -97,7 +97,7 @@ void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leave
   for (size_t i = 0; i < params.size(); ++i) {
     if (grads[i].value->is_absent() || params[i].value->is_absent()) continue;
     const bool decayed =
-        step.weight_decay != 0 && (!step.mask || !*step.mask || (*step.mask)(params[i].path, params[i]));
+        step.weight_decay != 0 && (!step.mask || (*step.mask)(params[i].path, params[i]));
     const auto dtype = static_cast<at::ScalarType>(mu[i].value->dtype());
     Group& group = groups[{decayed, dtype}];
     // The gradients come first: one that shares memory with the parameter makes the parameter a copy.

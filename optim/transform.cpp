@@ -94,7 +94,7 @@ void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, do
   check_same_tree("add_decayed_weights", "the update", updates, params);
   for (size_t i = 0; i < updates.size(); ++i) {
     Array &u = *updates[i].value, &p = *params[i].value;
-    if (!u.is_absent() && (!mask || mask(params[i].path, params[i]))) u = u + weight_decay * astype(p, u.dtype());
+    if (!u.is_absent() && mask(params[i].path, params[i])) u = u + weight_decay * astype(p, u.dtype());
   }
 }
 
