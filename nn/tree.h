@@ -48,6 +48,14 @@ struct Leaf {
 
 using Leaves = std::vector<Leaf>;
 
+// The arrays of a tree alone, in the order of its leaves: a walk of some nanoseconds an array, for what is done at
+// every step. Trees of one type whose `structure` is equal (the sizes of vectors, the keys of maps, ...) have equal
+// paths.
+struct BareArrays {
+  std::vector<Array*> arrays;
+  size_t structure = 0;
+};
+
 // A predicate on the leaves of a tree. Any function of (path, leaf) is one, or of (path, array):
 //   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
 // A default one takes everything. They combine with &&, || and !. Ready ones: nn/filter.h.
@@ -81,6 +89,8 @@ namespace detail {
 inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
+inline std::string join(const std::string& path, size_t number) { return join(path, std::to_string(number)); }
+inline void note(Leaves&, size_t) {}
 
 inline void add_leaf(Leaves& out, const std::string& path, Array& x) { out.push_back({path, &x, Kind::array}); }
 inline void add_leaf(Leaves& out, const std::string& path, NamedArray& x) {
@@ -93,12 +103,26 @@ inline void add_leaf(Leaves& out, const std::string& path, Buffer& x) {
   out.push_back({path, &x.value, Kind::buffer, &x.axes});
 }
 
-template <class T>
-void collect(T& node, const std::string& path, Leaves& out);
+// The walk without paths: which array stands where follows from the type and from what is noted.
+struct NoPath {};
+template <class Name>
+NoPath join(NoPath, const Name&) {
+  return {};
+}
+inline void note(BareArrays& out, size_t choice) { out.structure = out.structure * 1099511628211u + choice + 1; }
+inline void add_leaf(BareArrays& out, NoPath, Array& x) { out.arrays.push_back(&x); }
+template <class Holder>
+void add_leaf(BareArrays& out, NoPath, Holder& x) {
+  out.arrays.push_back(&x.value);
+}
 
-template <class T>
-void collect_map(T& node, const std::string& path, Leaves& out) {
+template <class T, class Path, class Out>
+void collect(T& node, const Path& path, Out& out);
+
+template <class T, class Path, class Out>
+void collect_map(T& node, const Path& path, Out& out) {
   for (auto& [key, item] : node) {
+    note(out, std::hash<std::remove_cvref_t<decltype(key)>>()(key));
     if constexpr (std::convertible_to<decltype(key), std::string_view>)
       collect(item, join(path, key), out);
     else
@@ -106,34 +130,38 @@ void collect_map(T& node, const std::string& path, Leaves& out) {
   }
 }
 
-template <class T>
-void collect_container(T& node, const std::string& path, Leaves& out) {
+template <class T, class Path, class Out>
+void collect_container(T& node, const Path& path, Out& out) {
   size_t i = 0;
   if constexpr (is_sequence<T>) {
-    if constexpr (!is_static<typename T::value_type>)
-      for (auto& item : node) collect(item, join(path, std::to_string(i++)), out);
+    if constexpr (!is_static<typename T::value_type>) {
+      note(out, node.size());
+      for (auto& item : node) collect(item, join(path, i++), out);
+    }
   } else if constexpr (is_optional<T>) {
+    note(out, node.has_value());
     if (node) collect(*node, path, out);
   } else if constexpr (is_map<T>) {
     collect_map(node, path, out);
   } else if constexpr (is_variant<T>) {
+    note(out, node.index());
     std::visit([&](auto& active) { collect(active, path, out); }, node);
   } else {
-    std::apply([&](auto&... items) { (collect(items, join(path, std::to_string(i++)), out), ...); }, node);
+    std::apply([&](auto&... items) { (collect(items, join(path, i++), out), ...); }, node);
   }
 }
 
 template <class T>
 inline constexpr auto field_names = boost::pfr::names_as_array<T>();
 
-template <class T>
-void collect_fields(T& node, const std::string& path, Leaves& out) {
+template <class T, class Path, class Out>
+void collect_fields(T& node, const Path& path, Out& out) {
   boost::pfr::for_each_field(
       node, [&](auto& field, auto number) -> void { collect(field, join(path, field_names<T>[number]), out); });
 }
 
-template <class T>
-void collect(T& node, const std::string& path, Leaves& out) {
+template <class T, class Path, class Out>
+void collect(T& node, const Path& path, Out& out) {
   if constexpr (is_leaf<T>) {
     add_leaf(out, path, node);
   } else if constexpr (is_static<T>) {
@@ -156,6 +184,14 @@ Leaves leaves(Tree& tree, const std::string& path = "") {
   return out;
 }
 inline const Leaves& leaves(const Leaves& already) { return already; }
+
+// The same arrays without paths.
+template <class Tree>
+BareArrays bare_arrays(Tree& tree) {
+  BareArrays out;
+  detail::collect(const_cast<std::remove_const_t<Tree>&>(tree), detail::NoPath(), out);
+  return out;
+}
 
 // Several trees under names of their own: named("model", model, "optimizer", optimizer).
 template <class Tree, class... Rest>

@@ -222,5 +222,27 @@ TEST(CheckDistinct, absent_arrays_are_not_compared) {
   check_distinct(leaves(layer), "value_and_grad");
 }
 
+TEST(Tree, BareArraysAreTheLeavesInOrder) {
+  const auto same = [](auto& tree) {
+    const Leaves with_paths = leaves(tree);
+    const BareArrays bare = bare_arrays(tree);
+    ASSERT_EQ(bare.arrays.size(), with_paths.size());
+    for (size_t i = 0; i < with_paths.size(); ++i) EXPECT_EQ(bare.arrays[i], with_paths[i].value) << with_paths[i].path;
+  };
+  std::vector<std::map<std::string, Param>> tree(2);
+  tree[0]["a"].value = zeros({2});
+  tree[1]["b"].value = zeros({3});
+  same(tree);
+  std::tuple<std::optional<Array>, std::variant<Param, Buffer>> mixed{zeros({1}), Buffer{zeros({2}), {}}};
+  same(mixed);
+  auto other = tree;
+  EXPECT_EQ(bare_arrays(tree).structure, bare_arrays(other).structure);
+  other[1].clear(), other[1]["c"].value = zeros({3});
+  EXPECT_NE(bare_arrays(tree).structure, bare_arrays(other).structure);
+  auto active = mixed;
+  std::get<1>(active) = Param{zeros({2}), {}};
+  EXPECT_NE(bare_arrays(mixed).structure, bare_arrays(active).structure);
+}
+
 }  // namespace
 }  // namespace tessera::nn
