@@ -34,11 +34,10 @@ void shard_by_names(const Leaves& leaves, const Layout& layout) {
 namespace tessera::nn {
 
 Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb) {
-  if (!leaf.axes) return {};
-  if (!leaf.rules || leaf.rules->empty()) return layout.resolve(*leaf.axes, leaf.value->shape(), verb, leaf.path);
-  Rules own = *leaf.rules;
-  own.insert(own.end(), layout.rules().begin(), layout.rules().end());
-  return Layout(layout.mesh(), std::move(own)).resolve(*leaf.axes, leaf.value->shape(), verb, leaf.path);
+  const Shape& shape = leaf.value->shape();
+  const Axes axes = leaf.axes ? *leaf.axes : Axes(std::vector<AxisName>(shape.size(), none));
+  if (!leaf.rules || leaf.rules->empty()) return layout.resolve(axes, shape, verb, leaf.path);
+  return layout.resolve(*leaf.rules, axes, shape, verb, leaf.path);
 }
 
 }  // namespace tessera::nn

@@ -10,6 +10,7 @@
 
 #include "nn/tree.h"
 #include "sharding/layout.h"
+#include "sharding/mesh.h"
 
 namespace tessera::nn {
 
@@ -21,15 +22,37 @@ struct PlacementRow {
   Shape shape;                                   // global
   Shape shard_shape;                             // of one device
   DType dtype = float32;
-  int64_t elements = 0;          // global
-  int64_t bytes = 0;             // global
-  int64_t bytes_per_device = 0;  // of one shard, as if every device had its own, however few copies are stored here
-  int64_t replicas = 1;          // devices that hold the same block; 1: nobody else has it
+  int64_t elements = 0;             // global
+  int64_t bytes = 0;                // global
+  int64_t bytes_per_device = 0;     // of one shard, as if every device had its own, however few copies are stored here
+  int64_t replicas = 1;             // devices that hold the same block; 1: nobody else has it
+  std::vector<MeshAxis> mesh = {};  // nothing if on no mesh
+  std::vector<std::string> divided_over = {};  // the mesh axes that cut it
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
+};
+
+// What lies over one mesh axis.
+struct AxisTotals {
+  MeshAxis axis;
+  int64_t divided_bytes = 0;  // global, of the arrays that the axis cuts
+  int64_t whole_bytes = 0;    // of the others: each device along the axis has all of what its neighbours have
+  double copies = 1;  // bytes along the axis, by those of them that differ: 1 if all is divided, else up to its size
+  friend bool operator==(const AxisTotals&, const AxisTotals&) = default;
+};
+
+enum class SortBy { tree, bytes, path };  // bytes: those of a device, the most first; path: numbers by their value
+
+// How a table is printed.
+struct TableFormat {
+  size_t width = 0;               // characters of a line: columns are left out and paths elided; 0: as it comes
+  bool fold = false;              // repeated layers in one line, layers.{0..79}.mlp.up.kernel, whose bytes are added up
+  std::optional<int> depth = {};  // grouped by module: this many names of a path; 1: model, optimizer. None: each array
+  SortBy sort = SortBy::tree;
 };
 
 // The rows in the order of the tree, absent arrays left out, and their sums.
 //   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer));
+//   std::cout << nn::placement_table(model).to_text({.width = 100, .fold = true});
 class PlacementTable {
  public:
   explicit PlacementTable(std::vector<PlacementRow> rows) : rows_(std::move(rows)) {}
@@ -41,12 +64,19 @@ class PlacementTable {
   int64_t bytes(std::string_view path = "") const;
   int64_t bytes_per_device(std::string_view path = "") const;
 
-  // Aligned columns, and the sums below; every row, however many they are.
-  std::string to_text() const;
-  // The same as a Markdown table.
-  std::string to_markdown() const;
+  // Bytes that all devices hold, by the global ones: 1 if nothing is there twice, the number of devices if all of it is
+  // everywhere. Of arrays on meshes; 1 without any.
+  double replication() const;
+  // Every axis of more than one device, in the order of the meshes.
+  std::vector<AxisTotals> over_axes() const;
+
+  // Aligned columns, and the sums below; every row, however many they are, unless the format says otherwise.
+  std::string to_text(const TableFormat& format = {}) const;
+  // The same as a Markdown table, of any width.
+  std::string to_markdown(const TableFormat& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
-  // "bytes_per_device", "replicas"}, ...], "arrays", "elements", "bytes", "bytes_per_device"}
+  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over"}, ...], "arrays", "elements", "bytes",
+  // "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes", "copies"}]}
   std::string to_json() const;
 
   friend bool operator==(const PlacementTable&, const PlacementTable&) = default;
@@ -73,5 +103,8 @@ template <class Tree>
 PlacementTable placement_table(const Tree& tree, const Layout& layout) {
   return placement_table(leaves(tree), layout);
 }
+
+// The table that to_json() wrote. Error (bad_file): other text.
+PlacementTable parse_placement_table(std::string_view json);
 
 }  // namespace tessera::nn

@@ -210,7 +210,7 @@ Array device_put(const Array& x, int device, std::source_location where) {
 
 Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
   if (x.is_absent()) fail(ErrorKind::absent, "device_put", "the array is absent: a filter took it out of its tree.");
-  const Resolution resolution = layout.resolve(axes, x.shape(), "device_put");
+  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "device_put");
   Array placed = device_put(x, NamedSharding(layout.mesh(), resolution.spec), where);
   placed.impl()->layout = layout.impl();
   return placed;
@@ -233,6 +233,11 @@ Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec&
   Array placed = place_parameter(x, NamedSharding(layout.mesh(), spec), path);
   placed.impl()->layout = layout.impl();
   return placed;
+}
+
+std::optional<Layout> layout_of(const Array& x) {
+  if (x.is_absent() || !x.impl()->layout) return std::nullopt;
+  return Layout(x.impl()->layout);
 }
 
 Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec) {
@@ -265,7 +270,7 @@ Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_loc
   const ArrayImpl& a = materialized(x, "with_sharding_constraint");
   if (!a.layout) return x;
   const Layout layout(a.layout);
-  const Resolution resolution = layout.resolve(axes, x.shape(), "with_sharding_constraint");
+  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "with_sharding_constraint");
   return with_sharding_constraint(x, NamedSharding(layout.mesh(), resolution.spec), where);
 }
 

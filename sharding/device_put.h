@@ -20,7 +20,7 @@ Array device_put(const Array& x, const NamedSharding& sharding,
 // x on one device alone, by its id: device_put(x, SingleDeviceSharding{device}).
 Array device_put(const Array& x, int device, std::source_location where = std::source_location::current());
 
-// The same by names: the layout's rules turn `axes` into a spec. The layout rides on the result.
+// The same by names: the layout's rules for activations turn `axes` into a spec. The layout rides on the result.
 Array device_put(const Array& x, const Axes& axes, const Layout& layout,
                  std::source_location where = std::source_location::current());
 

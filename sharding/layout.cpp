@@ -1,4 +1,4 @@
-// Rules resolved against one array's names and shape.
+// Layouts interned: the tables of one mesh, checked and merged once.
 #include "sharding/layout.h"
 
 #include <fmt/format.h>
@@ -9,8 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "sharding/error.h"
+#include "sharding/resolver.h"
 
 namespace tessera {
 
@@ -18,12 +20,28 @@ namespace detail {
 struct LayoutImpl {
   Mesh mesh;
   Rules rules;
+  const LayoutImpl* activations = nullptr;
+  const LayoutImpl* optimizer_state = nullptr;
 };
 }  // namespace detail
 
+std::string Arrays::to_string() const {
+  if (min_size == 0) return path;
+  return fmt::format("{} of at least {} elements", path, min_size);
+}
+
 std::string Rule::to_string() const {
-  if (mesh_axes.empty()) return fmt::format("\"{}\" -> replicated", logical);
-  return fmt::format("\"{}\" -> \"{}\"", logical, fmt::join(mesh_axes, "\", \""));
+  if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
+  const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
+  if (!is_by_name()) return fmt::format("{} -> longest dim over {}", arrays.to_string(), axes);
+  return fmt::format("\"{}\" -> {}", logical, mesh_axes.empty() ? "replicated" : axes);
+}
+
+std::vector<std::string> Rule::all_mesh_axes() const {
+  std::vector<std::string> all = mesh_axes;
+  if (spec)
+    for (const SpecEntry& entry : spec->entries()) all.insert(all.end(), entry.axes().begin(), entry.axes().end());
+  return all;
 }
 
 std::string Rules::to_string() const {
@@ -34,161 +52,119 @@ std::string Rules::to_string() const {
 
 namespace {
 
-class Resolver {
- public:
-  Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-           std::string_view path)
-      : mesh_(mesh),
-        rules_(rules),
-        axes_(axes),
-        shape_(shape),
-        verb_(verb),
-        path_(path),
-        entries_(axes.size()),
-        settled_(axes.size()),
-        indivisible_(axes.size(), nullptr) {}
+using detail::LayoutImpl;
 
-  Resolution resolve() {
-    if (axes_.size() != shape_.size())
-      fail_at(ErrorKind::rank_mismatch, fmt::format("{} names for an array of shape {}. Give one name to each dim.",
-                                                    axes_.to_string(), tessera::to_string(shape_)));
-    for (size_t d = 0; d < axes_.size(); ++d) check_name(d);
-    for (const Rule& rule : rules_)
-      for (size_t d = 0; d < axes_.size(); ++d)
-        if (!axes_[d].is_mesh_axis() && axes_[d].name() == rule.logical) consider(rule, d);
-    for (size_t d = 0; d < axes_.size(); ++d)
-      if (!settled_[d] && indivisible_[d]) fail_uneven(d);
-    result_.spec = PartitionSpec(std::move(entries_));
-    return std::move(result_);
-  }
+// ---- what a rule may say
 
- private:
-  [[noreturn]] void fail_at(ErrorKind kind, const std::string& message) const {
-    fail(kind, verb_, path_.empty() ? message : fmt::format("{}: {}", path_, message));
-  }
-
-  void check_name(size_t d) {
-    const AxisName& name = axes_[d];
-    if (name.is_none())
-      settled_[d] = true;
-    else if (name.is_mesh_axis())
-      take_directly(name.name(), d);
-    else if (std::none_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.logical == name.name(); }))
-      fail_unknown(d);
-  }
-
-  void take_directly(const std::string& axis, size_t d) {
-    if (!mesh_.has_axis(axis))
-      fail_at(ErrorKind::unknown_axis,
-              fmt::format("dim {} names the mesh axis \"{}\", the mesh is ({}). Use one of its axes.", d, axis,
-                          mesh_.to_string()));
-    if (!taken_.insert(axis).second)
-      fail_at(ErrorKind::duplicate_axis,
-              fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
-    const Rule direct(axis, axis);
-    if (shape_[d] % mesh_.size(axis)) indivisible_[d] = nullptr, fail_uneven_by(d, direct);
-    entries_[d] = SpecEntry(axis);
-    settled_[d] = true;
-  }
-
-  void consider(const Rule& rule, size_t d) {
-    if (settled_[d]) return decide(rule, d, false, "an earlier rule took the dim");
-    std::vector<std::string> present;
-    int64_t n = 1;
-    for (const std::string& axis : rule.mesh_axes) {
-      if (!mesh_.has_axis(axis)) continue;
-      if (taken_.contains(axis))
-        return decide(rule, d, false, fmt::format("mesh axis \"{}\" is taken by another dim", axis));
-      present.push_back(axis);
-      n *= mesh_.size(axis);
-    }
-    if (shape_[d] % n) {
-      indivisible_[d] = &rule;
-      return decide(rule, d, false, fmt::format("{} is not divisible by {}", shape_[d], n));
-    }
-    taken_.insert(present.begin(), present.end());
-    entries_[d] = SpecEntry(std::move(present));
-    settled_[d] = true;
-    decide(rule, d, true, "");
-  }
-
-  void decide(const Rule& rule, size_t d, bool matched, std::string reason) {
-    result_.decisions.push_back({static_cast<int>(d), rule.to_string(), matched, std::move(reason)});
-  }
-
-  [[noreturn]] void fail_unknown(size_t d) const {
-    std::set<std::string> known;
-    for (const Rule& rule : rules_) known.insert("\"" + rule.logical + "\"");
-    fail_at(ErrorKind::unknown_axis,
-            fmt::format("dim {} is named \"{}\", which is in no rule. The rules know: {}. Add {{\"{}\", replicated}} "
-                        "to keep it whole.",
-                        d, axes_[d].name(), known.empty() ? "nothing" : fmt::format("{}", fmt::join(known, ", ")),
-                        axes_[d].name()));
-  }
-
-  [[noreturn]] void fail_uneven(size_t d) const { fail_uneven_by(d, *indivisible_[d]); }
-
-  [[noreturn]] void fail_uneven_by(size_t d, const Rule& rule) const {
-    std::vector<std::string> sizes;
-    for (const std::string& axis : rule.mesh_axes)
-      if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
-    fail_at(ErrorKind::uneven,
-            fmt::format("dim {} \"{}\" = {} is not divisible by mesh ax{} {}. Change Rules{{\"{}\"}} or the mesh.", d,
-                        axes_[d].name(), shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "),
-                        rule.logical));
-  }
-
-  Mesh mesh_;
-  const Rules& rules_;
-  const Axes& axes_;
-  const Shape& shape_;
-  std::string_view verb_, path_;
-  std::vector<SpecEntry> entries_;
-  std::vector<bool> settled_;
-  std::vector<const Rule*> indivisible_;
-  std::set<std::string> taken_;
-  Resolution result_;
-};
-
-}  // namespace
-
-namespace {
+[[noreturn]] void fail_rule(ErrorKind kind, const Rule& rule, const char* what) {
+  fail(kind, "Layout", fmt::format("the rule {} {}", rule.to_string(), what));
+}
 
 void check_rule(const Rule& rule) {
-  if (std::set<std::string>(rule.mesh_axes.begin(), rule.mesh_axes.end()).size() != rule.mesh_axes.size())
-    fail(ErrorKind::duplicate_axis, "Layout",
-         fmt::format("the rule {} names a mesh axis twice. Name each once.", rule.to_string()));
+  const std::vector<std::string> axes = rule.all_mesh_axes();
+  if (std::set<std::string>(axes.begin(), axes.end()).size() != axes.size())
+    fail_rule(ErrorKind::duplicate_axis, rule, "names a mesh axis twice. Name each once.");
+  if (rule.is_by_name()) return;
+  if (rule.arrays.path.empty())
+    fail_rule(ErrorKind::bad_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
+  if (!rule.spec) return;
+  const std::vector<SpecEntry>& entries = rule.spec->entries();
+  if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
+    fail_rule(ErrorKind::unconstrained, rule, "leaves a dim open. A parameter lies somewhere: give none or mesh axes.");
+  if (!rule.spec->unreduced_axes().empty() || !rule.spec->reduced_axes().empty())
+    fail_rule(ErrorKind::bad_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
 }
+
+void check_activation_rule(const Rule& rule) {
+  if (!rule.is_by_name())
+    fail_rule(ErrorKind::bad_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
+}
+
+// ---- interning
 
 // Tells any two tables apart, whatever characters are in their names.
 std::string identity(const Rules& rules) {
   std::string text;
+  const auto add = [&text](const std::string& part) { text += fmt::format("{}:{}", part.size(), part); };
   for (const Rule& rule : rules) {
-    text += fmt::format("{}:{}{{", rule.logical.size(), rule.logical);
-    for (const std::string& axis : rule.mesh_axes) text += fmt::format("{}:{}", axis.size(), axis);
-    text += '}';
+    add(rule.logical), add(rule.arrays.path);
+    text += fmt::format("{}{{", rule.arrays.min_size);
+    for (const std::string& axis : rule.mesh_axes) add(axis);
+    if (rule.spec)
+      for (const SpecEntry& entry : rule.spec->entries()) {
+        text += '[';
+        for (const std::string& axis : entry.axes()) add(axis);
+      }
+    text += rule.spec ? "}P" : "}";
   }
   return text;
 }
 
+// `first`, then those of `rest` that are not by a name of `first`.
+Rules merged(Rules first, const Rules& rest) {
+  std::set<std::string> names;
+  for (const Rule& rule : first)
+    if (rule.is_by_name()) names.insert(rule.logical);
+  for (const Rule& rule : rest)
+    if (!rule.is_by_name() || !names.contains(rule.logical)) first.push_back(rule);
+  return first;
+}
+
+Rules only_by_name(Rules rules) {
+  std::erase_if(rules, [](const Rule& rule) { return !rule.is_by_name(); });
+  return rules;
+}
+
+class Interned {
+ public:
+  const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const OtherRules& others) {
+    auto& entry = layouts_[{
+        mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' + identity(others.optimizer_state)}];
+    if (entry) return entry.get();
+    entry = std::make_unique<LayoutImpl>(LayoutImpl{mesh, rules});
+    LayoutImpl* made = entry.get();
+    made->activations = alone(made, only_by_name(merged(others.activations, rules)));
+    made->optimizer_state = alone(made, merged(others.optimizer_state, rules));
+    return made;
+  }
+
+ private:
+  // The layout that has this one table; `made` itself where it is the same.
+  const LayoutImpl* alone(const LayoutImpl* made, const Rules& rules) {
+    return rules == made->rules ? made : get(made->mesh, rules, {});
+  }
+
+  std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<LayoutImpl>> layouts_;
+};
+
 }  // namespace
 
-Layout::Layout(Mesh mesh, Rules rules) {
+Layout::Layout(Mesh mesh, Rules rules, OtherRules others) {
   if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
-  std::for_each(rules.begin(), rules.end(), check_rule);
+  for (const Rules* table : {&rules, &others.activations, &others.optimizer_state})
+    std::for_each(table->begin(), table->end(), check_rule);
+  std::for_each(others.activations.begin(), others.activations.end(), check_activation_rule);
   static std::mutex mutex;
-  static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::LayoutImpl>> layouts;
+  static Interned interned;
   std::lock_guard lock(mutex);
-  auto& entry = layouts[{mesh.impl(), identity(rules)}];
-  if (!entry) entry = std::make_unique<detail::LayoutImpl>(detail::LayoutImpl{mesh, std::move(rules)});
-  impl_ = entry.get();
+  impl_ = interned.get(mesh, rules, others);
 }
 
 Mesh Layout::mesh() const { return impl_->mesh; }
 const Rules& Layout::rules() const { return impl_->rules; }
+Layout Layout::activations() const { return Layout(impl_->activations); }
+Layout Layout::optimizer_state() const { return Layout(impl_->optimizer_state); }
 
 Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
-  return Resolver(impl_->mesh, impl_->rules, axes, shape, verb, path).resolve();
+  return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path);
+}
+
+Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
+                           std::string_view path) const {
+  std::for_each(own.begin(), own.end(), check_rule);
+  Rules all = own;
+  all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());
+  return detail::walk_rules(impl_->mesh, all, axes, shape, verb, path);
 }
 
 }  // namespace tessera

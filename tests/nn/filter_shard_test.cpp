@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "nn/fsdp.h"
 #include "nn/layers/mlp.h"
+#include "sharding/device_put.h"
 #include "sharding/random.h"
 #include "tests/nn/support.h"
 
@@ -113,6 +115,43 @@ TEST(FilterShard, a_rule_that_does_not_divide_falls_back_to_the_next) {
                       {{"hidden", "model"}, {"hidden", "data"}, {"embed", replicated}});
   const Linear layer = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 6}), layout);
   EXPECT_EQ(spec_of(layer.kernel), "P(None, 'data')");
+}
+
+TEST(FilterShard, places_by_rules_of_path_and_size) {
+  const Layout layout(mesh(), {{Arrays{"layers.*.mlp.up.**"}, P{none, "model"}},
+                               {Arrays{"**.bias"}, replicated},
+                               {"embed", "data"},
+                               {Arrays{}, replicated}});
+  const Model model = filter_shard(Model::init(Key(0), 4, 8), layout);
+  EXPECT_EQ(spec_of(model.layers[2].mlp.up.kernel), "P(None, 'model')");
+  EXPECT_EQ(spec_of(model.layers[2].mlp.up.bias->value), "P()");
+  EXPECT_EQ(spec_of(model.layers[2].mlp.down.kernel), "P(None, 'data')");
+  EXPECT_EQ(spec_of(model.scale), "P()");
+}
+
+TEST(FilterShard, fsdp_divides_what_is_large) {
+  const Layout layout = fsdp(mesh(), "data", {.min_size = 32, .rules = {{"hidden", "model"}, {"embed", replicated}}});
+  const Model model = filter_shard(Model::init(Key(0), 4, 8), layout);
+  EXPECT_EQ(spec_of(model.layers[0].mlp.up.kernel), "P('data', 'model')");
+  EXPECT_EQ(spec_of(model.layers[0].mlp.up.bias->value), "P('model')");
+  EXPECT_EQ(spec_of(model.layers[0].mlp.down.bias->value), "P()");
+  EXPECT_EQ(spec_of(model.positions->value), "P()");
+  const Model plain = filter_shard(Model::init(Key(0), 4, 8), fsdp(mesh(), "data", {.min_size = 1}));
+  EXPECT_EQ(spec_of(plain.layers[0].mlp.up.kernel), "P(None, 'data')") << "the longest dim";
+  EXPECT_EQ(spec_of(plain.positions->value), "P('data')");
+  testing::expect_error(ErrorKind::unknown_axis,
+                        "[fsdp] \"fsdp\" given, expected an axis of the mesh (data=2, model=2).",
+                        [] { fsdp(mesh(), "fsdp"); });
+}
+
+TEST(FilterShard, activations_follow_rules_of_their_own) {
+  const Layout layout(mesh(), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}, {Arrays{}, P{"data"}}},
+                      {.activations = {{"embed", replicated}}});
+  const Mlp mlp = filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), layout);
+  EXPECT_EQ(spec_of(mlp.up.kernel), "P('data', 'model')");
+  const Array x = device_put(ones({4, 4}), Axes{"batch", "embed"}, layout);
+  EXPECT_EQ(spec_of(x), "P('data')");
+  EXPECT_EQ(spec_of(with_sharding_constraint(mlp(x), Axes{none, "embed"})), "P()");
 }
 
 TEST(FilterShard, a_dim_may_name_a_mesh_axis_directly) {

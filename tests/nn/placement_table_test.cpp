@@ -50,7 +50,9 @@ TEST(PlacementTable, says_where_each_array_lies) {
                               .elements = 128,
                               .bytes = 512,
                               .bytes_per_device = 64,
-                              .replicas = 1};
+                              .replicas = 1,
+                              .mesh = {{"data", 4}, {"model", 2}},
+                              .divided_over = {"data", "model"}};
   EXPECT_EQ(table.rows()[3], expected);
   EXPECT_EQ(table.rows()[1].spec, "P()");
   EXPECT_EQ(table.rows()[1].replicas, 8);
@@ -138,7 +140,10 @@ TEST(PlacementTable, as_text) {
             "down.kernel  @model, none   P('model')        (2, 3)       (1, 3)       float32            12         4\n"
             "count                       uncommitted       ()           ()           int32               4         1\n"
             "-------------------------------------------------------------------------------------------------------\n"
-            "4 arrays, 1,050,631 elements, 4,202,524 bytes; bytes per device:                    2,101,264\n");
+            "4 arrays, 1,050,631 elements, 4,202,524 bytes; bytes per device:                    2,101,264\n"
+            "over data=4: 0 bytes divided, 4,202,520 whole; 4.00 copies\n"
+            "over model=2: 4,202,520 bytes divided, 0 whole; 1.00 copies\n"
+            "all devices: 4.00 copies\n");
 }
 
 TEST(PlacementTable, as_markdown) {
@@ -161,10 +166,110 @@ TEST(PlacementTable, as_json) {
   ASSERT_EQ(rows.size(), 8u);
   const boost::json::value expected = boost::json::parse(R"json({
     "path": "mlp.up.kernel", "axes": ["embed", "hidden"], "spec": "P('data', 'model')", "shape": [8, 16],
-    "shard_shape": [2, 8], "dtype": "float32", "elements": 128, "bytes": 512, "bytes_per_device": 64, "replicas": 1
+    "shard_shape": [2, 8], "dtype": "float32", "elements": 128, "bytes": 512, "bytes_per_device": 64, "replicas": 1,
+    "mesh": {"data": 4, "model": 2}, "divided_over": ["data", "model"]
   })json");
   EXPECT_EQ(rows[3], expected);
   EXPECT_TRUE(rows[7].as_object().at("axes").is_null());
+  const boost::json::value& data = object.at("over_axes").at(0);
+  EXPECT_EQ(data.at("axis"), "data");
+  EXPECT_EQ(data.at("divided_bytes").as_int64(), 1568);
+  EXPECT_EQ(data.at("whole_bytes").as_int64(), 130);
+  EXPECT_DOUBLE_EQ(data.at("copies").as_double(), 4.0 * 298 / (4 * 200 + 98));
+  EXPECT_EQ(parse_placement_table(table.to_json()), table);
+  EXPECT_EQ(parse_placement_table(placement_table(Model::init(Key(0))).to_json()),
+            placement_table(Model::init(Key(0))));
+}
+
+TEST(PlacementTable, other_text_than_its_own_is_refused) {
+  testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the text is not what", "Write it again."},
+                             [] { parse_placement_table("{\"rows\": [{}]}"); });
+  testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the table: line 1"},
+                             [] { parse_placement_table("rows"); });
+}
+
+// ---- formats for large trees
+// -----------------------------------------------------------------------------------------
+
+struct Deep {
+  std::vector<Mlp> layers;
+
+  static Deep init(int n) {
+    Deep deep;
+    for (int i = 0; i < n; ++i) deep.layers.push_back(Mlp::init(Key(i), {"embed", 8}, {"hidden", 16}));
+    return deep;
+  }
+};
+
+PlacementTable deep_table() {
+  const Deep deep = Deep::init(12);
+  Param head{ones({64, 8}), {"vocab", "embed"}};
+  return placement_table(named("model", deep, "head", head), two_by_two());
+}
+
+TEST(PlacementTable, folds_repeated_layers) {
+  EXPECT_EQ(
+      deep_table().to_text({.fold = true}),
+      "path                           arrays  axes           spec                shape    shard shape  dtype    "
+      "bytes/device  replicas\n"
+      "-----------------------------------------------------------------------------------------------------------"
+      "---------------------\n"
+      "model.layers.{0..11}.up.kernel      12  embed, hidden  P('data', 'model')  (8, 16)  (2, 8)       float32  "
+      "         768         1\n");
+}
+
+TEST(PlacementTable, fits_a_width) {
+  const PlacementTable table = deep_table();
+  for (const size_t width : {60, 70, 80, 100, 120, 140})
+    for (const bool fold : {false, true}) {
+      std::istringstream lines(table.to_text({.width = width, .fold = fold}));
+      bool has_bytes = false;
+      for (std::string line; std::getline(lines, line) && !line.starts_with("49 arrays");) {
+        EXPECT_LE(line.size(), width) << line;
+        has_bytes |= line.find("bytes/device") != std::string::npos;
+      }
+      EXPECT_TRUE(has_bytes) << width;
+    }
+}
+
+TEST(PlacementTable, groups_by_module) {
+  EXPECT_EQ(deep_table().to_text({.depth = 1}), "");
+  EXPECT_EQ(deep_table().to_text({.fold = true, .depth = 3}), "");
+}
+
+TEST(PlacementTable, sorts) {
+  const auto paths = [](const std::string& text) {
+    std::vector<std::string> names;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("model") || line.starts_with("head")) names.push_back(line.substr(0, line.find(' ')));
+    return names;
+  };
+  const PlacementTable table = deep_table();
+  EXPECT_EQ(paths(table.to_text({.depth = 1})), (std::vector<std::string>{"model", "head"}));
+  EXPECT_EQ(paths(table.to_text({.depth = 1, .sort = SortBy::path})), (std::vector<std::string>{"head", "model"}));
+  const auto by_path = paths(table.to_text({.depth = 3, .sort = SortBy::path}));
+  ASSERT_EQ(by_path.size(), 13u);
+  EXPECT_EQ(by_path[3], "model.layers.2");
+  EXPECT_EQ(by_path[12], "model.layers.11");
+  EXPECT_EQ(paths(table.to_text({.sort = SortBy::bytes}))[0], "head");
+}
+
+TEST(PlacementTable, as_markdown_in_other_formats) {
+  EXPECT_EQ(deep_table().to_markdown({.depth = 1, .sort = SortBy::bytes}), "");
+}
+
+TEST(PlacementTable, sums_over_mesh_axes) {
+  const PlacementTable table = deep_table();
+  for (const AxisTotals& axis : table.over_axes()) {
+    EXPECT_EQ(axis.divided_bytes + axis.whole_bytes, table.bytes()) << axis.axis.name;
+    EXPECT_GE(axis.copies, 1);
+    EXPECT_LE(axis.copies, static_cast<double>(axis.axis.size));
+  }
+  const double held = 8.0 * static_cast<double>(table.bytes_per_device());
+  EXPECT_DOUBLE_EQ(table.replication(), held / static_cast<double>(table.bytes()));
+  EXPECT_EQ(placement_table(Deep::init(1)).replication(), 1);
+  EXPECT_TRUE(placement_table(Deep::init(1)).over_axes().empty());
 }
 
 TEST(PlacementTable, of_an_empty_tree) {

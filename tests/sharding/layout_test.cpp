@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
+#include "sharding/path_pattern.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +77,88 @@ TEST(LayoutTest, ExplainsItself) {
                                              "1 \"embed\" -> \"model\": mesh axis \"model\" is taken by another dim"}));
 }
 
+TEST(LayoutTest, ResolvesByPathAndSize) {
+  struct Case {
+    const char* what;
+    Rules rules;
+    const char* path;
+    Axes axes;
+    Shape shape;
+    PartitionSpec spec;
+  };
+  const Rules kernels{{Arrays{"**.kernel"}, P{none, "model"}}, {Arrays{}, replicated}};
+  const Rules large{{Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
+  const Rules both{{"hidden", "model"}, {Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
+  const Case cases[] = {
+      {"a path", kernels, "layers.0.up.kernel", {none, none}, {8, 8}, P{none, "model"}},
+      {"another path", kernels, "layers.0.up.bias", {none}, {8}, P{}},
+      {"a path, with names that no rule knows", kernels, "up.kernel", {"embed", "hidden"}, {8, 8}, P{none, "model"}},
+      {"large enough", large, "w", {none, none}, {8, 16}, P{none, "data"}},
+      {"of equal dims the first", large, "w", {none, none}, {8, 8}, P{"data"}},
+      {"the longest that divides", large, "w", {none, none}, {4, 18}, P{"data"}},
+      {"no dim divides", large, "w", {none, none}, {9, 9}, P{}},
+      {"too small", large, "w", {none, none}, {7, 8}, P{}},
+      {"a scalar", large, "w", {}, {}, P{}},
+      {"a dim of a name, the other by size", both, "w", {"embed", "hidden"}, {8, 16}, P{"data", "model"}},
+      {"after a whole spec nothing is open",
+       {{Arrays{}, replicated}, {"hidden", "model"}},
+       "w",
+       {"embed", "hidden"},
+       {8, 8},
+       P{}},
+      {"a spec fills what names left open",
+       {{"hidden", "model"}, {Arrays{"w"}, P{"data", "data2"}}},
+       "w",
+       {"embed", "hidden"},
+       {8, 8},
+       P{"data", "model"}},
+      {"all of a spec or none of it, then the next",
+       {{Arrays{}, P{"data", "model"}}, {Arrays{}, P{none, "model"}}},
+       "w",
+       {none, none},
+       {6, 8},
+       P{none, "model"}},
+      {"a spec that is too long, then the next",
+       {{Arrays{}, P{none, "model"}}, {Arrays{}, P{"model"}}},
+       "w",
+       {none},
+       {8},
+       P{"model"}},
+      {"a tuple in a spec", {{Arrays{}, P{{"data", "model"}}}}, "w", {none}, {16}, P{{"data", "model"}}},
+      {"a tuple over the longest dim",
+       {{Arrays{}, longest_dim("data", "model")}},
+       "w",
+       {none, none},
+       {8, 4},
+       P{{"data", "model"}}},
+      {"an axis that the mesh lacks", {{Arrays{}, P{"pipe", "model"}}}, "w", {none, none}, {3, 4}, P{none, "model"}},
+      {"past a mesh axis named directly",
+       {{Arrays{}, longest_dim("data")}},
+       "w",
+       {mesh_axis("model"), none},
+       {16, 4},
+       P{"model", "data"}},
+      {"of another path nothing is asked", {{Arrays{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
+  };
+  for (const Case& c : cases)
+    EXPECT_EQ(Layout(mesh, c.rules).resolve(c.axes, c.shape, "Layout", c.path).spec, c.spec) << c.what;
+}
+
+TEST(LayoutTest, HasTablesForActivationsAndState) {
+  const Layout layout{mesh,
+                      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {Arrays{"**.kernel"}, P{"model"}}},
+                      {.activations = {{"embed", replicated}}, .optimizer_state = {{"embed", "model"}}}};
+  EXPECT_EQ(layout.activations().rules().to_string(), "\"embed\" -> replicated, \"batch\" -> \"data\"");
+  EXPECT_EQ(layout.optimizer_state().rules().to_string(),
+            "\"embed\" -> \"model\", \"batch\" -> \"data\", **.kernel -> P('model')");
+  EXPECT_TRUE(layout.activations().activations() == layout.activations());
+  EXPECT_EQ(layout.resolve({"embed"}, {8}).spec, P{"data"});
+  EXPECT_EQ(layout.activations().resolve({"batch", "embed"}, {8, 8}).spec, P{"data"});
+  const Layout plain{mesh, {{"batch", "data"}}};
+  EXPECT_TRUE(plain.activations() == plain && plain.optimizer_state() == plain);
+  EXPECT_FALSE(layout == Layout(mesh, layout.rules()));
+}
+
 TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
   const Layout layout{mesh, {{"hidden", "data"}, {"embed", replicated}, {"vocab", {"data", "model"}}}};
   const auto resolve = [&](Axes axes, Shape shape) {
@@ -106,6 +189,52 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
                [] {
                  Layout(mesh, {{"vocab", {"data", "data"}}});
                });
+}
+
+TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
+  const auto resolve = [&](Rules rules, Axes axes, Shape shape) {
+    return [=] { Layout(mesh, rules).resolve(axes, shape, "filter_shard", "up.kernel"); };
+  };
+  expect_error(ErrorKind::uneven,
+               "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change the "
+               "rule **.kernel -> P(None, 'data') or the mesh.",
+               resolve({{Arrays{"**.kernel"}, P{none, "data"}}, {"embed", replicated}, {"hidden", "data"}},
+                       {"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::uneven, "up.kernel: dim 0 = 6 is not divisible by mesh axis \"data\" = 4",
+               resolve({{Arrays{}, P{"data"}}}, {none}, {6}));
+  expect_error(ErrorKind::rank_mismatch,
+               "up.kernel: the rule ** -> P(None, 'data') has more entries than the array of shape (8) has dims. Add a "
+               "rule for it: {Arrays{\"up.kernel\"}, replicated}.",
+               resolve({{Arrays{}, P{none, "data"}}}, {none}, {8}));
+  expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. The rules know: nothing.",
+               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
+    Layout(mesh, {{Arrays{}, P{unconstrained}}});
+  });
+  expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.", [] {
+    Layout(mesh, {{Arrays{""}, P{"data"}}});
+  });
+  expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.", [] {
+    Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}});
+  });
+}
+
+TEST(PathPattern, MatchesNameByName) {
+  const struct {
+    const char *pattern, *path;
+    bool matches;
+  } cases[] = {{"layers.*.mlp.**", "layers.0.mlp.up.kernel", true},
+               {"layers.*.mlp.**", "layers.0.attn.q.kernel", false},
+               {"**.bias", "bias", true},
+               {"**.bias", "layers.0.attn.q.bias", true},
+               {"**.bias", "layers.0.bias.scale", false},
+               {"layers.*.norm*", "layers.0.norm1", true},
+               {"layers.*.norm*", "layers.0.norm1.scale", false},
+               {"head", "head.kernel", false},
+               {"head.**", "head", true},
+               {"**", "", true},
+               {"*", "a.b", false}};
+  for (const auto& c : cases) EXPECT_EQ(path_matches(c.path, c.pattern), c.matches) << c.pattern << ' ' << c.path;
 }
 
 TEST(LayoutTest, IsInterned) {
