@@ -1,9 +1,10 @@
 // Equinox's document about filter_shard: a batch split over two devices, a model replicated on both, trained.
+#include "nn/filter_shard.h"
+
 #include <fmt/format.h>
 
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/value_and_grad.h"

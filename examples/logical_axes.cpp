@@ -34,7 +34,9 @@ Batch get_next_batch(int step) {
   return batch;
 }
 
-Array loss_fn(const LogicalDotReluDot& model, const Batch& batch) { return cross_entropy(model(batch.x), batch.labels); }
+Array loss_fn(const LogicalDotReluDot& model, const Batch& batch) {
+  return cross_entropy(model(batch.x), batch.labels);
+}
 
 int main() {
   const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),

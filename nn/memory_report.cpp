@@ -95,7 +95,7 @@ std::string MemoryReport::to_text() const {
   int64_t bytes = 0;
   std::string text;
   const auto add = [&text](const std::string& name, const std::string& a, const std::string& b) {
-    text += fmt::format("{:<38}{:>18}{:>18}\n", name, a, b);
+    text += fmt::format("{:<40}{:>18}{:>18}\n", name, a, b);
   };
   add(fmt::format("{} device{} ({})", devices(), devices() == 1 ? "" : "s", text_of(mesh)), "bytes/device", "bytes");
   for (const MemoryShare& share : at_rest) {
@@ -105,7 +105,7 @@ std::string MemoryReport::to_text() const {
   add("at rest", with_commas(bytes_per_device()), with_commas(bytes));
   text += heading_of(*this) + ":\n";
   add("activations of the forward pass", "", with_commas(activation_bytes));
-  add("peak of the step, beside what was there", "", " " + with_commas(peak_bytes));
+  add("peak of the step, beside what was there", "", with_commas(peak_bytes));
   return text;
 }
 

@@ -1,0 +1,33 @@
+// The placement table of a decoder of 70 billion parameters and its optimizer on 512 devices: time and memory.
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+
+#include "examples/transformer.h"
+#include "nn/explain.h"
+#include "nn/placement_table.h"
+#include "optim/optimizer.h"
+
+int main() {
+  using namespace tessera;
+  const auto start = std::chrono::steady_clock::now();
+  const Layout layout(
+      make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
+      examples::with_all_names(
+          {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}, {"embed", "batch"}}));
+  const auto model = examples::Llama::init(
+      Key(0), {.vocab = 128256, .embed = 8192, .heads = 64, .kv_heads = 8, .layers = 80, .mlp = 28672});
+  const optim::Optimizer optimizer(model, optim::adamw({.learning_rate = 3e-4}));
+  const nn::Leaves both = nn::named("model", model, "optimizer", optimizer);
+  const nn::PlacementTable table = nn::placement_table(both, layout);
+  std::cout << table.to_text({.width = 100, .fold = true}) << '\n'
+            << table.to_text({.depth = 1}) << '\n'
+            << nn::explain(model, layout);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("\n%zu rows in %.3f s, %.0f MB\n", table.rows().size(), taken.count(),
+              static_cast<double>(usage.ru_maxrss) / 1024);
+}

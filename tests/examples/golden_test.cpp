@@ -1,0 +1,137 @@
+// Placement tables of the examples' models: known before anything is allocated, the same afterwards, and as they were.
+//
+// tests/reference/golden_*.json holds each table. Where one changes, the test says what lies elsewhere; if that is
+// meant, TESSERA_WRITE_GOLDEN=1 writes the files anew.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/fsdp.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement_diff.h"
+#include "nn/placement_table.h"
+#include "optim/optimizer.h"
+#include "tests/sharding/allocations.h"
+
+namespace tessera::examples {
+namespace {
+
+using nn::PlacementTable;
+
+std::string golden_path(const std::string& name) { return TESSERA_REFERENCE_DIR "/golden_" + name + ".json"; }
+
+// One row a line, so that a change of a row is a change of a line.
+std::string with_lines(std::string json) {
+  for (size_t at = 0; (at = json.find("},{\"path\"", at)) != std::string::npos; at += 3) json.insert(at + 2, "\n");
+  return json + '\n';
+}
+
+void expect_golden(const std::string& name, const PlacementTable& table) {
+  if (std::getenv("TESSERA_WRITE_GOLDEN")) std::ofstream(golden_path(name)) << with_lines(table.to_json());
+  std::ifstream file(golden_path(name));
+  ASSERT_TRUE(file) << golden_path(name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const nn::PlacementDiff diff = nn::diff_placement(nn::parse_placement_table(text.str()), table);
+  EXPECT_TRUE(diff.empty()) << name << " lies elsewhere than " << golden_path(name) << " says:\n" << diff;
+}
+
+template <class Model>
+auto make_optimizer(const Model& model) {
+  return optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
+}
+
+// Of a model and its optimizer: by the rules, before anything is placed; on a mesh without hardware; on devices.
+template <class Model>
+void expect_one_table(const std::string& name, const Model& recipe, const Layout& layout) {
+  SCOPED_TRACE(name);
+  const auto placed_on = [&](const Layout& l) {
+    const Model model = nn::filter_shard(recipe, l);
+    const auto optimizer = make_optimizer(model);
+    return nn::placement_table(nn::named("model", model, "optimizer", optimizer));
+  };
+  const auto before = [&] {
+    const tessera::testing::Allocations memory;
+    const auto optimizer = make_optimizer(recipe);
+    const auto table = nn::placement_table(nn::named("model", recipe, "optimizer", optimizer), layout);
+    EXPECT_EQ(memory.largest(), 0) << "nothing is allocated";
+    return table;
+  }();
+  const Layout abstract(make_mesh(layout.mesh().axes(), {.abstract = true}), layout.rules());
+  const auto diff = [&](const PlacementTable& after) { return nn::diff_placement(before, after).to_text(); };
+  EXPECT_EQ(diff(placed_on(abstract)), "");
+  EXPECT_EQ(diff(placed_on(layout)), "");
+  EXPECT_EQ(before.to_text(), placed_on(layout).to_text());
+  expect_golden(name, before);
+}
+
+Mesh data_model() { return make_mesh({{"data", 4}, {"model", 2}}); }
+
+TEST(Golden, Quickstart) {
+  expect_one_table("quickstart", nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}),
+                   {data_model(), {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}});
+}
+
+TEST(Golden, SpmdStrategies) {
+  const auto model = nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048});
+  expect_one_table("spmd_tensor_parallel", model,
+                   {make_mesh({{"model", 8}}), {{Arrays{"**.kernel"}, P{none, "model"}}, {Arrays{}, replicated}}});
+  expect_one_table("spmd_fully_sharded", model,
+                   {make_mesh({{"fsdp", 8}}), {{Arrays{.min_size = 1025}, P{"fsdp"}}, {Arrays{}, replicated}}});
+  expect_one_table("fsdp", model, nn::fsdp(make_mesh({{"data", 8}}), "data"));
+}
+
+struct DotReluDot {
+  nn::Linear dot1, dot2;
+
+  static DotReluDot init(int64_t depth) {
+    const Axis embed{"embed", depth}, hidden{"hidden", depth};
+    return {.dot1 = nn::Linear::init(Key(0), embed, hidden, {.bias = false}),
+            .dot2 = nn::Linear::init(Key(1), hidden, embed, {.bias = false})};
+  }
+};
+
+TEST(Golden, ScalingUp) {
+  const auto model = DotReluDot::init(128);
+  expect_one_table("scaling_up_fsdp", model, {data_model(), {{"embed", "data"}, {"hidden", replicated}}});
+  expect_one_table("scaling_up_fsdp_tp", model, {data_model(), {{"embed", "data"}, {"hidden", "model"}}});
+  DotReluDot annotated = model;
+  annotated.dot1.kernel.axes = {none, mesh_axis("model")}, annotated.dot2.kernel.axes = {mesh_axis("model"), none};
+  expect_one_table("dot_relu_dot", annotated, {data_model(), {}});
+}
+
+TEST(Golden, TrainTransformer) {
+  const Rules tp{{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}};
+  Rules both = tp;
+  both.push_back({"embed", "data"});
+  expect_one_table("gpt_fsdp", Gpt::init(Key(0), {}), {make_mesh({{"data", 8}}), with_all_names({{"embed", "data"}})});
+  expect_one_table("gpt_2d", Gpt::init(Key(0), {}), {data_model(), with_all_names(tp)});
+  expect_one_table("llama_fsdp_tp", Llama::init(Key(0), {}), {data_model(), with_all_names(both)});
+}
+
+// A decoder of 70 billion parameters on 512 devices, model and optimizer: tests/benchmarks/placement_70b.cpp times it.
+TEST(Golden, SeventyBillionParametersInOneScreen) {
+  const Llama llama =
+      Llama::init(Key(0), {.vocab = 128256, .embed = 8192, .heads = 64, .kv_heads = 8, .layers = 80, .mlp = 28672});
+  const Layout layout(
+      make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
+      with_all_names(
+          {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}, {"embed", "batch"}}));
+  const tessera::testing::Allocations memory;
+  const auto optimizer = make_optimizer(llama);
+  const auto table = nn::placement_table(nn::named("model", llama, "optimizer", optimizer), layout);
+  EXPECT_EQ(table.rows().size(), 3u * (80 * 9 + 2));
+  EXPECT_EQ(table.elements("model"), 69'504'999'424 - 0);
+  const std::string text = table.to_text({.width = 100, .fold = true});
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 45);
+  EXPECT_NE(text.find("model.layers.{0..79}"), std::string::npos) << text;
+  EXPECT_EQ(memory.largest(), 0);
+}
+
+}  // namespace
+}  // namespace tessera::examples
