@@ -208,14 +208,28 @@ PlacementTable deep_table() {
 }
 
 TEST(PlacementTable, folds_repeated_layers) {
-  EXPECT_EQ(
-      deep_table().to_text({.fold = true}),
-      "path                           arrays  axes           spec                shape    shard shape  dtype    "
-      "bytes/device  replicas\n"
-      "-----------------------------------------------------------------------------------------------------------"
-      "---------------------\n"
-      "model.layers.{0..11}.up.kernel      12  embed, hidden  P('data', 'model')  (8, 16)  (2, 8)       float32  "
-      "         768         1\n");
+  EXPECT_EQ(deep_table().to_text({.fold = true}),
+            "path                              arrays  axes           spec                shape    shard shape  d"
+            "type    bytes/device  replicas\n"
+            "----------------------------------------------------------------------------------------------------"
+            "------------------------------\n"
+            "model.layers.{0..11}.up.kernel        12  embed, hidden  P('data', 'model')  (8, 16)  (2, 8)       f"
+            "loat32           768         1\n"
+            "model.layers.{0..11}.up.bias          12  hidden         P('model')          (16)     (8)          f"
+            "loat32           384         4\n"
+            "model.layers.{0..11}.down.kernel      12  hidden, embed  P('model', 'data')  (16, 8)  (8, 2)       f"
+            "loat32           768         1\n"
+            "model.layers.{0..11}.down.bias        12  embed          P('data')           (8)      (2)          f"
+            "loat32            96         2\n"
+            "head                                   1  vocab, embed   P('model', 'data')  (64, 8)  (32, 2)      f"
+            "loat32           256         1\n"
+            "----------------------------------------------------------------------------------------------------"
+            "------------------------------\n"
+            "49 arrays, 3,872 elements, 15,488 bytes; bytes per device:                                          "
+            "               2,272\n"
+            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
+            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "all devices: 1.17 copies\n");
 }
 
 TEST(PlacementTable, fits_a_width) {
@@ -233,8 +247,26 @@ TEST(PlacementTable, fits_a_width) {
 }
 
 TEST(PlacementTable, groups_by_module) {
-  EXPECT_EQ(deep_table().to_text({.depth = 1}), "");
-  EXPECT_EQ(deep_table().to_text({.fold = true, .depth = 3}), "");
+  EXPECT_EQ(deep_table().to_text({.depth = 1}),
+            "path   arrays  elements   bytes  bytes/device\n"
+            "---------------------------------------------\n"
+            "model      48     3,360  13,440         2,016\n"
+            "head        1       512   2,048           256\n"
+            "---------------------------------------------\n"
+            "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
+            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
+            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "all devices: 1.17 copies\n");
+  EXPECT_EQ(deep_table().to_text({.fold = true, .depth = 3}),
+            "path                  arrays  elements   bytes  bytes/device\n"
+            "------------------------------------------------------------\n"
+            "model.layers.{0..11}      48     3,360  13,440         2,016\n"
+            "head                       1       512   2,048           256\n"
+            "------------------------------------------------------------\n"
+            "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
+            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
+            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "all devices: 1.17 copies\n");
 }
 
 TEST(PlacementTable, sorts) {
@@ -256,7 +288,16 @@ TEST(PlacementTable, sorts) {
 }
 
 TEST(PlacementTable, as_markdown_in_other_formats) {
-  EXPECT_EQ(deep_table().to_markdown({.depth = 1, .sort = SortBy::bytes}), "");
+  EXPECT_EQ(deep_table().to_markdown({.depth = 1, .sort = SortBy::bytes}),
+            "| path | arrays | elements | bytes | bytes/device |\n"
+            "|---|---:|---:|---:|---:|\n"
+            "| model | 48 | 3,360 | 13,440 | 2,016 |\n"
+            "| head | 1 | 512 | 2,048 | 256 |\n"
+            "\n"
+            "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
+            "- over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
+            "- over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "- all devices: 1.17 copies\n");
 }
 
 TEST(PlacementTable, sums_over_mesh_axes) {
