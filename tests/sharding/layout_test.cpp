@@ -169,6 +169,32 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
       "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule. The rules know: \"embed\", \"hidden\", "
       "\"vocab\". Add {\"hiden\", replicated} to keep it whole.",
       resolve({"embed", "hiden"}, {8, 8}));
+  expect_error(ErrorKind::uneven,
+               "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
+               "Rules{\"hidden\"} or the mesh.",
+               resolve({"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::uneven, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+               resolve({"vocab"}, {4}));
+  expect_error(ErrorKind::rank_mismatch, "(embed) names for an array of shape (8, 8). Give one name to each dim.",
+               resolve({"embed"}, {8, 8}));
+  expect_error(ErrorKind::unknown_axis,
+               "dim 0 names the mesh axis \"pipe\", the mesh is (data=4, model=2). Use one of its axes.",
+               resolve({mesh_axis("pipe")}, {8}));
+  expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims",
+               resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
+  expect_error(ErrorKind::uneven, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
+               resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", [] { Layout(Mesh(), {}); });
+  expect_error(ErrorKind::duplicate_axis, "[Layout] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
+               [] {
+                 Layout(mesh, {{"vocab", {"data", "data"}}});
+               });
+}
+
+TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
+  const auto resolve = [&](Rules rules, Axes axes, Shape shape) {
+    return [=] { Layout(mesh, rules).resolve(axes, shape, "filter_shard", "up.kernel"); };
+  };
   expect_error(
       ErrorKind::uneven,
       "[filter_shard] up.kernel: dim 1 = 6 is not divisible by mesh axis \"data\" = 4. Change the rule **.kernel "
