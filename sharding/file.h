@@ -1,0 +1,66 @@
+// File: an open file that is read and written at offsets, from any thread; and what makes a change to a folder last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// Every failure is an Error (bad_file) "[verb] path: what the system says. What to do"; `verb` says who wants the file.
+class File {
+ public:
+  File() = default;                                                         // none
+  static File open(const std::filesystem::path& path, const char* verb);    // to read
+  static File create(const std::filesystem::path& path, const char* verb);  // to write; what was there is gone
+  static File modify(const std::filesystem::path& path, const char* verb);  // to write into one that is there
+  // A file that one process of a machine holds at a time, until it ends, however it ends; made if it is not there.
+  static File lock(const std::filesystem::path& path, const char* verb);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  void write_at(std::span<const std::byte> bytes, int64_t offset) const;
+  // Fills `bytes`; a file that ends before is an Error.
+  void read_at(std::span<std::byte> bytes, int64_t offset) const;
+  int64_t size() const;
+
+  // Gives the file its size, and where the filesystem can its room on the disk, so that a full disk is known at once.
+  void reserve(int64_t size) const;
+  // Asks the disk to begin with what was written, without waiting.
+  void flush(int64_t offset, int64_t size) const;
+  // Waits until all is on the disk.
+  void sync() const;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  File(int fd, std::filesystem::path path, const char* verb) : fd_(fd), path_(std::move(path)), verb_(verb) {}
+  static File opened(const std::filesystem::path& path, int flags, const char* verb);
+  [[noreturn]] void refuse(std::string_view what, int error) const;
+
+  int fd_ = -1;
+  std::filesystem::path path_;
+  const char* verb_ = "";
+};
+
+// The file's whole text. An Error (bad_file) if it is missing, no regular file, or larger than `most` bytes.
+std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 31);
+
+// Creates or replaces a file, and waits until it is on the disk.
+void write_text(const std::filesystem::path& path, std::string_view text, const char* verb);
+
+// A folder that is not there yet. Its parent is.
+void make_folder(const std::filesystem::path& path, const char* verb);
+
+// Waits until the names in the folder are on the disk.
+void sync_folder(const std::filesystem::path& path, const char* verb);
+
+// Renames within one folder, at once and lastingly. A folder never replaces another that has files.
+void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to, const char* verb);
+
+}  // namespace tessera
