@@ -1,0 +1,176 @@
+// Commits, marks and retention, with the filesystem's own guarantees: a rename is all or nothing.
+#include "nn/checkpoint_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "sharding/error.h"
+#include "sharding/file.h"
+
+namespace tessera::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMark = "commit_success.txt";
+constexpr std::string_view kTemporary = ".tmp", kDeleted = ".deleted";
+
+std::optional<int64_t> number_in(std::string_view name) {
+  int64_t step = 0;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc{} || rest != name.data() + name.size() || step < 0) return std::nullopt;
+  return std::to_string(step) == name ? std::optional(step) : std::nullopt;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) entries.push_back(*it);
+  return entries;
+}
+
+bool is_complete(const fs::path& checkpoint) {
+  std::error_code ignored;
+  return fs::is_regular_file(checkpoint / kMark, ignored);
+}
+
+bool is_leftover(const std::string& name) {
+  for (std::string_view suffix : {kTemporary, kDeleted})
+    if (name.ends_with(suffix) && number_in(std::string_view(name).substr(0, name.size() - suffix.size()))) return true;
+  return false;
+}
+
+void remove_folder(const fs::path& path, const char* verb) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error)
+    fail(ErrorKind::bad_file, verb,
+         fmt::format("{}: it cannot be removed ({}). Remove it by hand.", path.string(), error.message()));
+}
+
+std::string marked_text(const fs::path& checkpoint, const char* name) {
+  const std::string manifest = read_text(checkpoint / "manifest.json", "restore");
+  std::string state = read_text(checkpoint / "state.json", "restore");
+  if (read_text(checkpoint / kMark, "restore", 4096) != commit_mark(manifest, state))
+    fail(ErrorKind::bad_file, "restore",
+         fmt::format("{}: manifest.json, state.json and {} do not belong together: their checksums differ, so a file "
+                     "was changed or damaged. Restore another checkpoint.",
+                     checkpoint.string(), kMark));
+  return std::string_view(name) == "manifest.json" ? manifest : state;
+}
+
+}  // namespace
+
+std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const Keep& keep) {
+  if (saved.empty() || (keep.latest <= 0 && keep.every <= 0 && keep.best <= 0)) return {};
+  std::set<int64_t> kept = {saved.back().step};
+  const size_t latest = std::min(saved.size(), static_cast<size_t>(std::max<int64_t>(0, keep.latest)));
+  for (size_t i = saved.size() - latest; i < saved.size(); ++i) kept.insert(saved[i].step);
+  std::vector<std::pair<double, int64_t>> ranking;  // the newer of two equals first
+  for (const auto& [step, value] : saved) {
+    if (keep.every > 0 && step % keep.every == 0) kept.insert(step);
+    if (value) ranking.emplace_back(keep.higher_is_better ? -*value : *value, -step);
+  }
+  std::sort(ranking.begin(), ranking.end());
+  for (size_t i = 0; i < ranking.size() && static_cast<int64_t>(i) < keep.best; ++i) kept.insert(-ranking[i].second);
+  std::vector<int64_t> gone;
+  for (const StepMetric& one : saved)
+    if (!kept.contains(one.step)) gone.push_back(one.step);
+  return gone;
+}
+
+std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  for (const fs::path& entry : entries_of(folder))
+    if (const auto step = number_in(entry.filename().string()); step && is_complete(entry)) steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+fs::path find_checkpoint(const fs::path& path, const char* verb) {
+  if (is_complete(path)) return path;
+  const std::vector<int64_t> steps = checkpoint_steps(path);
+  if (steps.empty())
+    fail(
+        ErrorKind::bad_file, verb,
+        fmt::format("{}: no complete checkpoint is here, and it is none. Give a folder that checkpoints were saved to, "
+                    "or one of its steps.",
+                    path.string()));
+  return path / std::to_string(steps.back());
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  return Manifest::from_json(marked_text(checkpoint, "manifest.json"), (checkpoint / "manifest.json").string());
+}
+
+SavedState read_state(const fs::path& checkpoint) {
+  return SavedState::from_json(marked_text(checkpoint, "state.json"), (checkpoint / "state.json").string());
+}
+
+NewCheckpoint::NewCheckpoint(fs::path folder, int64_t step)
+    : folder_(std::move(folder)),
+      temporary_(folder_ / (std::to_string(step) + std::string(kTemporary))),
+      final_(folder_ / std::to_string(step)) {}
+
+void NewCheckpoint::begin(bool params, bool state) const {
+  remove_folder(temporary_, "save");
+  make_folder(temporary_, "save");
+  if (params) make_folder(temporary_ / "params", "save");
+  if (state) make_folder(temporary_ / "state", "save");
+}
+
+void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state) const {
+  const std::string tensors = manifest.to_json(), rest = state.to_json();
+  write_text(temporary_ / "manifest.json", tensors, "save");
+  write_text(temporary_ / "state.json", rest, "save");
+  for (const char* part : {"params", "state"})
+    if (fs::exists(temporary_ / part)) sync_folder(temporary_ / part, "save");
+  sync_folder(temporary_, "save");
+  write_text(temporary_ / kMark, commit_mark(tensors, rest), "save");
+  sync_folder(temporary_, "save");
+  move_into_place(temporary_, final_, "save");
+}
+
+void NewCheckpoint::abandon() const noexcept {
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+void check_step_is_free(const fs::path& folder, int64_t step) {
+  const fs::path there = folder / std::to_string(step);
+  if (fs::exists(fs::symlink_status(there)))
+    fail(ErrorKind::bad_file, "save",
+         fmt::format("{}: a checkpoint of this step is there already. Resume from it, delete it, or save to another "
+                     "folder.",
+                     there.string()));
+}
+
+void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& steps) {
+  for (int64_t step : steps) {
+    const fs::path there = folder / std::to_string(step), away = there.string() + std::string(kDeleted);
+    remove_folder(away, "save");
+    move_into_place(there, away, "save");
+    remove_folder(away, "save");
+  }
+}
+
+void remove_leftovers(const fs::path& folder) {
+  for (const fs::path& entry : entries_of(folder))
+    if (is_leftover(entry.filename().string())) remove_folder(entry, "save");
+}
+
+void apply_retention(const fs::path& folder, const Keep& keep) {
+  std::vector<StepMetric> saved;
+  for (int64_t step : checkpoint_steps(folder)) {
+    saved.push_back({step});
+    if (keep.best <= 0) continue;
+    const std::map<std::string, double> metrics = read_state(folder / std::to_string(step)).metrics;
+    if (const auto found = metrics.find(keep.metric); found != metrics.end()) saved.back().value = found->second;
+  }
+  delete_checkpoints(folder, steps_to_delete(saved, keep));
+}
+
+}  // namespace tessera::nn

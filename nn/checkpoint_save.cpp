@@ -1,0 +1,331 @@
+// Snapshots of arrays, written chunk by chunk with their checksums.
+#include "nn/checkpoint_save.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <set>
+
+#include "sharding/array_impl.h"
+#include "sharding/crc32c.h"
+
+namespace tessera::nn {
+
+using namespace tessera::detail;
+
+namespace {
+
+constexpr int64_t kFlushBytes = int64_t{16} << 20;
+
+[[noreturn]] void refuse(const std::string& path, std::string_view message) {
+  fail(ErrorKind::bad_argument, "save", fmt::format("{}: {}", path, message));
+}
+
+// The array's memory, if every element has one value that this machine knows.
+const ArrayImpl& values_of(const Leaf& leaf) {
+  const ArrayImpl& a = materialized(*leaf.value, "save");
+  if (a.type->unreduced || a.type->varying)
+    refuse(leaf.path, fmt::format("{} is a pending sum, or differs between replicas. Reduce it first.",
+                                  leaf.value->type_string()));
+  if (a.type->mesh && a.type->mesh->abstract)
+    refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
+  return a;
+}
+
+// What each device holds, in mesh order; of an array on no mesh, what each process holds.
+std::vector<IndexRanges> blocks_of(const ArrayImpl& a, const Processes& processes) {
+  const MeshImpl* mesh = a.type->mesh;
+  if (!mesh) return std::vector<IndexRanges>(processes.count, whole_block(a.type->shape));
+  std::vector<IndexRanges> blocks;
+  for (int place = 0; place < mesh->count(mesh->all()); ++place) {
+    int coordinates[max_axes] = {};
+    unravel(mesh, mesh->all(), place, coordinates);
+    blocks.push_back(block_of(a.type, coordinates));
+  }
+  return blocks;
+}
+
+bool contains(const IndexRanges& outer, const IndexRanges& inner) {
+  for (size_t d = 0; d < outer.size(); ++d)
+    if (inner[d].first < outer[d].first || inner[d].second > outer[d].second) return false;
+  return true;
+}
+
+// A part of the array, out of the memory of a device that holds it.
+at::Tensor values_in(const ArrayImpl& a, const std::vector<IndexRanges>& blocks, IndexRanges part) {
+  size_t place = 0;
+  while (!contains(blocks[place], part)) ++place;
+  for (size_t d = 0; d < part.size(); ++d) {
+    part[d].first -= blocks[place][d].first;
+    part[d].second -= blocks[place][d].first;
+  }
+  const MeshImpl* mesh = a.type->mesh;
+  const int slot = mesh ? project(mesh, mesh->all(), static_cast<int>(place), a.slots) : 0;
+  return cut(a.local[slot].detach(), part);
+}
+
+SavedTensor saved_tensor(const Leaf& leaf) {
+  SavedTensor saved{
+      .name = leaf.path, .dtype = leaf.value->dtype(), .shape = leaf.value->shape(), .axes = std::nullopt, .file = {}};
+  if (!leaf.axes || leaf.axes->size() != saved.shape.size()) return saved;
+  saved.axes.emplace();
+  for (const AxisName& name : *leaf.axes) saved.axes->push_back(name.is_mesh_axis() ? "" : name.name());
+  return saved;
+}
+
+bool is_below(const std::string& path, const std::string& tree) {
+  return path.starts_with(tree) && (path.size() == tree.size() || path[tree.size()] == '.');
+}
+
+SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
+  SavedState saved{.numbers = {}, .extra = extra.extra, .metrics = extra.metrics};
+  for (const auto& [name, value] : extra.metrics)
+    if (!std::isfinite(value))
+      fail(ErrorKind::bad_argument, "save",
+           fmt::format("metric \"{}\": {} given, expected a finite number.", name, value));
+  for (const Number& number : state.numbers)
+    if (!saved.numbers.emplace(number.path, number.to_json()).second)
+      refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
+  saved.to_json();  // an extra that is no JSON is an error now
+  return saved;
+}
+
+// What some of the blocks hold of one chunk.
+struct Overlap {
+  int64_t offset;  // in the tensor
+  std::span<const std::byte> bytes;
+};
+
+// Writes one tensor's chunks where they belong, and gives what this process knows of their checksums.
+class ChunkWriter {
+ public:
+  ChunkWriter(const File& file, int64_t offset) : file_(file), offset_(offset) {}
+
+  uint32_t write(const std::vector<Overlap>& overlaps, int64_t begin, int64_t bytes) {
+    if (overlaps.size() == 1 && static_cast<int64_t>(overlaps[0].bytes.size()) == bytes)
+      return write_whole(overlaps[0].bytes, begin);
+    int64_t covered = 0;
+    for (const Overlap& overlap : overlaps) covered += static_cast<int64_t>(overlap.bytes.size());
+    staging_.resize(static_cast<size_t>(bytes));
+    if (covered < bytes) std::memset(staging_.data(), 0, staging_.size());
+    for (const auto& [offset, values] : overlaps)
+      std::memcpy(staging_.data() + (offset - begin), values.data(), values.size());
+    if (covered == bytes) return write_whole(staging_, begin);
+    for (const auto& [offset, values] : overlaps) file_.write_at(values, offset_ + offset);
+    return crc32c(staging_);
+  }
+
+ private:
+  uint32_t write_whole(std::span<const std::byte> bytes, int64_t begin) {
+    file_.write_at(bytes, offset_ + begin);
+    return crc32c(bytes);
+  }
+
+  const File& file_;
+  int64_t offset_;
+  std::vector<std::byte> staging_;
+};
+
+int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
+  return std::min(kChunkBytes, tensor_bytes - static_cast<int64_t>(chunk) * kChunkBytes);
+}
+
+}  // namespace
+
+std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {
+  const ArrayImpl& a = values_of(leaf);
+  const std::vector<IndexRanges> blocks = blocks_of(a, processes);
+  std::vector<Part> parts;
+  for (IndexRanges& mine : blocks_to_write(blocks, processes.index, processes.count)) {
+    at::Tensor values = values_in(a, blocks, mine);
+    parts.push_back({std::move(mine), std::move(values)});
+  }
+  return parts;
+}
+
+Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
+           const CheckpointOptions& options)
+    : checkpoint_(folder, step), processes_(options.processes), state_(saved_state(state, extra)) {
+  const at::AutoGradMode off(false);
+  manifest_.step = step;
+  std::set<std::string> names;
+  for (const Leaf& leaf : state.arrays) {
+    if (leaf.value->is_absent()) continue;
+    if (!names.insert(leaf.path).second)
+      refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
+    parts_.push_back(parts_of(leaf, processes_));
+    SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
+    const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
+    saved.file = is_weight ? "params" : "state";
+    saved.checksums.resize(static_cast<size_t>((saved.bytes() + kChunkBytes - 1) / kChunkBytes), 0);
+    for (const Part& part : parts_.back()) bytes_left_ += static_cast<int64_t>(part.values.nbytes());
+  }
+  add_files("params", options.most_file_bytes);
+  add_files("state", options.most_file_bytes);
+}
+
+// Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.
+void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
+  std::map<std::string, size_t> numbers;
+  std::vector<TensorEntry> entries;
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    if (manifest_.tensors[i].file != folder) continue;
+    entries.push_back(manifest_.tensors[i].entry());
+    numbers[manifest_.tensors[i].name] = i;
+  }
+  for (PlannedFile& plan : plan_files(folder, entries, most_file_bytes)) {
+    for (size_t i = 0; i < plan.layout.tensors().size(); ++i) {
+      const size_t tensor = numbers.at(plan.layout.tensors()[i].name);
+      manifest_.tensors[tensor].file = plan.file;
+      work_.push_back({tensor, plans_.size(), plan.layout.offset(i)});
+    }
+    plans_.push_back(std::move(plan));
+  }
+}
+
+// A stage that all processes pass, or none.
+template <class F>
+void Save::together(F f) {
+  std::exception_ptr error;
+  try {
+    f();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const bool all = processes_.all_ok ? processes_.all_ok(!error) : !error;
+  if (all) return;
+  files_.clear();
+  parts_.clear();
+  if (processes_.index == 0) checkpoint_.abandon();
+  if (error) std::rethrow_exception(error);
+  fail(
+      ErrorKind::other, "save",
+      fmt::format("{}: another process could not save its part. Its own error says why.", checkpoint_.path().string()));
+}
+
+void Save::begin() {
+  together([&] {
+    if (processes_.index > 0) return;
+    const auto any = [&](std::string_view folder) {
+      return std::any_of(plans_.begin(), plans_.end(), [&](const auto& plan) { return plan.file.starts_with(folder); });
+    };
+    checkpoint_.begin(any("params/"), any("state/"));
+    for (const auto& [name, layout] : plans_) {
+      const File& file = files_.emplace_back(File::create(checkpoint_.path() / name, "save"));
+      file.reserve(layout.file_bytes());
+      file.write_at(std::as_bytes(std::span(layout.header())), 0);
+    }
+  });
+  together([&] {
+    for (size_t i = files_.size(); i < plans_.size(); ++i)
+      files_.push_back(File::modify(checkpoint_.path() / plans_[i].file, "save"));
+  });
+}
+
+void Save::write_tensor(const Work& work) {
+  SavedTensor& saved = manifest_.tensors[work.tensor];
+  const int64_t bytes = saved.bytes();
+  std::vector<at::Tensor> held;
+  std::vector<ByteRuns> runs;
+  for (Part& part : parts_[work.tensor]) {
+    bytes_left_ -= static_cast<int64_t>(part.values.nbytes());
+    held.push_back(std::exchange(part.values, {}).contiguous());
+    runs.emplace_back(saved.shape, part.block, item_size(saved.dtype));
+  }
+  ChunkWriter writer(files_[work.file], work.offset);
+  std::vector<Overlap> overlaps;
+  for (size_t chunk = 0; chunk < saved.checksums.size(); ++chunk) {
+    const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes, size = chunk_bytes(bytes, chunk);
+    overlaps.clear();
+    for (size_t i = 0; i < runs.size(); ++i)
+      runs[i].visit(begin, begin + size, [&](int64_t offset, int64_t in_block, int64_t n) {
+        const auto* values = static_cast<const std::byte*>(held[i].const_data_ptr()) + in_block;
+        overlaps.push_back({offset, {values, static_cast<size_t>(n)}});
+      });
+    if (overlaps.empty()) continue;
+    saved.checksums[chunk] = writer.write(overlaps, begin, size);
+    if (processes_.count > 1) saved.checksums[chunk] ^= crc32c_of_zeros(static_cast<size_t>(size));
+    if ((begin + size) % kFlushBytes == 0)
+      files_[work.file].flush(work.offset + begin + size - kFlushBytes, kFlushBytes);
+  }
+}
+
+// How much is left differs between processes, so none waits for others here: an error waits for finish().
+void Save::write_down_to(int64_t bytes_left) {
+  if (bytes_left_ <= bytes_left) return;
+  const at::AutoGradMode off(false);
+  if (files_.empty()) begin();
+  try {
+    while (next_ < work_.size() && bytes_left_ > bytes_left) write_tensor(work_[next_++]);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+std::filesystem::path Save::checksums_of(int process) const {
+  return checkpoint_.path() / fmt::format("checksums-{}", process);
+}
+
+// Every process leaves what it knows of the checksums in a file; the first puts them together.
+void Save::leave_checksums() const {
+  const File file = File::create(checksums_of(processes_.index), "save");
+  int64_t offset = 0;
+  for (const SavedTensor& saved : manifest_.tensors) {
+    file.write_at(std::as_bytes(std::span(saved.checksums)), offset);
+    offset += static_cast<int64_t>(saved.checksums.size() * sizeof(uint32_t));
+  }
+}
+
+void Save::gather_checksums() {
+  for (int process = 1; process < processes_.count; ++process) {
+    const File file = File::open(checksums_of(process), "save");
+    int64_t offset = 0;
+    for (SavedTensor& saved : manifest_.tensors) {
+      std::vector<uint32_t> theirs(saved.checksums.size());
+      file.read_at(std::as_writable_bytes(std::span(theirs)), offset);
+      offset += static_cast<int64_t>(theirs.size() * sizeof(uint32_t));
+      for (size_t i = 0; i < theirs.size(); ++i) saved.checksums[i] ^= theirs[i];
+    }
+  }
+  for (SavedTensor& saved : manifest_.tensors)
+    for (size_t i = 0; i < saved.checksums.size(); ++i)
+      saved.checksums[i] ^= crc32c_of_zeros(static_cast<size_t>(chunk_bytes(saved.bytes(), i)));
+  for (int process = 0; process < processes_.count; ++process) std::filesystem::remove(checksums_of(process));
+}
+
+void Save::write_indices() const {
+  for (const std::string folder : {"params", "state"}) {
+    SafetensorsIndex index;
+    for (const SavedTensor& saved : manifest_.tensors) {
+      if (!saved.file.starts_with(folder + "/")) continue;
+      index.files[saved.name] = saved.file.substr(folder.size() + 1);
+      index.total_bytes += saved.bytes();
+    }
+    if (!index.files.empty())
+      write_text(checkpoint_.path() / folder / "model.safetensors.index.json", index.to_json(), "save");
+  }
+}
+
+void Save::finish() {
+  const at::AutoGradMode off(false);
+  if (files_.empty()) begin();
+  together([&] {
+    if (error_) std::rethrow_exception(error_);
+    while (next_ < work_.size()) write_tensor(work_[next_++]);
+    for (const File& file : files_) file.sync();
+    files_.clear();
+    if (processes_.count > 1) leave_checksums();
+  });
+  together([&] {
+    if (processes_.index > 0) return;
+    if (processes_.count > 1) gather_checksums();
+    write_indices();
+    checkpoint_.commit(manifest_, state_);
+  });
+}
+
+}  // namespace tessera::nn

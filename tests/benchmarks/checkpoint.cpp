@@ -1,0 +1,144 @@
+// Saving and restoring beside plain write + fsync and plain read of the same bytes, in one run: checkpoint [MiB] [DIR].
+//
+// All take turns; the figures are medians. The arrays are a model and two moments over 8 devices, and while a save is
+// on its way every array is updated once, as a training would.
+#include "nn/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "nn/filter_shard.h"
+#include "optim/optimizer.h"
+#include "sharding/creation.h"
+#include "sharding/random.h"
+
+namespace {
+
+using namespace tessera;
+namespace fs = std::filesystem;
+
+constexpr int rounds = 7;
+constexpr int64_t rows = 1024, columns = 1024, matrix_bytes = rows * columns * 4;
+
+struct Model {
+  std::vector<nn::Param> kernels;
+
+  static Model init(const Key& key, int64_t count) {
+    Model model;
+    for (const Key& k : split(key, count)) model.kernels.push_back({normal(k, {rows, columns}), {"embed", "hidden"}});
+    return model;
+  }
+};
+
+double seconds_of(auto&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// The memory of this process that is not the page cache's, in MiB: the largest since the last reset, or now.
+double memory(const char* field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(field)) return std::strtod(line.c_str() + std::string(field).size() + 1, nullptr) / 1024;
+  return 0;
+}
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+void check(bool ok, const char* what) {
+  if (ok) return;
+  std::perror(what);
+  std::exit(1);
+}
+
+double plain_write(const fs::path& file, const std::vector<char>& bytes, int64_t size) {
+  return seconds_of([&] {
+    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    check(fd >= 0, "open");
+    for (int64_t at = 0; at < size; at += static_cast<int64_t>(bytes.size()))
+      check(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "write");
+    check(::fsync(fd) == 0, "fsync");
+    ::close(fd);
+  });
+}
+
+double plain_read(const fs::path& file, int64_t size) {
+  return seconds_of([&] {
+    const int fd = ::open(file.c_str(), O_RDONLY);
+    std::vector<void*> blocks;
+    for (int64_t at = 0; at < size; at += matrix_bytes) {
+      blocks.push_back(std::malloc(matrix_bytes));
+      check(::read(fd, blocks.back(), matrix_bytes) == matrix_bytes, "read");
+    }
+    for (void* block : blocks) std::free(block);
+    ::close(fd);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t mib = argc > 1 ? std::atoll(argv[1]) : 216;
+  const fs::path folder = fs::path(argc > 2 ? argv[2] : ".") / "checkpoint_benchmark";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const int64_t count = std::max<int64_t>(1, mib * (1 << 20) / (3 * matrix_bytes)), bytes = 3 * count * matrix_bytes;
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
+  auto model = nn::filter_shard(Model::init(Key(0), count), layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
+  const Model grads = model;
+  optimizer.update(model, grads);
+  std::vector<char> chunk(1 << 20, 1);
+
+  std::vector<double> write, save, blocked, read, restored, save_memory, restore_memory;
+  for (int round = 0; round < rounds; ++round) {
+    write.push_back(plain_write(folder / "plain", chunk, bytes));
+    ::sync();
+    nn::Checkpointer checkpoints(folder / "run", {.keep = {.latest = 1}});
+    reset_peak();
+    const double before = memory("VmRSS:");
+    double waited = 0;
+    save.push_back(seconds_of([&] {
+      waited = seconds_of([&] { checkpoints.save(round, nn::named_state("model", model, "optimizer", optimizer)); });
+      optimizer.update(model, grads);
+      checkpoints.wait();
+    }));
+    blocked.push_back(waited);
+    save_memory.push_back(memory("VmHWM:") - before);
+    ::sync();
+    read.push_back(plain_read(folder / "plain", bytes));
+    Model other = Model::init(Key(1), count), mu = other, nu = other;
+    reset_peak();
+    const double empty = memory("VmRSS:");
+    restored.push_back(seconds_of([&] {
+      nn::restore(folder / "run", nn::named("model", other, "optimizer.state.0.mu", mu, "optimizer.state.0.nu", nu),
+                  {.layout = layout, .ignore_unused = true});
+    }));
+    restore_memory.push_back(memory("VmHWM:") - empty - static_cast<double>(bytes) / (1 << 20));
+  }
+  fs::remove_all(folder);
+  const double w = median(write), r = median(read);
+  std::printf("%.0f MiB in %lld arrays on 8 devices (fsdp and tensor parallel), %d rounds, medians\n",
+              static_cast<double>(bytes) / (1 << 20), static_cast<long long>(3 * count), rounds);
+  std::printf("write + fsync   %7.3f s\nsave            %7.3f s  %.2f of it\n", w, median(save), median(save) / w);
+  std::printf("blocked         %7.3f s  %.3f of write + fsync\n", median(blocked), median(blocked) / w);
+  std::printf("read            %7.3f s\nrestore         %7.3f s  %.2f of it\n", r, median(restored),
+              median(restored) / r);
+  std::printf("memory above the arrays: save %.0f MiB, restore %.0f MiB\n",
+              *std::max_element(save_memory.begin(), save_memory.end()),
+              *std::max_element(restore_memory.begin(), restore_memory.end()));
+}

@@ -1,0 +1,27 @@
+// Any text as manifest.json and as state.json: what is read is written and read again alike, else there is one Error.
+#include <cstdlib>
+#include <string_view>
+
+#include "nn/checkpoint_manifest.h"
+#include "sharding/error.h"
+
+namespace {
+
+template <class Text>
+void read(std::string_view text) {
+  try {
+    const std::string written = Text::from_json(text, "input").to_json();
+    if (Text::from_json(written, "written").to_json() != written) std::abort();
+  } catch (const tessera::Error& error) {
+    if (error.kind() != tessera::ErrorKind::bad_file) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  read<tessera::nn::Manifest>(text);
+  read<tessera::nn::SavedState>(text);
+  return 0;
+}

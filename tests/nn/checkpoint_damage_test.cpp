@@ -1,0 +1,267 @@
+// Checkpoints in a world that fails: damaged files, full disks, folders in other hands.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/nn/checkpoint_support.h"
+
+namespace tessera::nn::testing {
+namespace {
+
+struct Small {
+  Param kernel, bias;
+  int64_t count = 0;
+
+  static Small init(const Key& key) {
+    return {.kernel = {normal(key, {30, 20}), {"embed", "hidden"}}, .bias = {normal(key, {20}), {"hidden"}}};
+  }
+};
+
+class DamageTest : public ::testing::Test {
+ protected:
+  fs::path folder() const { return folder_.path("run"); }
+
+  void save_small(int64_t step = 1) {
+    model_.count = step;
+    save(folder(), step, named_state("model", model_));
+  }
+
+  // Restores into another model. Either it is refused with one Error and the model is what it was, or it has exactly
+  // the values that were saved.
+  void expect_refused_or_whole(const std::string& what, bool may_be_whole) {
+    Small other = Small::init(Key(9));
+    const Array kernel = other.kernel.value, bias = other.bias.value;
+    try {
+      restore(folder() / "1", named_state("model", other));
+      EXPECT_TRUE(may_be_whole) << what << ": restored";
+      expect_same_values(leaves(other), leaves(model_), what);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_file) << what << ": " << error.what();
+      EXPECT_TRUE(other.kernel.value.is_same(kernel) && other.bias.value.is_same(bias) && other.count == 0) << what;
+    }
+  }
+
+  Small model_ = Small::init(Key(1));
+  data::ScratchFolder folder_;
+};
+
+TEST_F(DamageTest, EveryFlippedBitIsFound) {
+  save_small();
+  for (const auto& [name, bytes] : files_of(folder() / "1")) {
+    const fs::path file = folder() / "1" / name;
+    // An index is for others, and never read here; nor are a header's strings, which end with its first brace.
+    const size_t not_read = name.ends_with(".index.json")    ? bytes.size()
+                            : name.ends_with(".safetensors") ? bytes.find('}')
+                                                             : 0;
+    const size_t step = std::max<size_t>(1, bytes.size() / 150);
+    for (size_t i = 0; i < bytes.size(); i += step) {
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+      overwrite(file, damaged);
+      expect_refused_or_whole(name + " byte " + std::to_string(i), i < not_read);
+    }
+    overwrite(file, bytes);
+  }
+  expect_refused_or_whole("put right again", true);
+}
+
+TEST_F(DamageTest, TruncatedSwappedAndMissingFilesAreRefused) {
+  save_small();
+  const auto files = files_of(folder() / "1");
+  const std::string index = "params/model.safetensors.index.json";
+  for (const auto& [name, bytes] : files) {
+    if (name == index) continue;
+    for (const size_t size : {size_t{0}, size_t{7}, bytes.size() / 2, bytes.size() - 1}) {
+      overwrite(folder() / "1" / name, bytes.substr(0, size));
+      expect_refused_or_whole(name + " cut off at " + std::to_string(size), false);
+    }
+    for (const auto& [other, theirs] : files) {
+      if (other == name) continue;
+      overwrite(folder() / "1" / name, theirs);
+      expect_refused_or_whole(name + " replaced by " + other, false);
+    }
+    fs::remove(folder() / "1" / name);
+    expect_refused_or_whole(name + " removed", false);
+    overwrite(folder() / "1" / name, bytes);
+  }
+}
+
+TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
+  const struct {
+    const char *from, *to, *words;
+  } cases[] = {
+      {"params/model-00001-of-00001.safetensors", "../../secret", "expected a file in params/ or state/"},
+      {"params/model-00001-of-00001.safetensors", "params/../../x", "expected a file in params/ or state/"},
+      {"[30,20]", "[4611686018427387904,20]", "expected a shape of at most 2^63 - 1 bytes"},
+      {"[30,20]", "[-1,20]", "expected whole numbers from 0 on"},
+      {"[30,20]", "[3000000000,20]", "expected a checksum for each 1048576 of 240000000000 bytes"},
+      {"\"version\": 1", "\"version\": 2", "manifest.version: 2 given, expected 1, the one this program reads"},
+      {"float32", "float3", "expected an element type, such as float32"},
+      {"tessera", "Tessera", "expected \"tessera checkpoint\""},
+      {"\"step\": 1", "\"step\": -1", "expected a whole number from 0 on"},
+      {"\"embed\",\"hidden\"", "\"embed\"", "expected a name for each dim"}};
+  save_small();
+  const std::string manifest = text_of(folder() / "1/manifest.json");
+  for (const auto& [from, to, words] : cases) {
+    std::string changed = manifest;
+    const size_t at = changed.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    changed.replace(at, std::string(from).size(), to);
+    expect_error_with(ErrorKind::bad_file, {"[restore] a manifest: ", words},
+                      [&] { Manifest::from_json(changed, "a manifest"); });
+  }
+}
+
+// ---- writing
+
+// No file may grow past so many bytes, while it lives.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(DamageTest, AFullDiskLosesNothing) {
+  save_small(1);
+  Saved large = Saved::init(Key(3));
+  Checkpointer checkpoints(folder());
+  {
+    const SizeLimit limit(1 << 20);
+    checkpoints.save(2, named_state("model", large));
+    expect_error_with(ErrorKind::bad_file, {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
+                      [&] { checkpoints.wait(); });
+    checkpoints.save(3, named_state("model", large));
+    expect_error_with(ErrorKind::bad_file, {"[save] ", "3.tmp/"},  // at the next call
+                      [&] { checkpoints.save(4, named_state("model", large)); });
+  }
+  EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
+  checkpoints.save(4, named_state("model", large));
+  checkpoints.wait();
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 4}));
+}
+
+TEST_F(DamageTest, AnErrorThatNobodyHasSeenIsThrownAtTheEnd) {
+  Saved large = Saved::init(Key(3));
+  EXPECT_THROW(
+      {
+        const SizeLimit limit(1 << 20);
+        Checkpointer checkpoints(folder());
+        checkpoints.save(2, named_state("model", large));
+      },
+      Error);
+  ::testing::internal::CaptureStderr();
+  EXPECT_THROW(
+      {
+        const SizeLimit limit(1 << 20);
+        Checkpointer checkpoints(folder());
+        checkpoints.save(2, named_state("model", large));
+        throw std::string("something else");
+      },
+      std::string);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("error: [save] "), std::string::npos);
+}
+
+TEST_F(DamageTest, AProcessThatFailsFailsAllAndLeavesNothing) {
+  Saved model = Saved::init(Key(3));
+  const std::vector<std::string> errors = Crowd(3).run([&](const Processes& mine) {
+    Checkpointer checkpoints(folder(), {.processes = mine});
+    if (mine.index == 1) {  // its files are not there: another filesystem
+      const Processes lonely{.index = 1, .count = 3, .all_ok = mine.all_ok};
+      Checkpointer elsewhere(folder_.path("elsewhere"), {.processes = lonely});
+      elsewhere.save(1, named_state("model", model));
+      elsewhere.wait();
+    } else {
+      checkpoints.save(1, named_state("model", model));
+      checkpoints.wait();
+    }
+  });
+  EXPECT_NE(errors[0].find("another process could not save its part"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("elsewhere/1.tmp/params/model-00001-of-00001.safetensors"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[2].find("another process could not save its part"), std::string::npos) << errors[2];
+  EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});
+}
+
+TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
+  save_small(1);
+  fs::permissions(folder(), fs::perms::owner_read | fs::perms::owner_exec);
+  fs::permissions(folder() / ".lock", fs::perms::owner_read);
+  fs::permissions(fs::path(folder_.path()), fs::perms::owner_all);
+  const bool was_root = ::geteuid() == 0;
+  if (was_root) {  // root may write anywhere
+    ::chown(folder_.path().c_str(), 65534, 65534);
+    ::chown(folder().c_str(), 65534, 65534);
+    ::chown((folder() / ".lock").c_str(), 65534, 65534);
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  expect_error_with(
+      ErrorKind::bad_file,
+      {"[save] ", ".lock: it cannot be written to (Permission denied)", "Give a folder that can be written to."},
+      [&] { Checkpointer checkpoints(folder()); });
+  if (was_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(folder(), fs::perms::owner_all);
+  expect_error_with(ErrorKind::bad_file, {"[save] /proc/no/such", "this folder cannot be made"},
+                    [] { Checkpointer checkpoints("/proc/no/such"); });
+}
+
+TEST_F(DamageTest, TwoRunsDoNotShareAFolder) {
+  save_small(1);
+  Checkpointer first(folder());
+  expect_error(ErrorKind::bad_file,
+               "[save] " + folder().string() +
+                   ": another run saves here. Give each run a folder of its own, or wait for the other to end.",
+               [&] { Checkpointer second(folder()); });
+  first.save(2, named_state("model", model_));
+  first.wait();
+  expect_error(
+      ErrorKind::bad_file,
+      "[save] " + (folder() / "2").string() +
+          ": a checkpoint of this step is there already. Resume from it, delete it, or save to another folder.",
+      [&] { first.save(2, named_state("model", model_)); });
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
+  save_small(1);
+  for (const char* left : {"2.tmp", "3.deleted"})
+    fs::copy(folder() / "1", folder() / left, fs::copy_options::recursive);
+  fs::create_directory(folder() / "notes.tmp");
+  EXPECT_EQ(checkpoint_steps(folder()), std::vector<int64_t>{1});
+  Checkpointer checkpoints(folder());
+  EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1", "notes.tmp"}));
+}
+
+TEST_F(DamageTest, BadArgumentsSaveNothing) {
+  Checkpointer checkpoints(folder());
+  expect_error(ErrorKind::bad_argument, "[save] step -1 given, expected a number from 0 on.",
+               [&] { checkpoints.save(-1, named_state("model", model_)); });
+  expect_error(ErrorKind::bad_argument, "[save] metric \"loss\": nan given, expected a finite number.", [&] {
+    checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", NAN}}});
+  });
+  expect_error_with(ErrorKind::bad_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
+    checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}});
+  });
+  Leaves twice = named("model", model_);
+  twice.push_back(twice[0]);
+  expect_error(ErrorKind::bad_argument,
+               "[save] model.kernel: two arrays have this path. Give each tree a name of its own.",
+               [&] { checkpoints.save(1, twice); });
+  EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});
+}
+
+}  // namespace
+}  // namespace tessera::nn::testing

@@ -1,0 +1,87 @@
+// Checkpoints of a model and its optimizer: values as they were while updates go on, and steps that go on as before.
+#include "nn/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/mlp.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/device_put.h"
+#include "sharding/random.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::optim {
+namespace {
+
+const std::vector<MeshAxis> meshes[] = {{{"data", 1}}, {{"data", 8}}, {{"data", 2}, {"model", 4}}, {{"model", 8}}};
+
+Layout layout_of(const std::vector<MeshAxis>& mesh) {
+  return {make_mesh(mesh), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
+}
+
+auto clipped_adamw() {
+  return chain(clip_by_global_norm(0.5),
+               adamw({.learning_rate = warmup_cosine_decay_schedule(
+                          {.peak_value = 0.01, .warmup_steps = 3, .decay_steps = 20, .end_value = 0.001})}));
+}
+
+struct Training {
+  explicit Training(const Layout& layout, uint64_t seed = 1)
+      : layout(layout),
+        model(nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), layout)),
+        optimizer(model, clipped_adamw()) {}
+
+  double step() {
+    const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, layout);
+    const auto [loss, grads] = nn::value_and_grad([](const nn::Mlp& m, const Array& x) {
+      const Array y = m(x) - x;
+      return mean(y * y);
+    })(model, x);
+    optimizer.update(model, grads);
+    return loss.item<double>();
+  }
+  auto state() { return nn::named_state("model", model, "optimizer", optimizer); }
+
+  Layout layout;
+  nn::Mlp model;
+  Optimizer<nn::Mlp, decltype(clipped_adamw())> optimizer;
+};
+
+TEST(OptimizerCheckpoint, GoesOnOnEveryMeshAsIfItHadNeverStopped) {
+  const data::ScratchFolder folder;
+  Training whole(layout_of(meshes[0]));
+  std::vector<double> losses;
+  for (int i = 0; i < 8; ++i) {
+    losses.push_back(whole.step());
+    if (i == 3) nn::save(folder.path(), 4, whole.state());
+  }
+  for (const auto& mesh : meshes) {
+    Training other(layout_of(mesh), 7);
+    EXPECT_EQ(nn::restore(folder.path(), other.state()).step, 4);
+    EXPECT_EQ(other.optimizer.count(), 4);
+    for (int i = 4; i < 8; ++i) EXPECT_NEAR(other.step(), losses[i], 1e-6) << "step " << i;
+    EXPECT_EQ(other.optimizer.learning_rate(), whole.optimizer.learning_rate());
+  }
+}
+
+// The optimizer updates in place: what is still to be written must not change with it.
+TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
+  for (const auto& mesh : meshes) {
+    const data::ScratchFolder folder;
+    Training run(layout_of(mesh));
+    run.step();
+    nn::save(folder.path("still"), 1, run.state());
+    nn::Checkpointer checkpoints(folder.path("moving"));
+    checkpoints.save(1, run.state());
+    for (int i = 0; i < 3; ++i) run.step();
+    checkpoints.wait();
+    Training a(layout_of(mesh), 5), b(layout_of(mesh), 6);
+    nn::restore(folder.path("still"), a.state());
+    nn::restore(folder.path("moving"), b.state());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(a.step(), b.step());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::optim
