@@ -3,12 +3,41 @@
 
 #include <fmt/format.h>
 
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "sharding/json.h"
+
 namespace tessera::examples {
 
-Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve) : svg_(files.svg), curve_(curve) {
-  if (!files.json_lines.empty()) json_lines_.emplace(files.json_lines);
+Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, int64_t steps_done)
+    : svg_(files.svg), curve_(curve) {
+  if (!files.json_lines.empty()) {
+    const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
+    if (goes_on) replace_file(files.json_lines, rows_to_keep(files.json_lines, steps_done));
+    json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
+  }
   if (!files.tensorboard.empty()) events_.emplace(files.tensorboard);
   draw();
+}
+
+// The lines of the steps that were done, whole ones only: a run may end in the middle of one.
+std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
+  std::string rows, line;
+  for (std::ifstream in(file); std::getline(in, line) && !in.eof();) {
+    const boost::json::value value = parse_json(line, "metrics", file);
+    const boost::json::object& row = value.as_object();
+    const int64_t step = row.at("step").as_int64();
+    if (step > steps_done) break;
+    if (row.contains("validation_loss"))
+      curve_.validation.push_back({step, row.at("validation_loss").to_number<double>()});
+    else
+      curve_.training.push_back({step, row.at("loss").to_number<double>()});
+    rows += line + '\n';
+  }
+  return rows;
 }
 
 void Metrics::write(const StepMetrics& row) {

@@ -34,8 +34,9 @@ struct MetricsFiles {
 class Metrics {
  public:
   // `curve` is what the picture says from the start: its caption, its steps, the entropies.
+  // Where `steps_done` steps were done before, their rows in the file of JSON lines stay and are drawn again.
   // Error (bad_file), here and in both `write`: a file cannot be written.
-  Metrics(const MetricsFiles& files, const LossCurve& curve);
+  Metrics(const MetricsFiles& files, const LossCurve& curve, int64_t steps_done = 0);
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}
   // train/loss, train/grad_norm, train/learning_rate, train/tokens_per_second
@@ -45,6 +46,7 @@ class Metrics {
   void write(const ValidationMetrics& row);
 
  private:
+  std::string rows_to_keep(const std::string& file, int64_t steps_done);
   void draw() const;
 
   std::optional<OutputFile> json_lines_;

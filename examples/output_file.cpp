@@ -8,7 +8,8 @@
 
 namespace tessera::examples {
 
-OutputFile::OutputFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+OutputFile::OutputFile(const std::string& path, Start start)
+    : path_(path), file_(path, std::ios::binary | (start == Start::empty ? std::ios::trunc : std::ios::app)) {
   if (!file_) fail(ErrorKind::bad_file, "metrics", path_ + ": the file cannot be written. Check its folder.");
 }
 

@@ -7,11 +7,12 @@
 
 namespace tessera::examples {
 
-// A file that starts empty. What was appended is there for readers at once.
+// A file that starts empty, or as it is. What was appended is there for readers at once.
 // Error (bad_file) "[metrics] path: ...", here and below: the file cannot be written.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);
+  enum class Start { empty, as_it_is };
+  explicit OutputFile(const std::string& path, Start start = Start::empty);
 
   void append(std::string_view bytes);
 

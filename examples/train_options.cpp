@@ -239,6 +239,9 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
       words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
+      words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
+      integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
+      sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
@@ -263,6 +266,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
 
 // A flag that would change nothing is a mistake.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
+  for (const char* flag : {"--save-every", "--resume"})
+    if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   for (const char* flag : {"--prompt", "--temperature"})
@@ -312,6 +317,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   if (options.help) return options;
   if (options.data.empty()) options.data = {TESSERA_LIBTORCH_INCLUDE};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
+  if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
   check_used(given, options);
   resolve(placement, options);
   options.sample.window = options.model.seq;

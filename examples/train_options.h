@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "examples/metrics.h"
+#include "examples/run_checkpoints.h"
 #include "examples/sample.h"
 #include "examples/transformer.h"
 #include "sharding/dtype.h"
@@ -40,6 +41,7 @@ struct TrainOptions {
   bool help = false;
   std::vector<std::string> data;  // files and folders
   MetricsFiles metrics;
+  SaveFlags save;
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where these two come from: "strategy 2d: ..."

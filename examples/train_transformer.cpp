@@ -11,6 +11,7 @@
 #include "examples/corpus.h"
 #include "examples/metrics.h"
 #include "examples/progress.h"
+#include "examples/run_checkpoints.h"
 #include "examples/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
@@ -79,6 +80,11 @@ void print_corpus(const Corpus& corpus) {
              static_cast<double>(corpus.bytes) / 1e6, corpus.unigram_entropy, corpus.bigram_entropy);
 }
 
+void print_resumed(int64_t done, const TrainOptions& options) {
+  fmt::print("resumed  after {} of {} steps{}\n\n", done, options.steps,
+             done ? "" : fmt::format(": {} has no checkpoint yet", options.save.folder));
+}
+
 LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus) {
   return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, layout.mesh().to_string(),
                                  to_flag(options.rules)),
@@ -101,19 +107,24 @@ void train(const TrainOptions& options, const Config& config) {
   print_corpus(corpus);
 
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
-  model.remat = options.step.remat;
   auto optimizer = optim::Optimizer(model, clipped_adamw(options), {.shard_state = options.step.shard_state});
   const auto loss_fn = next_token_loss_in<Model, TokenBatch>(options.step.precision);
   const auto loss_and_grads = loss_and_gradients(loss_fn, options.step);
   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
 
-  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus));
+  RunCheckpoints checkpoints(options.save, {corpus.bytes, options.model.seq, options.seed});
+  const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
+  const int64_t done = checkpoints.restore(state(), corpus.training);
+  model.remat = options.step.remat;
+  if (options.save.resume) print_resumed(done, options);
+
+  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus), done);
   Progress progress(options.steps, options.batch * options.model.seq);
   const int64_t validate_every = (options.steps + 4) / 5;
 
-  for (int64_t step = 1; step <= options.steps; ++step) {
+  for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
-    const auto ledger = step == 1 ? std::make_unique<CommLedger>() : nullptr;
+    const auto ledger = step == done + 1 ? std::make_unique<CommLedger>() : nullptr;
 
     const TokenBatch batch = data::from_process_local(*corpus.training.next(), layout);
     const auto [loss, grads] = loss_and_grads(model, batch);
@@ -126,12 +137,16 @@ void train(const TrainOptions& options, const Config& config) {
     row.tokens_per_second = progress.end_step(step, row.loss);
     metrics.write(row);
 
-    if (step % validate_every && step != options.steps) continue;
-    const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
-    check_finite(step, "validation loss", validation.loss);
-    metrics.write(validation);
-    progress.print(beside_entropies(validation, corpus));
+    const bool is_last = step == options.steps;
+    if (step % validate_every == 0 || is_last) {
+      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
+      check_finite(step, "validation loss", validation.loss);
+      metrics.write(validation);
+      progress.print(beside_entropies(validation, corpus));
+    }
+    checkpoints.save(step, is_last, state(), corpus.training);
   }
+  checkpoints.wait();
   if (options.sample.bytes) print_sample(model, options);
 }
 

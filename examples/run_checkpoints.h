@@ -1,0 +1,52 @@
+// RunCheckpoints: what a training saves of itself, and how it goes on from there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "data/loader.h"
+#include "data/text.h"
+#include "nn/checkpoint.h"
+
+namespace tessera::examples {
+
+struct SaveFlags {
+  std::string folder;   // empty: nothing is saved
+  int64_t every = -1;   // steps; -1: a tenth of all
+  bool resume = false;  // from the newest checkpoint in the folder
+};
+
+// What must be the same where a run goes on, since the loader's place means nothing in other data.
+struct RunIdentity {
+  int64_t corpus_bytes = 0, seq = 0;
+  uint64_t seed = 0;
+
+  std::string to_json() const;
+};
+
+class RunCheckpoints {
+ public:
+  using Loader = data::Loader<data::TokenBatch>;
+
+  // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (bad_file).
+  RunCheckpoints(const SaveFlags& flags, const RunIdentity& run);
+
+  // Gives model, optimizer and loader what the newest checkpoint has, on whatever mesh they are, and returns how many
+  // steps were done: 0, and nothing is changed, where there is none or the run does not resume.
+  // Errors: as nn::restore's; a checkpoint of another run (bad_file).
+  int64_t restore(const nn::NamedState& state, Loader& loader) const;
+
+  // After a step: saves in the background, if it is due.
+  void save(int64_t step, bool is_last, const nn::NamedState& state, const Loader& loader);
+
+  // Until all is saved.
+  void wait();
+
+ private:
+  SaveFlags flags_;
+  std::string run_;
+  std::optional<nn::Checkpointer> checkpoints_;
+};
+
+}  // namespace tessera::examples

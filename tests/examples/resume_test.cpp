@@ -1,0 +1,95 @@
+// Resuming: a training that stops goes on from its newest checkpoint, on another mesh, as if it had never stopped.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "nn/checkpoint.h"
+#include "tests/examples/training.h"
+
+namespace tessera::examples {
+namespace {
+
+// Single precision, summed in other orders on other meshes.
+constexpr double tolerance = 2e-5;
+
+class ResumeTest : public Training {
+ protected:
+  std::string folder_name(const std::string& name) const { return folder_.path(name); }
+  std::string save_to(const std::string& name) const { return " --save " + folder_.path(name) + " --save-every 2"; }
+  std::string steps_ = " --steps 9 --warmup 3 --lr 0.01";
+};
+
+TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
+  const Run expected = run("--mesh data=1" + steps_ + save_to("whole"));
+  const auto save = folder_name("run");
+  for (const char* where : {"--strategy dp", "--strategy fsdp", "--strategy tp", "--strategy 2d", "--strategy zero1"}) {
+    std::filesystem::remove_all(save);
+    std::filesystem::copy(folder_name("whole"), save, std::filesystem::copy_options::recursive);
+    std::filesystem::remove_all(save + "/9");  // so that 8 is the newest of those that are kept
+    const Run resumed = run(std::string(where) + steps_ + save_to("run") + " --resume");
+    EXPECT_TRUE(resumed.outcome.says("resumed  after 8 of 9 steps")) << resumed.outcome.output;
+    expect_losses(resumed, expected, tolerance);
+    const size_t last_step = expected.rows.size() - 2;  // before the last validation
+    EXPECT_NEAR(resumed.rows[last_step]["learning_rate"], expected.rows[last_step]["learning_rate"], 1e-9) << where;
+  }
+}
+
+// Runs until the checkpoint of `step` is complete, and kills it at once: some later save is on its way.
+TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
+  const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003";
+  const Run expected = run("--mesh data=1" + long_steps);
+  const std::string metrics = folder_.path("curve.jsonl");
+  const auto command = [&](const std::string& mesh) {
+    return program_ + " --data " + text_ + small + " --mesh " + mesh + long_steps + " --save " + folder_name("run") +
+           " --save-every 1 --resume --metrics " + metrics;
+  };
+  const struct { const char *mesh, *step; } kills[] = {{"data=8", "2"}, {"data=2,model=4", "15"}, {"model=8", "30"}};
+  for (const auto& [mesh, step] : kills) {
+    const std::string mark = folder_name("run") + "/" + step + "/commit_success.txt";
+    const Outcome outcome = run_program(command(mesh) + " & run=$!; while kill -0 $run && ! [ -e " + mark +
+                                        " ]; do sleep 0.002; done; kill -9 $run; wait $run");
+    EXPECT_EQ(outcome.exit_code, 137) << outcome.output;
+    const std::vector<int64_t> steps = nn::checkpoint_steps(folder_name("run"));
+    ASSERT_FALSE(steps.empty());
+    EXPECT_GE(steps.back(), std::stoll(step));
+    for (int64_t one : steps) nn::describe_checkpoint(folder_name("run") + "/" + std::to_string(one));  // each is whole
+  }
+  EXPECT_EQ(run_program(command("data=4")).exit_code, 0);
+  Run curve;
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);)
+    curve.rows.push_back({parse_json(line, "metrics", metrics).as_object()});
+  expect_losses(curve, expected, tolerance);
+}
+
+TEST_F(ResumeTest, OtherRunsAndOldFoldersAreRefused) {
+  train("--mesh data=1 --steps 2" + save_to("run"));
+  expect_error("--mesh data=1 --steps 4" + save_to("run"),
+               "it has a checkpoint of step 2. Give --resume to go on from it, or another folder.", 1);
+  expect_error("--mesh data=1 --steps 4 --seed 5 --resume" + save_to("run"), "Give the same --data, --seq and --seed.",
+               1);
+  expect_error("--mesh data=1 --layers 2 --steps 4 --resume" + save_to("run"), "the checkpoint lacks model.layers.1.",
+               1);
+  expect_error("--resume", "[command line] --resume: nothing is saved. Give --save DIR too.", 2);
+  expect_error("--save-every 3", "[command line] --save-every: nothing is saved. Give --save DIR too.", 2);
+  EXPECT_EQ(nn::checkpoint_steps(folder_name("run")), std::vector<int64_t>{2});
+}
+
+TEST_F(ResumeTest, AFolderThatCannotBeWrittenToEndsTheRunBeforeItStarts) {
+  expect_error("--mesh data=1 --save /proc/no/such", "[save] /proc/no/such: this folder cannot be made", 1);
+}
+
+TEST_F(ResumeTest, InspectPrintsWhatIsThere) {
+  train("--mesh data=1 --steps 2" + save_to("run"));
+  const std::string inspect = TESSERA_INSPECT;
+  const Outcome outcome = run_program(inspect + " " + folder_name("run"));
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* words : {"checkpoints of 1 steps, 2 to 2", "step 2", "model.embed.tokens ", "optimizer.count = 2",
+                            "loader = {\"global_next_index\":16}", "vocab, embed"})
+    EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
+  EXPECT_TRUE(run_program(inspect + " " + folder_name("nowhere")).says("no complete checkpoint is here"));
+  EXPECT_EQ(run_program(inspect).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tessera::examples
