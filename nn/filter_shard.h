@@ -19,8 +19,10 @@ Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb
 
 namespace detail {
 template <class F>
-concept ChoosesSharding =
-    std::convertible_to<std::invoke_result_t<F&, const std::string&, const Array&>, NamedSharding>;
+concept ChoosesByArray = std::convertible_to<std::invoke_result_t<F&, const std::string&, const Array&>, NamedSharding>;
+template <class F>
+concept ChoosesByLeaf =
+    !ChoosesByArray<F> && std::convertible_to<std::invoke_result_t<F&, const std::string&, const Leaf&>, NamedSharding>;
 void shard_by_names(const Leaves& leaves, const Layout& layout);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
 void shard_one(const Leaf& leaf, const NamedSharding& sharding);
@@ -47,14 +49,22 @@ Tree filter_shard(Tree tree, const NamedSharding& sharding,
   return tree;
 }
 
-// By path or size: filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); }).
-template <class Tree, detail::ChoosesSharding Choose>
-Tree filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
+// By path or size, or by all that is known of the leaf (its kind and names) where the function takes a Leaf:
+//   filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); })
+// What rules can say is better said by rules, which explain themselves (see fsdp.h).
+template <class Tree, class Choose>
+requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
+    filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   const Leaves all = leaves(tree);
   check_distinct(all, "filter_shard");
   for (const Leaf& leaf : all)
-    if (!leaf.value->is_absent()) detail::shard_one(leaf, choose(leaf.path, std::as_const(*leaf.value)));
+    if (!leaf.value->is_absent()) {
+      if constexpr (detail::ChoosesByArray<Choose>)
+        detail::shard_one(leaf, choose(leaf.path, std::as_const(*leaf.value)));
+      else
+        detail::shard_one(leaf, choose(leaf.path, leaf));
+    }
   return tree;
 }
 

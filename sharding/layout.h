@@ -106,7 +106,7 @@ struct Resolution {
 // optimizer state's) own and never apply to activations.
 struct OtherRules {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
-  Rules optimizer_state = {};  // moments, which have their parameter's names
+  Rules optimizer_state = {};  // moments: filter_shard(optimizer, layout.optimizer_state())
 };
 
 // A handle to an interned mesh and rules.

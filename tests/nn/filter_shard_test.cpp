@@ -83,6 +83,16 @@ TEST(FilterShard, places_by_path_and_size) {
   EXPECT_EQ(model.layers[1].mlp.up.kernel.value.path(), "layers.1.mlp.up.kernel");
 }
 
+TEST(FilterShard, places_by_what_is_known_of_a_leaf) {
+  const auto choose = [](const std::string&, const Leaf& leaf) {
+    return NamedSharding(mesh(), leaf.is_param() && leaf.axes->at(0) == AxisName("hidden") ? P{"model"} : P{});
+  };
+  const Model model = filter_shard(Model::init(Key(0), 4, 8), choose);
+  EXPECT_EQ(spec_of(model.layers[0].mlp.down.kernel), "P('model')");
+  EXPECT_EQ(spec_of(model.layers[0].mlp.up.kernel), "P()");
+  EXPECT_EQ(spec_of(model.scale), "P()");
+}
+
 TEST(FilterShard, moves_what_is_placed_already) {
   const Layout tp(mesh(), {{"hidden", "model"}, {"embed", replicated}});
   const Layout fsdp(mesh(), {{"hidden", replicated}, {"embed", "data"}});

@@ -1,0 +1,52 @@
+// An optimizer's state placed by rules of its own: it stays there, and what is learnt is the same.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement_diff.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/device_put.h"
+#include "sharding/random.h"
+
+namespace tessera::examples {
+namespace {
+
+Array mse(const nn::Mlp& model, const Array& x) { return mean(square(model(x) - x)); }
+
+struct Trained {
+  std::vector<float> losses;
+  nn::PlacementTable model, optimizer, foreseen;
+};
+
+Trained train(const Layout& layout) {
+  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-2}));
+  const nn::PlacementTable foreseen = nn::placement_table(optimizer, layout.optimizer_state());
+  optimizer = nn::filter_shard(optimizer, layout.optimizer_state());
+  const Array x = device_put(normal(Key(1), {8, 16}), Axes{"batch", "embed"}, layout);
+  std::vector<float> losses;
+  for (int step = 0; step < 4; ++step) {
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, x);
+    optimizer.update(model, grads);
+    losses.push_back(loss.item<float>());
+  }
+  return {losses, nn::placement_table(model), nn::placement_table(optimizer), foreseen};
+}
+
+TEST(StateRules, PlaceMomentsElsewhereThanParameters) {
+  const Rules rules{{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}};
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}, {.private_replicas = private_replicas});
+    const Trained plain = train({mesh, rules}), own = train({mesh, rules, {.optimizer_state = {{"embed", "data"}}}});
+    for (size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(own.losses[i], plain.losses[i], 1e-5);
+    EXPECT_EQ(nn::diff_placement(plain.model, own.model).to_text(), "");
+    EXPECT_EQ(nn::diff_placement(own.foreseen, own.optimizer).to_text(), "");
+    EXPECT_LT(own.optimizer.bytes_per_device(), plain.optimizer.bytes_per_device() / 3);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::examples
