@@ -11,14 +11,24 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Of dots in braces, {0..79}, none parts two names.
 Names names_of(const std::string& path) {
-  Names names;
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find('.', begin), path.size());
-    names.push_back(path.substr(begin, end - begin));
-    begin = end + 1;
+  Names names(1);
+  bool braces = false;
+  for (const char c : path) {
+    braces = c == '{' || (braces && c != '}');
+    if (c == '.' && !braces)
+      names.emplace_back();
+    else
+      names.back() += c;
   }
   return names;
+}
+
+std::string joined(const Names& names, size_t begin, size_t end) {
+  std::string path;
+  for (size_t i = begin; i < end; ++i) path += (i == begin ? "" : ".") + names[i];
+  return path;
 }
 
 // Short enough for an int, and written as one is.
@@ -54,8 +64,7 @@ std::string to_string(const std::set<int>& numbers) {
 Folded folded(const Group& group, const std::vector<std::set<int>>& numbers) {
   Names names = group.names;
   for (size_t i = 0; i < numbers.size(); ++i) names[group.positions[i]] = to_string(numbers[i]);
-  Folded result;
-  for (const std::string& name : names) result.path += (result.path.empty() ? "" : ".") + name;
+  Folded result{joined(names, 0, names.size()), {}};
   for (const Entry& entry : group.entries) result.members.push_back(entry.index);
   return result;
 }
@@ -105,11 +114,13 @@ std::vector<Folded> fold_paths(const std::vector<std::string>& paths, const std:
 
 std::string elided(const std::string& path, size_t width) {
   if (path.size() <= width) return path;
-  const std::string first = path.substr(0, path.find('.'));
-  for (size_t dot = path.find('.', first.size()); dot != std::string::npos; dot = path.find('.', dot + 1)) {
-    const std::string shorter = first + '.' + path.substr(dot);
-    if (shorter.size() <= width) return shorter;
-  }
+  const Names names = names_of(path);
+  for (const size_t tail : {2, 1})
+    for (size_t head = names.size(); head-- > 1;) {
+      if (head + tail >= names.size()) continue;
+      const std::string shorter = joined(names, 0, head) + ".." + joined(names, names.size() - tail, names.size());
+      if (shorter.size() <= width) return shorter;
+    }
   if (width <= 2) return path.substr(path.size() - width);
   return ".." + path.substr(path.size() - (width - 2));
 }

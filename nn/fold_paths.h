@@ -17,7 +17,8 @@ struct Folded {
 // those that the path then shows; in the order of their first entries. `looks` says for each path what else it shows.
 std::vector<Folded> fold_paths(const std::vector<std::string>& paths, const std::vector<std::string>& looks);
 
-// The path in at most `width` characters: names in its middle left out, layers.{0..79}..kernel; its end at least.
+// The path in at most `width` characters: names before the last two left out, model.layers..up.kernel; if need be those
+// two, too, and in the end all but its last characters.
 std::string elided(const std::string& path, size_t width);
 
 }  // namespace tessera::nn::detail

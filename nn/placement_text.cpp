@@ -204,16 +204,14 @@ size_t line_width(const Columns& columns, const Widths& widths) {
   return width;
 }
 
-constexpr size_t least_path = 24;  // a path is shortened to this many characters before another column goes
-
 void fit(Columns& columns, Widths& widths, size_t width) {
   if (width == 0) return;
   const auto excess = [&] {
     const size_t now = line_width(columns, widths);
     return now > width ? now - width : 0;
   };
-  for (const Column column : least_needed) {
-    if (excess() + std::min(widths[path], least_path) <= widths[path]) break;
+  for (const Column column : least_needed) {  // a path is shortened to half of the line before another column goes
+    if (excess() + std::min(widths[path], width / 2) <= widths[path]) break;
     std::erase(columns, column);
   }
   widths[path] -= std::min(excess(), widths[path] - 1);

@@ -69,6 +69,20 @@ TEST(MemoryReport, of_a_model_of_400_megabytes) {
   }
 }
 
+// The same, a hundredth of it, on devices that each have their own copy: what is allocated is what the table says.
+TEST(MemoryReport, of_what_devices_hold) {
+  const Mesh mesh = make_mesh({{"fsdp", 8}}, {.private_replicas = true});
+  const Param weight{zeros({1000, 1000}), {"in", "out"}};
+  for (const auto& [layout, bytes] : {std::pair(Layout(mesh, {{Arrays{}, replicated}}), int64_t{4'000'000}),
+                                      std::pair(fsdp(mesh, "fsdp"), int64_t{500'000})}) {
+    Param placed;
+    const MemoryReport report = memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, layout); });
+    EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
+    EXPECT_GE(report.peak_bytes, 8 * bytes);
+    EXPECT_LE(report.peak_bytes, 8 * bytes + 4'000'000 + 4096) << "and the value that is copied to each";
+  }
+}
+
 TEST(MemoryReport, a_step_that_returns_nothing_has_no_gradients) {
   const Mlp model =
       filter_shard(Mlp::init(Key(0), {"embed", 8}, {"hidden", 8}), fsdp(make_mesh({{"data", 2}}), "data"));
