@@ -15,6 +15,7 @@
 
 #include "sharding/abstract_kernels.h"
 #include "sharding/error.h"
+#include "sharding/kept_results.h"
 #include "sharding/type.h"
 
 namespace tessera::detail {
@@ -244,7 +245,11 @@ class Call {
 };
 
 void on_abstract_tensors(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Call(op, keys, *stack).run();
+  const auto compute = [&] { Call(op, keys, *stack).run(); };
+  if (KeptResults* kept = current_kept_results())
+    kept->call(op.schema().name(), op.schema().arguments().size(), op.schema().returns().size(), *stack, compute);
+  else
+    compute();
 }
 
 // LibTorch would compute attention on the meta device as products with (seq, seq) weights, which the CPU's kernel

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sharding/module_path.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -21,6 +23,7 @@ void ask(const Communication& communication) {
 
 void announce(Communication communication) {
   communication.cause.where = CallerLine(communication.cause.where);
+  if (!communication.cause.path && !communication.backward) communication.cause.path = current_module_path();
   ask(communication);
   for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->count(communication);
 }

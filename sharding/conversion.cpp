@@ -1,8 +1,10 @@
 // Conversions: an array in another form, found if it was made before, made and kept if not.
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
 #include "sharding/borrow.h"
+#include "sharding/module_path.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
 #include "sharding/varying.h"
@@ -61,6 +63,7 @@ std::shared_ptr<const Passage> passage_of(const ArrayImpl& a, const ArrayImpl& s
                                                    .gradients = gradient_dtype(a),
                                                    .cause = cause});
   if (a.details && a.details->path) passage->cause.path = a.details->path;
+  if (!passage->cause.path) passage->cause.path = current_module_path();  // in the backward pass, too
   return passage;
 }
 
@@ -93,7 +96,8 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   if (start->type == to) return start;
   const auto passage = passage_of(a, *start, to, cause);
   Tensors tensors = passage->forward(start->local);
-  const auto loan = recorded ? loan_of(a, passage, start->local) : nullptr;
+  // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
+  const auto loan = recorded || at::GradMode::is_enabled() ? loan_of(a, passage, start->local) : nullptr;
   record_function(
       cause.operation, start->local, tensors,
       [passage, loan](Tensors gradients) {

@@ -5,8 +5,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "sharding/autograd.h"
+#include "sharding/kept_results.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
 
@@ -49,7 +51,8 @@ ArrayPtr with_tensors(const ArrayPtr& a, Tensors tensors) {
 // What one call of remat knows of its arguments.
 class Recomputation {
  public:
-  Recomputation(Function f, const Arrays& arguments) : f_(std::move(f)) {
+  Recomputation(Function f, const Arrays& arguments, RematPolicy policy) : f_(std::move(f)) {
+    if (policy == RematPolicy::dots_saveable) kept_.emplace();
     for (const Array& x : arguments) {
       const ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
       const bool wanted = a && wants_gradient(*a);
@@ -69,7 +72,7 @@ class Recomputation {
   // The first run; its arrays are fresh ones, over which a function can be recorded.
   Arrays run() const {
     at::AutoGradMode off(false);
-    Arrays results = f_(values());
+    Arrays results = run_first();
     for (Array& x : results)
       if (!x.is_absent()) {
         materialized(x, "remat");
@@ -83,7 +86,7 @@ class Recomputation {
     at::AutoGradMode on(true);
     Tensors leaves;
     const std::vector<std::vector<Conversion>> kept = take_conversions();
-    Tensors roots = floating_tensors(as_recorded(f_(again(leaves))));
+    Tensors roots = floating_tensors(as_recorded(run_again(again(leaves))));
     const size_t activations = leaves.size();
     std::vector<LateGradients> late = leaves_of_parameters();
     for (const LateGradients& l : late) leaves.append(l.leaf->local.begin(), l.leaf->local.end());
@@ -103,6 +106,18 @@ class Recomputation {
     bool of_parameter;  // goes into the second run as what it is
     bool activation;    // goes in as a fresh leaf
   };
+
+  KeptResults* kept() const { return kept_ ? &*kept_ : nullptr; }
+
+  Arrays run_first() const {
+    const KeepingScope scope(kept());
+    return f_(values());
+  }
+  Arrays run_again(const Arrays& arrays) const {
+    if (kept_) kept_->begin_replay();
+    const KeepingScope scope(kept());
+    return f_(arrays);
+  }
 
   void add_tape(const std::shared_ptr<TapeState>& tape) {
     if (std::find(tapes_.begin(), tapes_.end(), tape) != tapes_.end()) return;
@@ -182,7 +197,7 @@ class Recomputation {
     }
   }
 
-  friend Arrays tessera::remat(const Function&, const Arrays&);
+  friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
 
   // The tensors that a gradient can come to, in order.
   static Tensors floating_tensors(const Arrays& arrays) {
@@ -193,6 +208,7 @@ class Recomputation {
   }
 
   Function f_;
+  mutable std::optional<KeptResults> kept_;
   std::vector<Argument> arguments_;
   std::vector<ArrayPtr> parameters_;
   std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
@@ -201,9 +217,9 @@ class Recomputation {
 
 }  // namespace
 
-std::vector<Array> remat(const Function& f, const std::vector<Array>& arrays) {
-  if (!at::GradMode::is_enabled()) return f(arrays);
-  const auto again = std::make_shared<const Recomputation>(f, arrays);
+std::vector<Array> remat(const Function& f, const std::vector<Array>& arrays, RematPolicy policy) {
+  if (!at::GradMode::is_enabled() || policy == RematPolicy::everything_saveable) return f(arrays);
+  const auto again = std::make_shared<const Recomputation>(f, arrays, policy);
   if (again->inputs().empty()) return f(arrays);
   Arrays results = again->run();
   Tensors outputs = Recomputation::floating_tensors(results);

@@ -10,6 +10,7 @@
 #include "sharding/autograd.h"
 #include "sharding/borrow.h"
 #include "sharding/check.h"
+#include "sharding/module_path.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -115,6 +116,21 @@ void clear_plans() { plans() = {}; }
 
 namespace {
 
+// The error of a plan that cannot be made, with the path of the first parameter among the operands, after the verb.
+[[noreturn]] void rethrow_with_path(const Error& error, ArrayImpl* const* arrays, int n) {
+  for (int i = 0; i < n; ++i) {
+    if (!arrays[i]->details || !arrays[i]->details->path) continue;
+    const std::string &path = *arrays[i]->details->path, text = error.what();
+    const size_t begin = text.find("] ") + 2;
+    std::string rest = text.substr(begin);
+    if (path.empty() || begin < 2 || rest.find(path) != std::string::npos) break;
+    const Text& module = current_module_path();
+    if (module && rest.starts_with(*module + ": ")) rest.erase(0, module->size() + 2);
+    throw Error(error.kind(), text.substr(0, begin) + path + ": " + rest);
+  }
+  throw error;
+}
+
 void check_types(const Prepared& call, const Operation& operation) {
   std::vector<const Type*> types;
   for (int i = 0; i < call.operands; ++i) types.push_back(call.array[i]->type);
@@ -141,7 +157,11 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   }
   if (key.out_dtype == like_first) key.out_dtype = key.types[0]->dtype;
   if (key.rest_dtype == like_first) key.rest_dtype = key.types[0]->dtype;
-  call.plan = plan_for(site, key);
+  try {
+    call.plan = plan_for(site, key);
+  } catch (const Error& error) {
+    rethrow_with_path(error, arrays, n);
+  }
   call.operands = n;
   for (int i = 0; i < n; ++i) {
     const Plan::Operand& wanted = call.plan->operands[i];
