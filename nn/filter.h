@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nn/tree.h"
+#include "sharding/path_pattern.h"
 
 namespace tessera::nn {
 
@@ -43,13 +44,8 @@ Filter by_kind(Kind kind);
 // Leaves one of whose dims has this name: by_axis("vocab").
 Filter by_axis(std::string name);
 
-// Leaves whose path the pattern matches. In a pattern `*` is any part of one name, `**` any number of whole names:
-//   layers.*.mlp.**    layers.0.mlp.up.kernel, layers.12.mlp.down.bias
-//   **.bias            bias, head.bias, layers.0.attn.q.bias
-//   layers.*.norm*     layers.0.norm1, not layers.0.norm1.scale
-//   head               the leaf head, not what is below it: that is head.**, which matches head as well
+// Leaves whose path the pattern matches: by_path("layers.*.mlp.**"), by_path("**.bias") (sharding/path_pattern.h).
 Filter by_path(std::string pattern);
-bool path_matches(std::string_view path, std::string_view pattern);
 
 // ---- filter, partition, combine -------------------------------------------------------------------------------------
 

@@ -31,6 +31,12 @@ void check_distinct(const Leaves& leaves, const char* verb) {
   }
 }
 
+void detail::check_present(const Leaves& tree, size_t i, const char* verb) {
+  if (tree[i].value->is_absent())
+    fail(ErrorKind::absent, verb,
+         tree[i].path + " is absent from another of the trees. Filter all of them alike (see nn::filter).");
+}
+
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb) {
   const auto path_of = [](const Leaves& leaves, size_t i) {
     return i < leaves.size() ? leaves[i].path : std::string("nothing more");

@@ -59,7 +59,7 @@ struct Statics {
 
 struct Containers {
   std::vector<Linear> layers{2};
-  std::array<Norm, 2> norms;
+  std::vector<Norm> norms{2};
   std::array<Array, 2> arrays{zeros({1}), zeros({1})};
   std::optional<Linear> head = Linear{};
   std::optional<Linear> none;

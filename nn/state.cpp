@@ -1,0 +1,71 @@
+// States checked against a tree, all at once, and written to it.
+#include "nn/state.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "nn/tree_at.h"
+#include "sharding/device_put.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+std::string type_of(const Shape& shape, DType dtype) {
+  return fmt::format("{}[{}]", name_of(dtype), fmt::join(shape, ","));
+}
+
+std::string mistake_of(const Slot& slot, const State& state) {
+  const auto given = state.find(slot.path);
+  if (given == state.end() || given->second.is_absent()) return slot.path + ": missing";
+  const Array& x = given->second;
+  if (x.shape() == slot.shape && x.dtype() == slot.dtype) return "";
+  return fmt::format("{}: {} given, expected {}", slot.path, type_of(x.shape(), x.dtype()),
+                     type_of(slot.shape, slot.dtype));
+}
+
+}  // namespace
+
+std::vector<Slot> slots_of(const Leaves& tree, const Filter& filter) {
+  std::vector<Slot> slots;
+  for (const Leaf& leaf : tree)
+    if (is_array(leaf) && filter(leaf)) slots.push_back({leaf.path, leaf.value->shape(), leaf.value->dtype()});
+  return slots;
+}
+
+State state_of(const Leaves& tree, const Filter& filter) {
+  State state;
+  for (const Leaf& leaf : tree)
+    if (is_array(leaf) && filter(leaf)) state.emplace(leaf.path, *leaf.value);
+  return state;
+}
+
+void check_state(const std::vector<Slot>& slots, const State& state, const char* verb) {
+  std::vector<std::string> mistakes, paths;
+  for (const Slot& slot : slots) {
+    paths.push_back(slot.path);
+    if (std::string mistake = mistake_of(slot, state); !mistake.empty()) mistakes.push_back(std::move(mistake));
+  }
+  const std::set<std::string> known(paths.begin(), paths.end());
+  for (const auto& [path, x] : state)
+    if (!known.contains(path))
+      mistakes.push_back(
+          fmt::format("{}: not in the tree, near it {}", path, fmt::join(near_paths(path, paths, 1), "")));
+  if (!mistakes.empty())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{} of the arrays do not fit the tree, which is as it was:\n  {}", mistakes.size(),
+                     fmt::join(mistakes, "\n  ")));
+}
+
+void write_state(const Leaves& tree, const State& state) {
+  for (const Leaf& leaf : tree) {
+    const auto given = state.find(leaf.path);
+    if (given == state.end()) continue;
+    const bool is_placed = is_array(leaf) && leaf.value->is_committed() && !given->second.is_committed();
+    *leaf.value = is_placed ? place_parameter(given->second, leaf.value->sharding(), leaf.path) : given->second;
+  }
+}
+
+}  // namespace tessera::nn::detail

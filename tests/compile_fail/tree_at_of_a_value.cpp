@@ -1,0 +1,13 @@
+// expect: tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return m.head; }.
+#include "nn/tree_at.h"
+
+using namespace tessera;
+using nn::Param;
+
+struct Model {
+  Param kernel;
+};
+
+Model changed(const Model& model, const Array& x) {
+  return nn::tree_at([](auto& m) { return m.kernel; }, model, x);
+}
