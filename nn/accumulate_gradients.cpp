@@ -59,6 +59,7 @@ void add(const Leaves& sums, const Leaves& gradients) {
 }
 
 void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options) {
+  if (n == 1) return;
   std::vector<Array*> gradients;
   std::vector<const Array*> places;
   for (size_t i = 0; i < sums.size(); ++i) {

@@ -27,8 +27,50 @@ Array mean_of(const std::vector<Array>& losses);
 
 template <class Tree>
 Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
-  take_micro_batch(leaves(tree), blocks, i, n);
+  if (n > 1) take_micro_batch(leaves(tree), blocks, i, n);
   return tree;
+}
+
+// The sum of the parts' gradients, and what their losses came to.
+template <class Model>
+struct PartSums {
+  std::vector<Array> losses;
+  Model gradients;
+
+  void add(Array loss, Model part) {
+    if (losses.empty())
+      gradients = std::move(part);
+    else
+      detail::add(leaves(gradients), leaves(part));
+    losses.push_back(std::move(loss));
+  }
+};
+
+template <class F, class Model, class... Args>
+auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& options, Model& model,
+                             const Args&... batch) {
+  using Tree = std::remove_const_t<Model>;
+  Tree running = model;  // what the parts leave in its Buffers is the model's only after the last
+  const int64_t blocks = blocks_of_rows({leaves(batch)...});
+  const auto part = [&](int64_t i) { return call(static_cast<Model&>(running), micro_batch(batch, blocks, i, n)...); };
+  PartSums<Tree> sums;
+  using Value = std::decay_t<decltype(part(0).first)>;
+  if constexpr (std::is_same_v<Value, Array>) {
+    for (int64_t i = 0; i < n; ++i) std::apply([&](auto&&... of) { sums.add(std::move(of)...); }, part(i));
+    finish_mean(leaves(sums.gradients), leaves(model), n, options);
+    if constexpr (!std::is_const_v<Model>) take_state(model, running);
+    return std::pair(mean_of(sums.losses), std::move(sums.gradients));
+  } else {
+    std::vector<typename Value::second_type> aux;
+    for (int64_t i = 0; i < n; ++i) {
+      auto [value, gradients] = part(i);
+      sums.add(std::move(value.first), std::move(gradients));
+      aux.push_back(std::move(value.second));
+    }
+    finish_mean(leaves(sums.gradients), leaves(model), n, options);
+    if constexpr (!std::is_const_v<Model>) take_state(model, running);
+    return std::pair(std::pair(mean_of(sums.losses), std::move(aux)), std::move(sums.gradients));
+  }
 }
 
 }  // namespace detail
@@ -38,34 +80,27 @@ Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
 // parts, worked off one after another. Loss and gradients are means over the parts.
 //   auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
 // Gradients stay pending sums until the last part, and are reduced once; only what belongs to sharded weights is
-// reduce-scattered in each part, so that no device holds a whole gradient. Errors: n < 1 (bad_argument); an array whose
-// rows on each device n does not divide (uneven). loss_fn returns no aux.
+// reduce-scattered in each part, so that no device holds a whole gradient. A filter says what is trained, as for
+// value_and_grad. Aux comes back as a std::vector with that of each part. Buffers go from part to part in order
+// (running statistics see n small batches), and the model has those of the last part when all has succeeded. Errors: n
+// < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of value_and_grad.
+template <class F>
+auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},
+                          std::source_location where = std::source_location::current()) {
+  detail::check_micro_batches(n);
+  GradientOptions of_part = options;
+  if (n > 1) of_part.reduce = false;
+  return [call = value_and_grad(std::move(loss_fn), std::move(trained), of_part, where), n, options, where](
+             auto&& model, const auto&... batch) {
+    const CallerScope caller(where);
+    detail::AsModel<decltype(model)>& as_given = model;
+    return detail::accumulate_gradients_of(call, n, options, as_given, batch...);
+  };
+}
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, GradientOptions options = {},
                           std::source_location where = std::source_location::current()) {
-  detail::check_micro_batches(n);
-  GradientOptions unreduced = options;
-  unreduced.reduce = false;
-  return [loss_fn, n, options, unreduced, where](const auto& model, const auto&... batch) {
-    const CallerScope caller(where);
-    using Model = std::decay_t<decltype(model)>;
-    static_assert(std::is_convertible_v<decltype(loss_fn(model, batch...)), Array>,
-                  "tessera: a loss function under accumulate_gradients returns an Array, without aux.");
-    if (n == 1) return value_and_grad(loss_fn, options)(model, batch...);
-    std::vector<Array> losses;
-    Model sums;
-    const int64_t blocks = detail::blocks_of_rows({leaves(batch)...});
-    for (int64_t i = 0; i < n; ++i) {
-      auto [loss, grads] = value_and_grad(loss_fn, unreduced)(model, detail::micro_batch(batch, blocks, i, n)...);
-      losses.push_back(std::move(loss));
-      if (i == 0)
-        sums = std::move(grads);
-      else
-        detail::add(leaves(sums), leaves(grads));
-    }
-    detail::finish_mean(leaves(sums), leaves(model), n, options);
-    return std::pair<Array, Model>(detail::mean_of(losses), std::move(sums));
-  };
+  return accumulate_gradients(std::move(loss_fn), n, is_trainable, options, where);
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 // cast: a model in another element type, for mixed precision.
 #pragma once
 
+#include "nn/filter.h"
 #include "nn/tree.h"
 #include "sharding/operations.h"
 
@@ -13,13 +14,18 @@ namespace tessera::nn {
 //   Array loss(const Model& model, const Batch& batch) {
 //     return cross_entropy(astype(nn::cast(model, bfloat16)(batch.inputs), float32), batch.targets);
 //   }
+// With a filter only what it takes is cast: nn::cast(model, bfloat16, !nn::is_buffer) leaves running statistics as they
+// are (and nn::copy_buffers brings those that a call on the copy has changed back to the model).
 // Error (dtype_mismatch): a type that is not floating.
 template <class Tree>
-Tree cast(const Tree& tree, DType dtype) {
+Tree cast(const Tree& tree, DType dtype, const Filter& which = {}) {
   if (!is_floating(dtype))
     fail(ErrorKind::dtype_mismatch, "cast",
          std::string(name_of(dtype)) + " given, expected a floating type: a model of integers learns nothing.");
-  return tree_map([&](const auto&, const Array& x) { return is_floating(x.dtype()) ? astype(x, dtype) : x; }, tree);
+  Tree result = tree;
+  for (const Leaf& leaf : leaves(result))
+    if (is_inexact_array(leaf) && which(leaf)) *leaf.value = astype(*leaf.value, dtype);
+  return result;
 }
 
 }  // namespace tessera::nn

@@ -50,46 +50,32 @@ void add_number(Numbers& out, const std::string& path, T& x) {
     out.push_back({path, std::is_signed_v<T> ? NumberKind::integer : NumberKind::unsigned_integer, size, &x});
 }
 
-template <class T>
-void collect_numbers(T& node, const std::string& path, Numbers& out);
+class NumberCollector {
+ public:
+  static constexpr bool sees_values = true;
+  NumberCollector(Numbers& out, const std::string& path) : out_(out), place_(path) {}
 
-template <class T>
-void collect_numbers_of_container(T& node, const std::string& path, Numbers& out) {
-  size_t i = 0;
-  if constexpr (is_sequence<T>) {
-    for (auto& item : node) collect_numbers(item, join(path, std::to_string(i++)), out);
-  } else if constexpr (is_optional<T>) {
-    if (node) collect_numbers(*node, path, out);
-  } else if constexpr (is_map<T>) {
-    for (auto& [key, item] : node) {
-      if constexpr (std::convertible_to<decltype(key), std::string_view>)
-        collect_numbers(item, join(path, key), out);
-      else
-        collect_numbers(item, join(path, std::to_string(key)), out);
+  bool keeps_path() const { return true; }
+  size_t push(std::string_view name) { return place_.push(name); }
+  void pop(size_t before) { place_.pop(before); }
+  template <class T>
+  void leaf(T&) {}
+  template <class T>
+  void node(T&) {}
+  template <class T>
+  void value(T& field) {
+    if constexpr (is_sequence<T>) {
+      size_t i = 0;
+      for (auto& item : field) walk_under(i++, item, *this);
+    } else {
+      add_number(out_, place_.path(), field);
     }
-  } else if constexpr (is_variant<T>) {
-    std::visit([&](auto& active) { collect_numbers(active, path, out); }, node);
-  } else {
-    std::apply([&](auto&... items) { (collect_numbers(items, join(path, std::to_string(i++)), out), ...); }, node);
   }
-}
 
-template <class T>
-void collect_numbers(T& node, const std::string& path, Numbers& out) {
-  if constexpr (is_leaf<T>) {
-  } else if constexpr (is_static<T>) {
-    add_number(out, path, node);
-  } else if constexpr (is_container<T>) {
-    collect_numbers_of_container(node, path, out);
-  } else if constexpr (has_hook<T>) {
-    node.visit_fields([&](std::string_view name, auto& field) { collect_numbers(field, join(path, name), out); });
-  } else if constexpr (check_reflectable<T>()) {
-    if constexpr (field_count<T> != 0)
-      boost::pfr::for_each_field(node, [&](auto& field, auto number) -> void {
-        collect_numbers(field, join(path, field_names<T>[number]), out);
-      });
-  }
-}
+ private:
+  Numbers& out_;
+  Place place_;
+};
 
 }  // namespace detail
 
@@ -97,7 +83,8 @@ void collect_numbers(T& node, const std::string& path, Numbers& out) {
 template <class Tree>
 Numbers numbers(Tree& tree, const std::string& path = "") {
   Numbers out;
-  detail::collect_numbers(const_cast<std::remove_const_t<Tree>&>(tree), path, out);
+  detail::NumberCollector collector(out, path);
+  detail::walk_all(tree, collector);
   return out;
 }
 

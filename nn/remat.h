@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/buffers.h"
 #include "nn/tree.h"
 #include "sharding/caller.h"
 #include "sharding/remat.h"
@@ -34,32 +35,110 @@ void replace_values(Tree& tree, std::vector<Array>::const_iterator& next) {
     for (const Leaf& leaf : leaves(tree)) *leaf.value = *next++;
 }
 
-template <class F, class... Args>
-auto remat_of(const std::source_location& where, const F& f, const Args&... args) {
-  using Result = std::decay_t<decltype(f(args...))>;
-  static_assert(is_tree<Result>, "tessera: a function under remat returns an Array, or a struct of arrays.");
-  const std::tuple<F, Args...> call(f, args...);
-  std::vector<Array> values;
-  std::apply([&](const auto&... part) { (append_values(part, values), ...); }, call);
+// A part of a call that the call may change: a tree that is not const. The others are copied as const.
+template <class T>
+inline constexpr bool may_change = is_tree<std::remove_const_t<T>> && !std::is_const_v<T>;
+template <class T>
+using AsPart = std::conditional_t<may_change<T>, T, const T>;
 
-  const auto first = std::make_shared<std::optional<Result>>();  // shows what the result looks like
-  const auto flat = [call, first, where](const std::vector<Array>& arrays) {
-    const CallerScope caller(where);  // in the second run, too
-    auto now = call;
-    auto next = arrays.begin();
-    std::apply([&](auto&... part) { (replace_values(part, next), ...); }, now);
-    Result result = std::apply([](const auto& g, const auto&... rest) { return g(rest...); }, now);
+// What one run left in the Buffers of a part, appended to the results; `given` is what the part was given.
+template <class Part>
+void append_buffers(Part& before, Part& after, const std::vector<Array>& given, std::vector<Array>& results) {
+  const Leaves places = leaves(before);
+  const std::vector<Array> kept = kept_after_call(places, given, bare_arrays(after).arrays, "remat", /*settle=*/false);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i].kind == Kind::buffer) results.push_back(kept[i]);
+}
+
+template <class Part>
+void write_buffers(Part& part, Part& copy, std::vector<Array>::const_iterator& next) {
+  const Leaves places = leaves(part);
+  std::vector<Array> kept(places.size());
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i].kind == Kind::buffer) kept[i] = *next++;
+  write_back(part, places, kept, copy, "remat");
+}
+
+// One call of remat: a function, which may be a module, and its arguments; Parts are their types, const or not.
+template <class... Parts>
+class RematCall {
+ public:
+  using Copies = std::tuple<std::remove_const_t<Parts>...>;
+  using Result = std::decay_t<decltype(std::apply([](auto& g, auto&... rest) { return g(rest...); },
+                                                  std::declval<std::tuple<Parts&...>>()))>;
+  static_assert(is_tree<Result>, "tessera: a function under remat returns an Array, or a struct of arrays.");
+
+  RematCall(const std::source_location& where, Parts&... parts) : where_(where), copies_(parts...) {}
+
+  std::vector<Array> values() const {
+    std::vector<Array> values;
+    std::apply([&](const auto&... part) { (append_values(part, values), ...); }, copies_);
+    return values;
+  }
+
+  // Its result's arrays, and the Buffers of what it may change. Copies are made of everything: nothing is written to.
+  std::vector<Array> run(const std::vector<Array>& values) {
+    const CallerScope caller(where_);  // in the second run, too
+    Copies before = copies_;
+    auto next = values.begin();
+    std::apply([&](auto&... part) { (replace_values(part, next), ...); }, before);
+    Copies after = before;
+    Result result = call(after, std::index_sequence_for<Parts...>());
     std::vector<Array> results;
     append_values(result, results);
-    if (!*first) *first = std::move(result);
+    append_all_buffers(before, after, results, std::index_sequence_for<Parts...>());
+    if (!first_) first_.emplace(std::move(result), std::move(after));
     return results;
-  };
-  const std::vector<Array> results = tessera::remat(flat, values);
-  Result result = std::move(**first);
-  auto next = results.begin();
-  replace_values(result, next);
-  return result;
+  }
+
+  // The first run's result with these arrays; what it left in the Buffers goes to the parts themselves.
+  Result finish(const std::vector<Array>& results, Parts&... parts) {
+    auto next = results.begin();
+    auto [result, after] = std::move(*first_);
+    replace_values(result, next);
+    [&]<size_t... I>(std::index_sequence<I...>) { (write<Parts>(parts, std::get<I>(after), next), ...); }
+    (std::index_sequence_for<Parts...>());
+    return result;
+  }
+
+ private:
+  template <size_t F, size_t... I>
+  static Result call(Copies& parts, std::index_sequence<F, I...>) {
+    using All = std::tuple<Parts...>;
+    return static_cast<std::tuple_element_t<F, All>&>(std::get<F>(parts))(
+        static_cast<std::tuple_element_t<I, All>&>(std::get<I>(parts))...);
+  }
+  template <size_t... I>
+  static void append_all_buffers(Copies& before, Copies& after, std::vector<Array>& results,
+                                 std::index_sequence<I...>) {
+    (append_of<Parts>(std::get<I>(before), std::get<I>(after), results), ...);
+  }
+  template <class Part, class Copy>
+  static void append_of(Copy& before, Copy& after, std::vector<Array>& results) {
+    if constexpr (may_change<Part>) append_buffers(before, after, values_of(bare_arrays(before).arrays), results);
+  }
+  template <class Part, class Copy>
+  static void write(Part& part, Copy& copy, std::vector<Array>::const_iterator& next) {
+    if constexpr (may_change<Part>) write_buffers(part, copy, next);
+  }
+
+  std::source_location where_;
+  Copies copies_;
+  std::optional<std::pair<Result, Copies>> first_;  // shows what the result looks like
+};
+
+template <class... Parts>
+auto remat_of(const std::source_location& where, RematPolicy policy, Parts&... parts) {
+  const auto call = std::make_shared<RematCall<Parts...>>(where, parts...);
+  const std::vector<Array> results =
+      tessera::remat([call](const std::vector<Array>& values) { return call->run(values); }, call->values(), policy);
+  return call->finish(results, parts...);
 }
+
+// A module that the caller can change is used where it is.
+template <class F>
+inline constexpr bool is_used_in_place =
+    std::is_lvalue_reference_v<F>&& may_change<std::remove_reference_t<F>> && !std::is_empty_v<std::decay_t<F>>;
 
 }  // namespace detail
 
@@ -69,12 +148,28 @@ auto remat_of(const std::source_location& where, const F& f, const Args&... args
 //   for (const Block& block : layers) x = nn::remat(block)(x);
 // Everything differentiable is an argument: the arrays of the module and of every argument that is a tree. A lambda
 // that captures is refused at compile time, since what it captures would get no gradient.
+// A block, or an argument, that is neither const nor a temporary is changed by the call as without remat: the first run
+// leaves its Buffers in it (nn/buffers.h), the second changes nothing.
+//   for (Block& block : layers) x = nn::remat(block)(x);
+// A policy keeps some of it (sharding/remat.h): with dots_saveable the results of the matrix products stay, and the
+// second run repeats only what is cheap. What is to be kept is said by kinds of operations, not by names: a computation
+// that leads to a kept array has begun before its name is known.
+//   x = nn::remat(block, RematPolicy::dots_saveable)(x);
 template <class F>
-auto remat(F f, std::source_location where = std::source_location::current()) {
-  static_assert(!detail::is_function_like<F>() || std::is_empty_v<F> || std::is_pointer_v<F>,
+auto remat(F&& f, RematPolicy policy = RematPolicy::nothing_saveable,
+           std::source_location where = std::source_location::current()) {
+  using Function = std::decay_t<F>;
+  static_assert(!detail::is_function_like<Function>() || std::is_empty_v<Function> || std::is_pointer_v<Function>,
                 "tessera: remat of a function that captures. What it captures would get no gradient: make it an "
                 "argument.");
-  return [f = std::move(f), where](const auto&... args) { return detail::remat_of(where, f, args...); };
+  if constexpr (detail::is_used_in_place<F>)
+    return [&f, policy, where](auto&&... args) {
+      return detail::remat_of(where, policy, f, static_cast<detail::AsPart<detail::AsModel<decltype(args)>>&>(args)...);
+    };
+  else
+    return [f = Function(std::forward<F>(f)), policy, where](auto&&... args) {
+      return detail::remat_of(where, policy, f, static_cast<detail::AsPart<detail::AsModel<decltype(args)>>&>(args)...);
+    };
 }
 
 }  // namespace tessera::nn

@@ -1,0 +1,114 @@
+// What a model of 100 module types costs beside its arithmetic: walks, tables, placing, gradients, updates, by
+// parameter.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "nn/filter_shard.h"
+#include "nn/placement_table.h"
+#include "nn/state.h"
+#include "nn/tree_equal.h"
+#include "nn/tree_summary.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/operations.h"
+
+namespace {
+
+using namespace tessera;
+
+constexpr int types = 100;
+
+// Two types for each number: a module, and what it is made of.
+template <int number>
+struct Part {
+  nn::Param kernel{ones({2, 2}), {"embed", "hidden"}};
+  nn::Param bias{ones({2}), {"hidden"}};
+};
+template <int number>
+struct Module {
+  std::vector<Part<number>> parts;
+  double eps = 1e-5;
+};
+
+template <class Numbers>
+struct ManyModules;
+template <size_t... number>
+struct ManyModules<std::index_sequence<number...>> {
+  std::tuple<Module<number>...> modules;
+};
+using Model = ManyModules<std::make_index_sequence<types>>;
+
+Model make_model(int parameters) {
+  Model model;
+  std::apply([&](auto&... module) { (module.parts.resize(parameters / (2 * types)), ...); }, model.modules);
+  return model;
+}
+
+// One operation for each parameter, so that what is measured is the walk and the tape.
+Array sum_of_first(const Model& model) { return sum(std::get<0>(model.modules).parts[0].kernel); }
+Array sum_of_all(const Model& model) {
+  Array total = zeros({});
+  for (const Array& x : nn::tree_leaves(model)) total = total + sum(x);
+  return total;
+}
+
+double nanoseconds(const std::function<void()>& call) {
+  std::vector<double> times;
+  for (int round = 0; round < 11; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    times.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 5, times.end());
+  return times[5];
+}
+
+struct Subject {
+  explicit Subject(int parameters)
+      : unplaced(make_model(parameters)),
+        model(nn::filter_shard(unplaced, layout)),
+        grads(nn::tree_map([](const Array& x) { return x * 0.5; }, model)),
+        optimizer(model, optim::adamw({.learning_rate = 1e-3})) {}
+
+  Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
+  Model unplaced, model, grads;
+  optim::Optimizer<Model, decltype(optim::adamw({}))> optimizer;
+};
+
+struct Row {
+  const char* what;
+  std::function<void(Subject&)> call;
+};
+
+}  // namespace
+
+int main() {
+  const std::vector<Row> rows{
+      {"copy of the model", [](Subject& s) { const Model copy = s.model; }},
+      {"bare_arrays", [](Subject& s) { nn::bare_arrays(s.model); }},
+      {"leaves, with paths", [](Subject& s) { nn::leaves(s.model); }},
+      {"tree_map of nothing", [](Subject& s) { nn::tree_map([](const Array& x) { return x; }, s.model); }},
+      {"partition by path", [](Subject& s) { nn::partition(s.model, nn::by_path("modules.*.parts.**.bias")); }},
+      {"state", [](Subject& s) { nn::state(s.model); }},
+      {"tree_summary", [](Subject& s) { nn::tree_summary(s.model, {.depth = 2}); }},
+      {"tree_equal, the same arrays", [](Subject& s) { nn::tree_equal(s.model, s.model); }},
+      {"placement_table", [](Subject& s) { nn::placement_table(s.model).to_text(); }},
+      {"placement_table before placing", [](Subject& s) { nn::placement_table(s.unplaced, s.layout).to_text(); }},
+      {"filter_shard", [](Subject& s) { nn::filter_shard(s.unplaced, s.layout); }},
+      {"value_and_grad, one parameter used", [](Subject& s) { nn::value_and_grad(sum_of_first)(s.model); }},
+      {"value_and_grad, all used", [](Subject& s) { nn::value_and_grad(sum_of_all)(s.model); }},
+      {"Optimizer::update (adamw)", [](Subject& s) { s.optimizer.update(s.model, s.grads); }},
+  };
+  Subject small(1000), large(10000);
+  std::printf("%-36s %14s %14s %8s\n", "nanoseconds per parameter", "of 1,000", "of 10,000", "ratio");
+  for (const Row& row : rows) {
+    const double one = nanoseconds([&] { row.call(small); }) / 1000,
+                 ten = nanoseconds([&] { row.call(large); }) / 10000;
+    std::printf("%-36s %14.0f %14.0f %8.2f\n", row.what, one, ten, ten / one);
+  }
+}

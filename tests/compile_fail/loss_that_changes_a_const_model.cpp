@@ -1,0 +1,13 @@
+// expect: tessera: the loss function cannot be called with this model and these arguments; one that takes Model& needs a model that is neither const nor a temporary.
+#include "nn/value_and_grad.h"
+
+using namespace tessera;
+
+struct Model {
+  nn::Param kernel;
+  nn::Buffer mean;
+};
+
+Array loss(Model& model) { return model.kernel; }
+
+void train(const Model& model) { nn::value_and_grad(loss)(model); }
