@@ -87,6 +87,10 @@ Filter operator!(const Filter& a);
 
 namespace detail {
 
+inline std::string join(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
 // Where a walk is, as a dotted path; push gives what pop takes back.
 class Place {
  public:
