@@ -1,5 +1,4 @@
-// What a model of 100 module types costs beside its arithmetic: walks, tables, placing, gradients, updates, by
-// parameter.
+// What a model of 100 module types costs beside its arithmetic: walks, tables, gradients, updates, by parameter.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
