@@ -186,6 +186,13 @@ std::vector<std::string> axis_lines(const PlacementTable& table) {
   return lines;
 }
 
+// A line that is too wide goes on in a second one after its last semicolon.
+std::string wrapped(std::string line, size_t width) {
+  const size_t semicolon = line.rfind("; ");
+  if (width > 0 && line.size() > width && semicolon != std::string::npos) line[semicolon + 1] = '\n';
+  return line + '\n';
+}
+
 // ---- text
 
 using Widths = std::array<size_t, count>;
@@ -306,8 +313,8 @@ std::string PlacementTable::to_text(const TableFormat& format) const {
   if (words.size() <= begin)
     text += fmt::format("{:<{}}{:>{}}\n", words, begin, sum, widths[Column::bytes_per_device]);
   else
-    text += fmt::format("{} {}\n", words, sum);
-  for (const std::string& line : axis_lines(*this)) text += line + '\n';
+    text += wrapped(words + ' ' + sum, format.width);
+  for (const std::string& line : axis_lines(*this)) text += wrapped(line, format.width);
   return text;
 }
 

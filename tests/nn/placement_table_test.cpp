@@ -238,7 +238,7 @@ TEST(PlacementTable, fits_a_width) {
     for (const bool fold : {false, true}) {
       std::istringstream lines(table.to_text({.width = width, .fold = fold}));
       bool has_bytes = false;
-      for (std::string line; std::getline(lines, line) && !line.starts_with("49 arrays");) {
+      for (std::string line; std::getline(lines, line);) {
         EXPECT_LE(line.size(), width) << line;
         has_bytes |= line.find("bytes/device") != std::string::npos;
       }
