@@ -76,7 +76,7 @@ struct Subject {
 
   Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
   Model unplaced, model, grads;
-  optim::Optimizer<Model, decltype(optim::adamw({}))> optimizer;
+  optim::Optimizer<Model, decltype(optim::adamw({.learning_rate = 1e-3}))> optimizer;
 };
 
 struct Row {
