@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -37,6 +40,32 @@ void check_stream(const Array& x) {
          fmt::format("given {}, expected (batch, seq, embed).", x.type_string()));
 }
 
+void check_context(const MultiheadAttention& layer) {
+  if (layer.causal || layer.rope_base)
+    fail(ErrorKind::bad_argument, "MultiheadAttention",
+         "a context given to a layer that is causal or rotates positions, which a context has not. Make it with "
+         "{.causal = false} and no rope_base.");
+}
+
+Array in_heads(const Array& y, int64_t n) { return reshape(y, {y.shape(0), y.shape(1), n, y.shape(2) / n}); }
+Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
+
+// Where keys are seen: position t of the queries sees keys 0 to t.
+Array lower_triangle(int64_t seq, int64_t keys) { return tri(seq, {.columns = keys, .dtype = boolean}); }
+
+// tessera::dot_product_attention with a step between softmax and values: dropout of the weights.
+Array attend_with_dropout(const Array& q, const Array& k, const Array& v, bool causal, const Dropout& dropout,
+                          const AttentionInputs& with) {
+  const int64_t heads = q.shape(2), group = heads / k.shape(2);
+  const Array keys = group == 1 ? k : repeat(k, group, 2), values = group == 1 ? v : repeat(v, group, 2);
+  Array logits = einsum("bqhd,bkhd->bhqk", {q, keys}) / std::sqrt(static_cast<double>(q.shape(3)));
+  if (!with.bias.is_absent()) logits = logits + with.bias;
+  const double unseen = std::numeric_limits<float>::lowest() / 2;
+  if (causal) logits = where(lower_triangle(q.shape(1), k.shape(1)), logits, unseen);
+  if (!with.mask.is_absent()) logits = where(with.mask, logits, unseen);
+  return einsum("bhqk,bkhd->bqhd", {dropout(softmax(logits), with.key), values});
+}
+
 }  // namespace
 
 void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
@@ -48,39 +77,49 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
                                             const AttentionOptions& options) {
   check_heads(heads, num_heads);
   const Axis& kv_heads = options.kv_heads ? *options.kv_heads : heads;
+  const Axis& read = options.context ? *options.context : embed;
   const int64_t head_dim = heads.size / num_heads, num_kv_heads = checked_kv_heads(kv_heads, num_heads, head_dim);
   check_rope(options.rope_base, head_dim);
   const auto keys = split<4>(key);
-  const LinearOptions in{.bias = options.bias, .kernel_init = options.init};
-  const LinearOptions out{.bias = options.bias, .kernel_init = options.output_init};
+  const LinearOptions in{.bias = options.bias, .kernel_init = options.init, .dtypes = options.dtypes};
+  const LinearOptions out{.bias = options.bias, .kernel_init = options.output_init, .dtypes = options.dtypes};
   return {.q = Linear::init(keys[0], embed, heads, in),
-          .k = Linear::init(keys[1], embed, kv_heads, in),
-          .v = Linear::init(keys[2], embed, kv_heads, in),
+          .k = Linear::init(keys[1], read, kv_heads, in),
+          .v = Linear::init(keys[2], read, kv_heads, in),
           .o = Linear::init(keys[3], heads, embed, out),
           .num_heads = num_heads,
           .num_kv_heads = num_kv_heads,
           .causal = options.causal,
-          .rope_base = options.rope_base};
+          .rope_base = options.rope_base,
+          .dropout = {.rate = options.dropout}};
 }
 
-Array MultiheadAttention::operator()(Operand x) const {
-  KeyValueCache nothing;
-  return decode(x, nothing);
+Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
+  const CallerScope caller(input.where());
+  const Array& x = input.array();
+  check_stream(x);
+  const bool self = with.context.is_absent();
+  if (!self) check_context(*this), check_stream(with.context);
+  const Array& read = self ? x : with.context;
+  const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, 0, *rope_base) : y; };
+  const Array queries = rotated(in_heads(q(x), num_heads));
+  const Array keys = rotated(in_heads(k(read), num_kv_heads)), values = in_heads(v(read), num_kv_heads);
+  if (dropout.is_active()) return o(side_by_side(attend_with_dropout(queries, keys, values, causal, dropout, with)));
+  return o(side_by_side(
+      dot_product_attention(queries, keys, values, {.bias = with.bias, .mask = with.mask, .causal = causal})));
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
   const CallerScope caller(input.where());
   const Array& x = input.array();
   check_stream(x);
-  const int64_t batch = x.shape(0), seq = x.shape(1), start = cache.length();
-  const auto in_heads = [&](const Array& y, int64_t n) { return reshape(y, {batch, seq, n, y.shape(2) / n}); };
+  const int64_t start = cache.length();
   const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, start, *rope_base) : y; };
-  const Array queries = rotated(in_heads(q(x), num_heads));
-  const Array keys = rotated(in_heads(k(x), num_kv_heads)), values = in_heads(v(x), num_kv_heads);
   KeyValueCache longer = cache;
-  longer.append(keys, values);
+  longer.append(rotated(in_heads(k(x), num_kv_heads)), in_heads(v(x), num_kv_heads));
+  const Array queries = rotated(in_heads(q(x), num_heads));
   const Array mixed = dot_product_attention(queries, longer.keys, longer.values, {.causal = causal, .offset = start});
-  const Array out = o(reshape(mixed, {batch, seq, mixed.shape(2) * mixed.shape(3)}));
+  const Array out = o(side_by_side(mixed));
   cache = longer;
   return out;
 }

@@ -1,13 +1,25 @@
 // Embedding's lookup and its transpose.
 #include "nn/layers/embedding.h"
 
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+
 namespace tessera::nn {
 
-Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, const Initializer& initializer) {
-  return {.tokens = {initializer(key, {vocab.size, embed.size}), {vocab, embed}}};
+Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, const Initializer& initializer,
+                          const DTypePolicy& dtypes) {
+  return {.tokens = {dtypes.param(initializer(key, {vocab.size, embed.size})), {vocab, embed}}, .dtypes = dtypes};
 }
 
-Array Embedding::operator()(Operand ids) const { return embedding({tokens, ids.where()}, ids.array()); }
-Array Embedding::attend(Operand x) const { return matmul(x, transpose({tokens, x.where()})); }
+Array Embedding::operator()(Operand ids) const {
+  const CallerScope caller(ids.where());
+  return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array()));
+}
+
+Array Embedding::attend(Operand x) const {
+  const CallerScope caller(x.where());
+  check_features("Embedding.attend", x.array(), tokens, 1);
+  return dtypes.out(matmul({dtypes.in(x.array()), x.where()}, transpose({dtypes.in(tokens), x.where()})));
+}
 
 }  // namespace tessera::nn

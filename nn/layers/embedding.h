@@ -1,6 +1,7 @@
 // Embedding: a row for each token, and the same rows as a tied head.
 #pragma once
 
+#include "nn/dtype_policy.h"
 #include "nn/init.h"
 #include "nn/param.h"
 #include "sharding/operations.h"
@@ -9,12 +10,15 @@ namespace tessera::nn {
 
 struct Embedding {
   Param tokens;  // (vocab, embed)
+  DTypePolicy dtypes = {};
 
+  // Normal with standard deviation 0.02, as GPT-2; Equinox and PyTorch start with init::normal(1).
   static Embedding init(const Key& key, const Axis& vocab, const Axis& embed,
-                        const Initializer& initializer = init::normal(0.02));
+                        const Initializer& initializer = init::normal(0.02), const DTypePolicy& dtypes = {});
   // ids (...) of integers in [0, vocab) -> (..., embed).
   Array operator()(Operand ids) const;
-  // x (..., embed) -> logits (..., vocab) = x tokens^T: the output head that shares the rows.
+  // x (..., embed) -> logits (..., vocab) = x tokens^T: the output head that shares the rows. Error (shape_mismatch):
+  // another last dim than embed.
   Array attend(Operand x) const;
 };
 

@@ -1,20 +1,28 @@
-// Linear's two lines.
+// Linear's lines.
 #include "nn/layers/linear.h"
 
+#include "nn/layers/shapes.h"
 #include "sharding/caller.h"
 
 namespace tessera::nn {
 
 Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const LinearOptions& options) {
-  Linear linear{.kernel = {options.kernel_init(key, {in.size, out.size}), {in, out}}, .bias = {}};
-  if (options.bias) linear.bias = Param{zeros({out.size}), {out}};
+  Linear linear{.kernel = {options.dtypes.param(options.kernel_init(key, {in.size, out.size})), {in, out}},
+                .bias = {},
+                .dtypes = options.dtypes};
+  if (options.bias) linear.bias = Param{options.dtypes.param(options.bias_init(fold_in(key, 1), {out.size})), {out}};
   return linear;
 }
 
 Array Linear::operator()(Operand x) const {
   const CallerScope caller(x.where());
-  Array y = matmul(x, kernel);
-  return bias ? y + *bias : y;
+  check_features("Linear", x.array(), kernel);
+  const Array in = dtypes.in(x.array());
+  const auto base = [&](const Param& p) { return lora ? stop_gradient(dtypes.in(p)) : dtypes.in(p); };
+  Array y = matmul(in, base(kernel));
+  if (bias) y = y + base(*bias);
+  if (lora) y = y + lora->scale * matmul(matmul(in, dtypes.in(lora->a)), dtypes.in(lora->b));
+  return dtypes.out(y);
 }
 
 }  // namespace tessera::nn

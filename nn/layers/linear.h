@@ -1,8 +1,9 @@
-// Linear: x kernel + bias.
+// Linear: x kernel + bias, and a low-rank change of it.
 #pragma once
 
 #include <optional>
 
+#include "nn/dtype_policy.h"
 #include "nn/init.h"
 #include "nn/param.h"
 #include "sharding/operations.h"
@@ -13,15 +14,33 @@ namespace tessera::nn {
 struct LinearOptions {
   bool bias = true;
   Initializer kernel_init = init::lecun_normal();
+  Initializer bias_init = init::zeros();
+  DTypePolicy dtypes = {};
 };
 
-// (..., in) -> (..., out).
+// A change of a kernel by the product of two thin matrices: x kernel + scale (x a) b. Made by nn::with_lora
+// (nn/lora.h).
+struct LowRank {
+  Param a;  // (in, rank)
+  Param b;  // (rank, out), zeros at first
+  double scale = 1;
+};
+
+// (..., in) -> (..., out). With a low-rank change kernel and bias are frozen: they get a gradient of zero.
+// Error (shape_mismatch): another last dim than `in`.
 struct Linear {
   Param kernel;               // (in, out)
   std::optional<Param> bias;  // (out), zeros at first
+  std::optional<LowRank> lora = std::nullopt;
+  DTypePolicy dtypes = {};
 
   static Linear init(const Key& key, const Axis& in, const Axis& out, const LinearOptions& options = {});
   Array operator()(Operand x) const;
+};
+
+// x as it is, whatever x is: the layer to put where none is wanted.
+struct Identity {
+  Array operator()(Operand x) const { return x.array(); }
 };
 
 }  // namespace tessera::nn

@@ -1,32 +1,55 @@
 // The perceptrons' layers.
 #include "nn/layers/mlp.h"
 
+#include <fmt/format.h>
+
 #include "sharding/caller.h"
+#include "sharding/error.h"
 
 namespace tessera::nn {
 
 Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
   const auto [up, down] = split<2>(key);
-  return {.up = Linear::init(up, embed, hidden, {.kernel_init = options.up_init}),
-          .down = Linear::init(down, hidden, embed, {.kernel_init = options.down_init})};
+  return {.up = Linear::init(up, embed, hidden, {.kernel_init = options.up_init, .dtypes = options.dtypes}),
+          .down = Linear::init(down, hidden, embed, {.kernel_init = options.down_init, .dtypes = options.dtypes}),
+          .activation = options.activation};
 }
 
 Array Mlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
-  return down(gelu(up(x)));
+  return down(activation(up(x)));
 }
 
 GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
   const auto [gate, up, down] = split<3>(key);
-  const LinearOptions in{.bias = false, .kernel_init = options.up_init};
+  const LinearOptions in{.bias = false, .kernel_init = options.up_init, .dtypes = options.dtypes};
+  const LinearOptions out{.bias = false, .kernel_init = options.down_init, .dtypes = options.dtypes};
   return {.gate = Linear::init(gate, embed, hidden, in),
           .up = Linear::init(up, embed, hidden, in),
-          .down = Linear::init(down, hidden, embed, {.bias = false, .kernel_init = options.down_init})};
+          .down = Linear::init(down, hidden, embed, out)};
 }
 
 Array GatedMlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
   return down(silu(gate(x)) * up(x));
+}
+
+DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const Axis& out, int64_t depth,
+                      const DeepMlpOptions& options) {
+  if (depth < 0)
+    fail(ErrorKind::bad_argument, "DeepMlp", fmt::format("depth {}, expected 0 or more hidden layers.", depth));
+  DeepMlp mlp{.layers = {}, .activation = options.activation, .final_activation = options.final_activation};
+  const auto keys = split(key, depth + 1);
+  for (int64_t i = 0; i <= depth; ++i)
+    mlp.layers.push_back(Linear::init(keys[i], i ? hidden : in, i < depth ? hidden : out, options.linear));
+  return mlp;
+}
+
+Array DeepMlp::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  Array y = x.array();
+  for (size_t i = 0; i < layers.size(); ++i) y = (i + 1 < layers.size() ? activation : final_activation)(layers[i](y));
+  return y;
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,9 @@
-// Multi-layer perceptrons: Mlp with a GELU between two linear layers, and GatedMlp.
+// Multi-layer perceptrons: Mlp with a GELU between two linear layers, GatedMlp, and DeepMlp of any depth.
 #pragma once
 
+#include <vector>
+
+#include "nn/layers/activation.h"
 #include "nn/layers/linear.h"
 
 namespace tessera::nn {
@@ -8,12 +11,15 @@ namespace tessera::nn {
 struct MlpOptions {
   Initializer up_init = init::lecun_normal();  // of gate, too
   Initializer down_init = init::lecun_normal();
+  Activation activation = {Activation::gelu};  // of Mlp
+  DTypePolicy dtypes = {};
 };
 
-// (..., embed) -> (..., embed): down(gelu(up(x))), GELU in its tanh approximation.
+// (..., embed) -> (..., embed): down(activation(up(x))), GELU in its tanh approximation unless another is given.
 struct Mlp {
   Linear up;    // embed -> hidden
   Linear down;  // hidden -> embed
+  Activation activation = {Activation::gelu};
 
   static Mlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
   Array operator()(Operand x) const;
@@ -26,6 +32,25 @@ struct GatedMlp {
   Linear down;      // hidden -> embed
 
   static GatedMlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
+  Array operator()(Operand x) const;
+};
+
+// equinox.nn.MLP's defaults.
+struct DeepMlpOptions {
+  Activation activation = {Activation::relu};
+  Activation final_activation = {Activation::identity};
+  LinearOptions linear = {.kernel_init = init::fan_in_uniform()};
+};
+
+// (..., in) -> (..., out) through `depth` layers of hidden units, each followed by the activation. Depth 0 is one
+// Linear. Every hidden -> hidden kernel names both dims alike: rules cut it along the first, and the other stays whole.
+// Error (bad_argument): a negative depth.
+struct DeepMlp {
+  std::vector<Linear> layers;  // in -> hidden, hidden -> hidden, ..., hidden -> out
+  Activation activation, final_activation;
+
+  static DeepMlp init(const Key& key, const Axis& in, const Axis& hidden, const Axis& out, int64_t depth,
+                      const DeepMlpOptions& options = {});
   Array operator()(Operand x) const;
 };
 

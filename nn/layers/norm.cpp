@@ -1,16 +1,74 @@
-// The norms' starting values.
+// The norms' starting values and formulas.
 #include "nn/layers/norm.h"
+
+#include <fmt/format.h>
+
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+#include "sharding/error.h"
 
 namespace tessera::nn {
 
-LayerNorm LayerNorm::init(const Axis& axis, double eps) {
-  return {.scale = {ones({axis.size}), {axis}}, .bias = {zeros({axis.size}), {axis}}, .eps = eps};
+namespace {
+
+Param all_of(double value, const Axis& axis, const DTypePolicy& dtypes) {
+  return {dtypes.param(full({axis.size}, value)), {axis}};
 }
 
-Array LayerNorm::operator()(Operand x) const { return layer_norm(x, scale, bias, eps); }
+}  // namespace
 
-RMSNorm RMSNorm::init(const Axis& axis, double eps) { return {.scale = {ones({axis.size}), {axis}}, .eps = eps}; }
+LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
+  return {.scale = all_of(1, axis, dtypes), .bias = all_of(0, axis, dtypes), .eps = eps, .dtypes = dtypes};
+}
 
-Array RMSNorm::operator()(Operand x) const { return rms_norm(x, scale, eps); }
+Array LayerNorm::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_features("LayerNorm", x.array(), scale);
+  const Array in = dtypes.in(x.array());
+  return dtypes.out(layer_norm({in, x.where()}, dtypes.in(scale), dtypes.in(bias), eps));
+}
+
+RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
+  return {.scale = all_of(1, axis, dtypes), .eps = eps, .dtypes = dtypes};
+}
+
+Array RMSNorm::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_features("RMSNorm", x.array(), scale);
+  const Array in = dtypes.in(x.array());
+  return dtypes.out(rms_norm({in, x.where()}, dtypes.in(scale), eps));
+}
+
+GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, const DTypePolicy& dtypes) {
+  if (groups < 1 || features.size % groups)
+    fail(ErrorKind::bad_argument, "GroupNorm",
+         fmt::format("axis \"{}\" = {} is not divisible by {} groups. Change one of them.", features.name,
+                     features.size, groups));
+  return {.scale = all_of(1, features, dtypes),
+          .bias = all_of(0, features, dtypes),
+          .groups = groups,
+          .eps = eps,
+          .dtypes = dtypes};
+}
+
+Array GroupNorm::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_features("GroupNorm", x.array(), scale);
+  if (x.array().ndim() < 2)
+    fail(ErrorKind::shape_mismatch, "GroupNorm",
+         fmt::format("given {}, expected (batch, spatial dims..., features).", x.array().type_string()));
+  const Array in = dtypes.in(x.array());
+  Shape shape = in.shape();
+  const int64_t features = shape.back();
+  shape.back() = groups;
+  shape.push_back(features / groups);
+  Dims places{-1};
+  for (int d = 1; d + 2 < static_cast<int>(shape.size()); ++d) places.push_back(d);
+  const Array wide = reshape(astype(in, promote(in.dtype(), float32)), shape);
+  const Array centered = wide - mean(wide, places, true);
+  const Array normal = centered * rsqrt(mean(square(centered), places, true) + eps);
+  const Array y = astype(reshape(normal, in.shape()), in.dtype());
+  return dtypes.out(y * dtypes.in(scale) + dtypes.in(bias));
+}
 
 }  // namespace tessera::nn

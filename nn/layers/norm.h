@@ -1,29 +1,51 @@
-// Normalization layers.
+// Normalization over features: LayerNorm, RMSNorm, GroupNorm.
 #pragma once
 
+#include "nn/dtype_policy.h"
 #include "nn/init.h"
 #include "nn/param.h"
 #include "sharding/operations.h"
 
 namespace tessera::nn {
 
-// (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
-struct LayerNorm {
-  Param scale;  // ones at first
-  Param bias;   // zeros at first
-  double eps = 1e-5;
+// All: (..., features) -> the same, features last. Means are taken in float32 whatever the type of x. Errors: another
+// last dim (shape_mismatch), a type that is not floating (dtype_mismatch).
 
-  static LayerNorm init(const Axis& axis, double eps = 1e-5);
+// (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
+// eps is Equinox's and PyTorch's (flax: 1e-6).
+struct LayerNorm {
+  Param scale;  // (features), ones at first
+  Param bias;   // (features), zeros at first
+  double eps = 1e-5;
+  DTypePolicy dtypes = {};
+
+  static LayerNorm init(const Axis& axis, double eps = 1e-5, const DTypePolicy& dtypes = {});
   Array operator()(Operand x) const;
 };
 
 // x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
 // (2019).
 struct RMSNorm {
-  Param scale;  // ones at first
+  Param scale;  // (features), ones at first
   double eps = 1e-5;
+  DTypePolicy dtypes = {};
 
-  static RMSNorm init(const Axis& axis, double eps = 1e-5);
+  static RMSNorm init(const Axis& axis, double eps = 1e-5, const DTypePolicy& dtypes = {});
+  Array operator()(Operand x) const;
+};
+
+// (batch, spatial dims..., features): of each row of the batch the features of a group, over all places together,
+// are normalized as by LayerNorm; then * scale + bias by feature. One group: of all; as many as features: instance
+// normalization. Wu and He, "Group normalization" (2018). eps is Equinox's and PyTorch's (flax: 1e-6).
+struct GroupNorm {
+  Param scale;  // (features), ones at first
+  Param bias;   // (features), zeros at first
+  int64_t groups = 1;
+  double eps = 1e-5;
+  DTypePolicy dtypes = {};
+
+  // Error (bad_argument): a number of groups that does not divide the features.
+  static GroupNorm init(const Axis& features, int64_t groups, double eps = 1e-5, const DTypePolicy& dtypes = {});
   Array operator()(Operand x) const;
 };
 

@@ -1,0 +1,54 @@
+// The functions behind the names, and PReLU.
+#include "nn/layers/activation.h"
+
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+#include "sharding/error.h"
+#include "sharding/operations.h"
+
+namespace tessera::nn {
+
+Array Activation::operator()(Operand x) const {
+  switch (function) {
+    case identity:
+      return x.array();
+    case relu:
+      return tessera::relu(x);
+    case gelu:
+      return tessera::gelu(x);
+    case gelu_exact:
+      return tessera::gelu(x, false);
+    case silu:
+      return tessera::silu(x);
+    case tanh:
+      return tessera::tanh(x);
+    case sigmoid:
+      return tessera::sigmoid(x);
+    case softplus:
+      return tessera::softplus(x);
+    case elu:
+      return tessera::elu(x);
+    case leaky_relu:
+      return tessera::leaky_relu(x);
+    case selu:
+      return tessera::selu(x);
+  }
+  fail(ErrorKind::bad_argument, "Activation", "no function of that number, expected one of Activation::Function.");
+}
+
+PReLU PReLU::init(const PReLUOptions& options) {
+  return {.slope = {options.dtypes.param(full({}, options.slope)), {}}, .dtypes = options.dtypes};
+}
+
+PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
+  return {.slope = {options.dtypes.param(full({features.size}, options.slope)), {features}}, .dtypes = options.dtypes};
+}
+
+Array PReLU::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_features("PReLU", x.array(), slope);
+  const Array in = dtypes.in(x.array());
+  return dtypes.out(where(in >= 0, in, dtypes.in(slope)*in));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,34 @@
+// Activation: an elementwise function by its name, as an option of layers and as a layer.
+#pragma once
+
+#include "nn/dtype_policy.h"
+#include "nn/param.h"
+
+namespace tessera::nn {
+
+// (...) -> (...). A module holds no function, so the function has a name: sequential(a, Activation{Activation::relu}).
+// gelu is the tanh approximation, gelu_exact x Phi(x). (jax.nn's names and formulas: sharding/elementwise.h.)
+struct Activation {
+  enum Function { identity, relu, gelu, gelu_exact, silu, tanh, sigmoid, softplus, elu, leaky_relu, selu };
+  Function function = relu;
+
+  Array operator()(Operand x) const;
+};
+
+struct PReLUOptions {
+  double slope = 0.25;  // Equinox's and PyTorch's; flax.linen.PReLU starts with 0.01
+  DTypePolicy dtypes = {};
+};
+
+// x where x >= 0, slope x elsewhere; one slope for all, or for each of the features. (..., features) -> the same.
+// He et al., "Delving deep into rectifiers" (2015).
+struct PReLU {
+  Param slope;  // () or (features)
+  DTypePolicy dtypes = {};
+
+  static PReLU init(const PReLUOptions& options = {});
+  static PReLU init(const Axis& features, const PReLUOptions& options = {});
+  Array operator()(Operand x) const;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,63 @@
+// BatchNorm's two ways: with the batch's statistics, and with the running ones.
+#include "nn/layers/batch_norm.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+#include "sharding/device_put.h"
+#include "sharding/error.h"
+
+namespace tessera::nn {
+
+namespace {
+
+// A finished sum, placed as `like` is.
+Array finished(const Array& sum, const Array& like) {
+  return sum.is_committed() && like.is_committed() ? with_sharding_constraint(sum, like.sharding()) : sum;
+}
+
+Array moved(const Array& running, const Array& batch, double momentum) {
+  return momentum * running + (1 - momentum) * stop_gradient(astype(finished(batch, running), running.dtype()));
+}
+
+}  // namespace
+
+BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options) {
+  const auto param = [&](double value) {
+    return Param{options.dtypes.param(full({features.size}, value)), {features}};
+  };
+  const auto statistic = [&](double value) { return Buffer{full({features.size}, value), {features}}; };
+  return {.scale = param(1),
+          .bias = param(0),
+          .mean = statistic(0),
+          .variance = statistic(1),
+          .momentum = options.momentum,
+          .eps = options.eps,
+          .dtypes = options.dtypes};
+}
+
+Array BatchNorm::operator()(Operand x) {
+  const CallerScope caller(x.where());
+  check_features("BatchNorm", x.array(), scale);
+  if (x.array().ndim() < 2)
+    fail(ErrorKind::shape_mismatch, "BatchNorm",
+         fmt::format("given {}, expected (batch..., features).", x.array().type_string()));
+  const Array in = dtypes.in(x.array());
+  const Array wide = astype(in, promote(in.dtype(), float32));
+  Array center = mean, spread = variance;
+  if (!inference) {
+    Dims others(in.ndim() - 1);
+    std::iota(others.begin(), others.end(), 0);
+    center = finished(tessera::mean(wide, others), mean);
+    spread = finished(tessera::mean(square(wide - center), others), variance);
+    mean.value = moved(mean, center, momentum);
+    variance.value = moved(variance, spread, momentum);
+  }
+  const Array normal = astype((wide - center) * rsqrt(spread + eps), in.dtype());
+  return dtypes.out(normal * dtypes.in(scale) + dtypes.in(bias));
+}
+
+}  // namespace tessera::nn

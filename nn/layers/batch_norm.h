@@ -1,0 +1,38 @@
+// BatchNorm: normalization over the batch, with running statistics for inference.
+#pragma once
+
+#include "nn/dtype_policy.h"
+#include "nn/param.h"
+#include "sharding/operations.h"
+
+namespace tessera::nn {
+
+// flax.linen.BatchNorm's defaults. PyTorch's momentum m is 1 - m here (its default 0.1: 0.9).
+struct BatchNormOptions {
+  double momentum = 0.99;
+  double eps = 1e-5;
+  DTypePolicy dtypes = {};
+};
+
+// (..., features) -> the same: (x - mean) / sqrt(var + eps) * scale + bias of each feature, over all other dims. A
+// batch that lies apart over mesh axes is one batch: the statistics are the global ones, two all_reduces of (features).
+// Training (inference = false), a call takes the batch's statistics and moves the running ones towards them,
+//   running = momentum * running + (1 - momentum) * batch,
+// so it is no const call; inside nn::value_and_grad the new values come back with the model. The variance is the biased
+// one, sum / n, in both places, as Flax has it (PyTorch keeps a running variance of sum / (n - 1)). With
+// inference = true the running statistics are taken and nothing changes. Statistics are kept in float32 or wider.
+// Ioffe and Szegedy, "Batch normalization" (2015).
+// Errors (shape_mismatch): another last dim, no other dim.
+struct BatchNorm {
+  Param scale, bias;      // (features), ones and zeros at first
+  Buffer mean, variance;  // (features), the running statistics, zeros and ones at first
+  double momentum = 0.99;
+  double eps = 1e-5;
+  bool inference = false;
+  DTypePolicy dtypes = {};
+
+  static BatchNorm init(const Axis& features, const BatchNormOptions& options = {});
+  Array operator()(Operand x);
+};
+
+}  // namespace tessera::nn

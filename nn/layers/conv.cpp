@@ -1,0 +1,107 @@
+// The convolutions in terms of one: conv_general_dilated.
+#include "nn/layers/conv.h"
+
+#include <fmt/format.h>
+
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+#include "sharding/error.h"
+
+namespace tessera::nn {
+
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+void check_options(const char* layer, const Axis& in, const Axis& out, const Sizes& kernel_size, int64_t groups) {
+  if (kernel_size.empty() || kernel_size.size() > 3)
+    fail(ErrorKind::bad_argument, layer,
+         fmt::format("{} kernel sizes given, expected one for each of 1 to 3 spatial dims.", kernel_size.size()));
+  if (groups < 1 || in.size % groups || out.size % groups)
+    fail(ErrorKind::bad_argument, layer,
+         fmt::format("axes \"{}\" = {} and \"{}\" = {} are not both divisible by {} groups. Change one of them.",
+                     in.name, in.size, out.name, out.size, groups));
+}
+
+template <class Layer>
+Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
+           const ConvOptions& o) {
+  check_options(name, in, out, kernel_size, o.groups);
+  Shape shape = kernel_size;
+  shape.insert(shape.end(), {in.size / o.groups, out.size});
+  Axes axes(std::vector<AxisName>(kernel_size.size(), none));
+  axes.push_back(o.groups == 1 ? AxisName(in) : AxisName(none));
+  axes.push_back(out);
+  const Sizes one(kernel_size.size(), 1);
+  Layer layer{.kernel = {o.dtypes.param(o.kernel_init(key, shape)), axes},
+              .bias = {},
+              .strides = o.strides.empty() ? one : o.strides,
+              .dilation = o.dilation.empty() ? one : o.dilation,
+              .padding = {o.padding.name(), o.padding.pairs()},
+              .groups = o.groups,
+              .dtypes = o.dtypes};
+  if (o.bias) layer.bias = Param{o.dtypes.param(zeros({out.size})), {out}};
+  return layer;
+}
+
+template <class Layer>
+void check_input(const char* name, const Layer& layer, const Array& x) {
+  const Array& kernel = layer.kernel;
+  if (x.is_absent() || kernel.is_absent()) return;
+  const int64_t features = kernel.shape(-2) * layer.groups;
+  if (x.ndim() == kernel.ndim() && x.shape(-1) == features) return;
+  fail(ErrorKind::shape_mismatch, name,
+       fmt::format("given {}, expected (batch, {} spatial dims, features) with {} features.", x.type_string(),
+                   kernel.ndim() - 2, features));
+}
+
+template <class Layer>
+Array convolved(const Layer& layer, const Array& x, const Sizes& strides, const Sizes& spread, const Padding& padding) {
+  const std::string spatial = std::string("HWD").substr(0, layer.strides.size());
+  const DType type = layer.dtypes.compute.value_or(promote(x.dtype(), layer.kernel.value.dtype()));
+  Array y = conv_general_dilated(astype(x, type), astype(layer.kernel, type), strides, padding,
+                                 {.lhs_dilation = spread,
+                                  .rhs_dilation = layer.dilation,
+                                  .dimension_numbers = {"N" + spatial + "C", spatial + "IO", "N" + spatial + "C"},
+                                  .feature_group_count = layer.groups});
+  if (layer.bias) y = y + layer.dtypes.in(*layer.bias);
+  return layer.dtypes.out(y);
+}
+
+// jax.lax.conv_transpose's padding by name, for a kernel that spans so many places.
+std::pair<int64_t, int64_t> transposed_padding(const std::string& name, int64_t span, int64_t stride) {
+  if (name == "VALID") return {span - 1, stride - 1 + std::max<int64_t>(span - stride, 0)};
+  if (name != "SAME")
+    fail(ErrorKind::bad_argument, "ConvTranspose",
+         fmt::format("padding \"{}\" given, expected SAME, VALID or pairs.", name));
+  const int64_t total = span + stride - 2, before = stride > span - 1 ? span - 1 : (total + 1) / 2;
+  return {before, total - before};
+}
+
+}  // namespace
+
+Conv Conv::init(const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size, const ConvOptions& options) {
+  return made<Conv>("Conv", key, in, out, kernel_size, options);
+}
+
+Array Conv::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_input("Conv", *this, x.array());
+  return convolved(*this, x.array(), strides, {}, padding);
+}
+
+ConvTranspose ConvTranspose::init(const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
+                                  const ConvOptions& options) {
+  return made<ConvTranspose>("ConvTranspose", key, in, out, kernel_size, options);
+}
+
+Array ConvTranspose::operator()(Operand x) const {
+  const CallerScope caller(x.where());
+  check_input("ConvTranspose", *this, x.array());
+  std::vector<std::pair<int64_t, int64_t>> pairs = padding.pairs;
+  for (size_t d = 0; !padding.name.empty() && d < strides.size(); ++d)
+    pairs.push_back(transposed_padding(padding.name, dilation[d] * (kernel.value.shape(int(d)) - 1) + 1, strides[d]));
+  return convolved(*this, x.array(), Sizes(strides.size(), 1), strides, Padding(pairs));
+}
+
+}  // namespace tessera::nn

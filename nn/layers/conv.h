@@ -1,0 +1,70 @@
+// Conv and ConvTranspose: convolutions over one to three spatial dims, features last.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/dtype_policy.h"
+#include "nn/init.h"
+#include "nn/param.h"
+#include "sharding/operations.h"
+
+namespace tessera::nn {
+
+// flax.linen.Conv's defaults.
+struct ConvOptions {
+  std::vector<int64_t> strides = {};   // 1 each unless given
+  Padding padding = "SAME";            // see below
+  std::vector<int64_t> dilation = {};  // of the kernel, 1 each unless given
+  int64_t groups = 1;                  // each group of features in is seen by its own group of features out
+  bool bias = true;
+  Initializer kernel_init = init::lecun_normal();
+  DTypePolicy dtypes = {};
+};
+
+// What stands around each spatial dim, as a module keeps it: a name, or else pairs.
+struct ConvPadding {
+  std::string name;  // "SAME", "SAME_LOWER", "VALID", or empty
+  std::vector<std::pair<int64_t, int64_t>> pairs = {};
+  operator Padding() const { return name.empty() ? Padding(pairs) : Padding(name.c_str()); }
+};
+
+// (batch, spatial dims..., in) -> (batch, spatial dims..., out): jax.lax.conv_general_dilated, a sliding product that
+// does not flip the kernel. The kernel's sizes say how many spatial dims there are: {3, 3} for images. Spatial dims of
+// the kernel have no name; with groups its dim of features in has none either, since it is not x's.
+// Errors: groups that do not divide in or out, no or more than three kernel sizes (bad_argument), an input of other
+// dims or features (shape_mismatch).
+struct Conv {
+  Param kernel;               // (spatial dims..., in / groups, out)
+  std::optional<Param> bias;  // (out), zeros at first
+  std::vector<int64_t> strides, dilation;
+  ConvPadding padding;
+  int64_t groups = 1;
+  DTypePolicy dtypes = {};
+
+  static Conv init(const Key& key, const Axis& in, const Axis& out, const std::vector<int64_t>& kernel_size,
+                   const ConvOptions& options = {});
+  Array operator()(Operand x) const;
+};
+
+// (batch, spatial dims..., in) -> (batch, larger spatial dims..., out): jax.lax.conv_transpose. `strides` are the
+// zeros put between the elements of x, plus one. Padding "SAME" makes size * stride places, "VALID" as many as the
+// kernel reaches; pairs are those around the x that zeros have spread, so that PyTorch's padding p and output_padding q
+// are {{d (k - 1) - p, d (k - 1) - p + q}, ...} for kernel size k and dilation d. The kernel is not flipped (PyTorch's
+// is). Errors as Conv's.
+struct ConvTranspose {
+  Param kernel;               // (spatial dims..., in / groups, out)
+  std::optional<Param> bias;  // (out), zeros at first
+  std::vector<int64_t> strides, dilation;
+  ConvPadding padding;
+  int64_t groups = 1;
+  DTypePolicy dtypes = {};
+
+  static ConvTranspose init(const Key& key, const Axis& in, const Axis& out, const std::vector<int64_t>& kernel_size,
+                            const ConvOptions& options = {});
+  Array operator()(Operand x) const;
+};
+
+}  // namespace tessera::nn

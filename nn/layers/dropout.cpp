@@ -1,0 +1,19 @@
+// Dropout's call.
+#include "nn/layers/dropout.h"
+
+#include "sharding/caller.h"
+#include "sharding/error.h"
+#include "sharding/random.h"
+
+namespace tessera::nn {
+
+Array Dropout::operator()(Operand x, const std::optional<Key>& key) const {
+  const CallerScope caller(x.where());
+  if (!is_active()) return x.array();
+  if (!key)
+    fail(ErrorKind::bad_argument, "Dropout",
+         "no key given, expected one: dropout(x, key). For evaluation set inference = true.");
+  return dropout(*key, x, rate);
+}
+
+}  // namespace tessera::nn

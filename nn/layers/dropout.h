@@ -1,0 +1,26 @@
+// Dropout: elements become zero at random, by a key that the call gives.
+#pragma once
+
+#include <optional>
+
+#include "sharding/key.h"
+#include "sharding/operand.h"
+
+namespace tessera::nn {
+
+// (...) -> (...): each element is zero with probability `rate`, else divided by 1 - rate. The same key gives the same
+// zeros on every mesh, bit for bit: give each call a key of its own (split, fold_in). With inference, or rate 0, x
+// comes back as it is and no key is needed. The default rate is Equinox's and PyTorch's. Srivastava et al., "Dropout: a
+// simple way to prevent neural networks from overfitting" (2014).
+//   x = dropout(x, key);
+// Errors (bad_argument): no key where one is needed, a rate outside [0, 1].
+struct Dropout {
+  double rate = 0.5;
+  bool inference = false;
+
+  Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) const;
+  // Whether a call changes anything, and so needs a key.
+  bool is_active() const { return !inference && rate != 0; }
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,134 @@
+// Routing as products with masks (GShard's), and the constraints that make its exchanges all_to_alls.
+#include "nn/layers/moe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/layers/shapes.h"
+#include "sharding/caller.h"
+#include "sharding/device_put.h"
+#include "sharding/error.h"
+
+namespace tessera::nn {
+
+namespace {
+
+// For each (batch, seq, experts, place): 1 where the token sits there, and the weight of the expert's answer.
+struct Routing {
+  Array dispatch, combine, balance_loss, dropped;
+};
+
+Array probabilities(const MoeMlp& layer, const Array& x) {
+  const Array logits = matmul(x, layer.dtypes.in(layer.router));
+  return softmax(astype(logits, promote(logits.dtype(), float32)));
+}
+
+// Choice after choice; `taken` counts how many of an expert's places earlier choices have filled.
+Routing route(const MoeMlp& layer, const Array& p) {
+  const int64_t experts = p.shape(2), room = layer.capacity(p.shape(1));
+  const TopK best = top_k(p, static_cast<int>(layer.top_k));
+  const Array gates = layer.top_k == 1 ? best.values : best.values / sum(best.values, {-1}, true);
+  Array taken, dispatch, combine, chosen;
+  const auto plus = [](Array& total, const Array& x) { total = total.is_absent() ? x : total + x; };
+  for (int64_t choice = 0; choice < layer.top_k; ++choice) {
+    const Array mine = one_hot(index_in_dim(best.indices, choice, 2, false), experts, p.dtype());
+    Array place = cumsum(mine, 1) - mine;
+    if (choice) place = place + taken;
+    const Array seat = one_hot(astype(sum(place * mine, {-1}), int32), room, p.dtype());
+    const Array seated = expand_dims(mine, {3}) * expand_dims(seat, {2});
+    plus(dispatch, seated);
+    plus(combine, seated * expand_dims(index_in_dim(gates, choice, 2, true), {3}));
+    plus(taken, sum(mine, {1}, true));
+    plus(chosen, mine);
+  }
+  const double k = static_cast<double>(layer.top_k);
+  const Array share = mean(chosen, {0, 1}) / k, likely = mean(p, {0, 1});
+  return {.dispatch = stop_gradient(dispatch),
+          .combine = combine,
+          .balance_loss = static_cast<double>(experts) * sum(stop_gradient(share) * likely),
+          .dropped = 1 - sum(stop_gradient(dispatch)) / (k * static_cast<double>(p.shape(0) * p.shape(1)))};
+}
+
+// x (experts, batch, place, embed) with its first dim over the axes where the experts lie, and off them elsewhere.
+Array at_experts(const Array& x, const Array& experts) {
+  if (!x.is_committed() || !experts.is_committed()) return x;
+  const std::vector<SpecEntry>& where = experts.sharding().spec().entries();
+  if (where.empty() || where[0].axes().empty()) return x;
+  const auto& axes = where[0].axes();
+  std::vector<SpecEntry> entries = x.sharding().spec().entries();
+  entries.resize(x.ndim());
+  for (SpecEntry& entry : entries) {
+    std::vector<std::string> rest;
+    for (const std::string& axis : entry.axes())
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) rest.push_back(axis);
+    entry = SpecEntry(rest);
+  }
+  entries[0] = where[0];
+  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
+}
+
+// x placed on its dims as y is.
+Array placed_as(const Array& x, const Array& y) {
+  if (!x.is_committed() || !y.is_committed()) return x;
+  return with_sharding_constraint(x, NamedSharding(y.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
+}
+
+Array answers(const MoeMlp& layer, const Array& tokens) {
+  const auto through = [&](const char* equation, const Array& x, const Param& kernel) {
+    return einsum(equation, {x, layer.dtypes.in(kernel)});
+  };
+  const Array up = through("ebcd,edh->ebch", tokens, layer.up);
+  const Array hidden = layer.gate ? silu(through("ebcd,edh->ebch", tokens, *layer.gate)) * up : layer.activation(up);
+  return through("ebch,ehd->ebcd", hidden, layer.down);
+}
+
+// One kernel for each expert.
+Param kernels(const Initializer& initializer, const Key& key, const Axis& experts, const Axis& in, const Axis& out,
+              const DTypePolicy& dtypes) {
+  return {dtypes.param(initializer(key, {experts.size, in.size, out.size})), {experts, in, out}};
+}
+
+}  // namespace
+
+MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts, const MoeOptions& o) {
+  check_positive("MoeMlp", "experts", experts.size);
+  if (o.top_k < 1 || o.top_k > experts.size)
+    fail(ErrorKind::bad_argument, "MoeMlp",
+         fmt::format("top_k = {} of {} experts, expected 1 to {}.", o.top_k, experts.size, experts.size));
+  if (!(o.capacity_factor > 0))
+    fail(ErrorKind::bad_argument, "MoeMlp",
+         fmt::format("capacity_factor = {}, expected a number above 0.", o.capacity_factor));
+  const auto keys = split<4>(key);
+  MoeMlp moe{.router = {o.dtypes.param(o.router_init(keys[0], {embed.size, experts.size})), {embed, none}},
+             .up = kernels(o.up_init, keys[1], experts, embed, hidden, o.dtypes),
+             .gate = {},
+             .down = kernels(o.down_init, keys[2], experts, hidden, embed, o.dtypes),
+             .top_k = o.top_k,
+             .capacity_factor = o.capacity_factor,
+             .activation = o.activation,
+             .dtypes = o.dtypes};
+  if (o.gated) moe.gate = kernels(o.up_init, keys[3], experts, embed, hidden, o.dtypes);
+  return moe;
+}
+
+int64_t MoeMlp::capacity(int64_t seq) const {
+  const double share = static_cast<double>(top_k * seq) / static_cast<double>(up.value.shape(0));
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(share * capacity_factor)), 1, std::max<int64_t>(seq, 1));
+}
+
+MoeResult MoeMlp::operator()(Operand operand) const {
+  const CallerScope caller(operand.where());
+  const Array x = dtypes.in(operand.array());
+  check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
+  check_features("MoeMlp", x, router);
+  const Routing routing = route(*this, probabilities(*this, x));
+  const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
+  const Array done = placed_as(answers(*this, at_experts(tokens, up)), tokens);
+  return {.out = dtypes.out(einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done})),
+          .balance_loss = routing.balance_loss,
+          .dropped = routing.dropped};
+}
+
+}  // namespace tessera::nn

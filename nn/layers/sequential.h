@@ -1,0 +1,54 @@
+// Sequential: layers of different types, one after the other.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "sharding/array.h"
+#include "sharding/key.h"
+#include "sharding/operand.h"
+
+namespace tessera::nn {
+
+// y = last(...(second(first(x)))). Any struct that is called with an array is a layer; one that takes a key as well
+// (Dropout) gets one of its own, fold_in(key, its number). Layers that change when they are called (BatchNorm) make the
+// call one of a non-const Sequential. Paths are layers.0, layers.1, ... Layers chosen at run time are a
+// std::vector<std::variant<...>> and a loop.
+//   auto net = sequential(nn::Linear::init(k1, in, hidden), Activation{Activation::relu}, Dropout{0.1},
+//                         nn::Linear::init(k2, hidden, out));
+//   net(x, key)
+template <class... Layers>
+struct Sequential {
+  std::tuple<Layers...> layers;
+
+  Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) const
+      requires(...&& std::invocable<const Layers&, const Array&>) {
+    return run(*this, x, key);
+  }
+  Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) { return run(*this, x, key); }
+
+ private:
+  template <class Layer>
+  static Array call(Layer& layer, const Array& x, const Operand& at, const std::optional<Key>& key, uint32_t number) {
+    if constexpr (std::invocable<Layer&, Operand, const std::optional<Key>&>)
+      return layer(Operand(x, at.where()), key ? std::optional(fold_in(*key, number)) : key);
+    else
+      return layer(Operand(x, at.where()));
+  }
+  template <class Self>
+  static Array run(Self& self, const Operand& x, const std::optional<Key>& key) {
+    Array y = x.array();
+    uint32_t number = 0;
+    std::apply([&](auto&... layer) { ((y = call(layer, y, x, key, number++)), ...); }, self.layers);
+    return y;
+  }
+};
+
+template <class... Layers>
+Sequential<Layers...> sequential(Layers... layers) {
+  return {.layers = {std::move(layers)...}};
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,29 @@
+// The sentences of the layers' errors.
+#include "nn/layers/shapes.h"
+
+#include <fmt/format.h>
+
+#include "sharding/error.h"
+
+namespace tessera::nn {
+
+void check_features(const char* layer, const Array& x, const Param& param, int dim) {
+  if (x.is_absent() || param.value.is_absent() || dim >= param.value.ndim()) return;
+  const int64_t size = param.value.shape(dim);
+  if (x.ndim() > 0 && x.shape(-1) == size) return;
+  const bool named = dim < static_cast<int>(param.axes.size()) && !param.axes[dim].is_none();
+  const std::string name = named ? param.axes[dim].name() : "features";
+  fail(ErrorKind::shape_mismatch, layer,
+       fmt::format("given {}, expected (..., {}) with {} = {}.", x.type_string(), name, name, size));
+}
+
+void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected) {
+  if (x.is_absent() || x.ndim() == ndim) return;
+  fail(ErrorKind::shape_mismatch, layer, fmt::format("given {}, expected {}.", x.type_string(), expected));
+}
+
+void check_positive(const char* layer, const char* what, int64_t value) {
+  if (value < 1) fail(ErrorKind::bad_argument, layer, fmt::format("{} = {}, expected 1 or more.", what, value));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,19 @@
+// What layers say about inputs that do not fit them.
+#pragma once
+
+#include <string>
+
+#include "nn/param.h"
+
+namespace tessera::nn {
+
+// Errors (shape_mismatch) that name the layer: "[Linear] given float32[3,7], expected (..., embed) with embed = 8."
+// The last dim of x is to have the size of dim `dim` of the parameter; absent arrays are left to the operation.
+void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
+// x is to have so many dims.
+void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected);
+
+// An Error (bad_argument) unless it is 1 or more.
+void check_positive(const char* layer, const char* what, int64_t value);
+
+}  // namespace tessera::nn

@@ -1,0 +1,56 @@
+// The power method.
+#include "nn/layers/spectral_norm.h"
+
+#include "nn/layers/shapes.h"
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+namespace tessera::nn {
+
+namespace {
+
+Array matrix(const Array& kernel) { return kernel.ndim() == 2 ? kernel : reshape(kernel, {-1, kernel.shape(-1)}); }
+
+Array unit(const Array& x, double eps) { return x / maximum(norm(x), eps); }
+
+Array placed_like(const Array& x, const Array& like) {
+  return x.is_committed() && like.is_committed() ? with_sharding_constraint(x, like.sharding()) : x;
+}
+
+}  // namespace
+
+PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const SpectralNormOptions& options) {
+  check_positive("SpectralNorm", "iterations", options.iterations);
+  const auto [a, b] = split<2>(key);
+  const Array w = matrix(kernel);
+  const AxisName in_name = kernel.value.ndim() == 2 ? kernel.axes.front() : AxisName(none);
+  const auto start = [&](const Key& k, int64_t size) {
+    return unit(astype(normal(k, {size}), kernel.value.dtype()), options.eps);
+  };
+  PowerIteration power{.in = {start(a, w.shape(0)), {in_name}},
+                       .out = {start(b, w.shape(1)), {kernel.axes.back()}},
+                       .iterations = 15,
+                       .eps = options.eps};
+  power.step(kernel);
+  power.iterations = options.iterations;
+  return power;
+}
+
+void PowerIteration::step(const Array& kernel) {
+  const Array w = stop_gradient(matrix(kernel));
+  Array x = stop_gradient(in), y = stop_gradient(out);
+  for (int64_t i = 0; i < iterations; ++i) {
+    y = unit(matmul(x, w), eps);
+    x = unit(matmul(w, y), eps);
+  }
+  in.value = placed_like(x, in);
+  out.value = placed_like(y, out);
+}
+
+Array PowerIteration::normalized(const Array& kernel) const {
+  const Array u = stop_gradient(in), v = stop_gradient(out);
+  return kernel / sum(matmul(u, matrix(kernel)) * v);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,316 @@
+// Every layer under every sharding of its parameters and its input: value, gradient and statistics are its own.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/attention.h"
+#include "nn/layers/batch_norm.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/dropout.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/moe.h"
+#include "nn/layers/norm.h"
+#include "nn/layers/pool.h"
+#include "nn/layers/recurrent.h"
+#include "nn/layers/sequential.h"
+#include "nn/layers/spectral_norm.h"
+#include "nn/layers/transformer.h"
+#include "nn/layers/weight_norm.h"
+#include "nn/lora.h"
+#include "nn/value_and_grad.h"
+#include "sharding/random.h"
+
+namespace tessera::nn {
+namespace {
+
+// A layer and what it is applied to, which gets a gradient, too.
+template <class Layer>
+struct Applied {
+  Layer layer;
+  Param x;
+};
+
+double difference(const Array& a, const Array& b) {
+  if (a.is_absent() != b.is_absent() || (!a.is_absent() && a.shape() != b.shape())) return INFINITY;
+  if (a.is_absent()) return 0;
+  const std::vector<double> x = a.to_host<double>(), y = b.to_host<double>();
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    largest = std::max(largest, std::abs(y[i]));
+    worst = std::isfinite(x[i]) ? std::max(worst, std::abs(x[i] - y[i])) : INFINITY;
+  }
+  return worst / (1 + largest);
+}
+
+// Every way to send these names to the axes a and b of the mesh, or none where they do not divide; all other names of
+// the tree stay whole.
+std::vector<Rules> tables_over(const std::vector<std::string>& names, const Leaves& tree) {
+  const std::vector<Rule> ways = {{"", replicated}, {"", "a"}, {"", "b"}, {"", {"b", "a"}}};
+  std::vector<Rules> tables{{}};
+  std::set<std::string> others;
+  for (const Leaf& leaf : tree)
+    for (const AxisName& name : *leaf.axes) others.insert(name.name());
+  for (const std::string& name : names) {
+    EXPECT_TRUE(others.contains(name)) << name << " names no dim";
+    std::vector<Rules> longer;
+    for (const Rules& table : tables)
+      for (Rule rule : ways) {
+        rule.logical = name;
+        longer.push_back(table);
+        longer.back().push_back(rule);
+      }
+    tables = std::move(longer);
+  }
+  for (Rules& table : tables)
+    for (const std::string& name : others) table.push_back({name, replicated});
+  return tables;
+}
+
+template <class Layer>
+struct Outcome {
+  Array value;
+  Layer after;
+  Applied<Layer> gradient;
+};
+
+template <class Layer, class Call>
+Outcome<Layer> compute(const Applied<Layer>& applied, Call call) {
+  const auto loss = [&](Applied<Layer> m) {
+    const Array y = call(m.layer, m.x);
+    const Array weights = cos(astype(reshape(arange(y.size()), y.shape()), float64));
+    return std::pair(sum(y * weights), std::pair(y, m.layer));
+  };
+  auto [value, gradient] = value_and_grad(loss)(applied);
+  return {value.second.first, value.second.second, gradient};
+}
+
+template <class Layer>
+std::string differences(const Outcome<Layer>& got, const Outcome<Layer>& expected) {
+  std::string wrong;
+  const auto compare = [&](const std::string& what, const Array& a, const Array& b) {
+    if (const double e = difference(a, b); !(e < 1e-11)) wrong += fmt::format("{} off by {}\n", what, e);
+  };
+  compare("value", got.value, expected.value);
+  const Leaves a = leaves(got.gradient), b = leaves(expected.gradient);
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].kind != Kind::buffer) compare("gradient of " + a[i].path, *a[i].value, *b[i].value);
+  const Leaves c = leaves(got.after), d = leaves(expected.after);
+  for (size_t i = 0; i < c.size(); ++i)
+    if (c[i].kind == Kind::buffer) compare(c[i].path + " afterwards", *c[i].value, *d[i].value);
+  return wrong;
+}
+
+// `names` of the layer's parameters and of x (shape, named by axes) go to every axis of the mesh. What the layer holds
+// is shaken, so that no bias is zero and no scale one.
+template <class Layer, class Call>
+void expect_itself(Layer layer, const Shape& shape, const Axes& axes, const std::vector<std::string>& names,
+                   Call call) {
+  Applied<Layer> start{std::move(layer), {normal(Key(1), shape, float64), axes}};
+  uint32_t n = 0;
+  for (const Leaf& leaf : leaves(start.layer))
+    *leaf.value =
+        astype(*leaf.value, float64) + 0.1 * uniform(fold_in(Key(2), n++), leaf.value->shape(), 0, 1, float64);
+  const Outcome<Layer> expected = compute(start, call);
+  int failures = 0;
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}}, {.private_replicas = private_replicas});
+    for (const Rules& rules : tables_over(names, leaves(start))) {
+      if (failures > 2) return;
+      const std::string wrong = differences(compute(filter_shard(start, Layout(mesh, rules)), call), expected);
+      if (wrong.empty()) continue;
+      ++failures;
+      ADD_FAILURE() << rules.to_string() << (private_replicas ? ", private replicas\n" : "\n") << wrong;
+    }
+  }
+}
+
+const auto plainly = [](auto& layer, const Array& x) { return layer(x); };
+const auto over_time = [](auto& cell, const Array& xs) { return scan(cell, xs).second; };
+
+const Axis embed{"embed", 8}, hidden{"hidden", 8}, heads{"heads", 16};
+const Shape shape{4, 4, 8};
+const Axes stream{"batch", "seq", "embed"};
+const std::vector<std::string> of_stream{"batch", "embed", "hidden"};
+
+template <class Layer>
+void expect_of_stream(const Layer& layer, const std::vector<std::string>& names = {"batch", "seq", "embed"}) {
+  expect_itself(layer, shape, stream, names, plainly);
+}
+template <class Layer>
+void expect_of_images(const Layer& layer, const std::vector<std::string>& names = {"batch", "height", "embed"}) {
+  expect_itself(layer, {4, 8, 4, 8}, {"batch", "height", none, "embed"}, names, plainly);
+}
+
+struct Lookup {
+  Embedding embedding;
+  Array operator()(const Array& x) const {  // the rows of the places where x is large, times x
+    return embedding(argsort(x)) * expand_dims(x, {2}) + embedding.attend(embedding(argsort(x)));
+  }
+};
+
+void expect_attention(const AttentionOptions& options, const std::vector<std::string>& names,
+                      const std::function<Array(const MultiheadAttention&, const Array&)>& call) {
+  expect_itself(MultiheadAttention::init(Key(0), embed, heads, 4, options), shape, stream, names, call);
+}
+
+void attention_row() {
+  const Array mask = logical_not(tri(4, {.dtype = boolean})), bias = normal(Key(4), {4, 1, 4, 4}, float64);
+  expect_attention({.kv_heads = Axis{"kv_heads", 8}, .rope_base = 100.0}, {"batch", "heads", "kv_heads"}, plainly);
+  expect_attention({.causal = false}, {"batch", "seq", "heads"},
+                   [&](const auto& layer, const Array& x) { return layer(x, {.mask = mask, .bias = bias}); });
+  expect_attention({.dropout = 0.25}, {"batch", "seq", "heads"},
+                   [](const auto& layer, const Array& x) { return layer(x, {.key = Key(3)}); });
+  expect_attention({.causal = false}, {"batch", "embed", "heads"},
+                   [](const auto& layer, const Array& x) { return layer(x, {.context = flip(x, {1})}); });
+}
+
+void conv_row() {
+  expect_of_images(Conv::init(Key(0), embed, hidden, {3, 2}, {.strides = {2, 1}}), {"batch", "height", "embed"});
+  expect_of_images(Conv::init(Key(0), embed, hidden, {3, 2}, {.padding = "VALID"}), of_stream);
+  expect_of_images(Conv::init(Key(0), embed, hidden, {2, 2}, {.groups = 4}), {"batch", "embed", "hidden"});
+}
+
+void moe_row() {
+  const auto with_balance = [](const MoeMlp& layer, const Array& x) {
+    const MoeResult result = layer(x);
+    return result.out + result.balance_loss + result.dropped;
+  };
+  for (const bool gated : {false, true})
+    expect_itself(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0.75, .gated = gated}), shape,
+                  stream, {"batch", "experts", gated ? "hidden" : "embed"}, with_balance);
+}
+
+void decoder_row() {
+  const auto block = DecoderBlock::init(Key(0), embed, heads, 4, hidden, {.dropout = 0.1, .context = embed});
+  expect_itself(block, shape, stream, {"batch", "embed", "heads"},
+                [](const DecoderBlock& layer, const Array& x) { return layer(x, {.context = sin(x), .key = Key(3)}); });
+}
+
+void linear_row() {
+  expect_of_stream(Linear::init(Key(0), embed, hidden), of_stream);
+  expect_of_stream(with_lora(Key(1), Linear::init(Key(0), embed, hidden), {.rank = 2}), of_stream);
+}
+
+void batch_norm_row() {
+  BatchNorm norm = BatchNorm::init(embed);
+  expect_of_stream(norm);
+  norm.inference = true;
+  expect_of_stream(norm);
+}
+
+void sequential_row() {
+  const auto layers = sequential(Linear::init(Key(0), embed, hidden), BatchNorm::init(hidden),
+                                 Activation{Activation::silu}, Dropout{.rate = 0.5});
+  expect_itself(layers, shape, stream, of_stream, [](auto& layer, const Array& x) { return layer(x, Key(3)); });
+}
+
+const std::map<std::string, std::function<void()>> rows = {
+    {"Activation", [] { expect_of_stream(Activation{Activation::gelu_exact}); }},
+    {"AdaptiveAvgPool",
+     [] {
+       expect_of_images(AdaptiveAvgPool{{3, 2}});
+     }},
+    {"AdaptiveMaxPool",
+     [] {
+       expect_of_images(AdaptiveMaxPool{{2, 3}});
+     }},
+    {"AvgPool",
+     [] {
+       expect_of_images(AvgPool{.window = {2, 2}, .strides = {2, 1}, .padding = {"SAME"}});
+     }},
+    {"BatchNorm", batch_norm_row},
+    {"Conv", conv_row},
+    {"ConvTranspose",
+     [] {
+       expect_of_images(ConvTranspose::init(Key(0), embed, hidden, {3, 2}, {.strides = {2, 1}}), of_stream);
+     }},
+    {"DecoderBlock", decoder_row},
+    {"DeepMlp",
+     [] {
+       expect_of_stream(DeepMlp::init(Key(0), embed, hidden, {"out", 4}, 2), of_stream);
+     }},
+    {"Dropout",
+     [] {
+       expect_itself(Dropout{.rate = 0.5}, shape, stream, {"batch", "seq", "embed"},
+                     [](const Dropout& layer, const Array& x) { return layer(x, Key(3)); });
+     }},
+    {"Embedding",
+     [] {
+       expect_itself(Lookup{Embedding::init(Key(0), {"vocab", 8}, embed)}, {4, 8}, {"batch", "seq"},
+                     {"batch", "vocab", "embed"}, plainly);
+     }},
+    {"EncoderBlock",
+     [] {
+       expect_of_stream(EncoderBlock::init(Key(0), embed, heads, 4, hidden), {"batch", "embed", "heads"});
+     }},
+    {"GRUCell", [] { expect_itself(GRUCell::init(Key(0), embed, hidden), shape, stream, of_stream, over_time); }},
+    {"GatedMlp", [] { expect_of_stream(GatedMlp::init(Key(0), embed, hidden), of_stream); }},
+    {"GroupNorm", [] { expect_of_images(GroupNorm::init(embed, 4)); }},
+    {"Identity", [] { expect_of_stream(Identity{}); }},
+    {"LSTMCell", [] { expect_itself(LSTMCell::init(Key(0), embed, hidden), shape, stream, of_stream, over_time); }},
+    {"LayerNorm", [] { expect_of_stream(LayerNorm::init(embed)); }},
+    {"Linear", linear_row},
+    {"MaxPool",
+     [] {
+       expect_of_images(MaxPool{.window = {3, 2}, .strides = {2, 2}});
+     }},
+    {"Mlp", [] { expect_of_stream(Mlp::init(Key(0), embed, hidden), of_stream); }},
+    {"MoeMlp", moe_row},
+    {"MultiheadAttention", attention_row},
+    {"PReLU", [] { expect_of_stream(PReLU::init(embed)); }},
+    {"RMSNorm", [] { expect_of_stream(RMSNorm::init(embed)); }},
+    {"RotaryEmbedding",
+     [] {
+       expect_itself(RotaryEmbedding{}, {4, 4, 4, 6}, {"batch", "seq", "heads", none}, {"batch", "seq", "heads"},
+                     plainly);
+     }},
+    {"Sequential", sequential_row},
+    {"SpectralNorm",
+     [] { expect_of_stream(SpectralNorm<Linear>::init(Key(1), Linear::init(Key(0), embed, hidden)), of_stream); }},
+    {"WeightNorm", [] { expect_of_stream(WeightNorm<Linear>::init(Linear::init(Key(0), embed, hidden)), of_stream); }},
+};
+
+class LayersEverywhere : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LayersEverywhere, IsItself) { rows.at(GetParam())(); }
+
+std::vector<std::string> names_of_rows() {
+  std::vector<std::string> names;
+  for (const auto& [name, check] : rows) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, LayersEverywhere, ::testing::ValuesIn(names_of_rows()),
+                         [](const auto& info) { return info.param; });
+
+// The structs in nn/layers that can be called.
+std::set<std::string> layers_of_the_house() {
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(TESSERA_LAYERS_DIR)) {
+    if (file.path().extension() != ".h") continue;
+    std::ifstream in(file.path());
+    std::string current, line;
+    for (std::smatch found; std::getline(in, line);) {
+      if (std::regex_search(line, found, std::regex("^struct (\\w+) \\{"))) current = found[1];
+      if (line.find(" operator()(") != std::string::npos && !current.empty()) names.insert(current);
+    }
+  }
+  return names;
+}
+
+TEST(LayersEverywhere, EveryLayerHasARow) {
+  const std::vector<std::string> names = names_of_rows();
+  EXPECT_EQ(layers_of_the_house(), std::set<std::string>(names.begin(), names.end()));
+}
+
+}  // namespace
+}  // namespace tessera::nn
