@@ -1,0 +1,168 @@
+// Wrong options and inputs of layers: each error names the layer and what to do.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/foreign_weights.h"
+#include "nn/layers/moe.h"
+#include "nn/layers/pool.h"
+#include "nn/layers/transformer.h"
+#include "nn/lora.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_error;
+
+const Axis embed{"embed", 8}, hidden{"hidden", 6}, heads{"heads", 8};
+const Array wrong = ones({3, 7});
+
+struct Wrong {
+  ErrorKind kind;
+  std::string message;
+  std::function<void()> call;
+};
+
+void expect_all(const std::vector<Wrong>& table) {
+  for (const Wrong& row : table) expect_error(row.kind, row.message, row.call);
+}
+
+TEST(LayerErrors, InputsOfAnotherShape) {
+  constexpr auto kind = ErrorKind::shape_mismatch;
+  const std::string given = "given float32[3,7], expected ";
+  expect_all({
+      {kind, "[Linear] " + given + "(..., embed) with embed = 8.", [] { Linear::init(Key(0), embed, hidden)(wrong); }},
+      {kind, "[Embedding.attend] " + given + "(..., embed) with embed = 8.",
+       [] {
+         Embedding::init(Key(0), {"vocab", 5}, embed).attend(wrong);
+       }},
+      {kind, "[LayerNorm] " + given + "(..., embed) with embed = 8.", [] { LayerNorm::init(embed)(wrong); }},
+      {kind, "[RMSNorm] " + given + "(..., embed) with embed = 8.", [] { RMSNorm::init(embed)(wrong); }},
+      {kind, "[GroupNorm] " + given + "(..., embed) with embed = 8.", [] { GroupNorm::init(embed, 2)(wrong); }},
+      {kind, "[GroupNorm] given float32[8], expected (batch, spatial dims..., features).",
+       [] { GroupNorm::init(embed, 2)(ones({8})); }},
+      {kind, "[BatchNorm] " + given + "(..., embed) with embed = 8.", [] { BatchNorm::init(embed)(wrong); }},
+      {kind, "[BatchNorm] given float32[8], expected (batch..., features).", [] { BatchNorm::init(embed)(ones({8})); }},
+      {kind, "[PReLU] " + given + "(..., embed) with embed = 8.", [] { PReLU::init(embed)(wrong); }},
+      {kind, "[Conv] " + given + "(batch, 2 spatial dims, features) with 8 features.",
+       [] {
+         Conv::init(Key(0), embed, hidden, {3, 3})(wrong);
+       }},
+      {kind, "[ConvTranspose] " + given + "(batch, 1 spatial dims, features) with 8 features.",
+       [] { ConvTranspose::init(Key(0), embed, hidden, {3})(wrong); }},
+      {kind, "[AdaptiveAvgPool] " + given + "(..., 2 spatial dims, features).",
+       [] {
+         AdaptiveAvgPool{{2, 2}}(wrong);
+       }},
+      {kind, "[LSTMCell] " + given + "(..., embed) with embed = 8.",
+       [] { LSTMCell::init(Key(0), embed, hidden)(wrong, {}); }},
+      {kind, "[LSTMCell] an absent state given, expected one of (..., hidden): cell.start(x).",
+       [] {
+         LSTMCell::init(Key(0), embed, hidden)(ones({3, 8}), {});
+       }},
+      {kind, "[GRUCell] given float32[3,7], expected (..., features) with features = 6.",
+       [] {
+         GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong});
+       }},
+      {kind, "[scan] " + given + "(batch, time, features) with one step or more.",
+       [] { scan(GRUCell::init(Key(0), embed, hidden), wrong); }},
+      {kind, "[MoeMlp] " + given + "(batch, seq, embed).",
+       [] {
+         MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(wrong);
+       }},
+  });
+}
+
+TEST(LayerErrors, OptionsThatDoNotFit) {
+  constexpr auto kind = ErrorKind::bad_argument;
+  expect_all({
+      {kind, "[GroupNorm] axis \"embed\" = 8 is not divisible by 3 groups. Change one of them.",
+       [] { GroupNorm::init(embed, 3); }},
+      {kind, "[Conv] axes \"embed\" = 8 and \"hidden\" = 6 are not both divisible by 4 groups. Change one of them.",
+       [] { Conv::init(Key(0), embed, hidden, {3}, {.groups = 4}); }},
+      {kind, "[Conv] 4 kernel sizes given, expected one for each of 1 to 3 spatial dims.",
+       [] {
+         Conv::init(Key(0), embed, hidden, {3, 3, 3, 3});
+       }},
+      {kind, "[ConvTranspose] padding \"SAME_LOWER\" given, expected SAME, VALID or pairs.",
+       [] {
+         ConvTranspose::init(Key(0), embed, hidden, {3}, {.padding = "SAME_LOWER"})(ones({1, 4, 8}));
+       }},
+      {kind, "[AdaptiveMaxPool] size = 0, expected 1 or more.", [] { AdaptiveMaxPool{{0}}(wrong); }},
+      {kind, "[AdaptiveMaxPool] 0 sizes given, expected one for each of 1 to 3 spatial dims.",
+       [] { AdaptiveMaxPool{{}}(wrong); }},
+      {kind, "[Dropout] no key given, expected one: dropout(x, key). For evaluation set inference = true.",
+       [] { Dropout{}(wrong); }},
+      {kind, "[DeepMlp] depth -1, expected 0 or more hidden layers.",
+       [] { DeepMlp::init(Key(0), embed, hidden, embed, -1); }},
+      {kind, "[MoeMlp] top_k = 5 of 4 experts, expected 1 to 4.",
+       [] {
+         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5});
+       }},
+      {kind, "[MoeMlp] capacity_factor = 0, expected a number above 0.",
+       [] {
+         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0});
+       }},
+      {kind, "[SpectralNorm] iterations = 0, expected 1 or more.",
+       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.iterations = 0}); }},
+      {kind, "[with_lora] rank = 0, expected 1 or more.",
+       [] { with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}); }},
+      {kind,
+       "[MultiheadAttention] a context given to a layer that is causal or rotates positions, which a context has not. "
+       "Make it with {.causal = false} and no rope_base.",
+       [] {
+         MultiheadAttention::init(Key(0), embed, heads, 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})});
+       }},
+      {kind, "[DecoderBlock] a context given to a block without cross-attention. Make it with {.context = Axis{...}}.",
+       [] {
+         DecoderBlock::init(Key(0), embed, heads, 2, hidden)(ones({1, 3, 8}), {.context = ones({1, 3, 8})});
+       }},
+      {kind,
+       "[DecoderBlock] no context given to a block with cross-attention, expected block(x, {.context = encoded}).",
+       [] {
+         DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.context = embed})(ones({1, 3, 8}));
+       }},
+      {ErrorKind::dtype_mismatch, "[DTypePolicy] params = int32 given, expected a floating type.",
+       [] { Linear::init(Key(0), embed, hidden, {.dtypes = {.params = int32}}); }},
+  });
+}
+
+const SafetensorsFile& file() {
+  static const auto opened = SafetensorsFile::open(std::string(TESSERA_REFERENCE_DIR) + "/layers.safetensors");
+  return opened;
+}
+
+// One error tells all, and the layer stays as it was.
+TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
+  const std::string advice = ". Choose the prefix, the library and the layer's options that the file was made with.";
+  Linear layer = Linear::init(Key(0), {"in", 5}, {"out", 6});
+  const Array kernel = layer.kernel;
+  const auto load = [&](const char* prefix, Library library) {
+    return [&layer, prefix, library] { load_weights(layer, file(), prefix, library); };
+  };
+  expect_all({
+      {ErrorKind::bad_file,
+       "[load_weights] layers.safetensors: kernel: weight gives float32[5,7], expected float32[5,6]; bias: bias gives "
+       "float32[7], expected float32[6]" +
+           advice,
+       load("equinox.linear.weights", Library::equinox)},
+      {ErrorKind::bad_file,
+       "[load_weights] layers.safetensors: bias: bias gives float32[7], expected float32[6]; missing: "
+       "flax.linear.weights.weight; in no row of the map: flax.linear.weights.kernel" +
+           advice,
+       load("flax.linear.weights", Library::pytorch)},
+  });
+  EXPECT_TRUE(layer.kernel.value.is_same(kernel));
+  Linear unbiased = Linear::init(Key(0), {"in", 5}, {"out", 7}, {.bias = false});
+  expect_error(ErrorKind::bad_file,
+               "[load_weights] layers.safetensors: in no row of the map: equinox.linear.weights.bias" + advice,
+               [&] { load_weights(unbiased, file(), "equinox.linear.weights", Library::equinox); });
+  expect_error(ErrorKind::bad_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
+               [] { weight_map(DeepMlp{}, Library::flax); });
+}
+
+}  // namespace
+}  // namespace tessera::nn

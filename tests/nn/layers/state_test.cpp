@@ -1,0 +1,205 @@
+// What layers keep and what they move: running statistics, caches, element types, experts apart, low-rank changes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/filter_shard.h"
+#include "nn/foreign_weights.h"
+#include "nn/layers/moe.h"
+#include "nn/layers/sequential.h"
+#include "nn/layers/transformer.h"
+#include "nn/lora.h"
+#include "nn/value_and_grad.h"
+#include "sharding/device_put.h"
+#include "sharding/ledger.h"
+#include "sharding/random.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_near;
+
+const Axis embed{"embed", 8}, hidden{"hidden", 16}, heads{"heads", 8};
+
+std::vector<std::string> kinds_of(const CommLedger& ledger) {
+  std::vector<std::string> kinds;
+  for (const CommRecord& r : ledger.records()) kinds.push_back(std::string(r.kind));
+  return kinds;
+}
+
+TEST(BatchNorm, RunningStatisticsMoveAndThenServe) {
+  BatchNorm norm = BatchNorm::init({"embed", 2}, {.momentum = 0.5});
+  const Array x = array<float>(std::vector<float>{1, 2, 3, 6}, {2, 2});
+  norm(x);
+  EXPECT_EQ(norm.mean.value.to_host<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(norm.variance.value.to_host<float>(), (std::vector<float>{1, 2.5}));
+  norm.inference = true;
+  const Array y = norm(x);
+  EXPECT_EQ(norm.mean.value.to_host<float>(), (std::vector<float>{1, 2}));
+  expect_near(y, array<float>(std::vector<float>{0, 0, 2, 4 / std::sqrt(2.5F)}, {2, 2}), 1e-5, "by what was kept");
+}
+
+TEST(BatchNorm, StatisticsOfAShardedBatchAreTwoSums) {
+  const Layout layout(make_mesh({{"data", 4}}), {{"batch", "data"}, {"embed", replicated}});
+  BatchNorm norm = filter_shard(BatchNorm::init(embed), layout), alone = BatchNorm::init(embed);
+  const Array x = normal(Key(1), {8, 8});
+  CommLedger ledger;
+  const Array y = norm(device_put(x, {"batch", "embed"}, layout));
+  EXPECT_EQ(kinds_of(ledger), (std::vector<std::string>{"all_reduce", "all_reduce"}));
+  expect_near(y, alone(x), 1e-6, "value");
+  expect_near(norm.variance, alone.variance, 1e-6, "running variance");
+  EXPECT_TRUE(norm.mean.value.is_fully_replicated());
+}
+
+TEST(SpectralNorm, TheLargestSingularValueBecomesOne) {
+  auto norm = SpectralNorm<Linear>::init(Key(1), Linear::init(Key(0), {"in", 2}, {"out", 2}, {.bias = false}));
+  norm.layer.kernel.value = array<float>(std::vector<float>{3, 0, 0, 1}, {2, 2});
+  for (int i = 0; i < 20; ++i) norm(ones({1, 2}));
+  const Array before = norm.power.in;
+  norm.inference = true;
+  expect_near(norm(ones({1, 2})), array<float>(std::vector<float>{1, 1 / 3.0F}, {1, 2}), 1e-5, "divided by 3");
+  EXPECT_TRUE(norm.power.in.value.is_same(before));
+}
+
+TEST(Dropout, InferenceNeedsNoKey) {
+  const Array x = ones({4});
+  EXPECT_TRUE((Dropout{.rate = 0.5, .inference = true}(x).is_same(x)));
+  EXPECT_TRUE((Dropout{.rate = 0}(x).is_same(x)));
+  EXPECT_EQ((Dropout{.rate = 1}(x, Key(0)).to_host<float>()), std::vector<float>(4, 0));
+}
+
+TEST(Sequential, EachLayerHasAKeyOfItsOwn) {
+  const auto twice = sequential(Dropout{.rate = 0.5}, Dropout{.rate = 0.5});
+  const Array x = ones({64});
+  const Array first = dropout(fold_in(Key(7), 0), x, 0.5), both = dropout(fold_in(Key(7), 1), first, 0.5);
+  expect_near(twice(x, Key(7)), both, 0, "two draws");
+  const auto mixed = sequential(Identity{}, LayerNorm::init(embed));
+  EXPECT_EQ(testing::paths_of(leaves(mixed)), (std::vector<std::string>{"layers.1.scale", "layers.1.bias"}));
+}
+
+TEST(DTypePolicy, ParametersComputeAndOutput) {
+  const Linear layer =
+      Linear::init(Key(0), embed, hidden, {.dtypes = {.params = bfloat16, .compute = float32, .output = float16}});
+  EXPECT_EQ(layer.kernel.value.dtype(), bfloat16);
+  EXPECT_EQ(layer.bias->value.dtype(), bfloat16);
+  const Array y = layer(ones({2, 8}));
+  EXPECT_EQ(y.dtype(), float16);
+  expect_near(astype(y, float32), matmul(ones({2, 8}), astype(layer.kernel, float32)), 1e-3, "computed in float32");
+}
+
+// Every layer takes a policy: bfloat16 within, float32 outside.
+TEST(DTypePolicy, OfEveryKindOfLayer) {
+  const DTypePolicy dtypes{.compute = bfloat16, .output = float32};
+  const Array x = normal(Key(1), {2, 4, 8}), image = normal(Key(1), {2, 4, 4, 8});
+  const std::vector<Array> results = {
+      Linear::init(Key(0), embed, hidden, {.dtypes = dtypes})(x),
+      Mlp::init(Key(0), embed, hidden, {.dtypes = dtypes})(x),
+      GatedMlp::init(Key(0), embed, hidden, {.dtypes = dtypes})(x),
+      LayerNorm::init(embed, 1e-5, dtypes)(x),
+      RMSNorm::init(embed, 1e-5, dtypes)(x),
+      GroupNorm::init(embed, 2, 1e-5, dtypes)(x),
+      BatchNorm::init(embed, {.dtypes = dtypes})(x),
+      PReLU::init(embed, {.dtypes = dtypes})(x),
+      Conv::init(Key(0), embed, hidden, {3, 3}, {.dtypes = dtypes})(image),
+      ConvTranspose::init(Key(0), embed, hidden, {3, 3}, {.dtypes = dtypes})(image),
+      scan(LSTMCell::init(Key(0), embed, hidden, {.dtypes = dtypes}), x).second,
+      scan(GRUCell::init(Key(0), embed, hidden, {.dtypes = dtypes}), x).second,
+      Embedding::init(Key(0), {"vocab", 4}, embed, init::normal(1), dtypes)(zeros({2}, int32)),
+      MultiheadAttention::init(Key(0), embed, heads, 2, {.dtypes = dtypes})(x),
+      EncoderBlock::init(Key(0), embed, heads, 2, hidden, {.dtypes = dtypes})(x),
+      MoeMlp::init(Key(0), embed, hidden, {"experts", 2}, {.dtypes = dtypes})(x).out,
+  };
+  for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].dtype(), float32) << i;
+}
+
+TEST(DecoderBlock, DecodesAsItComputesAtOnce) {
+  const DecoderBlock block =
+      DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.rope_base = 100.0, .context = embed});
+  const Array x = normal(Key(1), {2, 5, 8}), context = normal(Key(2), {2, 3, 8});
+  KeyValueCache cache;
+  const Array first = block.decode(slice_in_dim(x, 0, 3, 1), cache, context);
+  const Array second = block.decode(slice_in_dim(x, 3, 5, 1), cache, context);
+  expect_near(concatenate({first, second}, 1), block(x, {.context = context}), 1e-5, "in two parts");
+  EXPECT_EQ(cache.length(), 5);
+}
+
+TEST(MultiheadAttention, AMaskHidesKeys) {
+  const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false});
+  const Array x = normal(Key(1), {1, 4, 8}), other = normal(Key(2), {1, 4, 8});
+  const Array mask = array<bool>({true, true, false, false});
+  const Array changed = concatenate({slice_in_dim(x, 0, 2, 1), slice_in_dim(other, 2, 4, 1)}, 1);
+  const auto first_two = [](const Array& y) { return slice_in_dim(y, 0, 2, 1); };
+  expect_near(first_two(layer(x, {.mask = mask})), first_two(layer(changed, {.mask = mask})), 1e-6, "unseen");
+}
+
+// Experts and batch over one axis: the tokens go to their experts and back, forward and backward.
+TEST(MoeMlp, TokensTravelByAllToAll) {
+  const Layout layout(
+      make_mesh({{"data", 4}}),
+      {{"batch", "data"}, {"experts", "data"}, {"seq", replicated}, {"embed", replicated}, {"hidden", replicated}});
+  const MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 8}), layout);
+  const Array x = device_put(normal(Key(1), {4, 8, 8}), {"batch", "seq", "embed"}, layout);
+  CommLedger ledger;
+  moe(x);
+  int64_t sent = 0, rest = 0;
+  for (const CommRecord& r : ledger.records()) (r.kind == "all_to_all" ? sent : rest) += r.bytes;
+  // Each way a device gets (experts, batch, capacity, embed) / 4; the sums are for the balance and what was dropped.
+  EXPECT_EQ(kinds_of(ledger), (std::vector<std::string>{"all_reduce", "all_reduce", "all_to_all", "all_to_all"}));
+  EXPECT_EQ(sent, 2 * 8 * 4 * moe.capacity(8) * 8 * 4 / 4);
+  EXPECT_EQ(rest, 8 * 4 + 4);
+}
+
+TEST(MoeMlp, ExpertsAreDrawnEachAsAKernel) {
+  const MoeMlp moe = MoeMlp::init(Key(0), {"embed", 100}, {"hidden", 200}, {"experts", 4});
+  EXPECT_TRUE(moe.up.value.is_recipe());
+  EXPECT_NEAR(std(moe.up).item<float>(), 0.1, 0.002);
+  EXPECT_EQ(moe.up.axes, (Axes{"experts", "embed", "hidden"}));
+  EXPECT_EQ(moe.capacity(64), 40);
+}
+
+TEST(Lora, BeginsAsTheLayerAndIsMerged) {
+  const Linear linear = Linear::init(Key(0), embed, hidden);
+  Linear changed = with_lora(Key(1), linear, {.rank = 2, .alpha = 4});
+  const Array x = normal(Key(2), {3, 8});
+  expect_near(changed(x), linear(x), 0, "at first");
+  EXPECT_EQ(testing::paths_of(leaves(changed)), (std::vector<std::string>{"kernel", "bias", "lora.a", "lora.b"}));
+  changed.lora->b.value = normal(Key(3), {2, 16});
+  const Array change = 2.0 * matmul(matmul(x, changed.lora->a), changed.lora->b);
+  expect_near(changed(x), linear(x) + change, 1e-5, "with a change");
+  const Linear merged = merge_lora(changed);
+  EXPECT_FALSE(merged.lora);
+  expect_near(merged(x), changed(x), 1e-5, "merged");
+}
+
+TEST(Lora, OnlyTheChangeLearns) {
+  const Linear changed = with_lora(Key(1), Linear::init(Key(0), embed, hidden), {.rank = 2});
+  const auto loss = [](const Linear& layer) { return sum(layer(ones({3, 8}))); };
+  const auto [value, gradient] = value_and_grad(loss)(changed);
+  EXPECT_EQ(max(abs(gradient.kernel)).item<float>(), 0);
+  EXPECT_EQ(max(abs(*gradient.bias)).item<float>(), 0);
+  EXPECT_GT(max(abs(gradient.lora->b)).item<float>(), 0);
+}
+
+TEST(Lora, LiesAlongThePlacedKernel) {
+  const Layout layout(make_mesh({{"model", 2}}), {{"embed", replicated}, {"hidden", "model"}});
+  const Linear changed = with_lora(Key(1), filter_shard(Linear::init(Key(0), embed, hidden), layout), {.rank = 2});
+  EXPECT_EQ(changed.lora->a.value.type_string(), "float32[8,2]");
+  EXPECT_EQ(changed.lora->b.value.type_string(), "float32[2,16@model]");
+  EXPECT_EQ(changed.lora->b.value.path(), "kernel.lora.b");
+}
+
+TEST(LoadWeights, APlacedLayerStaysPlaced) {
+  const Layout layout(make_mesh({{"model", 2}}), {{"embed", replicated}, {"heads", "model"}});
+  const auto file = SafetensorsFile::open(std::string(TESSERA_REFERENCE_DIR) + "/layers.safetensors");
+  MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", 6}, 2), layout);
+  load_weights(layer, file, "pytorch.attention.weights", Library::pytorch);
+  EXPECT_EQ(layer.q.kernel.value.type_string(), "float32[6,6@model]");
+  const TensorInfo& info = file.info("pytorch.attention.x");
+  const Array x = array_from_bytes(file.bytes("pytorch.attention.x"), info.dtype, info.shape);
+  const TensorInfo& out = file.info("pytorch.attention.y");
+  expect_near(layer(x), array_from_bytes(file.bytes("pytorch.attention.y"), out.dtype, out.shape), 3e-6, "value");
+}
+
+}  // namespace
+}  // namespace tessera::nn
