@@ -2,6 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <utility>
 
 #include "sharding/operations_common.h"
 #include "sharding/rearrange.h"
@@ -10,9 +13,10 @@ namespace tessera::detail {
 
 // What a call does to dims: the result's shape and the dims whose elements change places, as bits.
 struct Change {
-  Shape shape;
+  c10::SmallVector<int64_t, 6> shape;
   uint32_t dims = 0;
 
+  explicit Change(const Shape& from) : shape(from.begin(), from.end()) {}
   void touch(int dim) { dims |= 1u << dim; }
   bool touches(size_t dim) const { return dims >> dim & 1; }
 };
@@ -32,12 +36,12 @@ Array change_places(const Operation& op, const Operand& x, const Change& change,
     IndexMap places = identity_map(a.shape());
     for (size_t d = 0; d < places.size(); ++d)
       if (change.touches(d)) places[d] = map(static_cast<int>(d));
-    return rearrange({op, change.shape, std::move(places), fill, x.where()}, {a});
+    return rearrange({op, Shape(change.shape.begin(), change.shape.end()), std::move(places), fill, x.where()}, {a});
   }
   Attributes attributes{change.dims};
   for (int64_t size : change.shape) attributes.push_back(size);
   return run_on_parameter({.operation = op, .rule = change_rule, .attributes = attributes, .where = x.where()}, a,
-                          [local](Locals t, const Where&) { return local(t[0]); });
+                          [local = std::move(local)](Locals t, const Where&) { return local(t[0]); });
 }
 
 }  // namespace tessera::detail

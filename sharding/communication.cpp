@@ -9,15 +9,25 @@ namespace tessera::detail {
 namespace {
 
 thread_local std::vector<Watcher*> watchers;
+thread_local int guards = 0;  // of these, those that may prevent
 
 }  // namespace
 
-Watcher::Watcher() { watchers.push_back(this); }
-Watcher::~Watcher() { watchers.erase(std::find(watchers.begin(), watchers.end(), this)); }
+Watcher::Watcher(Role role) : role_(role) {
+  watchers.push_back(this);
+  guards += role_ == Role::may_prevent;
+}
+
+Watcher::~Watcher() {
+  watchers.erase(std::find(watchers.begin(), watchers.end(), this));
+  guards -= role_ == Role::may_prevent;
+}
 
 bool is_watched() { return !watchers.empty(); }
+bool is_guarded() { return guards > 0; }
 
 void ask(const Communication& communication) {
+  if (!is_guarded()) return;
   for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->ask(communication);
 }
 

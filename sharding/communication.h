@@ -23,16 +23,21 @@ struct Communication {
 // were made last are told first.
 class Watcher {
  public:
-  Watcher();
+  enum class Role : uint8_t { listens, may_prevent };
+  explicit Watcher(Role role);
   virtual ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
-  virtual void ask(const Communication&) {}    // throws to prevent it
+  virtual void ask(const Communication&) {}    // throws to prevent it; where its role is to listen it is not asked
   virtual void count(const Communication&) {}  // nobody has prevented it
+
+ private:
+  Role role_;
 };
 
-// Whether there is anyone to tell.
+// Whether there is anyone to tell, and anyone to ask.
 bool is_watched();
+bool is_guarded();
 // Asks all, then tells all, so that what one of them prevents nobody counts. What moves in several steps is asked about
 // step by step before the first of them.
 void ask(const Communication& communication);

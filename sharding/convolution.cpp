@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
@@ -50,9 +51,13 @@ bool fits(const std::string& spec, const std::string& rhs, char first, char seco
   return letters == given && std::adjacent_find(given.begin(), given.end()) == given.end();
 }
 
-Orders read_orders(ConvDimensionNumbers d, size_t ndim) {
-  const std::string spatial = std::string("HWD").substr(0, ndim - 2);
-  if (d.lhs.empty() && d.rhs.empty() && d.out.empty()) d = {"NC" + spatial, "OI" + spatial, "NC" + spatial};
+// Without numbers as in "NCHW", "OIHW", "NCHW".
+Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
+  if (d.lhs.empty() && d.rhs.empty() && d.out.empty()) {
+    Sizes natural(ndim);
+    std::iota(natural.begin(), natural.end(), int64_t{0});
+    return {natural, natural, natural};
+  }
   if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
       !fits(d.out, d.rhs, 'N', 'C'))
     misfit(conv_op.name,
@@ -115,6 +120,10 @@ at::Tensor spread_out(at::Tensor x, const Sizes& dilation) {
   return x;
 }
 
+at::Tensor in_order(const at::Tensor& t, const Sizes& order) {
+  return std::is_sorted(order.begin(), order.end()) ? t : t.permute(order);
+}
+
 Sizes inverse(const Sizes& order) {
   Sizes result(order.size());
   for (size_t i = 0; i < order.size(); ++i) result[order[i]] = static_cast<int64_t>(i);
@@ -166,11 +175,12 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
   for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
   Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = attributes, .where = lhs.where()},
                      {&in, &rhs}, [&](Locals t, const Where&) {
-                       const at::Tensor image = padded(spread_out(t[0].permute(orders.lhs), spread), w, 0);
-                       const at::Tensor kernel = t[1].permute(orders.rhs).contiguous();
-                       return at::convolution(image, kernel, {}, w.strides, Sizes(spatial, 0), holes, false,
-                                              Sizes(spatial, 0), image.size(1) / kernel.size(1))
-                           .permute(inverse(orders.out));
+                       const at::Tensor image = padded(spread_out(in_order(t[0], orders.lhs), spread), w, 0);
+                       const at::Tensor kernel = in_order(t[1], orders.rhs).contiguous(), none;
+                       const Sizes zero(spatial, 0);
+                       return in_order(at::convolution(image, kernel, none, w.strides, zero, holes, false, zero,
+                                                       image.size(1) / kernel.size(1)),
+                                       inverse(orders.out));
                      });
   return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
 }
@@ -191,14 +201,19 @@ std::string pool_rule(const Attributes& a, const std::vector<const Type*>&) {
 
 // x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
 at::Tensor features_first(const at::Tensor& x, size_t spatial) {
-  Sizes shape(x.sizes().end() - spatial - 1, x.sizes().end());
-  shape.insert(shape.begin(), -1);
-  const at::Tensor rows = x.reshape(shape).movedim(-1, 1);
+  at::Tensor rows = x;
+  if (x.dim() != static_cast<int64_t>(spatial) + 2) {
+    Sizes shape(x.sizes().end() - spatial - 1, x.sizes().end());
+    shape.insert(shape.begin(), -1);
+    rows = x.reshape(shape);
+  }
+  rows = rows.movedim(-1, 1);
   return spatial == 1 ? rows.unsqueeze(2) : rows;
 }
 
 at::Tensor features_last(const at::Tensor& pooled, const at::Tensor& x, size_t spatial) {
   const at::Tensor rows = (spatial == 1 ? pooled.squeeze(2) : pooled).movedim(1, -1);
+  if (x.dim() == rows.dim()) return rows;
   Sizes shape = x.sizes().vec();
   std::copy(rows.sizes().begin() + 1, rows.sizes().end(), shape.end() - spatial - 1);
   return rows.reshape(shape);

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "sharding/abstract_tensor.h"
 #include "sharding/autograd.h"
+#include "sharding/between_meshes.h"
 #include "sharding/communication.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
@@ -49,35 +49,6 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
              from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
 }
 
-int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
-  int64_t elements = 1;
-  for (size_t d = 0; d < a.size(); ++d)
-    elements *= std::max<int64_t>(0, std::min(a[d].second, b[d].second) - std::max(a[d].first, b[d].first));
-  return elements;
-}
-
-std::map<int, IndexRanges> blocks_by_device(const Type* type) {
-  std::map<int, IndexRanges> blocks;
-  for (int s = 0; s < type->mesh->count(type->mesh->all()); ++s) {
-    int coordinates[max_axes] = {};
-    unravel(type->mesh, type->mesh->all(), s, coordinates);
-    blocks[type->mesh->devices[s]] = block_of(type, coordinates);
-  }
-  return blocks;
-}
-
-// The most bytes that a device lacks of its new block.
-int64_t bytes_to_receive(const Type* from, const Type* to) {
-  const auto held = blocks_by_device(from);
-  int64_t most = 0;
-  for (const auto& [device, block] : blocks_by_device(to)) {
-    const auto own = held.find(device);
-    const int64_t there = own == held.end() ? 0 : overlap(own->second, block);
-    most = std::max(most, to->bytes - there * item_size(to->dtype));
-  }
-  return most;
-}
-
 void announce_exchange(const Type* from, const Type* to, const Cause& cause, bool backward) {
   const int64_t bytes = is_watched() ? bytes_to_receive(from, to) : 0;
   if (bytes == 0) return;
@@ -91,23 +62,30 @@ void announce_exchange(const Type* from, const Type* to, const Cause& cause, boo
             .backward = backward});
 }
 
+Tensors assembled(const Pieces& pieces, const Tensors& from, const Type* to) {
+  at::AutoGradMode off(false);
+  Tensors blocks = pieces.assemble(from);
+  for (at::Tensor& t : blocks) t = to->mesh->private_replicas ? t.detach().clone() : t.detach().contiguous();
+  return blocks;
+}
+
 // Every device gets its block of the other mesh's placement from those that hold it.
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
   const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
+  if (from->varying)
+    fail(ErrorKind::vma, cause.operation,
+         fmt::format(
+             "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, "
+             "or use psum or all_gather.",
+             from->to_string(), Mesh(to->mesh).to_string()));
   const ArrayPtr source = convert(*a, a, from, cause);
-  const auto blocks_as = [](const Type* type, const ArrayPtr& value) {
-    const at::Tensor whole = type->mesh->abstract ? value->local[0] : to_tensor(Array(value));
-    return make_blocks(type, [&](const IndexRanges& block) { return cut(whole, block).contiguous(); });
-  };
   announce_exchange(from, to, cause, false);
-  Tensors local;
-  {
-    at::AutoGradMode off(false);
-    local = blocks_as(to, source);
-  }
-  record_function(cause.operation, source->local, local, [from, to, blocks_as, cause](Tensors gradients) {
+  const bool abstract = to->mesh->abstract;
+  const auto pieces = std::make_shared<const Pieces>(abstract ? Pieces() : pieces_between_meshes(from, to));
+  Tensors local = abstract ? Tensors{abstract_block(to)} : assembled(*pieces, source->local, to);
+  record_function(cause.operation, source->local, local, [=](const Tensors& gradients) {
     announce_exchange(to, from, cause, true);
-    return blocks_as(from, make_array(to, std::move(gradients)));
+    return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients);
   });
   ArrayPtr result = make_array(to, std::move(local));
   result->layout = a->layout;

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "sharding/autograd.h"
 #include "sharding/elementwise_common.h"
 #include "sharding/recipe.h"
 
@@ -89,7 +90,10 @@ Array operator/(Term a, Term b) {
 
 Array operator-(Operand x) {
   const ArrayImpl* given = x.array().impl().get();
-  if (given && is_floating(given->type->dtype)) return times(x, -1);
+  if (x.array().is_recipe()) return times(x, -1);
+  if (given && is_floating(given->type->dtype))
+    return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
+                            [](Locals t, const Where&) { return at::neg(t[0]); });
   return unary({negative_op, Domain::no_booleans}, x, [](const at::Tensor& t) { return at::neg(t); });
 }
 
@@ -146,14 +150,22 @@ TESSERA_BINARY(bitwise_xor, bitwise_xor, Domain::integral, like_first, at::bitwi
 
 // ---- three operands
 
-// As JAX computes it: what lies on a bound has half a gradient.
+namespace {
+
+// What lies on a bound has half a gradient, as in JAX; by clamp the whole one.
+at::Tensor clipped(const at::Tensor& t, const Number& min, const Number& max) {
+  if (t.scalar_type() != at::kBool && !is_recorded(t)) return at::clamp(t, scalar_of(min), scalar_of(max));
+  return at::minimum(at::maximum(t, as_tensor(min, t)), as_tensor(max, t));
+}
+
+}  // namespace
+
 Array clip(Operand x, Term min, Term max) {
   if (!min.is_number() || !max.is_number()) return minimum(maximum(x, min), max);
   const Elementwise row{clip_op, Domain::any};
   const DType dtype = promote(common_dtype(row, x, min), common_dtype(row, x, max));
-  return unary(row, {cast_to(x, dtype), x.where()}, [&](const at::Tensor& t) {
-    return at::minimum(at::maximum(t, as_tensor(min.number(), t)), as_tensor(max.number(), t));
-  });
+  return unary(row, {cast_to(x, dtype), x.where()},
+               [&](const at::Tensor& t) { return clipped(t, min.number(), max.number()); });
 }
 
 namespace {

@@ -22,6 +22,17 @@ at::Tensor magnitude(const at::Tensor& x) {
   return out[0];
 }
 
+// So too of leaky_relu; LibTorch's is the slope.
+at::Tensor leaky(const at::Tensor& x, double slope) {
+  if (!is_recorded(x)) return at::leaky_relu(x, slope);
+  Tensors out{at::leaky_relu(x.detach(), slope)};
+  const Backward gradient = [x = x.detach(), slope](const Tensors& g) {
+    return Tensors{at::where(at::ge(x, 0), g[0], at::mul(g[0], slope))};
+  };
+  record_function("leaky_relu", {x}, out, gradient, gradient);
+  return out[0];
+}
+
 }  // namespace
 
 // What is written last is computed on the local tensor x.
@@ -113,9 +124,8 @@ Array gelu(Operand x, bool approximate) {
 }
 
 Array leaky_relu(Operand x, double negative_slope) {
-  return unary({leaky_relu_op, Domain::floating}, x, [negative_slope](const at::Tensor& t) {
-    return at::where(at::ge(t, 0), t, at::mul(t, negative_slope));  // at::leaky_relu has the other gradient at 0
-  });
+  return unary({leaky_relu_op, Domain::floating}, x,
+               [negative_slope](const at::Tensor& t) { return leaky(t, negative_slope); });
 }
 
 Array elu(Operand x, double alpha) {

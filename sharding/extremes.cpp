@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "sharding/elementwise.h"
-#include "sharding/inside.h"
 #include "sharding/reduction_dims.h"
 #include "sharding/reductions.h"
 
@@ -57,14 +56,9 @@ Across extreme_across(const Extreme& extreme, const Prepared& call, const Inside
 }
 
 Array reduced(const Extreme& extreme, const Operand& x, const Reduction& r, DType out) {
-  return run_inside(
-      {.operation = extreme.operation,
-       .rule = inside_rule,
-       .attributes = r.attributes,
-       .out_dtype = out,
-       .where = x.where()},
-      {&x.array()}, [&](Locals t, const Where&) { return extreme.kernel(t[0], r.dims, r.keepdims); },
-      [&](const Prepared& call, const Inside& inside) { return extreme_across(extreme, call, inside, r); });
+  return reduce_inside(
+      extreme.operation, x, r, [&](const at::Tensor& t) { return extreme.kernel(t, r.dims, r.keepdims); },
+      [&](const Prepared& call, const Inside& inside) { return extreme_across(extreme, call, inside, r); }, out);
 }
 
 at::Tensor any_of(const at::Tensor& t, at::IntArrayRef dims, bool keepdims) {
@@ -154,10 +148,9 @@ Array prod(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("prod", x.array(), dims, keepdims);
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
   const auto type = static_cast<at::ScalarType>(out);
-  return run_inside(
-      {.operation = prod_op, .rule = inside_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
-      {&x.array()}, [&](Locals t, const Where&) { return product_of(t[0], r.dims, keepdims, type); },
-      [&](const Prepared& call, const Inside& inside) { return product_across(call, inside, r, type); });
+  return reduce_inside(
+      prod_op, x, r, [&](const at::Tensor& t) { return product_of(t, r.dims, keepdims, type); },
+      [&](const Prepared& call, const Inside& inside) { return product_across(call, inside, r, type); }, out);
 }
 
 // ---- argmax, argmin
@@ -172,7 +165,7 @@ struct Search {
 };
 
 // LibTorch finds nothing among booleans.
-at::Tensor comparable(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t.to(at::kByte) : t.detach(); }
+at::Tensor comparable(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t.to(at::kByte) : t; }
 
 // The first index in row-major order over the reduced dims, in the shape of the result.
 at::Tensor found(const Search& search, const at::Tensor& t, const Reduction& r) {
@@ -212,14 +205,9 @@ Across search_across(const Search& search, const Prepared& call, const Inside& i
 
 Array searched(const Search& search, const Operand& x, std::optional<int> dim, bool keepdims) {
   const Reduction r = nonempty_reduction(search.operation.name, x.array(), dim ? Dims{*dim} : Dims{}, keepdims);
-  return run_inside(
-      {.operation = search.operation,
-       .rule = inside_rule,
-       .attributes = r.attributes,
-       .out_dtype = int32,
-       .where = x.where()},
-      {&x.array()}, [&](Locals t, const Where&) { return found(search, comparable(t[0]), r).to(at::kInt); },
-      [&](const Prepared& call, const Inside& inside) { return search_across(search, call, inside, r); });
+  return reduce_inside(
+      search.operation, x, r, [&](const at::Tensor& t) { return found(search, comparable(t), r).to(at::kInt); },
+      [&](const Prepared& call, const Inside& inside) { return search_across(search, call, inside, r); }, int32);
 }
 
 }  // namespace

@@ -22,7 +22,10 @@ using namespace detail;
 class CommunicationGuard::Watch : public Watcher {
  public:
   explicit Watch(AllowedCommunication allowed, bool forbids)
-      : allowed_(std::move(allowed)), forbids_(forbids), outer_(std::exchange(innermost_, this)) {}
+      : Watcher(Role::may_prevent),
+        allowed_(std::move(allowed)),
+        forbids_(forbids),
+        outer_(std::exchange(innermost_, this)) {}
   ~Watch() override { innermost_ = outer_; }
 
   void ask(const Communication& c) override {
@@ -71,7 +74,8 @@ CommunicationGuard allow_implicit_communication() {
 
 class CommBudget::Watch : public Watcher {
  public:
-  Watch(int64_t most, CommBudgetOptions options) : most_(most), options_(std::move(options)) {}
+  Watch(int64_t most, CommBudgetOptions options)
+      : Watcher(options.throws ? Role::may_prevent : Role::listens), most_(most), options_(std::move(options)) {}
 
   void ask(const Communication& c) override {
     if (!options_.throws || bytes_ + c.bytes <= most_) return;

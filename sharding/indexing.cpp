@@ -93,7 +93,7 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options) {
   const auto look_up = [&](const Array& ids) {
     return run({.operation = embedding_op, .where = table.where()}, {&table.array(), &ids},
                [](Locals t, const Where& where) {
-                 const at::Tensor rows = indices("embedding", t[1], where.size("v"));
+                 const at::Tensor rows = narrow_indices("embedding", t[1], where.size("v"));
                  return where.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, where.offset("v"));
                });
   };

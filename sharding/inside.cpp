@@ -12,7 +12,11 @@ Tensors locals(const Prepared& call, int operand) {
   return all;
 }
 
-at::Tensor widened(const at::Tensor& t) { return t.detach().to(at::toOpMathType(t.scalar_type())); }
+at::Tensor widened(const at::Tensor& t) {
+  const at::Tensor constant = t.requires_grad() ? t.detach() : t;
+  const at::ScalarType wide = at::toOpMathType(t.scalar_type());
+  return wide == t.scalar_type() ? constant : constant.to(wide);
+}
 
 Tensors widened(const Tensors& tensors) {
   return for_each(tensors, [](const at::Tensor& t) { return widened(t); });

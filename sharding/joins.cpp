@@ -154,9 +154,9 @@ Array concatenated(std::span<const Array> arrays, int dim, std::source_location 
   prepare(call, {.operation = concatenate_op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands,
           n);
   return run(call, concatenate_op.name, [&](Locals t, const Where&) {
-    std::vector<at::Tensor> parts;
+    c10::SmallVector<at::Tensor, max_operands> parts;
     for (int i = 0; i < n; ++i) parts.push_back(t[i]);
-    return at::cat(parts, dim);
+    return at::cat(at::TensorList(parts.data(), parts.size()), dim);
   });
 }
 
@@ -192,10 +192,13 @@ Array concatenate(const std::vector<Array>& arrays, int dim, std::source_locatio
   for (const Array& x : arrays) dtype = promote(dtype, materialized(x, "concatenate").type->dtype);
   dim = checked_dim("concatenate", arrays[0], dim);
   check_joinable(arrays, dim);
+  const auto is_cut = [&](const Array& x) { return x.impl()->type->mesh && !x.impl()->type->dims[dim].empty(); };
+  const bool cut = std::any_of(arrays.begin(), arrays.end(), is_cut);
+  const bool alike = std::all_of(arrays.begin(), arrays.end(), [&](const Array& x) { return x.dtype() == dtype; });
+  if (alike && !cut && arrays.size() > 1 && arrays.size() <= max_operands) return concatenated(arrays, dim, where);
   std::vector<Array> rest;
   for (const Array& x : arrays) rest.push_back(astype({x, where}, dtype));
-  const auto is_cut = [&](const Array& x) { return x.impl()->type->mesh && !x.impl()->type->dims[dim].empty(); };
-  if (std::any_of(rest.begin(), rest.end(), is_cut)) return joined_across_devices(rest, dim, where);
+  if (cut) return joined_across_devices(rest, dim, where);
   while (rest.size() > 1) {
     const size_t n = std::min<size_t>(rest.size(), max_operands);
     Array joined = concatenated({rest.data(), n}, dim, where);

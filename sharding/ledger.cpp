@@ -2,6 +2,7 @@
 #include "sharding/ledger.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "sharding/communication.h"
 
@@ -36,6 +37,7 @@ CommRecord detail::record_of(const Communication& c) {
 
 class CommLedger::Book : public Watcher {
  public:
+  Book() : Watcher(Role::listens) {}
   void count(const Communication& communication) override { heard_.push_back(communication); }
   void clear() { heard_.clear(), written_.clear(); }
 
@@ -45,7 +47,7 @@ class CommLedger::Book : public Watcher {
   }
 
  private:
-  std::vector<Communication> heard_;
+  std::deque<Communication> heard_;  // which never moves them
   std::vector<CommRecord> written_;  // of the first of them
 };
 

@@ -21,6 +21,7 @@ using namespace detail;
 namespace {
 
 const Operation matmul_op{"matmul", "", Linearity::multilinear};
+const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear};
 
 }  // namespace
 
@@ -258,6 +259,11 @@ Array vdot(Operand a, Operand b, const ResultOptions& options) {
 }
 
 Array outer(Operand a, Operand b, const ResultOptions& options) {
+  const Type &left = *materialized(a.array(), "outer").type, &right = *materialized(b.array(), "outer").type;
+  if (left.shape.size() == 1 && right.shape.size() == 1 && left.dtype == right.dtype)
+    return placed_result(run({.operation = outer_op, .where = a.where()}, {&a.array(), &b.array()},
+                             [](Locals t, const Where&) { return at::outer(t[0], t[1]); }),
+                         options, "outer", a.where());
   const Array column = reshape(a, {-1, 1}), row = reshape(b, {1, -1});
   return placed_result(Operand(column, a.where()) * Operand(row, b.where()), options, "outer", a.where());
 }

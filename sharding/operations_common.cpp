@@ -4,10 +4,28 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 
 namespace tessera::detail {
+
+const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types) {
+  const Type* first = nullptr;
+  for (const Type* type : types) {
+    if (!type->mesh) continue;
+    if (!first) first = type;
+    if (first->mesh != type->mesh)
+      fail(ErrorKind::device_mismatch, verb,
+           fmt::format("{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.",
+                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
+                       Mesh(type->mesh).to_string(),
+                       first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : ""));
+  }
+  return first ? first->mesh : nullptr;
+}
 
 std::vector<std::string> letters(size_t n) {
   std::vector<std::string> names;
@@ -45,12 +63,32 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
 
 namespace {
 
+using Bounds = std::pair<int64_t, int64_t>;
+
+template <class T>
+Bounds bounds_of(const T* values, int64_t n) {
+  T least = values[0], most = values[0];
+  for (int64_t i = 1; i < n; ++i) least = std::min(least, values[i]), most = std::max(most, values[i]);
+  return {least, most};
+}
+
+// The least and the largest. Of a few, a kernel of LibTorch would take longer than the lookup itself.
+Bounds bounds_of(const at::Tensor& integers) {
+  constexpr int64_t few = 1 << 14;
+  const bool readable = integers.is_cpu() && integers.is_contiguous() && integers.numel() <= few;
+  if (readable && integers.scalar_type() == at::kInt)
+    return bounds_of(static_cast<const int32_t*>(integers.const_data_ptr()), integers.numel());
+  if (readable && integers.scalar_type() == at::kLong)
+    return bounds_of(static_cast<const int64_t*>(integers.const_data_ptr()), integers.numel());
+  const auto [least, most] = at::aminmax(integers);
+  return {least.item<int64_t>(), most.item<int64_t>()};
+}
+
 // The least of some integers, once they lie in [lowest, size). What lies outside would be an unreadable error of a
 // kernel, or on a sharded dim no error at all.
 int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest, int64_t size) {
   if (index.numel() == 0 || index.is_meta()) return 0;
-  const auto [least, most] = at::aminmax(index);
-  const auto first = least.item<int64_t>(), last = most.item<int64_t>();
+  const auto [first, last] = bounds_of(index);
   if (first < lowest || last >= size)
     fail(ErrorKind::bad_argument, verb,
          fmt::format("indices from {} to {} given, expected {} to {}.", first, last, lowest, size - 1));
@@ -59,10 +97,15 @@ int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest,
 
 }  // namespace
 
+at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  checked_least(verb, integers, 0, size);
+  const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
+  return readable ? integers : integers.to(at::kLong);
+}
+
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  at::Tensor index = integers.to(at::kLong);
-  checked_least(verb, index, 0, size);
-  return index;
+  checked_least(verb, integers, 0, size);
+  return integers.to(at::kLong);
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {

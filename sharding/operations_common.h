@@ -1,6 +1,7 @@
 // What the files of operations share: checked dims and indices, names for factors, floating operands.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@
 #include "sharding/run.h"
 
 namespace tessera::detail {
+
+// The mesh of those operands that lie on one; null where none does. Error (device_mismatch): on two meshes.
+const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
 
 // d0, d1, ...: a factor for each of n dims.
 std::vector<std::string> letters(size_t n);
@@ -27,6 +31,8 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
 // Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside. Of a tensor without
 // data nothing is checked.
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
+// The same, where 32 bits do as well.
+at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size);
 // Integers in [-size, size), where those below zero count from the end.
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size);
 

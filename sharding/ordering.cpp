@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/autograd.h"
 #include "sharding/operations_common.h"
 
 namespace tessera {
@@ -40,7 +41,8 @@ Array argsort(Operand x, int dim, bool descending) {
   const int64_t d = checked_dim("argsort", x.array(), dim);
   return run({.operation = argsort_op, .rule = whole_rule, .attributes = {d}, .out_dtype = int32, .where = x.where()},
              {&x.array()}, [=](Locals t, const Where&) {
-               return at::argsort(t[0].detach(), /*stable=*/true, d, descending).to(at::kInt);
+               const at::Tensor x = is_recorded(t[0]) ? t[0].detach() : t[0];
+               return at::argsort(x, /*stable=*/true, d, descending).to(at::kInt);
              });
 }
 
@@ -62,7 +64,7 @@ std::string candidates_rule(const Attributes& a, const std::vector<const Type*>&
 // A selection without order among equals is no use: the first of them is wanted.
 std::pair<at::Tensor, at::Tensor> best(const at::Tensor& t, int64_t k) {
   const auto [values, indices] = at::sort(t, /*stable=*/true, -1, /*descending=*/true);
-  return {values.narrow(-1, 0, k), indices.narrow(-1, 0, k)};
+  return {values.slice(-1, 0, k), indices.slice(-1, 0, k)};
 }
 
 TopK named(std::vector<Array> results) { return {std::move(results[0]), std::move(results[1])}; }

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "sharding/autograd.h"
+#include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
 #include "sharding/varying.h"
 
@@ -118,26 +119,13 @@ std::vector<int64_t> key_of(const Rearrangement& call, const std::vector<const T
   return key;
 }
 
-const MeshImpl* mesh_of(const std::vector<const Type*>& types, const char* verb) {
-  const Type* first = nullptr;
-  for (const Type* type : types) {
-    if (first && type->mesh && type->mesh != first->mesh)
-      fail(ErrorKind::device_mismatch, verb,
-           fmt::format("{} lies on the mesh ({}), {} on ({}). Bring one to the other's mesh with device_put.",
-                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
-                       Mesh(type->mesh).to_string()));
-    if (!first && type->mesh) first = type;
-  }
-  return first->mesh;
-}
-
 }  // namespace
 
 Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
   const char* verb = call.operation.name;
   std::vector<const Type*> given;
   for (const Array& x : operands) given.push_back(materialized(x, verb).type);
-  const TypeKey key = common_placement(given, mesh_of(given, verb), call.map, call.fill == 0);
+  const TypeKey key = common_placement(given, common_mesh(verb, given), call.map, call.fill == 0);
   std::vector<const Type*> from;
   for (const Type* type : given) from.push_back(with_shape(key, type));
   const Type* to = result_type(key, given[0]->dtype, call.shape);

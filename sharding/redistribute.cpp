@@ -1,94 +1,19 @@
-// The table's rows, and the routes made of them.
+// The table's rows carried out, for arrays, inside operations and inside shard_map.
 #include "sharding/redistribute.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/accumulate.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <unordered_map>
 
 #include "sharding/autograd.h"
 #include "sharding/communication.h"
 #include "sharding/engine.h"
 #include "sharding/plan.h"
+#include "sharding/routes.h"
 
 namespace tessera::detail {
 namespace {
-
-struct Moves {
-  Move forward, backward;
-};
-
-// clang-format off
-constexpr Moves moves_of(Row row) {
-  switch (row) {
-    case Row::unreduced_to_replicated: return {Move::all_reduce, Move::identity};
-    case Row::unreduced_to_reduced:    return {Move::all_reduce, Move::all_reduce};
-    case Row::unreduced_to_sharded:    return {Move::reduce_scatter, Move::all_gather};
-    case Row::sharded_to_replicated:   return {Move::all_gather, Move::slice};
-    case Row::sharded_to_reduced:      return {Move::all_gather, Move::reduce_scatter};
-    case Row::sharded_to_sharded:      return {Move::all_to_all, Move::all_to_all};
-    case Row::sharded_to_unreduced:    return {Move::pad, Move::slice};
-    case Row::replicated_to_sharded:   return {Move::slice, Move::all_gather};
-    case Row::replicated_to_reduced:   return {Move::identity, Move::all_reduce};
-    case Row::replicated_to_unreduced: return {Move::keep_first, Move::identity};
-    case Row::reduced_to_replicated:   return {Move::identity, Move::keep_first};
-    case Row::exchanged:               return {Move::exchange, Move::exchange};
-    case Row::spread:                  return {Move::identity, Move::identity};
-    case Row::varying_to_varying:      return {Move::permute, Move::permute};
-  }
-  return {};
-}
-
-// What one device sends for a move whose result has `bytes` on it; zero for what is local.
-double traffic(Move move, double bytes, int n) {
-  const double share = double(n - 1) / n;
-  switch (move) {
-    case Move::all_reduce:    return 2 * bytes * share;
-    case Move::all_gather:    return bytes * share;
-    case Move::reduce_scatter: return bytes * n * share;
-    case Move::all_to_all:    return bytes * share;
-    default:                   return 0;
-  }
-}
-// clang-format on
-
-// ---- steps -------------------------------------------------------------------------------------------------
-
-void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordinates) {
-  for (int i = axes.size(); i-- > 0; index /= static_cast<int>(mesh->axes[axes[i]].size))
-    coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
-}
-
-DimAxes in_mesh_order(Mask axes) {
-  DimAxes order;
-  for (int a = 0; a < max_axes; ++a)
-    if (axes >> a & 1) order.push_back(a);
-  return order;
-}
-
-// The devices of a group are numbered over its axes in the mesh's order, or in the one given.
-std::vector<Group> groups_of(const Step& step, const DimAxes& order = {}) {
-  const MeshImpl* mesh = step.mesh;
-  const Mask others = (step.slots_in | step.slots_out) & ~step.axes;
-  const bool apart_in = (step.slots_in & step.axes) != 0, apart_out = (step.slots_out & step.axes) != 0;
-  std::vector<Group> groups(mesh->count(others));
-  for (size_t g = 0; g < groups.size(); ++g) {
-    int coordinates[max_axes] = {};
-    unravel(mesh, others, static_cast<int>(g), coordinates);
-    for (int k = 0; k < (apart_in || apart_out ? mesh->count(step.axes) : 1); ++k) {
-      if (order.empty())
-        unravel(mesh, step.axes, k, coordinates);
-      else
-        unravel(mesh, order, k, coordinates);
-      if (apart_in || k == 0) groups[g].in.push_back(ravel(mesh, step.slots_in, coordinates));
-      if (apart_out || k == 0) groups[g].out.push_back(ravel(mesh, step.slots_out, coordinates));
-    }
-  }
-  return groups;
-}
 
 void run_groups(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out) {
   Tensors from, to;
@@ -122,237 +47,9 @@ void announce_step(const Step& step, Move move, bool backward, const Tensors& x,
                    const Type* to) {
   if (!name_of(move) || !is_watched()) return;
   const auto bytes = static_cast<int64_t>(x[0].nbytes()), item = static_cast<int64_t>(x[0].itemsize());
-  const Communication next = communication_of(step, move, backward, bytes, item, cause, from, to);
-  if (next.kind) announce(next);
+  Communication next = communication_of(step, move, backward, bytes, item, cause, from, to);
+  if (next.kind) announce(std::move(next));
 }
-
-// ---- routes ------------------------------------------------------------------------------------------------
-
-class RouteMaker {
- public:
-  RouteMaker(const Type* from, Mask slots, const Type* to)
-      : current_(*on_mesh(from, to->mesh)), slots_(slots), to_(to) {}
-
-  Route make() {
-    if (!to_->mesh) return {};
-    refuse_leaving_varying();
-    spread();
-    leave_reduced();
-    while (shrink() || sum() || exchange() || gather()) {
-    }
-    if (const Mask axes = to_->unreduced & ~current_.unreduced) {
-      add(Row::replicated_to_unreduced, axes, 0, 0, slots_ | axes);
-      current_.unreduced |= axes;
-    }
-    if (const Mask axes = to_->reduced & ~current_.reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
-    return std::move(route_);
-  }
-
-  // All blocks exchanged at once, and reduced afterwards where the target is: a way where nothing is summed.
-  std::optional<Route> at_once() {
-    const Type& from = *intern(current_);
-    if (!to_->mesh || from.unreduced != to_->unreduced || (from.reduced & ~to_->reduced) ||
-        from.varying != to_->varying || from.slots != slots_ || from.elements == 0)
-      return std::nullopt;
-    const Type* there = with_reduced(to_, from.reduced & ~to_->own());
-    Step step = exchange_step(&from, there,
-                              std::make_shared<const Pieces>(make_pieces({&from}, there, identity_map(to_->shape))));
-    route_.cost = step.cost;
-    slots_ = step.slots_out;
-    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
-    current_ = *there;
-    if (const Mask axes = to_->reduced & ~there->reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
-    return std::move(route_);
-  }
-
- private:
-  // What differs along an axis becomes equal by a collective that the program names, never by a placement.
-  void refuse_leaving_varying() const {
-    if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
-      fail(ErrorKind::vma, "redistribute",
-           fmt::format("{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another "
-                       "collective.",
-                       intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying),
-                       to_->to_string()));
-  }
-
-  // An uncommitted array has one tensor; private replicas want one each.
-  void spread() {
-    const Mask missing = to_->mesh->private_replicas ? to_->mesh->all() & ~slots_ : 0;
-    if (missing && to_->mesh->count(missing) > 1) add(Row::spread, missing, 0, 0, slots_ | missing);
-    slots_ |= missing;
-  }
-
-  void leave_reduced() {
-    if (const Mask axes = current_.reduced & ~to_->reduced) add(Row::reduced_to_replicated, axes, 0, 0, slots_);
-    current_.reduced &= to_->reduced;
-  }
-
-  // Slices and reduce-scatters of the next axes that the target wants: every later step then moves less.
-  bool shrink() {
-    for (size_t d = 0; d < current_.dims.size(); ++d) {
-      DimAxes& now = current_.dims[d];
-      const DimAxes& wanted = to_->dims[d];
-      if (now == wanted || !now.is_prefix_of(wanted)) continue;
-      const bool pending = current_.unreduced >> wanted[now.size()] & 1;
-      DimAxes axes;
-      for (int i = now.size(); i < wanted.size() && may_join(wanted[i], pending); ++i) axes.push_back(wanted[i]);
-      if (axes.empty()) continue;
-      for (int axis : axes) now.push_back(axis);
-      add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes.mask());
-      current_.unreduced &= ~axes.mask();
-      return true;
-    }
-    return false;
-  }
-
-  // Axes of one dim act as one group while they are free and alike.
-  bool may_join(int axis, bool pending) const {
-    return !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
-  }
-
-  // One all_reduce over all sums that nobody scatters.
-  bool sum() {
-    const Mask wanted = mask_of(to_->dims);
-    const Mask pending = current_.unreduced & ~to_->unreduced & ~wanted;
-    for (const Mask axes : {pending & ~to_->reduced, pending & to_->reduced}) {
-      if (!axes) continue;
-      const bool reduced = (axes & to_->reduced) != 0;
-      add(reduced ? Row::unreduced_to_reduced : Row::unreduced_to_replicated, axes, 0, 0, without(axes));
-      current_.unreduced &= ~axes;
-      if (reduced) current_.reduced |= axes;
-      return true;
-    }
-    return false;
-  }
-
-  // The minor-most axis that the target wants next on another dim moves there.
-  bool exchange() {
-    for (size_t d = 0; d < current_.dims.size(); ++d) {
-      DimAxes& now = current_.dims[d];
-      if (now.is_prefix_of(to_->dims[d])) continue;
-      const int axis = now.back();
-      for (size_t e = 0; e < current_.dims.size(); ++e) {
-        DimAxes& other = current_.dims[e];
-        const DimAxes& wanted = to_->dims[e];
-        if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis)
-          continue;
-        now.pop_back();
-        other.push_back(axis);
-        add(Row::sharded_to_sharded, Mask{1} << axis, d, e, slots_);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way: the
-  // smallest group first, so that others move less.
-  bool gather() {
-    DimAxes axes;
-    int dim = -1;
-    for (size_t d = 0; d < current_.dims.size(); ++d) {
-      const DimAxes leaving = leaving_together(current_.dims[d], to_->dims[d]);
-      if (leaving.empty() || (dim >= 0 && count(leaving) >= count(axes))) continue;
-      axes = leaving;
-      dim = static_cast<int>(d);
-    }
-    if (dim < 0) return false;
-    const Row row = row_of_gather(axes.back());
-    for (int i = 0; i < axes.size(); ++i) current_.dims[dim].pop_back();
-    if (row == Row::sharded_to_reduced) current_.reduced |= axes.mask();
-    if (row == Row::sharded_to_unreduced) current_.unreduced |= axes.mask();
-    add(row, axes, dim, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes.mask()));
-    return true;
-  }
-
-  // The minor axes of a dim that its target lacks and that take the same row.
-  DimAxes leaving_together(DimAxes now, const DimAxes& wanted) const {
-    DimAxes reversed, axes;
-    while (!now.is_prefix_of(wanted) && (reversed.empty() || row_of_gather(now.back()) == row_of_gather(reversed[0]))) {
-      reversed.push_back(now.back());
-      now.pop_back();
-    }
-    for (int i = reversed.size() - 1; i >= 0; --i) axes.push_back(reversed[i]);
-    return axes;
-  }
-
-  int count(const DimAxes& axes) const { return to_->mesh->count(axes.mask()); }
-
-  Row row_of_gather(int axis) const {
-    if (to_->unreduced >> axis & 1) return Row::sharded_to_unreduced;
-    return to_->reduced >> axis & 1 ? Row::sharded_to_reduced : Row::sharded_to_replicated;
-  }
-
-  Mask sharded() const { return mask_of(current_.dims); }
-
-  Mask without(Mask axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
-
-  // Of one device's block, as current_ now is.
-  double bytes() const {
-    double b = static_cast<double>(item_size(current_.dtype));
-    for (size_t d = 0; d < current_.dims.size(); ++d)
-      b *= static_cast<double>(current_.shape[d]) / to_->mesh->count(current_.dims[d].mask());
-    return b;
-  }
-
-  void add(Row row, Mask axes, int dim, int to_dim, Mask slots_out) {
-    add(row, in_mesh_order(axes), dim, to_dim, slots_out);
-  }
-
-  void add(Row row, const DimAxes& order, int dim, int to_dim, Mask slots_out) {
-    const Mask axes = order.mask();
-    slots_out = to_->mesh->distinct(slots_out);
-    Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
-    step.slots_in = slots_;
-    step.slots_out = slots_out;
-    step.tensors_in = to_->mesh->count(slots_);
-    step.tensors_out = to_->mesh->count(slots_out);
-    step.groups = groups_of(step, order);
-    const int n = to_->mesh->count(axes);
-    const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
-                          : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
-                                                                                                  : bytes();
-    step.cost = traffic(moves_of(row).forward, bytes(), n) + traffic(moves_of(row).backward, before, n);
-    route_.cost += step.cost;
-    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
-    slots_ = slots_out;
-  }
-
-  TypeKey current_;
-  Mask slots_;
-  const Type* to_;
-  Route route_;
-};
-
-// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less,
-// or as much and elements would go somewhere else on the way.
-Route cheapest(const Type* from, Mask slots, const Type* to) {
-  Route rows = RouteMaker(from, slots, to).make();
-  if (rows.steps.size() < 2) return rows;
-  std::optional<Route> exchanged = RouteMaker(from, slots, to).at_once();
-  const auto takes = [&](Row row) {
-    return std::any_of(rows.steps.begin(), rows.steps.end(), [&](const auto& step) { return step->row == row; });
-  };
-  const bool gathers = takes(Row::sharded_to_replicated) || takes(Row::sharded_to_reduced);
-  const bool detours = takes(Row::sharded_to_sharded) || (gathers && takes(Row::replicated_to_sharded));
-  if (!exchanged || exchanged->cost > rows.cost || (exchanged->cost == rows.cost && !detours)) return rows;
-  return *std::move(exchanged);
-}
-
-struct RouteKey {
-  const Type* from;
-  const Type* to;
-  Mask slots;
-  bool operator==(const RouteKey&) const = default;
-};
-
-struct RouteKeyHash {
-  size_t operator()(const RouteKey& k) const {
-    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^
-           reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^ k.slots;
-  }
-};
 
 }  // namespace
 
@@ -414,7 +111,7 @@ void Passage::ask_about_steps(const at::Tensor& x, bool in_backward_pass) const 
 Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   Tensors now = as_dtype(x, to->dtype);
-  if (is_watched()) ask_about_steps(now[0], in_backward_pass);
+  if (is_guarded()) ask_about_steps(now[0], in_backward_pass);
   for (const auto& step : steps) {
     announce_step(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
     now = exchange_forward(*step, now);
@@ -440,26 +137,6 @@ Tensors Passage::backward(Tensors now) const {
     now = std::move(next);
   }
   return now;
-}
-
-const Route& route(const Type* from, Mask slots, const Type* to) {
-  constexpr size_t most = 1 << 14;
-  thread_local std::unordered_map<RouteKey, Route, RouteKeyHash> routes;
-  const RouteKey key{from, to, slots};
-  if (auto found = routes.find(key); found != routes.end()) return found->second;
-  if (routes.size() >= most) routes.clear();
-  return routes.emplace(key, cheapest(from, slots, to)).first->second;
-}
-
-Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const Pieces> pieces) {
-  Step step{.row = Row::exchanged, .mesh = to->mesh, .axes = from->sharded | to->sharded};
-  step.slots_in = from->slots;
-  step.slots_out = to->slots;
-  step.tensors_in = pieces->slots_in;
-  step.tensors_out = pieces->slots_out;
-  step.cost = static_cast<double>((pieces->received + pieces->returned) * item_size(to->dtype));
-  step.pieces = std::move(pieces);
-  return step;
 }
 
 Inside inside_of(const Plan& plan, const Cause& cause) {

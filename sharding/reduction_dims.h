@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/inside.h"
 #include "sharding/operations_common.h"
 
 namespace tessera::detail {
@@ -30,5 +31,14 @@ std::string inside_rule(const Attributes& attributes, const std::vector<const Ty
 
 // `reduced` with the reduced dims as dims of size one, for broadcasting against what was reduced.
 at::Tensor with_dims(at::Tensor reduced, const Reduction& r);
+
+// run_inside over r's dims: `whole(tensor)` on every slot, or `across(Prepared, Inside)` on all together.
+template <class Whole, class AcrossFn>
+Array reduce_inside(const Operation& operation, const Operand& x, const Reduction& r, Whole whole, AcrossFn&& across,
+                    DType out = like_first) {
+  return run_inside(
+      {.operation = operation, .rule = inside_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
+      {&x.array()}, [&](Locals t, const Where&) { return whole(t[0]); }, across);
+}
 
 }  // namespace tessera::detail

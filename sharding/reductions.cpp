@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "sharding/elementwise.h"
-#include "sharding/inside.h"
 #include "sharding/reduction_dims.h"
 
 namespace tessera {
@@ -82,9 +81,8 @@ Array var(Operand x, Dims dims, bool keepdims, int ddof) {
   const Array a = as_floating(x);
   const Reduction r = checked_reduction("var", a, dims, keepdims);
   const double elements = static_cast<double>(elements_of(a, r)), divisor = std::max(elements - ddof, 0.0);
-  return run_inside(
-      {.operation = var_op, .rule = inside_rule, .attributes = r.attributes, .where = x.where()}, {&a},
-      [&](Locals t, const Where&) { return at::var(t[0], r.dims, at::Scalar(ddof), keepdims); },
+  return reduce_inside(
+      var_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::var(t, r.dims, at::Scalar(ddof), keepdims); },
       [&](const Prepared& call, const Inside& inside) { return var_across(call, inside, r, elements, divisor); });
 }
 
@@ -112,9 +110,8 @@ Across norm_across(const Prepared& call, const Inside& inside, const Reduction& 
 Array norm(Operand x, Dims dims, bool keepdims) {
   const Array a = as_floating(x);
   const Reduction r = checked_reduction("norm", a, dims, keepdims);
-  return run_inside(
-      {.operation = norm_op, .rule = inside_rule, .attributes = r.attributes, .where = x.where()}, {&a},
-      [&](Locals t, const Where&) { return at::sqrt(at::sum(t[0] * t[0], r.dims, keepdims)); },
+  return reduce_inside(
+      norm_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::sqrt(at::sum(t * t, r.dims, keepdims)); },
       [&](const Prepared& call, const Inside& inside) { return norm_across(call, inside, r); });
 }
 

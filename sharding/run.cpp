@@ -11,6 +11,7 @@
 #include "sharding/borrow.h"
 #include "sharding/check.h"
 #include "sharding/module_path.h"
+#include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -63,25 +64,10 @@ Plans& plans() {
   return cache;
 }
 
-void check_same_mesh(const CallSite& site, const PlanKey& key) {
-  const Type* first = nullptr;
-  for (int i = 0; i < key.operands; ++i) {
-    const Type* type = key.types[i];
-    if (!type->mesh) continue;
-    if (first && first->mesh != type->mesh)
-      fail(ErrorKind::device_mismatch, site.operation.name,
-           fmt::format("{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.",
-                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
-                       Mesh(type->mesh).to_string(),
-                       first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : ""));
-    first = type;
-  }
-}
-
 const Plan* plan_for(const CallSite& site, const PlanKey& key) {
   PlanCache& cache = plans().current;
   if (auto found = cache.find(key); found != cache.end()) return found->second.get();
-  check_same_mesh(site, key);
+  common_mesh(site.operation.name, {key.types, static_cast<size_t>(key.operands)});
   Problem problem{.operation = site.operation,
                   .rule = site.operation.rule,
                   .operands = {key.types, key.types + key.operands},
@@ -192,15 +178,26 @@ void refuse(const Prepared& call, const char* operation, const c10::Error& error
        fmt::format("given {}: {}", fmt::join(operands, ", "), words.substr(0, words.find('\n'))));
 }
 
-ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output) {
+namespace {
+
+ArrayPtr finished(const Prepared& call, Tensors&& out, Mask slots, int output) {
   if (call.borrows) settle_loans(call, out);
-  ArrayPtr result = make_array(call.plan->out[output], slots, std::move(out));
+  auto result = std::make_shared<ArrayImpl>();
+  result->type = call.plan->out[output];
+  result->slots = slots;
   result->weight = call.weight;
   result->layout = call.layout;
+  result->local = std::move(out);
   return result;
 }
 
-ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
+}  // namespace
+
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output) {
+  return finished(call, std::move(out), slots, output);
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out) { return finished(call, std::move(out), call.plan->slots, 0); }
 
 std::vector<Array> finish_all(const Prepared& call, std::vector<Tensors> out) {
   std::vector<Array> results;

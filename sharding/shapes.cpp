@@ -320,7 +320,9 @@ std::string broadcast_rule(const Attributes& attributes, const std::vector<const
   return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
 }
 
-Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims) {
+// x's last dims, or those that `dims` names, are dims of the result.
+template <class Local>
+Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims, Local local) {
   const Array& a = x.array();
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
@@ -332,13 +334,7 @@ Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Di
     attributes.push_back(dims[d]);
   }
   return run_on_parameter(
-      {.operation = broadcast_to_op, .rule = broadcast_rule, .attributes = attributes, .where = x.where()}, a,
-      [dims](Locals t, const Where& where) {
-        const Shape& local = where.plan().out[0]->local;
-        Shape aligned(local.size(), 1);
-        for (size_t d = 0; d < dims.size(); ++d) aligned[dims[d]] = t[0].size(static_cast<int64_t>(d));
-        return t[0].reshape(aligned).expand(local);
-      });
+      {.operation = broadcast_to_op, .rule = broadcast_rule, .attributes = attributes, .where = x.where()}, a, local);
 }
 
 }  // namespace
@@ -352,7 +348,8 @@ Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
          fmt::format("{} to {}, which has fewer dims.", a.type_string(), to_string(shape)));
   Dims dims(a.ndim());
   std::iota(dims.begin(), dims.end(), extra);
-  return placed_result(broadcast("broadcast_to", x, shape, dims), options, "broadcast_to", x.where());
+  const auto local = [](Locals t, const Where& where) { return t[0].expand(where.plan().out[0]->local); };
+  return placed_result(broadcast("broadcast_to", x, shape, dims, local), options, "broadcast_to", x.where());
 }
 
 Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options) {
@@ -364,7 +361,13 @@ Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options)
     fail(ErrorKind::bad_argument, "broadcast_in_dim",
          fmt::format("dims ({}) for {} to {}, expected one ascending dim of the result for each.",
                      fmt::join(dims, ", "), a.type_string(), to_string(shape)));
-  return placed_result(broadcast("broadcast_in_dim", x, shape, dims), options, "broadcast_in_dim", x.where());
+  const auto local = [dims](Locals t, const Where& where) {
+    const Shape& sizes = where.plan().out[0]->local;
+    Shape aligned(sizes.size(), 1);
+    for (size_t d = 0; d < dims.size(); ++d) aligned[dims[d]] = t[0].size(static_cast<int64_t>(d));
+    return t[0].reshape(aligned).expand(sizes);
+  };
+  return placed_result(broadcast("broadcast_in_dim", x, shape, dims, local), options, "broadcast_in_dim", x.where());
 }
 
 namespace {

@@ -30,16 +30,16 @@ const Operation overlay_op{"overlay", "", additive};
 struct Part {
   int64_t start, count, step;
 };
+using Parts = c10::SmallVector<Part, 6>;
 
 at::Tensor part_of(const at::Tensor& t, int64_t dim, const Part& p) {
-  if (p.step == 1) return t.narrow(dim, p.start, p.count);
+  if (p.count == 0) return t.slice(dim, 0, 0);
   const int64_t last = p.start + (p.count - 1) * p.step;
-  if (p.count == 0) return t.narrow(dim, 0, 0);
   if (p.step > 0) return t.slice(dim, p.start, last + 1, p.step);
   return t.slice(dim, last, p.start + 1, -p.step).flip(dim);
 }
 
-Array take_parts(const Operand& x, const std::vector<Part>& parts) {
+Array take_parts(const Operand& x, const Parts& parts) {
   const Shape& shape = x.array().shape();
   Change change{shape};
   for (size_t d = 0; d < parts.size(); ++d) {
@@ -50,7 +50,7 @@ Array take_parts(const Operand& x, const std::vector<Part>& parts) {
   if (!change.dims) return x.array();
   return change_places(
       slice_op, x, change,
-      [=](at::Tensor t) {
+      [parts, change](at::Tensor t) {
         for (size_t d = 0; d < parts.size(); ++d)
           if (change.touches(d)) t = part_of(t, static_cast<int64_t>(d), parts[d]);
         return t;
@@ -60,8 +60,8 @@ Array take_parts(const Operand& x, const std::vector<Part>& parts) {
       });
 }
 
-std::vector<Part> whole_parts(const Shape& shape) {
-  std::vector<Part> parts;
+Parts whole_parts(const Shape& shape) {
+  Parts parts;
   for (int64_t size : shape) parts.push_back({0, size, 1});
   return parts;
 }
@@ -85,16 +85,16 @@ void check_count(const char* verb, const Array& x, const Shape& given, const cha
 Array slice(Operand x, Shape start, Shape limit, Shape strides) {
   const Array& a = x.array();
   const Shape& shape = materialized(a, "slice").type->shape;
-  if (strides.empty()) strides.assign(shape.size(), 1);
   check_count("slice", a, start, "start"), check_count("slice", a, limit, "limit");
-  check_count("slice", a, strides, "strides");
-  std::vector<Part> parts;
+  if (!strides.empty()) check_count("slice", a, strides, "strides");
+  Parts parts;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (start[d] < 0 || start[d] > limit[d] || limit[d] > shape[d] || strides[d] < 1)
+    const int64_t stride = strides.empty() ? 1 : strides[d];
+    if (start[d] < 0 || start[d] > limit[d] || limit[d] > shape[d] || stride < 1)
       fail(ErrorKind::bad_argument, "slice",
            fmt::format("[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.",
-                       start[d], limit[d], strides[d], d, a.type_string(), shape[d]));
-    parts.push_back({start[d], (limit[d] - start[d] + strides[d] - 1) / strides[d], strides[d]});
+                       start[d], limit[d], stride, d, a.type_string(), shape[d]));
+    parts.push_back({start[d], (limit[d] - start[d] + stride - 1) / stride, stride});
   }
   return take_parts(x, parts);
 }
@@ -107,7 +107,7 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
     fail(ErrorKind::bad_argument, "slice_in_dim",
          fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start, stop, dim, a.type_string(),
                      a.shape(dim)));
-  std::vector<Part> parts = whole_parts(a.shape());
+  Parts parts = whole_parts(a.shape());
   parts[dim] = {start, stop - start, 1};
   return take_parts(x, parts);
 }
@@ -116,7 +116,7 @@ Array index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
   const Array& a = x.array();
   materialized(a, "index_in_dim");
   dim = checked_dim("index_in_dim", a, dim);
-  std::vector<Part> parts = whole_parts(a.shape());
+  Parts parts = whole_parts(a.shape());
   parts[dim] = {checked_place("index_in_dim", a, dim, index), 1, 1};
   const Array one = take_parts(x, parts);
   return keepdims ? one : squeeze({one, x.where()}, {dim});
@@ -140,7 +140,7 @@ Part part_of_range(const Range& r, int64_t size) {
 
 // What the entries say of each dim of x, and of the result.
 struct ReadIndex {
-  std::vector<Part> parts;
+  Parts parts;
   Dims gone, fresh;  // dims of the slice that integers take away; dims of the result that are new
 };
 
@@ -209,7 +209,7 @@ Array dynamic_slice(Operand x, Shape start, Shape sizes) {
   const Array& a = x.array();
   materialized(a, "dynamic_slice");
   start = clamped("dynamic_slice", a, std::move(start), sizes);
-  std::vector<Part> parts;
+  Parts parts;
   for (size_t d = 0; d < start.size(); ++d) parts.push_back({start[d], sizes[d], 1});
   return take_parts(x, parts);
 }
@@ -263,6 +263,13 @@ Array overlay(const Operand& x, const Array& y, const Shape& start, const Shape&
              });
 }
 
+// The update among zeros, in x's shape.
+Array surrounded(const Operand& x, const Array& update, const Shape& start) {
+  std::vector<std::pair<int64_t, int64_t>> around;
+  for (int d = 0; d < update.ndim(); ++d) around.push_back({start[d], x.array().shape(d) - start[d] - update.shape(d)});
+  return pad({update, x.where()}, around);
+}
+
 }  // namespace
 
 Array dynamic_update_slice(Operand x, const Array& update, Shape start) {
@@ -273,18 +280,15 @@ Array dynamic_update_slice(Operand x, const Array& update, Shape start) {
          fmt::format("{} into {}, expected one element type.", update.type_string(), a.type_string()));
   start = clamped("dynamic_update_slice", a, std::move(start), update.shape());
   Change change{a.shape()};
-  std::vector<std::pair<int64_t, int64_t>> around;
-  for (int d = 0; d < a.ndim(); ++d) {
+  for (int d = 0; d < a.ndim(); ++d)
     if (update.shape(d) != a.shape(d)) change.touch(d);
-    around.push_back({start[d], a.shape(d) - start[d] - update.shape(d)});
-  }
   if (moves_between_devices(*a.impl()->type, change))
-    return overlay(x, pad({update, x.where()}, around), start, update.shape());
+    return overlay(x, surrounded(x, update, start), start, update.shape());
   return run({.operation = update_slice_op, .rule = update_rule, .attributes = {change.dims}, .where = x.where()},
              {&a, &update}, [&](Locals t, const Where&) {
                at::Tensor result = t[0].clone(), box = result;
                for (int d = 0; d < a.ndim(); ++d)
-                 if (change.touches(d)) box = box.narrow(d, start[d], update.shape(d));
+                 if (change.touches(d)) box = box.slice(d, start[d], start[d] + update.shape(d));
                box.copy_(t[1]);
                return result;
              });

@@ -130,9 +130,8 @@ Across logsumexp_across(const Prepared& call, const Inside& inside, const Reduct
 Array logsumexp(Operand x, Dims dims, bool keepdims) {
   const Array a = as_floating(x);
   const Reduction r = nonempty_reduction("logsumexp", a, dims, keepdims);
-  return run_inside(
-      {.operation = logsumexp_op, .rule = inside_rule, .attributes = r.attributes, .where = x.where()}, {&a},
-      [&](Locals t, const Where&) { return at::logsumexp(t[0], r.dims, keepdims); },
+  return reduce_inside(
+      logsumexp_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::logsumexp(t, r.dims, keepdims); },
       [&](const Prepared& call, const Inside& inside) { return logsumexp_across(call, inside, r); });
 }
 

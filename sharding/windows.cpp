@@ -86,19 +86,18 @@ std::vector<Run> reached(int64_t size, int64_t blocks, int64_t length, int64_t s
 Array with_halos(const Operation& operation, const Operand& x, const Sizes& dims, Windows& w, double fill,
                  Mask others) {
   const Array& a = x.array();
+  for (size_t i = 0; i < dims.size(); ++i) w.blocks[i] = blocks_of(*a.impl()->type, dims[i], w.out[i], others);
+  if (std::all_of(w.blocks.begin(), w.blocks.end(), [](int64_t n) { return n == 1; })) return a;
   Shape shape = a.shape();
   IndexMap map = identity_map(shape);
-  bool any = false;
   for (size_t i = 0; i < dims.size(); ++i) {
-    w.blocks[i] = blocks_of(*a.impl()->type, dims[i], w.out[i], others);
     if (w.blocks[i] == 1) continue;
     const int64_t windows = w.out[i] / w.blocks[i], length = (windows - 1) * w.strides[i] + w.extents[i];
     map[dims[i]] = reached(shape[dims[i]], w.blocks[i], length, windows * w.strides[i], w.before[i]);
     shape[dims[i]] = w.blocks[i] * length;
     w.before[i] = w.after[i] = 0;
-    any = true;
   }
-  return any ? rearrange({operation, shape, map, fill, x.where()}, {a}) : a;
+  return rearrange({operation, shape, map, fill, x.where()}, {a});
 }
 
 std::string spatial_term(size_t d, int64_t blocks) {

@@ -1,14 +1,13 @@
 // What an operation costs above the bare ATen calls: small arrays, a mesh of one, the plan already known.
 //
-// The operations are the validator's cases, each beside the same computation in plain LibTorch: at most one case an
-// operation, or all that match the words on the command line. add, scale and matmul also with gradients recorded.
-// Both sides run in turn, in many short rounds; the figure is the difference of the medians, the spread that of the
-// middle half of the rounds.
+// The operations are those of single_calls.cpp and, for the others, the validator's cases, each beside the same
+// computation in plain LibTorch: at most one case an operation, or all that match the words on the command line. add,
+// scale and matmul also with gradients recorded. Both sides run in turn, in many short rounds; the figure is the
+// difference of the least times, and beside it that of the medians.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -17,42 +16,23 @@
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/tape.h"
-#include "tests/sharding/cases.h"
+#include "tests/benchmarks/single_calls.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::Pair, benchmarks::time_in_turn;
+using tessera::testing::Case;
 
-constexpr int rounds = 200, calls = 100;
-
-template <class F>
-double microseconds(F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) f();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
-}
-
-struct Sample {
-  double low, median, high;
-};
-
-Sample summary(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return {values[n / 4], values[n / 2], values[n * 3 / 4]};
-}
+constexpr int rounds = 1000, calls = 25;
 
 template <class Bare, class Ours>
 void compare(const char* what, const char* gradient, Bare bare, Ours ours) {
-  std::vector<double> a, b, difference;
-  microseconds(bare), microseconds(ours);
-  for (int r = 0; r < rounds; ++r) {
-    a.push_back(microseconds(bare)), b.push_back(microseconds(ours));
-    difference.push_back(b.back() - a.back());
-  }
-  const Sample above = summary(difference);
-  std::printf("%-28s %-12s %8.3f %8.3f %+9.3f   [%+.3f, %+.3f]\n", what, gradient, summary(a).median, summary(b).median,
-              above.median, above.low, above.high);
+  const Pair t = time_in_turn(
+      rounds, calls, [&](int) { bare(); }, [&](int) { ours(); });
+  std::printf("%-28s %-12s %8.3f %8.3f %+9.3f %+9.3f\n", what, gradient, t.first.least, t.second.least, t.more(),
+              t.more_by_median());
 }
 
 void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y, const Array& a, const Array& b) {
@@ -71,12 +51,9 @@ void compare_devices(const at::Tensor& x, const at::Tensor& y) {
   const Array a = device_put(from_tensor(x), {one, P{}}), b = device_put(from_tensor(y), {one, P{}});
   const Array as = device_put(from_tensor(rows), {eight, P{"data"}}), w = device_put(from_tensor(y), {eight, P{}});
   const auto row = [](const char* what, auto alone, auto together) {
-    std::vector<double> single, each;
-    for (int r = 0; r < rounds; ++r) {
-      single.push_back(microseconds(alone));
-      each.push_back(microseconds(together) / 8);
-    }
-    std::printf("%-28s %-12s %8.3f %8.3f\n", what, "", summary(single).median, summary(each).median);
+    const Pair t = time_in_turn(
+        rounds, calls, [&](int) { alone(); }, [&](int) { together(); });
+    std::printf("%-28s %-12s %8.3f %8.3f\n", what, "", t.first.least, t.second.least / 8);
   };
   std::printf("%-28s %-12s %8s %8s\n", "a device's share", "", "of one", "of eight");
   row(
@@ -87,7 +64,7 @@ void compare_devices(const at::Tensor& x, const at::Tensor& y) {
       "matmul", [&] { return matmul(a, b); }, [&] { return matmul(as, w); });
 }
 
-void compare_case(const tessera::testing::Case& c, const NamedSharding& whole) {
+void compare_case(const Case& c, const NamedSharding& whole) {
   std::vector<at::Tensor> tensors;
   std::vector<Array> arrays;
   for (const at::Tensor& t : c.function.inputs) {
@@ -98,15 +75,16 @@ void compare_case(const tessera::testing::Case& c, const NamedSharding& whole) {
       c.function.name.c_str(), "", [&] { return c.function.theirs(tensors); }, [&] { return c.function.ours(arrays); });
 }
 
-std::vector<tessera::testing::Case> all_cases() {
-  std::vector<tessera::testing::Case> all;
-  for (auto* cases : {tessera::testing::elementwise_cases, tessera::testing::linear_algebra_cases, tessera::testing::reduction_cases,
-                      tessera::testing::ordering_cases, tessera::testing::shape_cases, tessera::testing::indexing_cases, tessera::testing::neural_cases})
-    for (tessera::testing::Case& c : cases()) all.push_back(std::move(c));
+std::vector<Case> all_cases() {
+  using namespace tessera::testing;
+  std::vector<Case> all = benchmarks::single_calls();
+  for (auto* cases : {elementwise_cases, linear_algebra_cases, reduction_cases, ordering_cases, shape_cases,
+                      indexing_cases, neural_cases})
+    for (Case& c : cases()) all.push_back(std::move(c));
   return all;
 }
 
-bool is_wanted(const tessera::testing::Case& c, int argc, char** argv, std::set<std::string>& seen) {
+bool is_wanted(const Case& c, int argc, char** argv, std::set<std::string>& seen) {
   if (!c.function.theirs) return false;
   bool fresh = false;
   for (const std::string& operation : c.operations) fresh |= seen.insert(operation).second;
@@ -121,7 +99,7 @@ int main(int argc, char** argv) {
   const NamedSharding whole(make_mesh({{"data", 1}}), P{});
   const at::Tensor x = at::randn({8, 8}), y = at::randn({8, 8});
   const Array a = device_put(from_tensor(x), whole), b = device_put(from_tensor(y), whole);
-  std::printf("%-28s %-12s %8s %8s %9s   %s\n", "operation", "", "ATen us", "here us", "above", "middle half");
+  std::printf("%-28s %-12s %8s %8s %9s %9s\n", "operation", "", "ATen us", "here us", "above", "by median");
   if (argc < 2) {
     compare_all("grad mode on", x, y, a, b);
     Tape tape({a});
@@ -133,7 +111,7 @@ int main(int argc, char** argv) {
     compare_devices(x, y);
   }
   std::set<std::string> seen;
-  for (const tessera::testing::Case& c : all_cases())
+  for (const Case& c : all_cases())
     if (is_wanted(c, argc, argv, seen)) compare_case(c, whole);
   return 0;
 }

@@ -1,12 +1,11 @@
 // What an open ledger, a guard and the caller's line add to an operation: 8x8 arrays, the plan already known.
 //
-// Both sides run in turn, in many short rounds; the figure is the median of the differences.
+// Both sides run in turn, in many short rounds; the figure is the difference of the least times, and beside it that of
+// the medians.
 #include "sharding/ledger.h"
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <vector>
@@ -15,36 +14,28 @@
 #include "sharding/device_put.h"
 #include "sharding/guard.h"
 #include "sharding/operations.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::microseconds, benchmarks::summary, benchmarks::Times;
 
-constexpr int rounds = 400, calls = 300;
+constexpr int rounds = 1500, calls = 50;
 
-template <class F>
-double microseconds(F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) f();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// f without and with `watched`, of which f's caller makes one for each round.
+// f without and with what `watch` makes, which lives while f is called again and again.
 template <class Watch, class F>
 void compare(const char* what, Watch watch, F f) {
-  std::vector<double> plain, difference;
-  microseconds(f);
+  std::vector<double> plain, watched;
+  microseconds(calls, f);
   for (int r = 0; r < rounds; ++r) {
-    plain.push_back(microseconds(f));
+    plain.push_back(microseconds(calls, f));
     const auto watching = watch();
-    difference.push_back(microseconds(f) - plain.back());
+    watched.push_back(microseconds(calls, f));
   }
-  std::printf("%-46s %8.3f %+9.3f\n", what, median(plain), median(difference));
+  const Times without = summary(std::move(plain)), with = summary(std::move(watched));
+  std::printf("%-46s %8.3f %+9.3f %+9.3f\n", what, without.least, with.least - without.least,
+              with.median - without.median);
 }
 
 }  // namespace
@@ -57,13 +48,14 @@ int main() {
   const auto ledger = [] { return std::make_unique<CommLedger>(); };
   const auto guard = [] { return std::make_unique<CommunicationGuard>(forbid_implicit_communication()); };
   const auto scope = [] { return std::make_unique<CallerScope>(std::source_location::current()); };
-  std::printf("%-46s %8s %9s\n", "", "us", "more us");
-  compare("an operation that moves nothing, ledger", ledger, [&] { return whole + whole; });
-  compare("an operation that moves nothing, guard", guard, [&] { return whole + whole; });
-  compare("an operation that moves nothing, caller's scope", scope, [&] { return whole + whole; });
-  compare("an all_reduce, ledger", ledger, [&] { return exp(sum(x, {0})); });
-  compare("an all_reduce, caller's scope", scope, [&] { return exp(sum(x, {0})); });
-  const auto open_scope = [] { const CallerScope caller(std::source_location::current()); };
-  std::printf("%-46s %8s %+9.3f\n", "opening and closing a scope", "", microseconds(open_scope));
+  std::printf("%-46s %8s %9s %9s\n", "", "us", "more us", "by median");
+  compare("an operation that moves nothing, ledger", ledger, [&](int) { return whole + whole; });
+  compare("an operation that moves nothing, guard", guard, [&](int) { return whole + whole; });
+  compare("an operation that moves nothing, caller's scope", scope, [&](int) { return whole + whole; });
+  compare("an all_reduce, ledger", ledger, [&](int) { return exp(sum(x, {0})); });
+  compare("an all_reduce, caller's scope", scope, [&](int) { return exp(sum(x, {0})); });
+  const auto open_scope = [](int) { const CallerScope caller(std::source_location::current()); };
+  std::printf("%-46s %8s %+9.3f\n", "opening and closing a scope", "",
+              benchmarks::time(rounds, calls, open_scope).least);
   return 0;
 }

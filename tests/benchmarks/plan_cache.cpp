@@ -2,32 +2,22 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <vector>
 
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/run.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
-
-template <class F>
-double microseconds(int calls, F f) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) f(i);
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
-}
+using benchmarks::microseconds, benchmarks::Times;
 
 template <class F>
 void report(const char* what, int rounds, int calls, F f) {
-  std::vector<double> times;
-  for (int r = 0; r < rounds; ++r) times.push_back(microseconds(calls, f));
-  std::sort(times.begin(), times.end());
-  std::printf("%-44s %9.3f us   [%.3f, %.3f]\n", what, times[rounds / 2], times[rounds / 4], times[rounds * 3 / 4]);
+  const Times t = benchmarks::time(rounds, calls, f);
+  std::printf("%-44s %9.3f us   median %.3f\n", what, t.least, t.median);
 }
 
 Array on(const Mesh& mesh, const PartitionSpec& spec, Shape shape) {
@@ -37,8 +27,8 @@ Array on(const Mesh& mesh, const PartitionSpec& spec, Shape shape) {
 void hits_and_misses(const char* name, const Mesh& mesh, const PartitionSpec& left, const PartitionSpec& right) {
   const Array a = on(mesh, left, {8, 8}), b = on(mesh, right, {8, 8});
   std::printf("%s\n", name);
-  report("  matmul, plan known", 201, 200, [&](int) { matmul(a, b); });
-  report("  matmul, plan made", 201, 1, [&](int) {
+  report("  matmul, plan known", 1001, 50, [&](int) { matmul(a, b); });
+  report("  matmul, plan made", 2001, 1, [&](int) {
     tessera::detail::clear_plans();
     matmul(a, b);
   });

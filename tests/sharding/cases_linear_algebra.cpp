@@ -83,11 +83,16 @@ std::vector<Case> other_products() {
         {of({4, 8}), of({2, 8}, 2)},
         [](Arrays x) { return inner(x[0], x[1]); },
         [](Tensors t) { return at::matmul(t[0], t[1].t()); }}},
-      {{"mul", "reshape"},
+      {{"outer"},
        {"outer",
         {of({4}), of({8}, 2)},
         [](Arrays x) { return outer(x[0], x[1]); },
         [](Tensors t) { return at::outer(t[0], t[1]); }}},
+      {{"mul", "reshape"},
+       {"outer of matrices",
+        {of({4, 2}), of({2, 2}, 2)},
+        [](Arrays x) { return outer(x[0], x[1]); },
+        [](Tensors t) { return at::outer(t[0].reshape({-1}), t[1].reshape({-1})); }}},
   };
 }
 
