@@ -7,26 +7,30 @@
 
 namespace tessera::data::detail {
 
-// A run of consecutive records of one epoch.
+// A run of consecutive records of one epoch. Of its `count` rows the first `valid` are such; what follows fills up the
+// last batch with copies of record `last`.
 struct RecordRange {
   int64_t epoch = 0;
   int64_t begin = 0;
   int64_t count = 0;
+  int64_t valid = 0;
+  int64_t last = 0;  // of the epoch
 };
 
 // Which records every batch holds: arithmetic on positions. A position counts records over all epochs and shards:
 // position p is record p % size of epoch p / size (an endless dataset is all epoch 0). No data is touched.
 class BatchPlan {
  public:
-  // Errors (bad_argument): batch_size < 1, not divisible by shard.count or larger than size; shard.index outside
-  // [0, shard.count).
-  BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard);
+  // `pad`: the records at the end of an epoch that are too few for a batch make one all the same.
+  // Errors (bad_argument): batch_size < 1, not divisible by shard.count or, without pad, larger than size; shard.index
+  // outside [0, shard.count).
+  BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard, bool pad = false);
 
   int64_t batches_per_epoch() const;  // `endless` for an endless dataset
   int64_t epoch_of(int64_t position) const;
   bool begins_epoch(int64_t position) const;  // never for an endless dataset
 
-  // The position itself, or the next epoch's where its own has no whole batch left.
+  // The position itself, or the next epoch's where its own has no batch left.
   int64_t normalized(int64_t position) const;
 
   // The position `batches` batches after a normalized one, itself normalized.
@@ -36,9 +40,15 @@ class BatchPlan {
   RecordRange records(int64_t position) const;
 
  private:
+  int64_t batches_in(int64_t records) const;
+
   int64_t size_;
   int64_t batch_size_;
   ShardOptions shard_;
+  bool pad_;
 };
+
+// The rows of a global batch that one shard makes: batch_size / count. Errors (bad_argument) as BatchPlan's.
+int64_t rows_of_shard(int64_t batch_size, const ShardOptions& shard);
 
 }  // namespace tessera::data::detail

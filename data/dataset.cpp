@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "data/windows.h"
 #include "nn/tree.h"
 
 namespace tessera::data {
@@ -32,7 +33,17 @@ void check_shuffle(int64_t size) {
   if (size == endless) bad("shuffle", "an endless dataset; shuffle first, then repeat");
 }
 
-void check_slice(int64_t begin, int64_t end, int64_t size) {
+void check_window_shuffle(int64_t window) {
+  if (window < 1) bad("window_shuffle", "a window of " + std::to_string(window) + " records, expected at least 1");
+}
+
+void check_cache(int64_t size, bool varies) {
+  if (size == endless) bad("cache", "an endless dataset; cache first, then repeat");
+  if (varies) bad("cache", "a dataset whose epochs differ; cache first, then shuffle() and random_map()");
+}
+
+void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size) {
+  if (step < 1) bad("slice", "a step of " + std::to_string(step) + ", expected at least 1");
   if (begin >= 0 && begin < end && end <= size) return;
   bad("slice", "[" + std::to_string(begin) + ", " + count_of(end) + ") of " + count_of(size) +
                    " records, expected 0 <= begin < end <= size");
@@ -49,27 +60,22 @@ void check_not_empty(std::string_view verb, int64_t size) {
   if (size < 1) bad(verb, std::to_string(size) + " records, expected at least 1");
 }
 
-int64_t repeated_size(int64_t size, int64_t times) { return times == endless ? endless : size * times; }
-
 int64_t shard_size(int64_t size, const ShardOptions& shard) {
-  if (shard.count < 1 || shard.index < 0 || shard.index >= shard.count) {
-    bad("shard", "shard " + std::to_string(shard.index) + " of " + std::to_string(shard.count) +
-                     ", expected 0 <= index < count");
-  }
-  if (size < shard.count) {
+  const int64_t records = strided_split(size, shard);
+  if (records < 1) {
     bad("shard", std::to_string(size) + " records for " + std::to_string(shard.count) +
                      " shards, expected at least one each; use more data or fewer processes");
   }
-  return size == endless ? endless : size / shard.count;
+  return size == endless ? endless : records;
 }
 
-int64_t batched_size(int64_t size, int64_t batch_size) {
+int64_t batched_size(int64_t size, int64_t batch_size, bool pad) {
   if (batch_size < 1) bad("batch", "batches of " + std::to_string(batch_size) + ", expected at least 1");
-  if (size < batch_size) {
+  if (size < batch_size && !pad) {
     bad("batch", std::to_string(size) + " records for batches of " + std::to_string(batch_size) +
-                     ", expected at least one batch; use a smaller batch, or repeat() before batch()");
+                     ", expected at least one batch; use a smaller batch, repeat() before batch(), or masked()");
   }
-  return size == endless ? endless : size / batch_size;
+  return size == endless ? endless : size / batch_size + (pad && size % batch_size != 0);
 }
 
 int64_t window_stride(int64_t length, int64_t stride) {
@@ -102,9 +108,5 @@ int64_t validation_size(int64_t size, double fraction, bool reshuffles) {
 }
 
 }  // namespace detail
-
-Dataset<int64_t> range(int64_t size) {
-  return Dataset<int64_t>::from_function(size, [](int64_t, int64_t index) { return index; });
-}
 
 }  // namespace tessera::data

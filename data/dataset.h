@@ -1,44 +1,26 @@
 // Dataset: an immutable, lazily evaluated chain from an index to a record.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <limits>
+#include <iterator>
 #include <memory>
-#include <span>
-#include <string_view>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "data/collate.h"
+#include "data/nodes.h"
 #include "data/shard_options.h"
 #include "data/shuffle.h"
-#include "data/source.h"
+#include "data/stream.h"
 
 namespace tessera::data {
 
-// The size of a dataset that never ends.
-inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
-
-namespace detail {
-
-// Each throws Error (bad_argument) naming both numbers where they do not fit.
-void check_index(int64_t epoch, int64_t index, int64_t size);
-void check_shuffle(int64_t size);
-void check_slice(int64_t begin, int64_t end, int64_t size);
-void check_repeat(int64_t times, int64_t size);
-void check_not_empty(std::string_view verb, int64_t size);
-
-int64_t repeated_size(int64_t size, int64_t times);
-int64_t shard_size(int64_t size, const ShardOptions& shard);
-int64_t batched_size(int64_t size, int64_t batch_size);
-int64_t window_count(int64_t source_size, int64_t length, int64_t stride);
-int64_t window_stride(int64_t length, int64_t stride);
-int64_t validation_size(int64_t size, double fraction, bool reshuffles);
-
-}  // namespace detail
-
-// Records of type T by index. Every method returns a new dataset that shares this one; nothing is computed, read or
+// Records of type T by index. Every method returns a new dataset that holds this one; nothing is computed, read or
 // stored until a record is asked for, and then only what it needs. A record is a function of (epoch, index) alone, so
 // any thread may ask for any record at any time, in any order, and a program that stopped can go on anywhere.
 //
@@ -46,157 +28,244 @@ int64_t validation_size(int64_t size, double fraction, bool reshuffles);
 //
 // An epoch is one pass over all records; shuffle() is what makes one differ from the next. The order of the words
 // matters: shuffle first, then repeat (each round in an order of its own), then shard, then batch.
-// The functions given to map() are called from several threads at once.
-template <class T>
+// The functions given to map() and the like are called from several threads at once.
+//
+// Node is the chain itself as a type, so that a record is computed without a virtual call: write `auto`. Dataset<T>
+// holds any chain of such records behind one virtual call a record, for members of structs and vectors of datasets.
+template <class T, class Node = detail::AnyNode<T>>
 class Dataset {
  public:
   using value_type = T;
-  using Get = std::function<T(int64_t epoch, int64_t index)>;
+
+  explicit Dataset(Node node) : node_(std::move(node)) {}
+  template <class Other>
+  requires(std::same_as<Node, detail::AnyNode<T>> && !std::same_as<Other, Node>)
+      Dataset(const Dataset<T, Other>& dataset)
+      : node_(Node::of(dataset.node())) {}
 
   // The dataset of get(epoch, index) for index in [0, size); size may be `endless`. `reshuffles`: the order differs
-  // from epoch to epoch. Error (bad_argument) if size < 1: an empty dataset is always a mistake further up.
-  static Dataset from_function(int64_t size, Get get, bool reshuffles = false) {
+  // from epoch to epoch. `words` stand for it in saved states.
+  // Error (bad_argument) if size < 1: an empty dataset is always a mistake further up.
+  template <class F>
+  static auto from_function(int64_t size, F get, bool reshuffles = false, std::string words = "function") {
     detail::check_not_empty("from_function", size);
-    return Dataset(size, std::move(get), reshuffles);
+    if (size != endless) words += "(" + std::to_string(size) + ")";
+    using Function = detail::FunctionNode<T, F>;
+    return Dataset<T, Function>(Function{size, std::move(get), reshuffles, std::move(words)});
   }
 
   // The records of a vector, kept in memory once whatever the number of copies.
-  static Dataset from_vector(std::vector<T> records) {
+  static auto from_vector(std::vector<T> records) {
     detail::check_not_empty("from_vector", static_cast<int64_t>(records.size()));
-    auto kept = std::make_shared<const std::vector<T>>(std::move(records));
-    const auto size = static_cast<int64_t>(kept->size());
-    auto get = [kept](int64_t, int64_t index) { return (*kept)[static_cast<size_t>(index)]; };
-    return Dataset(size, std::move(get), false);
+    using Vector = detail::VectorNode<T>;
+    return Dataset<T, Vector>(Vector{std::make_shared<const std::vector<T>>(std::move(records))});
   }
 
-  int64_t size() const { return node_->size; }  // records in one epoch, at least 1; `endless` after repeat()
+  int64_t size() const { return node_.size(); }  // records in one epoch, at least 1; `endless` after repeat()
   bool is_endless() const { return size() == endless; }
-  bool reshuffles() const { return node_->reshuffles; }
+  bool reshuffles() const { return node_.varies(); }  // an epoch differs from the next
+
+  // What the chain is: "range(100) | shuffle(feistel_v1 5) | repeat()". Saved states hold it. Functions have no name,
+  // so two chains that differ only in what a map computes read alike.
+  std::string describe() const { return node_.describe(); }
 
   // Record `index` of epoch `epoch`. Error (bad_argument) unless index lies in [0, size()) and epoch >= 0; an endless
   // dataset has epoch 0 only.
   T at(int64_t epoch, int64_t index) const {
     detail::check_index(epoch, index, size());
-    return node_->get(epoch, index);
+    return node_.get(epoch, index);
   }
   T operator[](int64_t index) const { return at(0, index); }
 
   // f(record), whatever type that gives.
   template <class F>
-  auto map(F f) const -> Dataset<std::decay_t<std::invoke_result_t<F, T>>> {
-    using U = std::decay_t<std::invoke_result_t<F, T>>;
-    auto get = [node = node_, f = std::move(f)](int64_t epoch, int64_t index) -> U {
-      return f(node->get(epoch, index));
-    };
-    return derive<U>(size(), std::move(get));
+  auto map(F f) const {
+    return chain(detail::MapNode<Node, F>{{node_}, std::move(f)});
   }
 
+  // f(index, record), index counting the records of an epoch of this dataset.
+  template <class F>
+  auto map_with_index(F f) const {
+    return chain(detail::MapWithIndexNode<Node, F>{{node_}, std::move(f)});
+  }
+
+  // f(record, random) with random numbers (Philox&, data/random.h) of the record's own: they depend on the seed, the
+  // epoch and the record's index in this dataset, on nothing else.
+  template <class F>
+  auto random_map(uint64_t seed, F f) const {
+    return chain(detail::RandomMapNode<Node, F>{{node_}, seed, std::move(f)});
+  }
+
+  // The records for which keep(record) is true; all records of the container f(record). From here on the chain is a
+  // Stream (data/stream.h), whose length nobody knows before.
+  template <class F>
+  auto filter(F keep) const {
+    return stream().filter(std::move(keep));
+  }
+  template <class F>
+  auto flat_map(F f) const {
+    return stream().flat_map(std::move(f));
+  }
+
+  // Of a dataset of vectors: vectors of `count` records instead, whatever their sizes were.
+  auto rebatch(int64_t count) const {
+    return flat_map([](T records) { return records; }).rebatch(count);
+  }
+
+  // Of a dataset of documents (vectors of tokens): rows of one length that hold several (data/pack.h).
+  auto pack(const PackOptions& options) const { return stream().pack(options); }
+
   // All records in a pseudo-random order (data/shuffle.h), another one in every epoch, chosen by (seed, epoch).
-  // Error (bad_argument) for an endless dataset: shuffle first, then repeat.
-  Dataset shuffle(uint64_t seed) const {
+  // shuffle(grain_v1{seed}) is Grain's order.
+  // Errors (bad_argument): an endless dataset (shuffle first, then repeat); a size that the order refuses.
+  auto shuffle(uint64_t seed) const { return shuffle(feistel_v1{seed}); }
+  template <class Order>
+  requires std::is_class_v<Order>
+  auto shuffle(Order order) const {
     detail::check_shuffle(size());
-    auto get = [node = node_, seed](int64_t epoch, int64_t index) {
-      return node->get(epoch, Permutation(node->size, epoch_seed(seed, epoch))(index));
-    };
-    return Dataset(size(), std::move(get), true);
+    order.order(size(), 0);
+    return chain(detail::ShuffleNode<Node, Order>{{node_}, std::move(order)});
+  }
+
+  // Each run of `window` records in an order of its own: neighbours on disk stay near each other. It may follow
+  // repeat(). Error (bad_argument) if window < 1.
+  auto window_shuffle(int64_t window, uint64_t seed) const {
+    detail::check_window_shuffle(window);
+    return chain(detail::WindowShuffleNode<Node>{{node_}, window, seed});
   }
 
   // All epochs one after another as one endless epoch, or `times` of them as one.
   // Error (bad_argument) if times < 1 or the result has more than 2^63 - 2 records.
-  Dataset repeat(int64_t times = endless) const {
-    if (is_endless()) return *this;
-    detail::check_repeat(times, size());
-    const int64_t rounds = times == endless ? 1 : times;
-    auto get = [node = node_, rounds](int64_t epoch, int64_t index) {
-      return node->get(epoch * rounds + index / node->size, index % node->size);
-    };
-    return Dataset(detail::repeated_size(size(), times), std::move(get), reshuffles());
+  auto repeat(int64_t times = endless) const {
+    if (!is_endless()) detail::check_repeat(times, size());
+    return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
   }
 
-  // Records [begin, end) of every epoch; after shuffle() these are other records in every epoch.
-  // Error (bad_argument) unless 0 <= begin < end <= size().
-  Dataset slice(int64_t begin, int64_t end) const {
-    detail::check_slice(begin, end, size());
-    const int64_t count = end == endless ? endless : end - begin;
-    auto get = [node = node_, begin](int64_t epoch, int64_t index) { return node->get(epoch, begin + index); };
-    return derive<T>(count, std::move(get));
+  // Every step-th of the records [begin, end) of every epoch; after shuffle() these are other records in every epoch.
+  // Error (bad_argument) unless 0 <= begin < end <= size() and step >= 1.
+  auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
+    detail::check_slice(begin, end, step, size());
+    return chain(detail::SliceNode<Node>{{node_}, begin, end, step});
   }
 
-  // Every count-th record from shard.index on. All shards get size() / count records, rounded down, so that all
-  // processes make the same number of steps; the last size() % count records of an epoch go to nobody.
-  // Shuffle first, then shard. (A Loader shards by itself, and keeps global batches whole: data/loader.h.)
-  // Errors (bad_argument): index outside [0, count), fewer records than shards.
-  Dataset shard(ShardOptions shard) const {
-    auto get = [node = node_, shard](int64_t epoch, int64_t index) {
-      return node->get(epoch, index * shard.count + shard.index);
-    };
-    return derive<T>(detail::shard_size(size(), shard), std::move(get));
+  // Every count-th record from shard.index on (strided_split). Shuffle first, then shard.
+  // (A Loader shards by itself, and keeps global batches whole: data/loader.h. For a run of neighbours instead:
+  // slice(even_split(size, shard)...).)
+  // Errors (bad_argument): index outside [0, count), no record for this shard.
+  auto shard(const ShardOptions& shard) const {
+    detail::shard_size(size(), shard);
+    return chain(detail::ShardNode<Node>{{node_}, shard});
   }
 
-  // `batch_size` records at a time; the remainder of an epoch, too few for a batch, is dropped.
-  // Error (bad_argument) if batch_size < 1 or larger than size().
-  Dataset<std::vector<T>> batch(int64_t batch_size) const {
-    auto get = [node = node_, batch_size](int64_t epoch, int64_t index) {
-      std::vector<T> batch;
-      batch.reserve(static_cast<size_t>(batch_size));
-      for (int64_t i = 0; i < batch_size; ++i) batch.push_back(node->get(epoch, index * batch_size + i));
-      return batch;
-    };
-    return derive<std::vector<T>>(detail::batched_size(size(), batch_size), std::move(get));
+  // `batch_size` records at a time as what `collate` makes of them (data/collate.h, data/stack.h): by default the
+  // std::vector of the records, with `stack` tensors. The remainder of an epoch, too few for a batch, is dropped;
+  // masked(collate) fills it up, and says which rows are real.
+  // Error (bad_argument) if batch_size < 1, or larger than size() where the remainder is dropped.
+  template <class Collate = Rows>
+  auto batch(int64_t batch_size, Collate collate = {}) const {
+    using Collator = detail::Collator<Collate>;
+    detail::batched_size(size(), batch_size, Collator::pads);
+    return chain(detail::BatchNode<Node, Collator>{{node_}, batch_size, detail::collator(std::move(collate))});
   }
+
+  // Keeps each record in memory once it was computed. It stands before what makes epochs differ.
+  // Error (bad_argument) for an endless dataset and for one that is shuffled or mapped at random.
+  auto cache() const {
+    detail::check_cache(size(), reshuffles());
+    return chain(detail::CacheNode<Node>{{node_}, std::make_shared<detail::RecordCache<T>>(size())});
+  }
+
+  // The records of epoch 0 in order: for (const auto& record : dataset).
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = T;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = T;
+
+    Iterator(const Node* node, int64_t index) : node_(node), index_(index) {}
+    T operator*() const { return node_->get(0, index_); }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.index_ == b.index_; }
+
+   private:
+    const Node* node_;
+    int64_t index_;
+  };
+  Iterator begin() const { return {&node_, 0}; }
+  Iterator end() const { return {&node_, size()}; }
+
+  const Node& node() const { return node_; }
 
  private:
-  template <class U>
-  friend class Dataset;
-
-  struct Node {
-    int64_t size;
-    Get get;
-    bool reshuffles;
-  };
-
-  Dataset(int64_t size, Get get, bool reshuffles)
-      : node_(std::make_shared<const Node>(Node{size, std::move(get), reshuffles})) {}
-
-  template <class U, class F>
-  Dataset<U> derive(int64_t size, F get) const {
-    return Dataset<U>(size, std::move(get), reshuffles());
+  template <class N>
+  static Dataset<typename N::value_type, N> chain(N node) {
+    return Dataset<typename N::value_type, N>(std::move(node));
   }
+  auto stream() const { return Stream<T, detail::Singles<Node>>(detail::Singles<Node>{{node_}}, {}); }
 
-  std::shared_ptr<const Node> node_;
+  Node node_;
 };
 
-// The integers [0, size): a dataset of indices.
-Dataset<int64_t> range(int64_t size);
+namespace detail {
+template <class S>
+struct SourceNode {
+  using value_type = std::decay_t<decltype(std::declval<const S&>()[int64_t{}])>;
+  S source;
+  int64_t size() const { return static_cast<int64_t>(source.size()); }
+  int64_t round() const { return size(); }
+  bool varies() const { return false; }
+  std::string describe() const {
+    if constexpr (requires {
+                    { source.describe() } -> std::same_as<std::string>;
+                  })
+      return source.describe();
+    else
+      return "source(" + std::to_string(size()) + ")";
+  }
+  decltype(auto) get(int64_t, int64_t index) const { return source[index]; }
+};
+}  // namespace detail
 
-// The windows of `length` values of a source, one every `stride` values; the values after the last whole window are
-// dropped. stride = 0 stands for length - 1 (1 where length is 1): the windows of a language model, which are one
-// longer than its sequence, so that every value but the first is predicted once.
-// Errors (bad_argument): length < 1, stride < 0, a source shorter than one window, naming both sizes.
-template <SequenceSource S>
-Dataset<std::vector<typename S::value_type>> windows(S source, int64_t length, int64_t stride = 0) {
-  using Window = std::vector<typename S::value_type>;
-  const int64_t count = detail::window_count(source.size(), length, stride);
-  const int64_t step = detail::window_stride(length, stride);
-  return Dataset<Window>::from_function(count, [source = std::move(source), length, step](int64_t, int64_t index) {
-    Window window(static_cast<size_t>(length));
-    source.read(index * step, std::span(window));
-    return window;
-  });
+// The records of anything with size() and operator[](int64_t) that threads may read at once, a source of your own among
+// them; a describe() const that gives a std::string stands for it in saved states. It is copied: a handle is best.
+// Error (bad_argument): no records.
+template <class S>
+auto from_source(S source) {
+  using Node = detail::SourceNode<S>;
+  detail::check_not_empty("from_source", static_cast<int64_t>(source.size()));
+  return Dataset<typename Node::value_type, Node>(Node{std::move(source)});
 }
 
-template <class T>
+// The integers [0, size): a dataset of indices.
+inline auto range(int64_t size) {
+  return Dataset<int64_t>::from_function(
+      size, [](int64_t, int64_t index) { return index; }, false, "range");
+}
+
+namespace detail {
+int64_t validation_size(int64_t size, double fraction, bool reshuffles);
+template <class T, class Node>
+using Sliced = Dataset<T, SliceNode<Node>>;
+}  // namespace detail
+
+template <class T, class Node>
 struct TrainValidation {
-  Dataset<T> train;
-  Dataset<T> validation;
+  detail::Sliced<T, Node> train;
+  detail::Sliced<T, Node> validation;
 };
 
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
 // validation: the end of the files, not a sample, so that neighbouring text does not leak from one into the other
 // (windows share one value at the boundary). Errors (bad_argument): fraction outside (0, 1), fewer than two records or
 // none left for training, an endless dataset, one that is already shuffled (every epoch would mix the two).
-template <class T>
-TrainValidation<T> train_validation_split(const Dataset<T>& dataset, double fraction) {
+template <class T, class Node>
+TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {
   const int64_t held_out = detail::validation_size(dataset.size(), fraction, dataset.reshuffles());
   const int64_t cut = dataset.size() - held_out;
   return {dataset.slice(0, cut), dataset.slice(cut, dataset.size())};

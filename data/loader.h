@@ -1,6 +1,7 @@
 // Loader: the batches of a dataset, made ahead of use in threads and handed out in one fixed order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,107 +9,85 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "data/batch_plan.h"
+#include "data/collate.h"
 #include "data/dataset.h"
-#include "data/shard_options.h"
+#include "data/loader_core.h"
+#include "data/loader_state.h"
+#include "data/stream_batches.h"
+#include "data/windows.h"
 
 namespace tessera::data {
 
-struct LoaderOptions {
-  // Records in a *global* batch: all processes together.
-  int64_t batch_size = 32;
-  // The part of every global batch that this loader makes: the index-th of count equal blocks of consecutive rows.
-  ShardOptions shard = {};
-  // Batches made ahead of use. 0: none, and no thread; each is made when it is asked for.
-  int prefetch = 2;
-  // Threads that make them; more than `prefetch` are not started.
-  int threads = 1;
-};
-
-// Where a loader is: how many records, of all epochs and all shards, were handed out or passed over before the next
-// batch. It is the same number on every process, and holds under another shard count, thread count or batch size.
-struct LoaderState {
-  int64_t global_next_index = 0;
-
-  // {"global_next_index": 96}
-  std::string to_json() const;
-  // Error (bad_file) unless `text` is exactly such an object with a number >= 0.
-  static LoaderState from_json(std::string_view text);
-
-  friend bool operator==(const LoaderState&, const LoaderState&) = default;
-};
-
 namespace detail {
 
-// To be called in a catch handler: throws the current exception again as an Error "[next] record 17 of epoch 0: its
-// words", or the same about the collate function of a batch.
-[[noreturn]] void fail_at_record(int64_t epoch, int64_t index);
-[[noreturn]] void fail_at_batch(const RecordRange& records);
-
-// The part of Loader that does not depend on the type of a batch.
-class LoaderCore {
- public:
-  using Make = std::function<std::shared_ptr<void>(const RecordRange&)>;
-
-  LoaderCore(int64_t size, const LoaderOptions& options, Make make);
-  LoaderCore(LoaderCore&&) noexcept;
-  LoaderCore& operator=(LoaderCore&&) noexcept;
-  ~LoaderCore();
-
-  std::shared_ptr<void> next();  // null at the end of an epoch
-  LoaderState state() const { return {position_}; }
-  void restore(const LoaderState& state);
-  const BatchPlan& plan() const { return plan_; }
-
- private:
-  struct Threads;
-  std::shared_ptr<void> make_next();
-
-  BatchPlan plan_;
-  LoaderOptions options_;
-  Make make_;
-  int64_t position_ = 0;
-  bool epoch_over_ = false;
-  std::unique_ptr<Threads> threads_;
-};
+// The records of a range as a batch; an error names the record.
+template <class Node, class Collate>
+AnyItem make_batch(const Node& node, const Collate& collate, const RecordRange& range) {
+  using T = typename Node::value_type;
+  std::vector<T> records;
+  records.reserve(static_cast<size_t>(range.count));
+  int64_t index = range.begin;
+  try {
+    for (; index < range.begin + range.count; ++index)
+      records.push_back(node.get(range.epoch, std::min(index, range.last)));
+  } catch (...) {
+    fail_at_record(range.epoch, std::min(index, range.last));
+  }
+  try {
+    return std::make_shared<batch_of<Collate, T>>(collate(std::move(records), range.valid));
+  } catch (...) {
+    fail_at_batch(range);
+  }
+}
 
 }  // namespace detail
 
-// Reads a dataset of records in batches:
+// The number of batches in an epoch of a stream, which nobody knows before.
+inline constexpr int64_t unknown = -1;
+
+// Reads a dataset or a stream of records in batches:
 //
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //   for (const TokenBatch& batch : loader) { ... }
 //
-// A batch is any type: what the collate function returns for a std::vector<T> of records. Global batch b of an epoch
-// holds records [b * batch_size, (b + 1) * batch_size) of the dataset; a shard makes the index-th of count equal blocks
+// A batch is any type: what the collate function returns for a std::vector<T> of records (data/collate.h). Global batch
+// b of an epoch holds records [b * batch_size, (b + 1) * batch_size); a shard makes the index-th of count equal blocks
 // of these rows, so the shards' batches one below the other are the global batch, row for row, whatever their number.
-// Records at the end of an epoch that do not fill a batch are dropped; after repeat() there are none such.
+// Records at the end of an epoch that do not fill a batch are dropped, or with masked(collate) filled up; after
+// repeat() there are none such. So every process makes the same number of steps.
 //
 // The order of the batches does not depend on prefetch or threads. The dataset and the collate function are called
 // from the worker threads. A loader is used from one thread at a time, and can be moved.
 //
 // Errors of the constructor (bad_argument): batch_size < 1, not divisible by shard.count, or larger than the dataset;
-// shard.index outside [0, shard.count); prefetch < 0; threads < 1. The destructor waits for batches in the making.
+// shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The destructor waits for
+// the records in the making.
 template <class Batch>
 class Loader {
  public:
-  template <class T, class Collate>
-  Loader(Dataset<T> dataset, Collate collate, const LoaderOptions& options = {})
-      : core_(dataset.size(), options, maker(dataset, std::move(collate))) {}
+  template <class T, class Node, class Collate>
+  Loader(Dataset<T, Node> dataset, Collate collate, const LoaderOptions& options = {})
+      : core_(indexed(dataset.node(), detail::collator(std::move(collate)), options, dataset.describe())) {}
+
+  // All processes read the whole stream (data/stream.h), and each keeps its rows.
+  template <class T, class Node, class Stage, class Collate>
+  Loader(Stream<T, Node, Stage> stream, Collate collate, const LoaderOptions& options = {})
+      : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
 
   // The next batch; nothing at the end of an epoch of a finite dataset, after which the next epoch begins.
   //
   // Whatever the dataset throws arrives here, when the batch's turn comes, as an Error that names the record,
   //   [next] record 17 of epoch 0: <its words>
   // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: asking
-  // again tries again, and restore() can pass over it.
+  // again tries again, and restore() can pass over it. Further errors: a batch that is not ready after
+  // LoaderOptions::timeout (other; asking again goes on waiting); an epoch of a stream without a whole batch, and a
+  // stream that gives nothing over two passes of its data (bad_argument).
   std::optional<Batch> next() {
-    const auto batch = std::static_pointer_cast<Batch>(core_.next());
+    const auto batch = std::static_pointer_cast<Batch>(core_->next());
     return batch ? std::optional<Batch>(std::move(*batch)) : std::nullopt;
   }
 
@@ -139,46 +118,67 @@ class Loader {
   Iterator begin() { return Iterator(this); }
   std::default_sentinel_t end() const { return {}; }
 
-  int64_t batches_per_epoch() const { return core_.plan().batches_per_epoch(); }  // `endless` for an endless dataset
+  int64_t batches_per_epoch() const { return core_->batches_per_epoch(); }  // or `endless`; of a stream `unknown`
 
-  // The epoch of the next batch, from 0; an endless dataset is one epoch.
-  int64_t epoch() const { return core_.plan().epoch_of(state().global_next_index); }
+  // The epoch of the next batch, from 0; an endless dataset is one epoch (progress() counts its passes).
+  int64_t epoch() const { return core_->epoch(); }
+  LoaderProgress progress() const { return core_->progress(); }
+
+  // What it did so far: records a second, how long the trainer waited, how many batches lay ready.
+  const LoaderStats& stats() const { return core_->stats(); }
+  void reset_stats() { core_->reset_stats(); }
 
   // The place of the next batch. Take it between batches, in the body of the loop as well: batches made ahead but not
   // handed out do not count.
-  LoaderState state() const { return core_.state(); }
+  LoaderState state() const { return core_->state(); }
 
   // Goes on from `state`: the batches that follow are those that would have followed there, on any number of shards.
-  // The dataset must be the one that the state was taken from. Error (bad_argument) if global_next_index < 0.
-  void restore(const LoaderState& state) { core_.restore(state); }
+  // Errors (bad_argument): global_next_index < 0; a state of another dataset, saying what differs.
+  void restore(const LoaderState& state) { core_->restore(state); }
 
- private:
-  template <class T, class Collate>
-  static detail::LoaderCore::Make maker(Dataset<T> dataset, Collate collate) {
-    return [dataset = std::move(dataset),
-            collate = std::move(collate)](const detail::RecordRange& range) -> std::shared_ptr<void> {
-      std::vector<T> records;
-      records.reserve(static_cast<size_t>(range.count));
-      for (int64_t i = range.begin; i < range.begin + range.count; ++i) {
-        try {
-          records.push_back(dataset.at(range.epoch, i));
-        } catch (...) {
-          detail::fail_at_record(range.epoch, i);
-        }
-      }
-      try {
-        return std::make_shared<Batch>(collate(std::as_const(records)));
-      } catch (...) {
-        detail::fail_at_batch(range);
-      }
-    };
+  // The same loader, of f(batch): done where batches are made, in the worker threads.
+  template <class F>
+  auto then(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
+    using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
+    core_->finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
+      return std::make_shared<Result>(std::invoke(f, std::move(*std::static_pointer_cast<Batch>(batch))));
+    });
+    return Loader<Result>(std::move(core_));
   }
 
-  detail::LoaderCore core_;
+ private:
+  template <class>
+  friend class Loader;
+  using Core = std::unique_ptr<detail::LoaderCore>;
+
+  explicit Loader(Core core) : core_(std::move(core)) {}
+
+  template <class Node, class Collate>
+  static Core indexed(Node node, Collate collate, const LoaderOptions& options, std::string words) {
+    const detail::DatasetFacts facts{node.size(), node.round(), std::move(words)};
+    return std::make_unique<detail::IndexedCore>(
+        options, facts, Collate::pads,
+        [node = std::move(node), collate = std::move(collate)](const detail::RecordRange& range) {
+          return detail::make_batch(node, collate, range);
+        });
+  }
+
+  template <class T, class Node, class Stage, class Collate>
+  static Core streamed(const Stream<T, Node, Stage>& stream, Collate collate, const LoaderOptions& options) {
+    const detail::DatasetFacts facts{stream.node().size(), stream.node().round(), stream.describe()};
+    return std::make_unique<detail::StreamCore>(
+        options, facts, [stream, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
+          using Batches = detail::StreamBatches<Node, Stage, Collate>;
+          return std::make_unique<Batches>(stream.node(), stream.stage(), collate, from, o);
+        });
+  }
+
+  Core core_;
 };
 
-template <class T, class Collate>
-Loader(Dataset<T>, Collate, const LoaderOptions& = {})
-    -> Loader<std::decay_t<std::invoke_result_t<Collate, const std::vector<T>&>>>;
+template <class T, class Node, class Collate>
+Loader(Dataset<T, Node>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
+template <class T, class Node, class Stage, class Collate>
+Loader(Stream<T, Node, Stage>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 
 }  // namespace tessera::data

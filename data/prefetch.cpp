@@ -11,15 +11,23 @@
 
 namespace tessera::data {
 
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.kind(), error.what()};
+  } catch (const std::exception& error) {
+    return {ErrorKind::other, error.what()};
+  } catch (...) {
+    return {ErrorKind::other, "an exception that is not a std::exception"};
+  }
+}
+
 Outcome attempt(const std::function<AnyItem()>& make) {
   try {
     return make();
-  } catch (const Error& error) {
-    return Failure{error.kind(), error.what()};
-  } catch (const std::exception& error) {
-    return Failure{ErrorKind::other, error.what()};
   } catch (...) {
-    return Failure{ErrorKind::other, "an exception that is not a std::exception"};
+    return current_failure();
   }
 }
 
@@ -57,9 +65,13 @@ struct Prefetcher::State {
     while (const auto ticket = claim()) put(*ticket, attempt([&] { return make(*ticket); }));
   }
 
-  Outcome take() {
+  std::optional<Outcome> take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex);
-    item_ready.wait(lock, [&] { return slot(handed_out).has_value(); });
+    const auto is_ready = [&] { return slot(handed_out).has_value(); };
+    if (timeout.count() == 0)
+      item_ready.wait(lock, is_ready);
+    else if (!item_ready.wait_for(lock, timeout, is_ready))
+      return std::nullopt;
     Outcome outcome = *std::exchange(slot(handed_out), std::nullopt);
     ++handed_out;
     slot_free.notify_one();
@@ -87,6 +99,16 @@ Prefetcher::Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int thre
 
 Prefetcher::~Prefetcher() { state_->stop(); }
 
-AnyItem Prefetcher::next() { return item_or_throw(state_->take()); }
+std::optional<AnyItem> Prefetcher::next(std::chrono::milliseconds timeout) {
+  auto outcome = state_->take(timeout);
+  return outcome ? std::optional<AnyItem>(item_or_throw(std::move(*outcome))) : std::nullopt;
+}
+
+int Prefetcher::ready() const {
+  const std::lock_guard lock(state_->mutex);
+  int count = 0;
+  while (count < static_cast<int>(state_->slots.size()) && state_->slot(state_->handed_out + count)) ++count;
+  return count;
+}
 
 }  // namespace tessera::data

@@ -1,9 +1,11 @@
 // Prefetcher: makes items 0, 1, 2, ... in threads and hands them out in exactly that order.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -21,8 +23,11 @@ struct Failure {
 };
 using Outcome = std::variant<AnyItem, Failure>;
 
-// make() with every exception turned into a Failure: the kind and the words of an Error, the words of another
+// In a catch handler: the current exception as a Failure: the kind and the words of an Error, the words of another
 // std::exception (kind other), or a sentence that it was neither.
+Failure current_failure();
+
+// make(), or the Failure that it threw.
 Outcome attempt(const std::function<AnyItem()>& make);
 
 // The item, or an Error made of the failure.
@@ -38,7 +43,11 @@ class Prefetcher {
   Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int threads);
   ~Prefetcher();
 
-  AnyItem next();
+  // `timeout` 0 waits as long as it takes. After any other: nothing, where the item was not ready; it is still being
+  // made, and the next call waits for it again.
+  std::optional<AnyItem> next(std::chrono::milliseconds timeout = {});
+
+  int ready() const;  // items that lie ready, none before them missing
 
  private:
   struct State;

@@ -1,16 +1,43 @@
-// ShardOptions: which part of every global batch this process reads, as two plain numbers.
+// ShardOptions: which part of the records one process reads, and the exact ranges that a split gives.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace tessera::data {
 
-// Part `index` of `count` equal parts. Input knows no mesh: shard_of(mesh, spec) in data/to_global.h fills this in, so
-// that processes which hold the same rows read the same rows. One process: {0, 1}.
+// Part `index` of `count`. ShardByProcess (data/to_global.h) fills it in from a mesh, so that processes which hold the
+// same rows read the same rows. One process: {0, 1}.
 struct ShardOptions {
   int64_t index = 0;
   int64_t count = 1;
+  // Every part gets size / count records, and the remainder goes to nobody: all processes make the same number of
+  // steps. (Grain's default is false: there the first size % count parts get one more, and where each part takes its
+  // own number of steps, collectives wait forever for those that have ended.)
+  bool drop_remainder = true;
   friend bool operator==(const ShardOptions&, const ShardOptions&) = default;
 };
+
+// Records [begin, end).
+struct RecordSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const RecordSpan&, const RecordSpan&) = default;
+};
+
+// The part as a run of neighbours, as Grain's even_split: with per = size / count and r = size % count, part i is
+// [per i, per (i + 1)), and where the remainder is kept, both ends are moved on by min(i, r) and min(i + 1, r).
+//   10 over 3: [0,4) [4,7) [7,10), dropped [0,3) [3,6) [6,9);   3 over 4: [0,1) [1,2) [2,3) [3,3), dropped: all empty
+// Error (bad_argument) unless size >= 0 and 0 <= index < count.
+RecordSpan even_split(int64_t size, const ShardOptions& shard);
+
+// How many records the part gets where it takes every count-th from index on, as ds[index::count] in Grain:
+//   10 over 3: 4 3 3, dropped 3 3 3
+// Errors as even_split.
+int64_t strided_split(int64_t size, const ShardOptions& shard);
+
+// "shard 1 of 4"
+std::string to_string(const ShardOptions& shard);
 
 }  // namespace tessera::data

@@ -3,15 +3,23 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <deque>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "data/file_list.h"
+#include "data/map_guard.h"
 #include "nn/tree.h"
 
 namespace tessera::data {
@@ -36,27 +44,63 @@ class Descriptor {
   int fd_;
 };
 
+// A file as memory, that notices when the file changes.
 class Map {
  public:
-  explicit Map(const FileEntry& file) : size_(static_cast<size_t>(file.size)) {
+  explicit Map(const FileEntry& file) : path_(file.path), size_(static_cast<size_t>(file.size)) {
     const Descriptor descriptor(file.path);
-    if (::lseek(descriptor.get(), 0, SEEK_END) != file.size)
+    if (::fstat(descriptor.get(), &opened_) != 0 || opened_.st_size != file.size)
       bad_file(file.path, "the file changed while it was opened");
     address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
-    if (address_ != MAP_FAILED) return;
-    bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
-                            "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+    if (address_ == MAP_FAILED)
+      bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
+                              "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+    guard_.emplace(address_, size_);
   }
-  Map(Map&& other) noexcept : address_(std::exchange(other.address_, nullptr)), size_(other.size_) {}
-  Map& operator=(Map&&) = delete;
+  Map(const Map&) = delete;
+  Map& operator=(const Map&) = delete;
   ~Map() {
-    if (address_ != nullptr) ::munmap(address_, size_);
+    guard_.reset();
+    if (address_ != MAP_FAILED) ::munmap(address_, size_);
   }
+
   const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
 
+  // Looks at the file, unless somebody did in this tick of the kernel's clock (1 to 4 ms).
+  void check_before() const {
+    struct timespec now;
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const int64_t tick = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    if (looked_.exchange(tick, std::memory_order_relaxed) != tick) look();
+  }
+  void check_after() const {
+    if (guard_->is_broken()) fail_changed("it was cut short while it was read");
+  }
+
  private:
-  void* address_ = nullptr;
+  void look() const {
+    struct stat now;
+    if (::stat(path_.c_str(), &now) != 0 || now.st_ino != opened_.st_ino || now.st_dev != opened_.st_dev) return;
+    if (now.st_size != opened_.st_size) {
+      fail_changed("it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
+                   std::to_string(now.st_size));
+    }
+    if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+      fail_changed("it was written to after it was opened");
+  }
+
+  [[noreturn]] void fail_changed(const std::string& how) const {
+    looked_.store(-1, std::memory_order_relaxed);
+    fail(ErrorKind::bad_file, "read",
+         path_ + ": the file changed underneath, " + how + "; leave files alone while they are read, and open again");
+  }
+
+  std::string path_;
   size_t size_;
+  void* address_ = MAP_FAILED;
+  struct stat opened_ = {};
+  mutable std::atomic<int64_t> looked_ = -1;
+  std::optional<detail::MapGuard> guard_;
 };
 
 void read_whole(const FileEntry& file, uint8_t* out) {
@@ -77,24 +121,30 @@ struct Piece {
   int64_t begin;
   int64_t size;
   const uint8_t* data;
+  const Map* map;  // or none: a part of the buffer
 };
+
+uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
+  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
 
 }  // namespace
 
 struct ByteSource::Impl {
   std::unique_ptr<uint8_t[]> buffer;
-  std::vector<Map> maps;
+  std::deque<Map> maps;
   std::vector<Piece> pieces;
   std::vector<SourceFile> files;
   int64_t size = 0;
 
-  void append(const FileEntry& file, const uint8_t* data) {
+  void append(const FileEntry& file, const uint8_t* data, const Map* map = nullptr) {
     files.push_back({file.path, size, file.size});
     if (file.size == 0) return;
-    if (!pieces.empty() && pieces.back().data + pieces.back().size == data) {
+    if (!map && !pieces.empty() && !pieces.back().map && pieces.back().data + pieces.back().size == data) {
       pieces.back().size += file.size;
     } else {
-      pieces.push_back({size, file.size, data});
+      pieces.push_back({size, file.size, data, map});
     }
     size += file.size;
   }
@@ -126,7 +176,8 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
       impl->append(file, free);
       free += file.size;
     } else {
-      impl->append(file, impl->maps.emplace_back(file).data());
+      const Map& map = impl->maps.emplace_back(file);
+      impl->append(file, map.data(), &map);
     }
   }
   if (impl->size == 0) {
@@ -154,7 +205,9 @@ void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
   for (auto piece = impl_->piece_at(offset); !out.empty(); ++piece) {
     const int64_t skip = offset - piece->begin;
     const int64_t count = std::min(piece->size - skip, static_cast<int64_t>(out.size()));
+    if (piece->map) piece->map->check_before();
     std::memcpy(out.data(), piece->data + skip, static_cast<size_t>(count));
+    if (piece->map) piece->map->check_after();
     out = out.subspan(static_cast<size_t>(count));
     offset += count;
   }
@@ -163,8 +216,39 @@ void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
 std::span<const uint8_t> ByteSource::run(int64_t offset) const {
   impl_->check(offset, 1);
   const auto piece = impl_->piece_at(offset);
+  if (piece->map) {
+    piece->map->check_before();
+    piece->map->check_after();
+  }
   const int64_t skip = offset - piece->begin;
   return {piece->data + skip, static_cast<size_t>(piece->size - skip)};
+}
+
+std::string ByteSource::describe() const {
+  constexpr int64_t sample = 4096, samples = 64, most_files = 1000;
+  uint64_t hash = 0xcbf29ce484222325;
+  std::array<uint8_t, sample> bytes;
+  const auto add = [&](int64_t begin, int64_t count) {
+    const std::span<uint8_t> piece(bytes.data(), static_cast<size_t>(std::min(count, sample)));
+    read(begin, piece);
+    hash = hashed(hash, piece);
+  };
+  int64_t seen = 0;
+  for (const auto& file : files()) {
+    std::memcpy(bytes.data(), &file.size, sizeof file.size);
+    hash = hashed(hash, {bytes.data(), sizeof file.size});
+    if (++seen > most_files) continue;
+    add(file.begin, file.size);
+    add(file.begin + std::max<int64_t>(0, file.size - sample), std::min(file.size, sample));
+  }
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t begin = static_cast<int64_t>(static_cast<double>(size()) / samples * static_cast<double>(i));
+    add(begin, size() - begin);
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(hash ^ (hash >> 32)));
+  return std::to_string(files().size()) + (files().size() == 1 ? " file, " : " files, ") + std::to_string(size()) +
+         " bytes, " + text;
 }
 
 std::string ByteSource::where(int64_t offset) const {

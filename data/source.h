@@ -28,8 +28,10 @@ struct SourceFile {
 // An immutable sequence of bytes: the files one after another with nothing between them, so its size is the sum of
 // theirs. Copies share the bytes; any number of threads may read at once.
 //
-// The files must not be changed while the source lives: bytes of a mapped file would change with it, and touching
-// what was cut off ends the process (SIGBUS), as with every memory map.
+// The files must not be changed while the source lives. Of the mapped ones a change is noticed: every few milliseconds
+// a read looks at the file's size and time of change, and a page that was cut off in the meantime is no bus error;
+// read() and run() then throw an Error (bad_file) that names the file. (A file that is replaced by another of its name
+// is not changed: the source goes on with the old one.)
 class ByteSource {
  public:
   using value_type = uint8_t;
@@ -45,7 +47,7 @@ class ByteSource {
   int64_t size() const;  // bytes, at least 1
 
   // Copies bytes [offset, offset + out.size()) to out, across files if need be.
-  // Error (bad_argument) unless they all lie within [0, size()).
+  // Errors: bad_argument unless they all lie within [0, size()); bad_file if a file was changed.
   void read(int64_t offset, std::span<uint8_t> out) const;
 
   // The longest run of bytes from offset on that lies in one piece in memory: at least one byte. For scans.
@@ -55,6 +57,10 @@ class ByteSource {
   // In the order of the sequence, empty files included.
   const std::vector<SourceFile>& files() const;
 
+  // "3 files, 1024 bytes, 1f00a3c2": how many there are, and a checksum of sizes and of samples of the bytes (the first
+  // and last 4096 of every file up to the 1000th, and 64 pieces of 4096 spread over all), wherever the files lie.
+  std::string describe() const;
+
   // "notes/a.txt, byte 17": which byte of which file lies at offset.
   std::string where(int64_t offset) const;
 
@@ -62,13 +68,6 @@ class ByteSource {
   struct Impl;
   explicit ByteSource(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
-};
-
-// What windows() needs of a source: a sequence of values that threads may read at any offset.
-template <class S>
-concept SequenceSource = requires(const S& source, int64_t offset, std::span<typename S::value_type> out) {
-  { source.size() } -> std::convertible_to<int64_t>;
-  source.read(offset, out);
 };
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Batches for language models over bytes: what the model reads and what it has to say.
+// Batches for language models over bytes or tokens: what the model reads and what it has to say.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,26 @@
 
 namespace tessera::data {
 
-// B rows of T tokens; int32, the bytes' values 0 to 255. targets[b][t] is the token that follows inputs[b][t].
+// B rows of T tokens; int32. targets[b][t] is the token that follows inputs[b][t].
 struct TokenBatch {
   NamedArray inputs{"batch", "seq"};   // (B, T)
   NamedArray targets{"batch", "seq"};  // (B, T)
 };
 
-// The collate function of byte windows: B windows of T + 1 bytes give inputs = window[0, T) and
-// targets = window[1, T + 1). The arrays are uncommitted; from_process_local (data/to_global.h) places them.
+// The collate function of windows of bytes (uint8) or tokens (uint16, uint32): B windows of T + 1 values give
+// inputs = window[0, T) and targets = window[1, T + 1). The arrays are not placed; from_process_local or on_mesh
+// (data/to_global.h) do that.
 //
 //   auto tokens = windows(ByteSource::open({"books"}), 257).shuffle(seed).repeat();
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //
-// Errors (shape_mismatch): no windows, windows of different lengths or of fewer than two bytes.
-TokenBatch token_batch(const std::vector<std::vector<uint8_t>>& windows);
+// Errors (shape_mismatch): no windows, windows of different lengths or of fewer than two values. A token above the
+// largest int32: bad_argument.
+struct TokenBatcher {
+  TokenBatch operator()(const std::vector<std::vector<uint8_t>>& windows) const;
+  template <class Token>
+  TokenBatch operator()(const std::vector<std::vector<Token>>& windows) const;
+};
+inline constexpr TokenBatcher token_batch;
 
 }  // namespace tessera::data

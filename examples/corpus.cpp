@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "data/entropy.h"
-#include "data/to_global.h"
+#include "data/on_mesh.h"
 
 namespace tessera::examples {
 
@@ -14,7 +14,9 @@ Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& 
   const auto source = data::ByteSource::open(paths);
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
   const auto batches_of = [&](const auto& windows) {
-    return data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch, {.batch_size = options.batch});
+    return data::on_mesh(data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch,
+                                      {.batch_size = options.batch, .shard = data::ShardByProcess(layout)}),
+                         layout);
   };
   if (training.size() < options.batch)
     fail(ErrorKind::bad_argument, "data",
@@ -25,7 +27,7 @@ Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& 
   std::vector<data::TokenBatch> validation;
   auto batches = batches_of(held_out);
   for (int64_t n = std::clamp<int64_t>(held_out.size() / options.batch, 1, 16); n > 0; --n)
-    validation.push_back(data::from_process_local(*batches.next(), layout));
+    validation.push_back(*batches.next());
   return {.files = static_cast<int64_t>(source.files().size()),
           .bytes = source.size(),
           .unigram_entropy = data::unigram_entropy(source),

@@ -21,11 +21,11 @@ struct Corpus {
   int64_t files = 0, bytes = 0;
   double unigram_entropy = 0;                // nats per byte: the loss of a model that sees no context,
   double bigram_entropy = 0;                 // and of one that sees the byte before
-  data::Loader<data::TokenBatch> training;   // this process's rows; endless, every epoch in an order of its own
+  data::Loader<data::TokenBatch> training;   // global batches; endless, every epoch in an order of its own
   std::vector<data::TokenBatch> validation;  // at most 16 global batches from the last hundredth of the bytes, which is
                                              // never trained on
 
-  // Errors: as ByteSource::open, windows, train_validation_split and from_process_local.
+  // Errors: as ByteSource::open, windows, train_validation_split and on_mesh.
   static Corpus open(const std::vector<std::string>& paths, const CorpusOptions& options, const Layout& layout);
 };
 

@@ -30,24 +30,27 @@ std::string thousands(double value) {
 
 }  // namespace
 
-Progress::Progress(int64_t steps, int64_t tokens_per_step)
-    : steps_(steps), tokens_per_step_(tokens_per_step), terminal_(isatty(STDOUT_FILENO) == 1) {}
+Progress::Progress(int64_t steps, int64_t records_per_step, int64_t tokens_per_record)
+    : steps_(steps),
+      records_per_step_(records_per_step),
+      tokens_per_record_(tokens_per_record),
+      terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 void Progress::begin_step() { began_ = Clock::now(); }
 
-double Progress::end_step(int64_t step, double loss) {
+double Progress::end_step(int64_t step, double loss, const data::LoaderProgress& input) {
   const double seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   mean_seconds_ = step <= 2 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;  // the first one plans and allocates
-  if (is_due(step)) draw(step, loss);
-  return static_cast<double>(tokens_per_step_) / seconds;
+  if (is_due(step)) draw(line(step, loss, input), step);
+  return static_cast<double>(records_per_step_ * tokens_per_record_) / seconds;
 }
 
-void Progress::draw(int64_t step, double loss) {
+void Progress::draw(const std::string& line, int64_t step) {
   drawn_ = Clock::now();
   if (terminal_)
-    fmt::print("\r\033[K{} {}", bar(step, steps_), line(step, loss));
+    fmt::print("\r\033[K{} {}", bar(step, steps_), line);
   else
-    fmt::print("{}\n", line(step, loss));
+    fmt::print("{}\n", line);
   if (terminal_ && step == steps_) fmt::print("\n");
   std::fflush(stdout);
 }
@@ -63,9 +66,11 @@ bool Progress::is_due(int64_t step) const {
   return step % std::max<int64_t>(1, steps_ / 20) == 0;
 }
 
-std::string Progress::line(int64_t step, double loss) const {
-  return fmt::format("step {:>{}}/{}  loss {:.3f}  {} tokens/s  {} left", step, std::to_string(steps_).size(), steps_,
-                     loss, thousands(static_cast<double>(tokens_per_step_) / mean_seconds_),
+std::string Progress::line(int64_t step, double loss, const data::LoaderProgress& input) const {
+  const double records = static_cast<double>(records_per_step_) / mean_seconds_;
+  return fmt::format("step {:>{}}/{}  epoch {}, {:.0f} %  loss {:.3f}  {} records/s, {} tokens/s  {} left", step,
+                     std::to_string(steps_).size(), steps_, input.epoch, std::floor(100 * input.fraction), loss,
+                     thousands(records), thousands(records * static_cast<double>(tokens_per_record_)),
                      minutes(mean_seconds_ * static_cast<double>(steps_ - step)));
 }
 

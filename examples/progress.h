@@ -5,23 +5,25 @@
 #include <cstdint>
 #include <string>
 
+#include "data/loader_core.h"
+
 namespace tessera::examples {
 
 //   Progress progress(steps, tokens_per_step);
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     progress.begin_step();
 //     ...
-//     progress.end_step(step, loss);
+//     progress.end_step(step, loss, loader.progress());
 //   }
-// shows [=====>    ] step 312/500  loss 1.923  14.1k tokens/s  0:51 left
+// shows [=====>    ] step 312/500  epoch 1, 34 %  loss 1.923  110 records/s, 14.1k tokens/s  0:51 left
 class Progress {
  public:
-  Progress(int64_t steps, int64_t tokens_per_step);
+  Progress(int64_t steps, int64_t records_per_step, int64_t tokens_per_record);
 
   // What lies between them is the step; the rest (validation, printing) does not count as speed. Gives tokens per
   // second.
   void begin_step();
-  double end_step(int64_t step, double loss);
+  double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
   // A line that stays, above the bar.
   void print(const std::string& line);
@@ -30,10 +32,10 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   bool is_due(int64_t step) const;
-  void draw(int64_t step, double loss);
-  std::string line(int64_t step, double loss) const;
+  void draw(const std::string& line, int64_t step);
+  std::string line(int64_t step, double loss, const data::LoaderProgress& input) const;
 
-  int64_t steps_, tokens_per_step_;
+  int64_t steps_, records_per_step_, tokens_per_record_;
   bool terminal_;
   Clock::time_point began_ = {}, drawn_ = {};
   double mean_seconds_ = 0;  // of a step; recent ones count most

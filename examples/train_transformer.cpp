@@ -7,7 +7,6 @@
 #include <iostream>
 #include <memory>
 
-#include "data/to_global.h"
 #include "examples/corpus.h"
 #include "examples/metrics.h"
 #include "examples/progress.h"
@@ -85,6 +84,11 @@ void print_resumed(int64_t done, const TrainOptions& options) {
              done ? "" : fmt::format(": {} has no checkpoint yet", options.save.folder));
 }
 
+void print_input(const data::LoaderStats& stats) {
+  fmt::print("input    {:.0f} windows/s; steps waited for it {:.2f} % of the time, {:.1f} batches lay ready\n",
+             stats.records_per_second(), 100 * stats.wait_fraction(), stats.mean_ready);
+}
+
 LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus) {
   return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, layout.mesh().to_string(),
                                  to_flag(options.rules)),
@@ -119,14 +123,14 @@ void train(const TrainOptions& options, const Config& config) {
   if (options.save.resume) print_resumed(done, options);
 
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus), done);
-  Progress progress(options.steps, options.batch * options.model.seq);
+  Progress progress(options.steps, options.batch, options.model.seq);
   const int64_t validate_every = (options.steps + 4) / 5;
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
     const auto ledger = step == done + 1 ? std::make_unique<CommLedger>() : nullptr;
 
-    const TokenBatch batch = data::from_process_local(*corpus.training.next(), layout);
+    const TokenBatch batch = *corpus.training.next();
     const auto [loss, grads] = loss_and_grads(model, batch);
     optimizer.update(model, grads);
 
@@ -134,7 +138,7 @@ void train(const TrainOptions& options, const Config& config) {
     check_finite(step, "loss", row.loss);
     check_finite(step, "norm of the gradient", row.grad_norm);
     if (ledger) progress.print("One step communicates\n" + ledger->table());
-    row.tokens_per_second = progress.end_step(step, row.loss);
+    row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
     metrics.write(row);
 
     const bool is_last = step == options.steps;
@@ -147,6 +151,7 @@ void train(const TrainOptions& options, const Config& config) {
     checkpoints.save(step, is_last, state(), corpus.training);
   }
   checkpoints.wait();
+  print_input(corpus.training.stats());
   if (options.sample.bytes) print_sample(model, options);
 }
 

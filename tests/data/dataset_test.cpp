@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "data/combine.h"
+#include "data/windows.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data {
 namespace {
 
-template <class T>
-std::vector<T> epoch_of(const Dataset<T>& dataset, int64_t epoch = 0) {
+template <class T, class Node>
+std::vector<T> epoch_of(const Dataset<T, Node>& dataset, int64_t epoch = 0) {
   std::vector<T> records;
   for (int64_t i = 0; i < dataset.size(); ++i) records.push_back(dataset.at(epoch, i));
   return records;
@@ -95,6 +99,112 @@ TEST(Dataset, BatchDropsTheRemainder) {
   EXPECT_EQ(range(10).repeat().batch(4)[2], (std::vector<int64_t>{8, 9, 0, 1}));
 }
 
+TEST(Dataset, SlicesHaveSteps) {
+  EXPECT_EQ(epoch_of(range(10).slice(1, 8, 3)), (std::vector<int64_t>{1, 4, 7}));
+  EXPECT_EQ(epoch_of(range(10).slice(9, 10, 100)), (std::vector<int64_t>{9}));
+  EXPECT_EQ(range(10).repeat().slice(5, endless, 2)[4], 3);
+}
+
+TEST(Dataset, IndicesAndRandomNumbersAreTheRecordsOwn) {
+  EXPECT_EQ(epoch_of(range(3).map([](int64_t x) { return 10 * x; }).map_with_index([](int64_t i, int64_t x) {
+              return x + i;
+            })),
+            (std::vector<int64_t>{0, 11, 22}));
+  const auto drawn = range(100).random_map(7, [](int64_t, Philox& random) { return random(); });
+  const auto first = epoch_of(drawn);
+  EXPECT_EQ(epoch_of(drawn), first);
+  EXPECT_EQ(drawn[57], first[57]);
+  EXPECT_NE(epoch_of(drawn, 1), first);
+  EXPECT_NE(epoch_of(range(100).random_map(8, [](int64_t, Philox& random) { return random(); })), first);
+  EXPECT_EQ(std::set<uint64_t>(first.begin(), first.end()).size(), 100u);
+}
+
+TEST(Dataset, AWindowShuffleStaysInItsWindow) {
+  for (const int64_t window : {1, 4, 7, 100}) {
+    const auto shuffled = range(30).window_shuffle(window, 3);
+    const auto order = epoch_of(shuffled);
+    EXPECT_EQ(sorted(order), iota(30));
+    for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(order[static_cast<size_t>(i)] / window, i / window);
+    if (window > 5) {
+      EXPECT_NE(order, iota(30));
+      EXPECT_NE(order, epoch_of(shuffled, 1));
+    }
+  }
+  EXPECT_EQ(range(30).repeat().window_shuffle(8, 3)[1000] / 8, 1000 % 30 / 8);
+}
+
+TEST(Dataset, ACacheComputesEachRecordOnce) {
+  int calls = 0;
+  const auto cached = range(5).map([&](int64_t x) { return ++calls, x * x; }).cache();
+  for (int64_t epoch = 0; epoch < 3; ++epoch)
+    EXPECT_EQ(epoch_of(cached, epoch), (std::vector<int64_t>{0, 1, 4, 9, 16}));
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(cached.shuffle(1).map([](int64_t x) { return x; })[0], epoch_of(cached.shuffle(1))[0]);
+  EXPECT_EQ(calls, 5);
+}
+
+TEST(Dataset, SourcesOfOnesOwnAndDescriptions) {
+  struct Squares {
+    int64_t size() const { return 4; }
+    int64_t operator[](int64_t i) const { return i * i; }
+    std::string describe() const { return "squares"; }
+  };
+  const auto squares = from_source(Squares{});
+  EXPECT_EQ(epoch_of(squares), (std::vector<int64_t>{0, 1, 4, 9}));
+  int64_t sum = 0;
+  for (const int64_t x : squares) sum += x;
+  EXPECT_EQ(sum, 14);
+  EXPECT_EQ(squares.shuffle(5).repeat().describe(), "squares | shuffle(feistel_v1 5) | repeat()");
+  EXPECT_EQ(range(9).slice(1, 9, 2).shard({1, 2}).batch(2).describe(),
+            "range(9) | slice(1, 9, 2) | shard 1 of 2 | batch(2)");
+}
+
+TEST(Dataset, AnyChainOfOneTypeIsADataset) {
+  const std::vector<Dataset<int64_t>> chains = {range(3), range(3).shuffle(1), range(3).repeat(2)};
+  EXPECT_EQ(chains[2].size(), 6);
+  EXPECT_TRUE(chains[1].reshuffles());
+  EXPECT_EQ(sorted(epoch_of(chains[1].map([](int64_t x) { return x; }))), iota(3));
+  EXPECT_EQ(chains[2].describe(), "range(3) | repeat(2)");
+}
+
+TEST(Dataset, ConcatAndZip) {
+  const auto numbers = concat(range(2), range(3).map([](int64_t x) { return 10 * x; }), range(1));
+  EXPECT_EQ(epoch_of(numbers), (std::vector<int64_t>{0, 1, 0, 10, 20, 0}));
+  const auto pairs = zip(range(3), range(3).map([](int64_t x) { return std::to_string(x); }));
+  EXPECT_EQ(pairs[2], (std::tuple<int64_t, std::string>{2, "2"}));
+  EXPECT_EQ(zip(range(3).repeat(), range(4).repeat())[5], (std::tuple<int64_t, int64_t>{2, 1}));
+  EXPECT_EQ(numbers.describe(), "concat(range(2); range(3) | map; range(1))");
+}
+
+TEST(Mix, TakesTurnsInProportion) {
+  const auto letter = [](char c, int64_t n) { return range(n).map([c](int64_t) { return c; }); };
+  const auto spelled = [](const auto& dataset) {
+    const auto letters = epoch_of(dataset);
+    return std::string(letters.begin(), letters.end());
+  };
+  EXPECT_EQ(spelled(mix({0.7, 0.3}, letter('a', 7), letter('b', 100))), "abaaabaaba");
+  EXPECT_EQ(spelled(mix({1, 1, 1}, letter('a', 9), letter('b', 1), letter('c', 9))), "abca");
+  EXPECT_EQ(spelled(mix({2}, letter('a', 3))), "aaa");
+  for (const auto& weights : std::vector<std::vector<double>>{{1, 2}, {0.5, 0.25}, {3.14159, 1}, {1, 99}}) {
+    const auto mixed = mix(weights, letter('a', 40), letter('b', 70));
+    int64_t a = 0, b = 0;
+    for (const char c : mixed) ++(c == 'a' ? a : b);
+    EXPECT_TRUE(a <= 40 && b <= 70 && (a == 40 || b == 70)) << a << " " << b;
+    EXPECT_NEAR(static_cast<double>(a) * weights[1], static_cast<double>(b) * weights[0], weights[0] + weights[1]);
+  }
+}
+
+TEST(Mix, GivesEveryRecordOfEachInItsOrder) {
+  const auto mixed =
+      mix({0.6, 0.4}, range(10).shuffle(1).repeat(), range(5).map([](int64_t x) { return -1 - x; }).repeat());
+  EXPECT_TRUE(mixed.is_endless());
+  std::vector<int64_t> first, second;
+  for (int64_t i = 0; i < 100; ++i) (mixed[i] >= 0 ? first : second).push_back(mixed[i]);
+  EXPECT_EQ(first.size(), 60u);
+  for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(first[static_cast<size_t>(i)], range(10).shuffle(1).repeat()[i]);
+  for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(second[static_cast<size_t>(i)], -1 - i % 5);
+}
+
 TEST(Windows, OverlapByOneAndDropTheRemainder) {
   const auto source = ByteSource::from_string("abcdefghij");
   const auto three = windows(source, 4);
@@ -126,6 +236,17 @@ TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   expect_error(bad, {"[shuffle]", "shuffle first"}, [&] { ten.repeat().shuffle(0); });
   expect_error(bad, {"[slice]", "[3, 11) of 10"}, [&] { ten.slice(3, 11); });
   expect_error(bad, {"[slice]"}, [&] { ten.slice(3, 3); });
+  expect_error(bad, {"[slice]", "step of 0"}, [&] { ten.slice(0, 3, 0); });
+  expect_error(bad, {"[window_shuffle]", "0 records"}, [&] { ten.window_shuffle(0, 1); });
+  expect_error(bad, {"[cache]", "cache first, then shuffle"}, [&] { ten.shuffle(1).cache(); });
+  expect_error(bad, {"[cache]", "cache first, then repeat"}, [&] { ten.repeat().cache(); });
+  expect_error(bad, {"[concat]", "then repeat"}, [&] { concat(ten.repeat(), ten); });
+  expect_error(bad, {"[zip]", "10 and 3"}, [&] { zip(ten, range(3)); });
+  expect_error(bad, {"[zip]", "10 and endless"}, [&] { zip(ten, ten.repeat()); });
+  expect_error(bad, {"[mix]", "1 weights for 2"}, [&] { mix({1}, ten, ten); });
+  expect_error(bad, {"[mix]", "more than 0"}, [&] { mix({1, 0}, ten, ten); });
+  expect_error(bad, {"[mix]", "1/10,000"}, [&] { mix({1, 1e-6}, ten, ten); });
+  expect_error(bad, {"[shuffle]", "grain_v1 of 65537"}, [] { range(65537).shuffle(grain_v1{1}); });
   expect_error(bad, {"[repeat]", "0 times"}, [&] { ten.repeat(0); });
   expect_error(bad, {"[repeat]", "2^63"}, [&] { ten.repeat(endless / 2); });
   expect_error(bad, {"[shard]", "shard 2 of 2"}, [&] { ten.shard({2, 2}); });

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -17,20 +18,20 @@
 namespace tessera::data {
 namespace {
 
-using Rows = std::vector<int64_t>;
+using Batch = std::vector<int64_t>;
 
-Rows as_rows(const std::vector<int64_t>& records) { return records; }
+Batch as_rows(const std::vector<int64_t>& records) { return records; }
 
-template <class Batch>
-std::vector<Batch> take(Loader<Batch>& loader, size_t count) {
-  std::vector<Batch> batches;
+template <class B>
+std::vector<B> take(Loader<B>& loader, size_t count) {
+  std::vector<B> batches;
   while (batches.size() < count) {
     if (auto batch = loader.next()) batches.push_back(std::move(*batch));
   }
   return batches;
 }
 
-std::vector<Rows> first_batches(const Dataset<int64_t>& dataset, const LoaderOptions& options, size_t count) {
+std::vector<Batch> first_batches(const Dataset<int64_t>& dataset, const LoaderOptions& options, size_t count) {
   Loader loader(dataset, as_rows, options);
   return take(loader, count);
 }
@@ -45,11 +46,11 @@ Dataset<int64_t> uneven_pace(int64_t size) {
 TEST(Loader, EveryRecordExactlyOncePerEpoch) {
   Loader loader(range(96).shuffle(1), as_rows, {.batch_size = 8});
   EXPECT_EQ(loader.batches_per_epoch(), 12);
-  std::vector<Rows> epochs;
+  std::vector<Batch> epochs;
   for (int epoch = 0; epoch < 3; ++epoch) {
     EXPECT_EQ(loader.epoch(), epoch);
-    Rows seen;
-    for (const Rows& batch : loader) seen.insert(seen.end(), batch.begin(), batch.end());
+    Batch seen;
+    for (const Batch& batch : loader) seen.insert(seen.end(), batch.begin(), batch.end());
     EXPECT_EQ(seen.size(), 96u);
     EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 96u);
     epochs.push_back(seen);
@@ -61,14 +62,15 @@ TEST(Loader, EveryRecordExactlyOncePerEpoch) {
 TEST(Loader, RepeatedEpochsShareTheBatchAtTheirBorder) {
   Loader loader(range(10).shuffle(1).repeat(), as_rows, {.batch_size = 4});
   EXPECT_EQ(loader.batches_per_epoch(), endless);
-  Rows seen;
-  for (const Rows& batch : take(loader, 5)) seen.insert(seen.end(), batch.begin(), batch.end());
+  Batch seen;
+  for (const Batch& batch : take(loader, 5)) seen.insert(seen.end(), batch.begin(), batch.end());
   EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.begin() + 10).size(), 10u);
   EXPECT_EQ(std::set<int64_t>(seen.begin() + 10, seen.end()).size(), 10u);
 }
 
 TEST(Loader, TheOrderDoesNotDependOnDepthOrThreads) {
-  for (const auto& dataset : {uneven_pace(43).shuffle(2), uneven_pace(43).shuffle(2).repeat()}) {
+  for (const auto& dataset :
+       std::vector<Dataset<int64_t>>{uneven_pace(43).shuffle(2), uneven_pace(43).shuffle(2).repeat()}) {
     const auto expected = first_batches(dataset, {.batch_size = 4, .prefetch = 0}, 25);
     for (const int prefetch : {1, 2, 4, 16}) {
       for (const int threads : {1, 2, 4, 7}) {
@@ -79,7 +81,8 @@ TEST(Loader, TheOrderDoesNotDependOnDepthOrThreads) {
 }
 
 TEST(Loader, ResumingAnywhereEqualsNeverStopping) {
-  for (const auto& dataset : {range(43).shuffle(2), range(43).shuffle(2).repeat(), range(44).shuffle(3)}) {
+  for (const auto& dataset :
+       std::vector<Dataset<int64_t>>{range(43).shuffle(2), range(43).shuffle(2).repeat(), range(44).shuffle(3)}) {
     for (const int prefetch : {0, 3}) {
       const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = 2};
       const auto expected = first_batches(dataset, options, 30);
@@ -95,12 +98,12 @@ TEST(Loader, ResumingAnywhereEqualsNeverStopping) {
 }
 
 TEST(Loader, AnyNumberOfShardsMakesTheSameGlobalBatches) {
-  for (const auto& dataset : {range(131).shuffle(4), range(131).shuffle(4).repeat()}) {
+  for (const auto& dataset : std::vector<Dataset<int64_t>>{range(131).shuffle(4), range(131).shuffle(4).repeat()}) {
     const auto expected = first_batches(dataset, {.batch_size = 12}, 30);
     LoaderState state;
     for (size_t step = 0; step < 30; step += 5) {  // 1 -> 2 -> 4 -> 3 -> 6 -> 12 processes, five batches each
       const int64_t count = std::vector<int64_t>{1, 2, 4, 3, 6, 12}[step / 5];
-      std::vector<Rows> joined(5);
+      std::vector<Batch> joined(5);
       LoaderState after;
       for (int64_t index = 0; index < count; ++index) {
         Loader loader(dataset, as_rows, {.batch_size = 12, .shard = {index, count}});
@@ -119,13 +122,13 @@ TEST(Loader, AnyNumberOfShardsMakesTheSameGlobalBatches) {
 TEST(Loader, TheStateCountsWhatWasHandedOutNotWhatWasMadeAhead) {
   Loader loader(range(100), as_rows, {.batch_size = 10, .prefetch = 4});
   int64_t handed_out = 0;
-  for (const Rows& batch : loader) {
+  for (const Batch& batch : loader) {
     EXPECT_EQ(batch.front(), handed_out);
     handed_out += 10;
     EXPECT_EQ(loader.state().global_next_index, handed_out);
     if (handed_out == 50) break;
   }
-  for (const Rows& batch : loader) {
+  for (const Batch& batch : loader) {
     EXPECT_EQ(batch.front(), 50) << "a second loop goes on where the first stopped";
     break;
   }
@@ -141,7 +144,7 @@ TEST(Loader, ARemainderIsPassedOverUnderAnotherBatchSizeToo) {
   EXPECT_EQ(loader.state().global_next_index, 10);
   EXPECT_EQ(loader.epoch(), 1);
   loader.restore({26});
-  EXPECT_EQ(*loader.next(), (Rows{6, 7, 8, 9}));
+  EXPECT_EQ(*loader.next(), (Batch{6, 7, 8, 9}));
   EXPECT_EQ(loader.epoch(), 3);
 }
 
@@ -172,7 +175,7 @@ TEST(Loader, KindsOfErrorsAreKeptAndCollateIsNamed) {
   expect_error(ErrorKind::bad_file, {"record 1 of epoch 0", "book.txt: cut short"}, [&] { loader.next(); });
   loader.restore({4});
   expect_error(ErrorKind::other, {"record 5", "not a std::exception"}, [&] { loader.next(); });
-  const auto refuse = [](const Rows&) -> Rows { throw std::invalid_argument("ragged"); };
+  const auto refuse = [](const Batch&) -> Batch { throw std::invalid_argument("ragged"); };
   Loader refusing(range(8), refuse, {.batch_size = 4});
   expect_error(ErrorKind::other, {"batch of records 0 to 3", "ragged"}, [&] { refusing.next(); });
 }
@@ -185,7 +188,7 @@ TEST(Loader, ATransientFailureIsTriedAgain) {
   });
   Loader loader(flaky, as_rows, {.batch_size = 4});
   expect_error(ErrorKind::other, {"busy"}, [&] { loader.next(); });
-  EXPECT_EQ(*loader.next(), (Rows{0, 1, 2, 3}));
+  EXPECT_EQ(*loader.next(), (Batch{0, 1, 2, 3}));
 }
 
 TEST(Loader, EarlyDestructionIsClean) {
@@ -215,7 +218,7 @@ TEST(Loader, ABatchIsAnyStruct) {
     int64_t total = 0;
     std::string note;
   };
-  Loader loader(range(6), [](const Rows& rows) { return Sums{rows[0] + rows[1], "two"}; }, {.batch_size = 2});
+  Loader loader(range(6), [](const Batch& rows) { return Sums{rows[0] + rows[1], "two"}; }, {.batch_size = 2});
   int64_t total = 0;
   for (const Sums& batch : loader) total += batch.total;
   EXPECT_EQ(total, 15);
@@ -234,13 +237,119 @@ TEST(Loader, MistakesAreErrors) {
   expect_error(bad, {"[restore]", "-3"}, [&] { loader.restore({-3}); });
 }
 
+TEST(Loader, CountsRecordsAndWaits) {
+  Loader slow(range(40).map([](int64_t x) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return x;
+  }),
+              as_rows, {.batch_size = 4, .shard = {1, 2}, .prefetch = 0});
+  take(slow, 10);
+  EXPECT_EQ(slow.stats().batches, 10);
+  EXPECT_EQ(slow.stats().records, 20);
+  EXPECT_GE(slow.stats().seconds_waited, 0.04);
+  EXPECT_GT(slow.stats().wait_fraction(), 0.5);
+  EXPECT_LE(slow.stats().records_per_second(), 500);
+  EXPECT_EQ(slow.stats().mean_ready, 0);
+  slow.reset_stats();
+  EXPECT_EQ(slow.stats().batches, 0);
+
+  Loader ahead(range(100), as_rows, {.batch_size = 4, .prefetch = 3});
+  take(ahead, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  take(ahead, 1);
+  EXPECT_GT(ahead.stats().mean_ready, 0) << "the second lay ready";
+  EXPECT_LT(ahead.stats().wait_fraction(), 0.5);
+}
+
+TEST(Loader, ProgressCountsPassesThroughRepeat) {
+  Loader loader(range(10).shuffle(1).repeat(), as_rows, {.batch_size = 4});
+  take(loader, 6);
+  EXPECT_EQ(loader.epoch(), 0) << "one endless epoch";
+  EXPECT_EQ(loader.progress().epoch, 2);
+  EXPECT_NEAR(loader.progress().fraction, 0.4, 1e-9);
+  Loader finite(range(10), as_rows, {.batch_size = 5});
+  take(finite, 3);
+  EXPECT_EQ(finite.progress().epoch, 1);
+  EXPECT_NEAR(finite.progress().fraction, 0.5, 1e-9);
+  Loader stream(range(10).repeat().filter([](int64_t x) { return x % 2 == 0; }), as_rows, {.batch_size = 5});
+  take(stream, 3);
+  EXPECT_EQ(stream.progress().epoch, 2);
+  EXPECT_NEAR(stream.progress().fraction, 0.9, 1e-9) << "record 28 was the last";
+}
+
+TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {
+  std::atomic<bool> go = false;
+  const auto stuck = range(8).map([&](int64_t x) {
+    while (x == 5 && !go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return x;
+  });
+  Loader loader(stuck, as_rows, {.batch_size = 4, .timeout = std::chrono::milliseconds(30)});
+  EXPECT_EQ(loader.next()->front(), 0);
+  for (int again = 0; again < 2; ++again)
+    expect_error(ErrorKind::other, {"[next] no batch within 30 ms", "timeout"}, [&] { loader.next(); });
+  EXPECT_EQ(loader.state().global_next_index, 4);
+  go = true;
+  std::optional<Batch> batch;
+  while (!batch) {
+    try {
+      batch = loader.next();
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_EQ(*batch, (Batch{4, 5, 6, 7}));
+  expect_error(ErrorKind::bad_argument, {"timeout without prefetch"}, [&] {
+    Loader(stuck, as_rows, {.batch_size = 4, .prefetch = 0, .timeout = std::chrono::milliseconds(30)});
+  });
+}
+
+TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
+  Loader sums = Loader(range(8), as_rows, {.batch_size = 4}).then([](const Batch& b) { return b[0] + b[3]; });
+  EXPECT_EQ(take(sums, 2), (std::vector<int64_t>{3, 11}));
+  Loader throwing = Loader(range(8), as_rows, {.batch_size = 4}).then([](const Batch& b) -> int {
+    if (b[0] == 4) throw std::runtime_error("no room");
+    return 1;
+  });
+  EXPECT_EQ(throwing.next(), 1);
+  expect_error(ErrorKind::other, {"no room"}, [&] { throwing.next(); });
+}
+
 TEST(LoaderState, IsJson) {
   EXPECT_EQ(LoaderState{96}.to_json(), R"({"global_next_index": 96})");
   EXPECT_EQ(LoaderState::from_json("{ \"global_next_index\":7 }\n"), LoaderState{7});
+  const LoaderState whole{96, StreamMark{1, 2, 3, 4}, "2 files \"a\" | map"};
+  EXPECT_EQ(LoaderState::from_json(whole.to_json()), whole);
+  EXPECT_EQ(whole.to_json(),
+            R"({"global_next_index": 96, "stream": {"epoch": 1, "input": 2, "offset": 3, "since": 4}, )"
+            R"("dataset": "2 files \"a\" | map"})");
   for (const char* text :
-       {"", "{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})"}) {
+       {"{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})",
+        R"({"global_next_index": 1, "next": 1})", R"({"global_next_index": 1, "stream": {"epoch": 1}})",
+        R"({"global_next_index": 1, "dataset": 1})", R"({"global_next_index": 1, "stream": 1})"}) {
     expect_error(ErrorKind::bad_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
   }
+  expect_error(ErrorKind::bad_file, {"[from_json]", "line 1"}, [] { LoaderState::from_json("{"); });
+}
+
+TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {
+  Loader was(range(100).shuffle(1).repeat(), as_rows, {.batch_size = 4});
+  take(was, 2);
+  Loader same(range(100).shuffle(1).repeat(), as_rows, {.batch_size = 10, .prefetch = 0});
+  same.restore(was.state());
+  EXPECT_EQ(same.state().global_next_index, 8);
+  Loader seed(range(100).shuffle(2).repeat(), as_rows, {.batch_size = 4});
+  expect_error(ErrorKind::bad_argument,
+               {"[restore]", "had \"shuffle(feistel_v1 1)\", this one has \"shuffle(feistel_v1 2)\""},
+               [&] { seed.restore(was.state()); });
+  Loader data(range(101).shuffle(1).repeat(), as_rows, {.batch_size = 4});
+  expect_error(ErrorKind::bad_argument, {"\"range(100)\"", "\"range(101)\""}, [&] { data.restore(was.state()); });
+  Loader shorter(range(100).shuffle(1), as_rows, {.batch_size = 4});
+  expect_error(ErrorKind::bad_argument, {"\"repeat()\", this one has \"nothing more\""},
+               [&] { shorter.restore(was.state()); });
+  EXPECT_EQ(shorter.state().global_next_index, 0) << "an error leaves the loader where it was";
+  LoaderState bare = was.state();
+  bare.dataset.clear();
+  seed.restore(bare);
+  EXPECT_EQ(seed.state().global_next_index, 8);
 }
 
 }  // namespace

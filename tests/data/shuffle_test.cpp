@@ -100,6 +100,23 @@ TEST(Shuffle, TheOrderIsPinned) {
   EXPECT_EQ(epoch_seed(1, 2), 14405603053636386092u);
 }
 
+TEST(GrainShuffle, IsABijectionWhereItIsNotRefused) {
+  for (const int64_t size : {1, 2, 3, 7, 100, 65536, 65538, 131073, 262144, 262146}) {
+    const GrainPermutation order(size, 3);
+    std::vector<bool> seen(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t image = order(i);
+      ASSERT_TRUE(image >= 0 && image < size) << size;
+      ASSERT_FALSE(seen[static_cast<size_t>(image)]) << size;
+      seen[static_cast<size_t>(image)] = true;
+    }
+  }
+  for (const int64_t size : {65537, 262145, 1048577}) {
+    expect_error(ErrorKind::bad_argument, {"[shuffle] grain_v1 of", "loses the last record"},
+                 [&] { GrainPermutation(size, 0); });
+  }
+}
+
 TEST(Shuffle, RefusesSizesOutsideItsRange) {
   expect_error(ErrorKind::bad_argument, {"[shuffle]", "0 records", "1 to 2^62"}, [] { Permutation(0, 0); });
   expect_error(ErrorKind::bad_argument, {"[shuffle]"}, [] { Permutation((int64_t{1} << 62) + 1, 0); });

@@ -1,14 +1,21 @@
 // A byte source is its files one after another, and every odd path is an Error that names it.
 #include "data/source.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "data/map_guard.h"
+#include "data/token_source.h"
+#include "data/windows.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
@@ -149,6 +156,93 @@ TEST(ByteSource, UnreadableFilesAndFoldersAreErrors) {
     expect_error(ErrorKind::bad_file, {path, "readable"}, [&] { ByteSource::open({path}); });
     fs::permissions(path, fs::perms::owner_all);
   }
+}
+
+TEST(ByteSource, AFileThatChangesUnderneathIsAnError) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a", std::string(100'000, 'a'));
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  const auto source = ByteSource::open({path}, {.map_from = 1});
+  EXPECT_EQ(read(source, 99'990, 10), "aaaaaaaaaa");
+  fs::resize_file(path, 1000);
+  pause();
+  for (int again = 0; again < 2; ++again) {
+    expect_error(ErrorKind::bad_file, {"[read]", path, "had 100000 bytes", "now has 1000"},
+                 [&] { read(source, 99'990, 10); });
+    expect_error(ErrorKind::bad_file, {path}, [&] { source.run(0); });
+  }
+  const auto other = folder.write("b", std::string(5000, 'b'));
+  const auto written = ByteSource::open({other}, {.map_from = 1});
+  pause();
+  folder.write("b", std::string(5000, 'c'));
+  pause();
+  expect_error(ErrorKind::bad_file, {other, "written to"}, [&] { read(written, 0, 1); });
+  const auto replaced = ByteSource::open({other}, {.map_from = 1});
+  folder.write("new", "short");
+  fs::rename(folder.path("new"), other);
+  pause();
+  EXPECT_EQ(read(replaced, 0, 3), "ccc") << "the source goes on with the old file";
+}
+
+TEST(ByteSource, APageThatIsCutOffWhileItIsReadIsAnErrorNoBusError) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a", std::string(1'000'000, 'a'));
+  const auto source = ByteSource::open({path}, {.map_from = 1});
+  std::thread cutter([&] { fs::resize_file(path, 10); });
+  expect_error(ErrorKind::bad_file, {"[read]", path, "changed underneath"}, [&] {
+    for (int64_t i = 0;; ++i) read(source, 999'000 - i % 900 * 1000, 1000);
+  });
+  cutter.join();
+}
+
+TEST(MapGuard, SeesWhatIsMissingAndLeavesTheRestAlone) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a", std::string(20'000, 'a'));
+  const int file = ::open(path.c_str(), O_RDONLY);
+  void* map = ::mmap(nullptr, 20'000, PROT_READ, MAP_PRIVATE, file, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  {
+    const detail::MapGuard guard(map, 20'000);
+    const auto* bytes = static_cast<const volatile char*>(map);
+    EXPECT_EQ(bytes[19'000], 'a');
+    EXPECT_FALSE(guard.is_broken());
+    fs::resize_file(path, 5000);
+    EXPECT_EQ(bytes[100], 'a');
+    EXPECT_FALSE(guard.is_broken());
+    EXPECT_EQ(bytes[19'000], 0);
+    EXPECT_TRUE(guard.is_broken());
+  }
+  ::munmap(map, 20'000);
+  ::close(file);
+}
+
+TEST(ByteSource, DescribesWhatItHoldsNotWhereItLies) {
+  const ScratchFolder folder;
+  folder.write("1/a", "one");
+  folder.write("2/a", "one");
+  folder.write("3/a", "two");
+  const auto words = [&](const char* name) { return ByteSource::open({folder.path(name)}).describe(); };
+  EXPECT_EQ(words("1"), words("2"));
+  EXPECT_NE(words("1"), words("3"));
+  EXPECT_TRUE(words("1").starts_with("1 file, 3 bytes, "));
+}
+
+TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
+  const ScratchFolder folder;
+  const std::vector<uint16_t> shorts = {1, 513, 65535, 7};
+  const std::vector<uint32_t> longs = {1, 70000, 4000000000};
+  const auto as_text = [](const auto& v) {
+    return std::string(reinterpret_cast<const char*>(v.data()), v.size() * sizeof v[0]);
+  };
+  const auto small = folder.write("a.bin", as_text(shorts)), large = folder.write("b.bin", as_text(longs));
+  const auto source = TokenSource<uint16_t>::open({small, small});
+  EXPECT_EQ(source.size(), 8);
+  EXPECT_EQ(windows(source, 4, 4)[1], shorts);
+  EXPECT_EQ(windows(source, 3, 3)[1], (std::vector<uint16_t>{7, 1, 513})) << "across files";
+  EXPECT_EQ(windows(TokenSource<uint32_t>::open({large}), 3)[0], longs);
+  EXPECT_TRUE(windows(source, 3).describe().ends_with("as uint16 tokens | windows(3, 2)"));
+  expect_error(ErrorKind::bad_file, {"[open]", small, "7 bytes", "cut short"},
+               [&] { fs::resize_file(small, 7), TokenSource<uint16_t>::open({small}); });
 }
 
 TEST(ByteSource, ReadingPastTheEndIsAnError) {

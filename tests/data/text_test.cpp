@@ -31,8 +31,8 @@ TEST(TokenBatch, ComesOutOfALoader) {
 TEST(TokenBatch, RefusesWindowsThatMakeNoBatch) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   expect_error(kind, {"[token_batch]", "no windows"}, [] { token_batch({}); });
-  expect_error(kind, {"windows of 1 bytes"}, [] { token_batch({{1}}); });
-  expect_error(kind, {"3 and 2 bytes"}, [] { token_batch({{1, 2, 3}, {1, 2}}); });
+  expect_error(kind, {"windows of 1 values"}, [] { token_batch({{1}}); });
+  expect_error(kind, {"3 and 2 values"}, [] { token_batch({{1, 2, 3}, {1, 2}}); });
 }
 
 }  // namespace

@@ -39,4 +39,7 @@ void run_propagation(const std::filesystem::path& file, Report& report);
 // Files with functions of one device's blocks: results, gradients, errors.
 void run_shard_map(const std::filesystem::path& file, Report& report);
 
+// Files of Grain's loader: splits, shuffles and packed rows.
+void run_grain(const std::filesystem::path& file, Report& report);
+
 }  // namespace tessera::runner

@@ -168,18 +168,13 @@ void eight_core_meshes(Example& e) {
 
 // Grain gives every shard a run of consecutive records; what does not divide goes to the first ones, one each.
 json::array shards_of(int64_t records, int64_t count, bool drop_remainder) {
-  std::vector<int64_t> all(records);
-  for (int64_t i = 0; i < records; ++i) all[i] = i;
-  const auto dataset = data::Dataset<int64_t>::from_vector(std::move(all));
+  const auto dataset = data::range(records);
   json::array shards;
-  int64_t begin = 0;
   for (int64_t shard = 0; shard < count; ++shard) {
-    const int64_t size = records / count + (!drop_remainder && shard < records % count);
-    const auto part = dataset.slice(begin, begin + size);
+    const auto [begin, end] = data::even_split(records, {shard, count, drop_remainder});
     json::array indices;
-    for (int64_t i = 0; i < part.size(); ++i) indices.push_back(part[i]);
+    for (const int64_t i : dataset.slice(begin, end)) indices.push_back(i);
     shards.push_back(indices);
-    begin += size;
   }
   return shards;
 }

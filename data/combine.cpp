@@ -1,0 +1,118 @@
+// Proportions as a pattern of turns.
+#include "data/combine.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "nn/tree.h"
+
+namespace tessera::data::detail {
+
+namespace {
+
+constexpr int64_t kFinest = 10'000;
+
+[[noreturn]] void bad(const char* verb, const std::string& message) { fail(ErrorKind::bad_argument, verb, message); }
+
+std::string list_of(const std::vector<double>& weights) {
+  std::string text;
+  for (const double weight : weights) text += (text.empty() ? "" : ", ") + std::to_string(weight);
+  return "{" + text + "}";
+}
+
+bool divides(const std::vector<double>& fractions, int64_t denominator) {
+  for (const double fraction : fractions) {
+    const double share = fraction * static_cast<double>(denominator);
+    if (std::abs(share - std::round(share)) > 1e-9 * static_cast<double>(denominator)) return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> shares_of(const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> fractions;
+  for (const double weight : weights) fractions.push_back(weight / sum);
+  int64_t denominator = 1;
+  while (denominator < kFinest && !divides(fractions, denominator)) ++denominator;
+  std::vector<int64_t> shares;
+  for (const double fraction : fractions) shares.push_back(std::llround(fraction * static_cast<double>(denominator)));
+  for (const int64_t share : shares)
+    if (share < 1) bad("mix", "weights " + list_of(weights) + ", expected each to be 1/10,000 of their sum or more");
+  return shares;
+}
+
+}  // namespace
+
+void check_weights(const std::vector<double>& weights, size_t datasets) {
+  if (weights.size() != datasets) {
+    bad("mix",
+        std::to_string(weights.size()) + " weights for " + std::to_string(datasets) + " datasets, expected as many");
+  }
+  for (const double weight : weights)
+    if (!(weight > 0 && std::isfinite(weight))) bad("mix", "weights " + list_of(weights) + ", expected more than 0");
+}
+
+// The next turn is the part's that is furthest behind its share, the first of equals.
+Proportions::Proportions(const std::vector<double>& weights) : shares_(shares_of(weights)) {
+  const int64_t turns = std::accumulate(shares_.begin(), shares_.end(), int64_t{0});
+  std::vector<int64_t> taken(shares_.size());
+  for (int64_t turn = 1; turn <= turns; ++turn) {
+    size_t next = 0;
+    const auto behind = [&](size_t part) { return shares_[part] * turn - taken[part] * turns; };
+    for (size_t part = 1; part < shares_.size(); ++part)
+      if (behind(part) > behind(next)) next = part;
+    turns_.push_back({next, taken[next]++});
+  }
+}
+
+Place Proportions::place(int64_t index) const {
+  const Place& turn = turns_[static_cast<size_t>(index % period())];
+  return {turn.part, turn.index + index / period() * shares_[turn.part]};
+}
+
+int64_t Proportions::size(const std::vector<int64_t>& sizes) const {
+  int64_t least = endless;
+  for (size_t part = 0; part < sizes.size(); ++part) {
+    if (sizes[part] == endless) continue;
+    const int64_t periods = sizes[part] / shares_[part], rest = sizes[part] % shares_[part];
+    int64_t turn = 0;  // the first turn of the last period that finds nothing
+    while (turns_[static_cast<size_t>(turn)].part != part || turns_[static_cast<size_t>(turn)].index < rest) ++turn;
+    if (periods > (endless - 1 - turn) / period()) continue;
+    least = std::min(least, periods * period() + turn);
+  }
+  return least;
+}
+
+std::string Proportions::describe() const {
+  std::string text;
+  for (const int64_t share : shares_) text += (text.empty() ? "" : " ") + std::to_string(share);
+  return text;
+}
+
+int64_t concatenated_size(const std::vector<int64_t>& sizes) {
+  int64_t sum = 0;
+  for (const int64_t size : sizes) {
+    if (size == endless) bad("concat", "an endless dataset; concatenate first, then repeat");
+    if (size > endless - 1 - sum) bad("concat", "more than 2^63 - 2 records together");
+    sum += size;
+  }
+  return sum;
+}
+
+int64_t zipped_size(const std::vector<int64_t>& sizes) {
+  for (const int64_t size : sizes) {
+    if (size == sizes.front()) continue;
+    const auto words = [](int64_t n) { return n == endless ? "endless" : std::to_string(n); };
+    bad("zip",
+        "datasets of " + words(sizes.front()) + " and " + words(size) + " records, expected as many; use slice()");
+  }
+  return sizes.front();
+}
+
+std::string joined(const char* word, const std::vector<std::string>& parts) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return std::string(word) + "(" + text + ")";
+}
+
+}  // namespace tessera::data::detail

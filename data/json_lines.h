@@ -1,0 +1,118 @@
+// json_lines: the records of JSONL files, as JSON values or as structs of one's own.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "data/text_source.h"
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+namespace detail {
+
+boost::json::value parse_line(const std::string& text, const std::string& where);
+
+// What a value has to be, named by its line and field. Errors: bad_file.
+struct JsonPlace {
+  const boost::json::value& value;
+  const std::string& where;  // corpus.jsonl, line 17
+  std::string path;          // label.id
+
+  bool boolean() const;
+  int64_t integer(int64_t least, int64_t most) const;
+  uint64_t natural() const;
+  double number() const;
+  std::string text() const;
+  size_t length() const;                    // of an array
+  JsonPlace item(size_t i) const;           // of an array
+  JsonPlace field(std::string_view) const;  // of an object; null where it is missing
+  bool is_null() const;
+};
+
+template <class T>
+void read_json(const JsonPlace& json, T& out);
+
+template <class T>
+void read_number(const JsonPlace& json, T& out) {
+  if constexpr (std::same_as<T, bool>)
+    out = json.boolean();
+  else if constexpr (std::floating_point<T>)
+    out = static_cast<T>(json.number());
+  else if constexpr (std::same_as<T, uint64_t>)
+    out = json.natural();
+  else
+    out = static_cast<T>(json.integer(static_cast<int64_t>(std::numeric_limits<T>::min()),
+                                      static_cast<int64_t>(std::numeric_limits<T>::max())));
+}
+
+template <class T>
+void read_json(const JsonPlace& json, T& out) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    read_number(json, out);
+  } else if constexpr (std::same_as<T, std::string>) {
+    out = json.text();
+  } else if constexpr (nn::detail::is_optional<T>) {
+    if (!json.is_null()) read_json(json, out.emplace());
+  } else if constexpr (nn::detail::is_specialization<T, std::vector>) {
+    out.resize(json.length());
+    for (size_t i = 0; i < out.size(); ++i) read_json(json.item(i), out[i]);
+  } else {
+    boost::pfr::for_each_field(out, [&](auto& field, auto number) -> void {
+      read_json(json.field(nn::detail::field_names<T>[number]), field);
+    });
+  }
+}
+
+struct ParsedLines {
+  LineSource lines;
+  int64_t size() const { return lines.size(); }
+  std::string describe() const { return lines.describe() + " | json"; }
+  boost::json::value operator[](int64_t index) const { return parse_line(lines[index], lines.where(index)); }
+};
+
+template <class Record>
+struct JsonRecords {
+  LineSource lines;
+  int64_t size() const { return lines.size(); }
+  std::string describe() const { return lines.describe() + " | json"; }
+  Record operator[](int64_t index) const {
+    const std::string where = lines.where(index);
+    const boost::json::value value = parse_line(lines[index], where);
+    Record record{};
+    read_json(JsonPlace{value, where, ""}, record);
+    return record;
+  }
+};
+
+}  // namespace detail
+
+// One record a line (https://jsonlines.org), read when it is asked for:
+//
+//   struct Example { std::string text;  std::vector<int32_t> labels;  std::optional<double> weight; };
+//   auto examples = json_lines<Example>({"train.jsonl"});
+//
+// A struct's fields are the object's members of the same name: bool, numbers, strings, vectors, structs, and optionals,
+// which alone may be missing or null; members that the struct does not name are passed over. Without a type the records
+// are boost::json::value (include <boost/json.hpp> to work with them).
+//
+// Errors (bad_file) name the file, the line and the field: an empty line, malformed JSON (RFC 8259, a key twice
+// counts), a missing field, another type, a number out of range, what is not UTF-8; the others as LineSource::open.
+template <class Record>
+auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
+  return from_source(detail::JsonRecords<Record>{LineSource::open(paths, options)});
+}
+inline auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
+  return from_source(detail::ParsedLines{LineSource::open(paths, options)});
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,254 @@
+// The loader's place in the stream, its threads, and errors that name their record.
+#include "data/loader_core.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "nn/tree.h"
+
+namespace tessera::data::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+void require(bool condition, const std::string& message) {
+  if (!condition) fail(ErrorKind::bad_argument, "Loader", message);
+}
+
+[[noreturn]] void fail_with_words(const std::string& words) {
+  const Failure failure = current_failure();
+  fail(failure.kind, "next", words + ": " + failure.message);
+}
+
+// The prefetcher's next item. After an error that was not only one of time, `owner` starts anew.
+template <class Owner>
+AnyItem in_time_or_reset(Prefetcher& prefetcher, std::chrono::milliseconds timeout, Owner& owner) {
+  std::optional<AnyItem> item;
+  try {
+    item = prefetcher.next(timeout);
+  } catch (...) {
+    owner.reset();
+    throw;
+  }
+  if (item) return std::move(*item);
+  fail(ErrorKind::other, "next",
+       "no batch within " + std::to_string(timeout.count()) +
+           " ms (LoaderOptions::timeout); it is still being made, and another call waits on. Look at the dataset.");
+}
+
+LoaderOptions checked(const LoaderOptions& options) {
+  require(options.prefetch >= 0, "prefetch " + std::to_string(options.prefetch) + ", expected 0 (no thread) or more");
+  require(options.threads >= 1,
+          "threads " + std::to_string(options.threads) + ", expected at least 1; prefetch = 0 uses none");
+  require(options.timeout.count() >= 0, "a timeout below 0 ms");
+  require(options.timeout.count() == 0 || options.prefetch > 0,
+          "a timeout without prefetch: a batch that is made when it is asked for cannot be waited for");
+  rows_of_shard(options.batch_size, options.shard);
+  return options;
+}
+
+}  // namespace
+
+void fail_at_record(int64_t epoch, int64_t index) {
+  fail_with_words("record " + std::to_string(index) + " of epoch " + std::to_string(epoch));
+}
+
+void fail_at_batch(const RecordRange& records) {
+  const int64_t last = records.begin + records.count - 1;
+  fail_with_words("the batch of records " + std::to_string(records.begin) + " to " + std::to_string(last) +
+                  " of epoch " + std::to_string(records.epoch));
+}
+
+void fail_at_stream_batch(int64_t input) {
+  fail_with_words("the batch that ends before record " + std::to_string(input) + " of the stream's dataset");
+}
+
+void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
+  fail(ErrorKind::bad_argument, "next",
+       "epoch " + std::to_string(epoch) + " of the stream has " + std::to_string(records) +
+           " records, fewer than one batch of " + std::to_string(batch_size) +
+           "; use a smaller batch, repeat() before the stream's first word, or masked()");
+}
+
+// ---- every loader ---------------------------------------------------------------------------------------------------
+
+LoaderCore::LoaderCore(const LoaderOptions& options, DatasetFacts facts)
+    : options_(checked(options)), facts_(std::move(facts)) {}
+
+AnyItem LoaderCore::next() {
+  const auto asked = Clock::now();
+  if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
+  Made made = make_next();
+  stats_.seconds_waited += seconds_since(asked);
+  stats_.seconds = seconds_since(began_);
+  if (!made.batch) return nullptr;
+  ++stats_.batches;
+  stats_.records += options_.batch_size / options_.shard.count;
+  stats_.mean_ready += (made.ready - stats_.mean_ready) / static_cast<double>(stats_.batches);
+  return std::move(made.batch);
+}
+
+LoaderState LoaderCore::state() const {
+  LoaderState state = place();
+  state.dataset = facts_.description;
+  return state;
+}
+
+void LoaderCore::restore(const LoaderState& state) {
+  if (state.global_next_index < 0) {
+    fail(ErrorKind::bad_argument, "restore",
+         "global_next_index " + std::to_string(state.global_next_index) + ", expected 0 or more");
+  }
+  check_same_dataset(state.dataset, facts_.description);
+  stop();
+  go_to(state);
+  stats_ = {};
+}
+
+LoaderProgress LoaderCore::progress() const {
+  const double done = passes(), whole = std::floor(done);
+  return {static_cast<int64_t>(whole), done - whole};
+}
+
+void LoaderCore::finish_with(std::function<AnyItem(AnyItem)> finish) {
+  stop();
+  if (finish_)
+    finish_ = [first = std::move(finish_), then = std::move(finish)](AnyItem x) { return then(first(std::move(x))); };
+  else
+    finish_ = std::move(finish);
+}
+
+// ---- by index -------------------------------------------------------------------------------------------------------
+
+IndexedCore::IndexedCore(const LoaderOptions& options, DatasetFacts facts, bool pads, Make make)
+    : LoaderCore(options, std::move(facts)),
+      plan_(facts_.size, options.batch_size, options.shard, pads),
+      make_(std::move(make)) {}
+
+LoaderCore::Made IndexedCore::make_next() {
+  if (std::exchange(epoch_over_, false)) return {};
+  Made made;
+  if (options_.prefetch == 0) {
+    made.batch = item_or_throw(attempt([&] { return finished(make_(plan_.records(position_))); }));
+  } else {
+    if (!prefetcher_) {
+      auto make = [this, start = position_](int64_t batch) {
+        return finished(make_(plan_.records(plan_.after(start, batch))));
+      };
+      prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch, options_.threads);
+    }
+    made.ready = prefetcher_->ready();
+    made.batch = in_time_or_reset(*prefetcher_, options_.timeout, prefetcher_);
+  }
+  position_ = plan_.after(position_);
+  epoch_over_ = plan_.begins_epoch(position_);
+  return made;
+}
+
+void IndexedCore::go_to(const LoaderState& state) {
+  position_ = plan_.normalized(state.global_next_index);
+  epoch_over_ = false;
+}
+
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+struct StreamCore::Running {
+  std::unique_ptr<BatchReader> reader;
+  std::atomic<bool> stopped = false;
+  std::unique_ptr<Prefetcher> prefetcher;  // last: it ends before what its thread uses
+
+  ~Running() { stopped = true; }
+};
+
+StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, Open open)
+    : LoaderCore(options, std::move(facts)), open_(std::move(open)) {}
+
+void StreamCore::stop() { running_.reset(); }
+
+LoaderCore::Made StreamCore::make_next() {
+  if (!running_) {
+    running_ = std::make_shared<Running>();
+    running_->reader = open_(mark_, options_);
+  }
+  const auto make = [this, running = running_.get()](int64_t) -> AnyItem {
+    auto item = running->reader->next(running->stopped);
+    item.batch = finished(std::move(item.batch));
+    return std::make_shared<BatchReader::Item>(std::move(item));
+  };
+  Made made;
+  AnyItem next;
+  if (options_.prefetch == 0) {
+    const Outcome outcome = attempt([&] { return make(0); });
+    if (std::holds_alternative<Failure>(outcome)) running_.reset();
+    next = item_or_throw(outcome);
+  } else {
+    if (!running_->prefetcher) running_->prefetcher = std::make_unique<Prefetcher>(make, options_.prefetch, 1);
+    made.ready = running_->prefetcher->ready();
+    next = in_time_or_reset(*running_->prefetcher, options_.timeout, running_);
+  }
+  const auto& item = *std::static_pointer_cast<BatchReader::Item>(next);
+  mark_ = item.after;
+  handed_out_ += item.records;
+  made.batch = item.batch;
+  return made;
+}
+
+void StreamCore::go_to(const LoaderState& state) {
+  mark_ = state.stream.value_or(StreamMark{});
+  handed_out_ = state.global_next_index;
+  if (state.stream || state.global_next_index == 0) return;
+  running_ = std::make_shared<Running>();
+  running_->reader = open_(mark_, options_);
+  mark_ = running_->reader->pass_over(state.global_next_index);
+}
+
+double StreamCore::passes() const {
+  const double epochs =
+      facts_.size == endless ? 0 : static_cast<double>(mark_.epoch) * static_cast<double>(facts_.size);
+  return (epochs + static_cast<double>(mark_.input)) / static_cast<double>(facts_.round);
+}
+
+// ---- records made ahead ---------------------------------------------------------------------------------------------
+
+struct ChunkReader::Chunk {
+  static constexpr int64_t records = 32;
+  std::vector<Outcome> made;
+};
+
+namespace {
+
+constexpr int chunks_per_thread = 2;
+
+}  // namespace
+
+ChunkReader::ChunkReader(int64_t size, const StreamMark& from,
+                         std::function<AnyItem(int64_t epoch, int64_t index)> make, int threads)
+    : prefetcher_(
+          [size, from, make = std::move(make)](int64_t number) -> AnyItem {
+            auto chunk = std::make_shared<Chunk>();
+            for (int64_t i = 0; i < Chunk::records; ++i) {
+              const int64_t at = number * Chunk::records + i;  // counted from the mark on
+              const int64_t beyond = size == endless ? 0 : (at + from.input) / size;
+              const int64_t index = size == endless ? from.input + at : (at + from.input) % size;
+              chunk->made.push_back(attempt([&] { return make(from.epoch + beyond, index); }));
+              if (std::holds_alternative<Failure>(chunk->made.back())) break;
+            }
+            return chunk;
+          },
+          threads* chunks_per_thread, threads) {}
+
+AnyItem ChunkReader::next() {
+  if (!chunk_ || at_ == chunk_->made.size()) {
+    chunk_ = std::static_pointer_cast<Chunk>(*prefetcher_.next());
+    at_ = 0;
+  }
+  return item_or_throw(std::move(chunk_->made[at_++]));
+}
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,110 @@
+// States as JSON, and what changed between two chains.
+#include "data/loader_state.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <vector>
+
+#include "nn/tree.h"
+#include "sharding/json.h"
+
+namespace tessera::data {
+
+namespace json = boost::json;
+
+namespace {
+
+[[noreturn]] void bad_state(std::string_view text, const std::string& what) {
+  fail(ErrorKind::bad_file, "from_json",
+       "\"" + std::string(text.substr(0, 200)) + "\": " + what +
+           R"(, expected a loader state: {"global_next_index": 96})");
+}
+
+// Reads the numbers of one JSON object, and knows which of its keys were asked for.
+class Reader {
+ public:
+  Reader(const json::value& value, std::string_view text) : text_(text) {
+    if (!value.is_object()) bad_state(text, "no object");
+    object_ = value.as_object();
+  }
+
+  int64_t number(const char* key) {
+    const json::value* value = take(key);
+    if (!value || !value->is_int64() || value->as_int64() < 0)
+      bad_state(text_, std::string(key) + " is not a whole number from 0 on");
+    return value->as_int64();
+  }
+
+  const json::value* take(const char* key) {
+    ++taken_;
+    const json::value* value = object_.if_contains(key);
+    if (!value) --taken_;
+    return value;
+  }
+
+  void end() const {
+    if (taken_ != object_.size()) bad_state(text_, "a key that no loader state has");
+  }
+
+ private:
+  std::string_view text_;
+  json::object object_;
+  size_t taken_ = 0;
+};
+
+StreamMark mark_of(const json::value& value, std::string_view text) {
+  Reader reader(value, text);
+  const StreamMark mark{reader.number("epoch"), reader.number("input"), reader.number("offset"),
+                        reader.number("since")};
+  reader.end();
+  return mark;
+}
+
+std::vector<std::string> words_of(const std::string& description) {
+  std::vector<std::string> words;
+  for (size_t begin = 0;;) {
+    const size_t end = description.find(" | ", begin);
+    words.push_back(description.substr(begin, end - begin));
+    if (end == std::string::npos) return words;
+    begin = end + 3;
+  }
+}
+
+}  // namespace
+
+std::string LoaderState::to_json() const {
+  std::string text = "{\"global_next_index\": " + std::to_string(global_next_index);
+  if (stream) {
+    text += ", \"stream\": {\"epoch\": " + std::to_string(stream->epoch) +
+            ", \"input\": " + std::to_string(stream->input) + ", \"offset\": " + std::to_string(stream->offset) +
+            ", \"since\": " + std::to_string(stream->since) + "}";
+  }
+  if (!dataset.empty()) text += ", \"dataset\": " + json::serialize(json::string(dataset));
+  return text + "}";
+}
+
+LoaderState LoaderState::from_json(std::string_view text) {
+  Reader reader(parse_json(text, "from_json", "loader state"), text);
+  LoaderState state{reader.number("global_next_index")};
+  if (const json::value* stream = reader.take("stream")) state.stream = mark_of(*stream, text);
+  if (const json::value* dataset = reader.take("dataset")) {
+    if (!dataset->is_string()) bad_state(text, "dataset is no string");
+    state.dataset = std::string(dataset->as_string());
+  }
+  reader.end();
+  return state;
+}
+
+void detail::check_same_dataset(const std::string& saved, const std::string& now) {
+  if (saved.empty() || now.empty() || saved == now) return;
+  auto before = words_of(saved), after = words_of(now);
+  before.resize(std::max(before.size(), after.size()), "nothing more");
+  after.resize(before.size(), "nothing more");
+  const auto [was, is] = std::mismatch(before.begin(), before.end(), after.begin());
+  fail(
+      ErrorKind::bad_argument, "restore",
+      "the state was taken from another dataset: where it had \"" + *was + "\", this one has \"" + *is +
+          "\". Restore it with the dataset it was taken from, or clear LoaderState::dataset to go on by number alone.");
+}
+
+}  // namespace tessera::data

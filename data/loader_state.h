@@ -1,0 +1,40 @@
+// LoaderState: where a loader is, as a few numbers that hold under another number of processes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/stream_mark.h"
+
+namespace tessera::data {
+
+// How many records, of all epochs and all shards, were handed out or passed over before the next batch. It is the same
+// on every process, and holds under another shard count, thread count or batch size.
+struct LoaderState {
+  int64_t global_next_index = 0;
+
+  // Of a loader over a Stream: where the next record lies. Left out, the stream is read again from its beginning.
+  std::optional<StreamMark> stream = std::nullopt;
+
+  // What the dataset was (Dataset::describe: its sources with the number and a checksum of their bytes, and the words
+  // of the chain), to be compared with the one that is restored. Empty: nothing is compared.
+  std::string dataset = {};
+
+  // {"global_next_index": 96, "dataset": "..."}
+  std::string to_json() const;
+  // Error (bad_file) unless `text` is such an object: global_next_index a number >= 0, the others optional, no more.
+  static LoaderState from_json(std::string_view text);
+
+  friend bool operator==(const LoaderState&, const LoaderState&) = default;
+};
+
+namespace detail {
+
+// Error (bad_argument) saying in which word of the chain two descriptions differ; none if one is empty.
+void check_same_dataset(const std::string& saved, const std::string& now);
+
+}  // namespace detail
+
+}  // namespace tessera::data

@@ -1,0 +1,282 @@
+// The links of a Dataset's chain, as plain structs that hold the link before them: what each computes, and its size.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "data/random.h"
+#include "data/shard_options.h"
+#include "data/shuffle.h"
+
+namespace tessera::data {
+
+// The size of a dataset that never ends.
+inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
+
+// A link has, all const:
+//   value_type, size()        the records of one epoch
+//   get(epoch, index)         a record, or a reference to one that lives as long as the link
+//   varies()                  whether an epoch differs from the next
+//   round()                   records in one pass over what a repeat() before repeats; size() where nothing does
+//   describe()                what the chain is, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
+template <class N>
+concept DatasetNode = requires(const N& node, int64_t i) {
+  typename N::value_type;
+  node.get(i, i);
+  { node.size() } -> std::same_as<int64_t>;
+  { node.round() } -> std::same_as<int64_t>;
+  { node.varies() } -> std::same_as<bool>;
+  { node.describe() } -> std::same_as<std::string>;
+};
+
+namespace detail {
+
+// Each throws Error (bad_argument) naming both numbers where they do not fit.
+void check_index(int64_t epoch, int64_t index, int64_t size);
+void check_shuffle(int64_t size);
+void check_window_shuffle(int64_t window);
+void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size);
+void check_repeat(int64_t times, int64_t size);
+void check_not_empty(std::string_view verb, int64_t size);
+void check_cache(int64_t size, bool varies);
+
+int64_t shard_size(int64_t size, const ShardOptions& shard);
+int64_t batched_size(int64_t size, int64_t batch_size, bool pad);
+
+template <class N>
+using record = typename N::value_type;
+
+template <class T, class F>
+struct FunctionNode {
+  using value_type = T;
+  int64_t records;
+  F f;
+  bool reshuffles;
+  std::string words;
+
+  int64_t size() const { return records; }
+  int64_t round() const { return records; }
+  bool varies() const { return reshuffles; }
+  std::string describe() const { return words; }
+  decltype(auto) get(int64_t epoch, int64_t index) const { return f(epoch, index); }
+};
+
+template <class T>
+struct VectorNode {
+  using value_type = T;
+  std::shared_ptr<const std::vector<T>> records;
+
+  int64_t size() const { return static_cast<int64_t>(records->size()); }
+  int64_t round() const { return size(); }
+  bool varies() const { return false; }
+  std::string describe() const { return "vector(" + std::to_string(size()) + ")"; }
+  const T& get(int64_t, int64_t index) const { return (*records)[static_cast<size_t>(index)]; }
+};
+
+// What most links pass on of the one before.
+template <class N>
+struct Link {
+  N parent;
+  int64_t size() const { return parent.size(); }
+  int64_t round() const { return parent.round(); }
+  bool varies() const { return parent.varies(); }
+  std::string after(const std::string& words) const { return parent.describe() + " | " + words; }
+};
+
+template <class N, class F>
+struct MapNode : Link<N> {
+  using value_type = std::decay_t<std::invoke_result_t<const F&, record<N>>>;
+  F f;
+  std::string describe() const { return this->after("map"); }
+  value_type get(int64_t epoch, int64_t index) const { return std::invoke(f, this->parent.get(epoch, index)); }
+};
+
+template <class N, class F>
+struct MapWithIndexNode : Link<N> {
+  using value_type = std::decay_t<std::invoke_result_t<const F&, int64_t, record<N>>>;
+  F f;
+  std::string describe() const { return this->after("map_with_index"); }
+  value_type get(int64_t epoch, int64_t index) const { return std::invoke(f, index, this->parent.get(epoch, index)); }
+};
+
+template <class N, class F>
+struct RandomMapNode : Link<N> {
+  using value_type = std::decay_t<std::invoke_result_t<const F&, record<N>, Philox&>>;
+  uint64_t seed;
+  F f;
+  bool varies() const { return true; }
+  std::string describe() const { return this->after("random_map(" + std::to_string(seed) + ")"); }
+  value_type get(int64_t epoch, int64_t index) const {
+    Philox random(seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
+    return std::invoke(f, this->parent.get(epoch, index), random);
+  }
+};
+
+template <class N, class Order>
+struct ShuffleNode : Link<N> {
+  using value_type = record<N>;
+  Order order;
+  bool varies() const { return true; }
+  std::string describe() const { return this->after(order.describe()); }
+  decltype(auto) get(int64_t epoch, int64_t index) const {
+    return this->parent.get(epoch, order.order(this->parent.size(), epoch)(index));
+  }
+};
+
+template <class N>
+struct WindowShuffleNode : Link<N> {
+  using value_type = record<N>;
+  int64_t window;
+  uint64_t seed;
+  bool varies() const { return true; }
+  std::string describe() const {
+    return this->after("window_shuffle(" + std::to_string(window) + ", " + std::to_string(seed) + ")");
+  }
+  decltype(auto) get(int64_t epoch, int64_t index) const {
+    const int64_t number = index / window, begin = number * window;
+    const int64_t count = std::min(window, this->parent.size() - begin);
+    const Permutation order(count, epoch_seed(epoch_seed(seed, epoch), number));
+    return this->parent.get(epoch, begin + order(index - begin));
+  }
+};
+
+template <class N>
+struct RepeatNode : Link<N> {
+  using value_type = record<N>;
+  int64_t times;  // or endless
+  int64_t size() const { return times == endless ? endless : this->parent.size() * times; }
+  std::string describe() const {
+    return this->after("repeat(" + (times == endless ? std::string() : std::to_string(times)) + ")");
+  }
+  decltype(auto) get(int64_t epoch, int64_t index) const {
+    const int64_t before = times == endless ? 0 : epoch * times, each = this->parent.size();
+    return this->parent.get(before + index / each, index % each);
+  }
+};
+
+template <class N>
+struct SliceNode : Link<N> {
+  using value_type = record<N>;
+  int64_t begin, end, step;
+  int64_t size() const { return end == endless ? endless : (end - begin + step - 1) / step; }
+  int64_t round() const {
+    return this->parent.size() == endless ? std::max<int64_t>(1, this->parent.round() / step) : size();
+  }
+  std::string describe() const {
+    return this->after("slice(" + std::to_string(begin) + ", " + (end == endless ? "end" : std::to_string(end)) +
+                       (step == 1 ? "" : ", " + std::to_string(step)) + ")");
+  }
+  decltype(auto) get(int64_t epoch, int64_t index) const { return this->parent.get(epoch, begin + index * step); }
+};
+
+template <class N>
+struct ShardNode : Link<N> {
+  using value_type = record<N>;
+  ShardOptions shard;
+  int64_t size() const { return shard_size(this->parent.size(), shard); }
+  int64_t round() const { return std::max<int64_t>(1, this->parent.round() / shard.count); }
+  std::string describe() const { return this->after(to_string(shard)); }
+  decltype(auto) get(int64_t epoch, int64_t index) const {
+    return this->parent.get(epoch, index * shard.count + shard.index);
+  }
+};
+
+template <class N, class Collate>
+struct BatchNode : Link<N> {
+  using Records = std::vector<record<N>>;
+  using value_type = std::decay_t<std::invoke_result_t<const Collate&, const Records&, int64_t>>;
+  int64_t batch_size;
+  Collate collate;
+  int64_t size() const { return batched_size(this->parent.size(), batch_size, Collate::pads); }
+  int64_t round() const { return std::max<int64_t>(1, this->parent.round() / batch_size); }
+  std::string describe() const { return this->after("batch(" + std::to_string(batch_size) + ")"); }
+  value_type get(int64_t epoch, int64_t index) const {
+    const int64_t begin = index * batch_size, last = this->parent.size() - 1;
+    Records records;
+    records.reserve(static_cast<size_t>(batch_size));
+    for (int64_t i = begin; i < begin + batch_size; ++i) records.push_back(this->parent.get(epoch, std::min(i, last)));
+    return collate(std::as_const(records), std::min(batch_size, last + 1 - begin));
+  }
+};
+
+// Records that were computed once, kept for all copies of the chain. Two threads that meet at one record may both
+// compute it; the first to finish is kept.
+template <class T>
+class RecordCache {
+ public:
+  explicit RecordCache(int64_t size) : slots_(static_cast<size_t>(size)) {}
+  RecordCache(const RecordCache&) = delete;
+  RecordCache& operator=(const RecordCache&) = delete;
+  ~RecordCache() {
+    for (auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
+  }
+
+  template <class Make>
+  const T& get(int64_t index, Make make) {
+    auto& slot = slots_[static_cast<size_t>(index)];
+    if (const T* kept = slot.load(std::memory_order_acquire)) return *kept;
+    auto made = std::make_unique<const T>(make());
+    const T* kept = nullptr;
+    if (slot.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel)) return *made.release();
+    return *kept;
+  }
+
+ private:
+  std::vector<std::atomic<const T*>> slots_;
+};
+
+template <class N>
+struct CacheNode : Link<N> {
+  using value_type = record<N>;
+  std::shared_ptr<RecordCache<value_type>> kept;
+  std::string describe() const { return this->after("cache"); }
+  const value_type& get(int64_t epoch, int64_t index) const {
+    return kept->get(index, [&] { return this->parent.get(epoch, index); });
+  }
+};
+
+// Any chain of records of type T behind one virtual call.
+template <class T>
+struct AnyNode {
+  using value_type = T;
+  struct Virtual {
+    virtual ~Virtual() = default;
+    virtual T get(int64_t epoch, int64_t index) const = 0;
+    virtual std::string describe() const = 0;
+  };
+  template <class N>
+  struct Holder : Virtual {
+    explicit Holder(N n) : node(std::move(n)) {}
+    T get(int64_t epoch, int64_t index) const override { return node.get(epoch, index); }
+    std::string describe() const override { return node.describe(); }
+    N node;
+  };
+
+  std::shared_ptr<const Virtual> held;
+  int64_t records, one_round;
+  bool reshuffles;
+
+  template <class N>
+  static AnyNode of(N node) {
+    const int64_t size = node.size(), round = node.round();
+    const bool varies = node.varies();
+    return {std::make_shared<const Holder<N>>(std::move(node)), size, round, varies};
+  }
+  int64_t size() const { return records; }
+  int64_t round() const { return one_round; }
+  bool varies() const { return reshuffles; }
+  std::string describe() const { return held->describe(); }
+  T get(int64_t epoch, int64_t index) const { return held->get(epoch, index); }
+};
+
+}  // namespace detail
+
+}  // namespace tessera::data

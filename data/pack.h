@@ -1,0 +1,121 @@
+// Packing: documents of any length side by side in rows of one length, first fit.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+struct PackOptions {
+  int64_t length = 0;     // tokens in a row
+  int64_t open_rows = 8;  // rows that are filled at a time; more waste less room and need more memory
+  // A document longer than a row: an Error that names its length, or as many rows as it takes.
+  bool split_long = false;
+};
+
+// A row of documents, at its end filled up with zeros. segment_ids: 1 for the tokens of the first document, 2 for the
+// second and so on, 0 for filling; positions: of each token in its document, from 0. An attention mask is
+// segment_ids[i] == segment_ids[j], and the loss leaves segment 0 out.
+template <class Token>
+struct PackedRow {
+  std::vector<Token> tokens;
+  std::vector<int32_t> segment_ids;
+  std::vector<int32_t> positions;
+  friend bool operator==(const PackedRow&, const PackedRow&) = default;
+};
+
+// The batch of such rows: Loader(documents.pack({.length = 512}), stack_as<PackedBatch>, ...).
+struct PackedBatch {
+  NamedArray tokens{"batch", "seq"};       // (B, length)
+  NamedArray segment_ids{"batch", "seq"};  // int32
+  NamedArray positions{"batch", "seq"};    // int32
+};
+
+namespace detail {
+
+void check_pack(const PackOptions& options);
+void check_rebatch(int64_t count);
+void check_document(int64_t tokens, const PackOptions& options);
+
+// The document as it is, or cut into pieces of a row each; empty documents are left out.
+template <class Document>
+std::vector<Document> pieces_of(Document document, const PackOptions& options) {
+  const auto size = static_cast<int64_t>(document.size());
+  check_document(size, options);
+  std::vector<Document> pieces;
+  if (size > 0 && size <= options.length) pieces.push_back(std::move(document));
+  for (int64_t at = 0; size > options.length && at < size; at += options.length)
+    pieces.emplace_back(document.begin() + at, document.begin() + std::min(size, at + options.length));
+  return pieces;
+}
+
+}  // namespace detail
+
+// The stage of Stream::pack: a document goes to the first open row that has room; where none has, all rows are handed
+// out and new ones opened, as in Grain's FirstFitPackIterDataset (with shuffle_bins=False). A row that nothing was put
+// in is not handed out.
+template <class Token>
+class FirstFit {
+ public:
+  using input = std::vector<Token>;
+  using value_type = PackedRow<Token>;
+
+  explicit FirstFit(const PackOptions& options) : options_(options) { detail::check_pack(options); }
+
+  bool try_push(input& document) {
+    if (!ready_.empty()) return false;
+    for (auto& row : open_)
+      if (has_room(row, document)) return add(row, document);
+    if (static_cast<int64_t>(open_.size()) < options_.open_rows) return add(open_.emplace_back(), document);
+    finish();
+    return false;
+  }
+
+  std::optional<value_type> pop() {
+    if (ready_.empty()) return std::nullopt;
+    value_type row = std::move(ready_.front());
+    ready_.pop_front();
+    return row;
+  }
+
+  void finish() {
+    for (auto& row : open_) {
+      row.tokens.resize(static_cast<size_t>(options_.length));
+      row.segment_ids.resize(static_cast<size_t>(options_.length));
+      row.positions.resize(static_cast<size_t>(options_.length));
+      ready_.push_back(std::move(row));
+    }
+    open_.clear();
+  }
+
+  bool empty() const { return open_.empty() && ready_.empty(); }
+
+  std::string describe() const {
+    return " | pack(" + std::to_string(options_.length) + ", " + std::to_string(options_.open_rows) + ")";
+  }
+
+ private:
+  bool has_room(const value_type& row, const input& document) const {
+    return row.tokens.size() + document.size() <= static_cast<size_t>(options_.length);
+  }
+
+  static bool add(value_type& row, const input& document) {
+    const int32_t segment = row.segment_ids.empty() ? 1 : row.segment_ids.back() + 1;
+    row.tokens.insert(row.tokens.end(), document.begin(), document.end());
+    row.segment_ids.resize(row.tokens.size(), segment);
+    for (size_t i = 0; i < document.size(); ++i) row.positions.push_back(static_cast<int32_t>(i));
+    return true;
+  }
+
+  PackOptions options_;
+  std::vector<value_type> open_;
+  std::deque<value_type> ready_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,50 @@
+// New arrays by way of LibTorch, and the errors of rows that do not fit together.
+#include "data/stack.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+
+#include "data/collate.h"
+
+namespace tessera::data::detail {
+
+Unwritten unwritten(DType dtype, Shape shape) {
+  const at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(static_cast<c10::ScalarType>(dtype)));
+  return {from_tensor(tensor), tensor.mutable_data_ptr()};
+}
+
+Array mask_of(int64_t rows, int64_t valid) {
+  const Unwritten mask = unwritten(boolean, {rows});
+  auto* to = static_cast<bool*>(mask.data);
+  std::fill(to, to + valid, true);
+  std::fill(to + valid, to + rows, false);
+  return mask.array;
+}
+
+void check_records(size_t count) {
+  if (count == 0) fail(ErrorKind::shape_mismatch, "stack", "no records, expected at least one");
+}
+
+void check_length(size_t length, size_t expected, std::string_view name) {
+  if (length == expected) return;
+  fail(ErrorKind::shape_mismatch, "stack",
+       std::string(name) + ": rows of " + std::to_string(expected) + " and " + std::to_string(length) +
+           " values in one batch; cut or pad the records to one length");
+}
+
+Array stack_arrays(const std::vector<Array>& arrays, std::string_view name) {
+  std::vector<at::Tensor> tensors;
+  for (const Array& array : arrays) {
+    if (array.shape() != arrays.front().shape() || array.dtype() != arrays.front().dtype()) {
+      fail(ErrorKind::shape_mismatch, "stack",
+           std::string(name) + ": " + arrays.front().type_string() + " and " + array.type_string() +
+               " in one batch, expected one shape and one element type");
+    }
+    tensors.push_back(to_tensor(array));
+  }
+  return from_tensor(at::stack(tensors));
+}
+
+}  // namespace tessera::data::detail

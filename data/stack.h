@@ -1,0 +1,185 @@
+// stack: records to a batch of tensors: numbers, vectors, arrays and structs of these, one row a record.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+namespace detail {
+
+// How a C++ number is kept in an array: as itself; uint16 as int32 and uint32 as int64, since there are no arrays of
+// those (token files have them).
+template <class V>
+struct Kept {
+  using type = V;
+};
+template <>
+struct Kept<uint16_t> {
+  using type = int32_t;
+};
+template <>
+struct Kept<uint32_t> {
+  using type = int64_t;
+};
+template <class V>
+using kept = typename Kept<V>::type;
+
+template <class T>
+inline constexpr bool is_row = false;
+template <class V>
+inline constexpr bool is_row<std::vector<V>> = std::is_arithmetic_v<V>;
+template <class V, size_t n>
+inline constexpr bool is_row<std::array<V, n>> = std::is_arithmetic_v<V>;
+
+template <class T>
+inline constexpr bool is_array = std::same_as<T, Array> || std::same_as<T, NamedArray>;
+template <class T>
+inline constexpr bool is_column = std::is_arithmetic_v<T> || is_row<T> || is_array<T>;
+
+// An array whose memory is yet to be written, all of it, at `data`.
+struct Unwritten {
+  Array array;
+  void* data;
+};
+Unwritten unwritten(DType dtype, Shape shape);
+
+Array stack_arrays(const std::vector<Array>& arrays, std::string_view name);
+void check_records(size_t count);
+void check_length(size_t length, size_t expected, std::string_view name);
+
+// One column of a batch: value(record) of every record, one below the other.
+template <class T, class Get>
+Array column(const std::vector<T>& records, std::string_view name, Get value) {
+  using V = std::decay_t<decltype(value(records.front()))>;
+  check_records(records.size());
+  const auto count = static_cast<int64_t>(records.size());
+  if constexpr (std::is_arithmetic_v<V>) {
+    const Unwritten out = unwritten(dtype_for<kept<V>>(), {count});
+    auto* to = static_cast<kept<V>*>(out.data);
+    for (const T& record : records) *to++ = static_cast<kept<V>>(value(record));
+    return out.array;
+  } else if constexpr (is_row<V>) {
+    using Number = kept<typename V::value_type>;
+    const size_t length = value(records.front()).size();
+    const Unwritten out = unwritten(dtype_for<Number>(), {count, static_cast<int64_t>(length)});
+    auto* to = static_cast<Number*>(out.data);
+    for (const T& record : records) {
+      const V& row = value(record);
+      check_length(row.size(), length, name);
+      to = std::copy(row.begin(), row.end(), to);
+    }
+    return out.array;
+  } else {
+    static_assert(is_array<V>, "tessera: stack takes numbers, vectors and std::arrays of numbers, and arrays.");
+    std::vector<Array> arrays;
+    for (const T& record : records) arrays.push_back(value(record));
+    return stack_arrays(arrays, name);
+  }
+}
+
+template <class T>
+constexpr bool has_arrays_only() {
+  return []<size_t... i>(std::index_sequence<i...>) {
+    return (!nn::detail::is_static<std::decay_t<boost::pfr::tuple_element_t<i, T>>> && ...);
+  }
+  (std::make_index_sequence<nn::detail::field_count<T>>());
+}
+
+template <class T>
+T stack_struct(const std::vector<T>& records) {
+  static_assert(has_arrays_only<T>(),
+                "tessera: a struct that stack takes holds arrays only; name the batch: stack_as<Batch>.");
+  check_records(records.size());
+  T batch = records.front();
+  std::vector<nn::Leaves> leaves;
+  for (const T& record : records) leaves.push_back(nn::leaves(record));
+  nn::Leaves rows = nn::leaves(batch);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::vector<Array> arrays;
+    for (const auto& of_record : leaves) arrays.push_back(*of_record[i].value);
+    *rows[i].value = stack_arrays(arrays, rows[i].path);
+  }
+  return batch;
+}
+
+template <class Record>
+constexpr size_t field_named(std::string_view name) {
+  constexpr auto& names = nn::detail::field_names<Record>;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return i;
+  return names.size();
+}
+
+template <class Batch, size_t i, class Record>
+Array stack_field(const std::vector<Record>& records) {
+  constexpr std::string_view name = nn::detail::field_names<Batch>[i];
+  constexpr size_t from = field_named<Record>(name);
+  static_assert(from < nn::detail::field_count<Record>,
+                "tessera: stack_as<Batch>: a field of the batch has no field of its name in the record.");
+  return column(
+      records, name, [](const Record& r) -> const auto& { return boost::pfr::get<from>(r); });
+}
+
+}  // namespace detail
+
+// The batch of records (the first dim counts them; all are not placed):
+//   numbers                          an Array of shape (B)
+//   vector or std::array of n        (B, n)
+//   Array of shape (...)             (B, ...)
+//   pair, tuple                      a tuple of these
+//   struct of Arrays, NamedArrays    the same struct, each array with the dim B in front; names (NamedArray) are those
+//                                    of the batch: NamedArray image{"batch", "height", "width"} holds (h, w) in a
+//                                    record
+// Errors (shape_mismatch, naming the field): rows of different lengths or shapes, no records.
+struct Stack {
+  template <class T>
+  auto operator()(const std::vector<T>& records) const {
+    if constexpr (detail::is_column<T>)
+      return detail::column(records, "records", [](const T& record) -> const T& { return record; });
+    else if constexpr (nn::detail::is_specialization<T, std::pair> || nn::detail::is_specialization<T, std::tuple>)
+      return parts(records, std::make_index_sequence<std::tuple_size_v<T>>());
+    else
+      return detail::stack_struct(records);
+  }
+
+ private:
+  template <class T, size_t... i>
+  static auto parts(const std::vector<T>& records, std::index_sequence<i...>) {
+    return std::tuple{detail::column(
+        records, "records", [](const T& r) -> const auto& { return std::get<i>(r); })...};
+  }
+};
+inline constexpr Stack stack;
+
+// The batch as a struct of its own, whose fields are arrays and name their dims; each takes the field of its name from
+// the records, which are any structs:
+//   struct Example { std::vector<float> pixels;  int32_t digit; };
+//   struct Batch { NamedArray pixels{"batch", "pixel"};  NamedArray digit{"batch"}; };
+//   Loader loader(examples, stack_as<Batch>, {.batch_size = 32});
+// A field of the batch that the record lacks does not compile. Errors as stack.
+template <class Batch>
+struct StackAs {
+  template <class Record>
+  Batch operator()(const std::vector<Record>& records) const {
+    Batch batch;
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      ((boost::pfr::get<i>(batch) = detail::stack_field<Batch, i>(records)), ...);
+    }
+    (std::make_index_sequence<nn::detail::field_count<Batch>>());
+    return batch;
+  }
+};
+template <class Batch>
+inline constexpr StackAs<Batch> stack_as;
+
+}  // namespace tessera::data

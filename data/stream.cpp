@@ -1,0 +1,42 @@
+// What streams and packing refuse.
+#include "data/stream.h"
+
+#include "nn/tree.h"
+
+namespace tessera::data::detail {
+
+namespace {
+
+[[noreturn]] void bad(const char* verb, const std::string& message) { fail(ErrorKind::bad_argument, verb, message); }
+
+}  // namespace
+
+void check_pack(const PackOptions& options) {
+  if (options.length < 1) bad("pack", "rows of " + std::to_string(options.length) + " tokens, expected at least 1");
+  if (options.open_rows < 1) bad("pack", std::to_string(options.open_rows) + " open rows, expected at least 1");
+}
+
+void check_rebatch(int64_t count) {
+  if (count < 1) bad("rebatch", "batches of " + std::to_string(count) + ", expected at least 1");
+}
+
+void check_document(int64_t tokens, const PackOptions& options) {
+  if (tokens <= options.length || options.split_long) return;
+  bad("pack", "a document of " + std::to_string(tokens) + " tokens for rows of " + std::to_string(options.length) +
+                  "; use longer rows, or {.split_long = true}");
+}
+
+int64_t most_barren(int64_t size, int64_t round) {
+  if (size != endless) return size;
+  return round == endless ? 10'000'000 : std::max<int64_t>(10'000, round > endless / 4 ? endless : 2 * round);
+}
+
+void fail_barren(int64_t records, int64_t epoch) {
+  fail(ErrorKind::bad_argument, "next",
+       std::to_string(records) + " records of epoch " + std::to_string(epoch) +
+           ", one after another, gave nothing; look at the filter or flat_map of the stream");
+}
+
+void fail_stopped() { fail(ErrorKind::other, "next", "the loader was stopped"); }
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,326 @@
+// Stream: records in order, where how many come out is known only when they are made: filters, flat maps, packing.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/nodes.h"
+#include "data/pack.h"
+#include "data/stream_mark.h"
+
+namespace tessera::data {
+
+namespace detail {
+
+// What becomes of each input record: links whose records are vectors of none, one or more.
+template <class N>
+struct Singles : Link<N> {
+  using item = record<N>;
+  using value_type = std::vector<item>;
+  std::string describe() const { return this->parent.describe(); }
+  value_type get(int64_t epoch, int64_t index) const {
+    value_type items;
+    items.push_back(this->parent.get(epoch, index));
+    return items;
+  }
+};
+
+template <class N, class F>
+struct FanMap : Link<N> {
+  using item = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
+  using value_type = std::vector<item>;
+  F f;
+  std::string describe() const { return this->after("map"); }
+  value_type get(int64_t epoch, int64_t index) const {
+    value_type items;
+    for (auto&& item : this->parent.get(epoch, index)) items.push_back(std::invoke(f, std::move(item)));
+    return items;
+  }
+};
+
+template <class N, class F>
+struct FanFilter : Link<N> {
+  using item = typename N::item;
+  using value_type = std::vector<item>;
+  F keep;
+  std::string describe() const { return this->after("filter"); }
+  value_type get(int64_t epoch, int64_t index) const {
+    value_type items = this->parent.get(epoch, index);
+    std::erase_if(items, [&](const item& x) { return !std::invoke(keep, x); });
+    return items;
+  }
+};
+
+template <class N, class F>
+struct FanFlatMap : Link<N> {
+  using Several = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
+  using item = typename Several::value_type;
+  using value_type = std::vector<item>;
+  F f;
+  std::string describe() const { return this->after("flat_map"); }
+  value_type get(int64_t epoch, int64_t index) const {
+    value_type items;
+    for (auto&& item : this->parent.get(epoch, index))
+      for (auto&& part : Several(std::invoke(f, std::move(item)))) items.push_back(std::move(part));
+    return items;
+  }
+};
+
+// A stage takes items one after another and gives records: try_push(item) is false, and takes nothing, while records
+// wait to be popped; finish() makes records of what is left at the end of an epoch; empty() says that nothing is held.
+template <class T>
+struct Flat {
+  using input = T;
+  using value_type = T;
+  std::optional<T> held = std::nullopt;
+
+  bool try_push(T& item) {
+    if (held) return false;
+    held = std::move(item);
+    return true;
+  }
+  std::optional<T> pop() { return std::exchange(held, std::nullopt); }
+  void finish() {}
+  bool empty() const { return !held; }
+  std::string describe() const { return ""; }
+};
+
+template <class T>
+struct Group {
+  using input = T;
+  using value_type = std::vector<T>;
+  int64_t count = 1;
+  std::vector<T> held = {};
+
+  bool full() const { return static_cast<int64_t>(held.size()) == count; }
+  bool try_push(T& item) {
+    if (full()) return false;
+    held.push_back(std::move(item));
+    return true;
+  }
+  std::optional<value_type> pop() {
+    if (!full()) return std::nullopt;
+    return std::exchange(held, {});
+  }
+  void finish() {
+    if (!full()) held.clear();
+  }
+  bool empty() const { return held.empty(); }
+  std::string describe() const { return " | rebatch(" + std::to_string(count) + ")"; }
+};
+
+template <class Stage, class F>
+struct Mapped {
+  using input = typename Stage::input;
+  using value_type = std::decay_t<std::invoke_result_t<const F&, typename Stage::value_type>>;
+  Stage stage;
+  F f;
+
+  bool try_push(input& item) { return stage.try_push(item); }
+  std::optional<value_type> pop() {
+    auto item = stage.pop();
+    return item ? std::optional<value_type>(std::invoke(f, std::move(*item))) : std::nullopt;
+  }
+  void finish() { stage.finish(); }
+  bool empty() const { return stage.empty(); }
+  std::string describe() const { return stage.describe() + " | map"; }
+};
+
+// Input records that give nothing, one after another, before reading on is an error.
+int64_t most_barren(int64_t size, int64_t round);
+[[noreturn]] void fail_barren(int64_t records, int64_t epoch);
+[[noreturn]] void fail_stopped();
+
+// Reads a stream from any mark on: runs the stage over what fetch(epoch, index) gives, which is asked in order.
+template <class Node, class Stage>
+class StreamReader {
+ public:
+  using Fan = typename Node::value_type;
+  using Fetch = std::function<Fan(int64_t epoch, int64_t index)>;
+
+  StreamReader(const Stage& stage, int64_t size, int64_t round, Fetch fetch)
+      : fresh_(stage), stage_(stage), size_(size), most_barren_(most_barren(size, round)), fetch_(std::move(fetch)) {}
+
+  // Where the next record lies.
+  StreamMark mark() const { return mark_; }
+
+  void seek(const StreamMark& mark) {
+    stage_ = fresh_;
+    mark_ = cursor_ = {mark.epoch, mark.input, mark.offset, 0};
+    fan_.reset();
+    finished_ = false;
+    for (int64_t i = 0; i < mark.since; ++i) next();
+  }
+
+  // The next record; nothing at the end of an epoch, after which the next one begins. `stop`, where it is set, becomes
+  // true when nobody waits for the record any more.
+  std::optional<typename Stage::value_type> next(const std::atomic<bool>* stop = nullptr) {
+    for (int64_t barren = 0;;) {
+      if (auto item = stage_.pop()) {
+        if (stage_.empty())
+          mark_ = cursor_;
+        else
+          ++mark_.since;
+        return item;
+      }
+      if (stop && stop->load(std::memory_order_relaxed)) fail_stopped();
+      if (cursor_.input == size_) {
+        if (!finished_) {
+          finished_ = true;
+          stage_.finish();
+          continue;
+        }
+        begin_epoch(cursor_.epoch + 1);
+        return std::nullopt;
+      }
+      if (!fan_) {
+        if (++barren > most_barren_) fail_barren(barren - 1, cursor_.epoch);
+        fan_ = fetch_(cursor_.epoch, cursor_.input);
+      }
+      push();
+    }
+  }
+
+ private:
+  void push() {
+    if (cursor_.offset < static_cast<int64_t>(fan_->size()) &&
+        stage_.try_push((*fan_)[static_cast<size_t>(cursor_.offset)]))
+      ++cursor_.offset;
+    if (cursor_.offset < static_cast<int64_t>(fan_->size())) return;
+    fan_.reset();
+    cursor_ = {cursor_.epoch, cursor_.input + 1, 0, 0};
+    if (stage_.empty()) mark_ = cursor_;
+  }
+
+  void begin_epoch(int64_t epoch) {
+    stage_ = fresh_;
+    finished_ = false;
+    mark_ = cursor_ = {epoch, 0, 0, 0};
+  }
+
+  Stage fresh_, stage_;
+  int64_t size_, most_barren_;
+  Fetch fetch_;
+  StreamMark mark_, cursor_;  // where the next record lies; the next item to be pushed
+  std::optional<Fan> fan_;    // of input record cursor_.input
+  bool finished_ = false;
+};
+
+}  // namespace detail
+
+// Records of type T one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset. How many an
+// epoch has shows only when they are made, so a Stream has no size and no access by index: shuffle, shard, slice and
+// repeat stand before the first of these words. Immutable, lazily evaluated, and a function of the dataset's order
+// alone; what maps and filters compute for each record of the dataset, a Loader computes in its threads.
+//
+// In a Loader every process reads the whole stream and keeps its own rows of each global batch, so every global batch
+// is the same under any number of processes and threads, from any saved state. The price is that maps and filters run
+// on every record in every process: what is costly and needs no filter before it stands in the Loader's collate.
+template <class T, class Node, class Stage = detail::Flat<T>>
+class Stream {
+ public:
+  using value_type = T;
+  using Reader = detail::StreamReader<Node, Stage>;
+
+  Stream(Node node, Stage stage) : node_(std::move(node)), stage_(std::move(stage)) {}
+
+  template <class F>
+  auto map(F f) const {
+    if constexpr (is_flat)
+      return flat(detail::FanMap<Node, F>{{node_}, std::move(f)});
+    else
+      return staged(detail::Mapped<Stage, F>{stage_, std::move(f)});
+  }
+
+  // The records for which keep(record) is true.
+  template <class F>
+  auto filter(F keep) const {
+    check_flat("filter");
+    return flat(detail::FanFilter<Node, F>{{node_}, std::move(keep)});
+  }
+
+  // All records of f(record), a container, none included.
+  template <class F>
+  auto flat_map(F f) const {
+    check_flat("flat_map");
+    return flat(detail::FanFlatMap<Node, F>{{node_}, std::move(f)});
+  }
+
+  // std::vectors of `count` records; those of an epoch that do not fill one are dropped.
+  auto rebatch(int64_t count) const {
+    check_flat("rebatch");
+    detail::check_rebatch(count);
+    return staged(detail::Group<T>{count});
+  }
+
+  // Documents (std::vector of tokens) side by side in rows of one length: data/pack.h.
+  auto pack(const PackOptions& options) const {
+    check_flat("pack");
+    using Token = typename T::value_type;
+    const auto pieces = [options](T document) { return detail::pieces_of(std::move(document), options); };
+    const auto node = detail::FanFlatMap<Node, decltype(pieces)>{{node_}, pieces};
+    return Stream<PackedRow<Token>, decltype(node), FirstFit<Token>>(node, FirstFit<Token>(options));
+  }
+
+  // One epoch from its beginning: for (const T& record : stream).
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = T;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const T*;
+    using reference = const T&;
+
+    explicit Iterator(Reader reader) : reader_(std::make_shared<Reader>(std::move(reader))), record_(reader_->next()) {}
+    const T& operator*() const { return *record_; }
+    const T* operator->() const { return &*record_; }
+    Iterator& operator++() {
+      record_ = reader_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.record_.has_value(); }
+
+   private:
+    std::shared_ptr<Reader> reader_;
+    std::optional<T> record_;
+  };
+  Iterator begin() const {
+    return Iterator(Reader(stage_, node_.size(), node_.round(),
+                           [node = node_](int64_t epoch, int64_t index) { return node.get(epoch, index); }));
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+  std::string describe() const { return node_.describe() + stage_.describe(); }
+  const Node& node() const { return node_; }
+  const Stage& stage() const { return stage_; }
+
+ private:
+  static constexpr bool is_flat = std::same_as<Stage, detail::Flat<T>>;
+
+  static constexpr void check_flat(const char*) {
+    static_assert(is_flat, "tessera: after pack() and rebatch() a stream takes map() only; put this word before them.");
+  }
+  template <class N>
+  static auto flat(N node) {
+    return Stream<typename N::item, N>(std::move(node), {});
+  }
+  template <class S>
+  auto staged(S stage) const {
+    return Stream<typename S::value_type, Node, S>(node_, std::move(stage));
+  }
+
+  Node node_;
+  Stage stage_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,124 @@
+// StreamBatches: a stream in global batches, of which one shard's rows are kept.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "data/collate.h"
+#include "data/loader_core.h"
+#include "data/stream.h"
+
+namespace tessera::data::detail {
+
+template <class Node, class Stage, class Collate>
+class StreamBatches : public BatchReader {
+ public:
+  using T = typename Stage::value_type;
+  using Fan = typename Node::value_type;
+
+  StreamBatches(Node node, const Stage& stage, Collate collate, const StreamMark& from, const LoaderOptions& options)
+      : node_(std::move(node)),
+        collate_(std::move(collate)),
+        options_(options),
+        rows_(rows_of_shard(options.batch_size, options.shard)),
+        reader_(stage, node_.size(), node_.round(),
+                [this](int64_t epoch, int64_t index) { return fetch(epoch, index); }),
+        whole_epoch_(from == StreamMark{from.epoch}) {
+    if (options.prefetch > 0 && options.threads > 1)
+      ahead_ = std::make_unique<ChunkReader>(node_.size(), from, maker(node_), options.threads);
+    reader_.seek(from);
+  }
+
+  Item next(const std::atomic<bool>& stop) override {
+    if (std::exchange(epoch_over_, false)) return {nullptr, reader_.mark(), 0};
+    const int64_t epoch = reader_.mark().epoch;
+    std::vector<T> kept;
+    std::optional<T> last;
+    int64_t count = 0;
+    for (; count < options_.batch_size; ++count) {
+      auto record = reader_.next(&stop);
+      if (!record) return end_of_epoch(std::move(kept), std::move(last), count, epoch);
+      if (count / rows_ == options_.shard.index)
+        kept.push_back(std::move(*record));
+      else
+        last = std::move(record);
+    }
+    return batch(std::move(kept), rows_, count);
+  }
+
+  StreamMark pass_over(int64_t records) override {
+    whole_epoch_ = whole_epoch_ && records == 0;
+    for (bool barren = false; records > 0; barren = !barren) {
+      while (records > 0 && reader_.next()) barren = false, --records;
+      if (barren) fail_no_batch(0, options_.batch_size, reader_.mark().epoch - 1);
+    }
+    return reader_.mark();
+  }
+
+ private:
+  static auto maker(const Node& node) {
+    return [node](int64_t epoch, int64_t index) -> AnyItem {
+      try {
+        return std::make_shared<Fan>(node.get(epoch, index));
+      } catch (...) {
+        fail_at_record(epoch, index);
+      }
+    };
+  }
+
+  Fan fetch(int64_t epoch, int64_t index) {
+    if (ahead_) return std::move(*std::static_pointer_cast<Fan>(ahead_->next()));
+    try {
+      return node_.get(epoch, index);
+    } catch (...) {
+      fail_at_record(epoch, index);
+    }
+  }
+
+  Item batch(std::vector<T> records, int64_t valid, int64_t count) {
+    ++batches_in_epoch_;
+    const StreamMark after = reader_.mark();
+    try {
+      return {std::make_shared<batch_of<Collate, T>>(collate_(std::move(records), valid)), after, count};
+    } catch (...) {
+      fail_at_stream_batch(after.input);
+    }
+  }
+
+  // What is left of an epoch is dropped, or fills its last batch. The reader stands in the next epoch.
+  Item end_of_epoch(std::vector<T> kept, std::optional<T> last, int64_t count, int64_t epoch) {
+    if (Collate::pads && count > 0) {
+      const auto valid = static_cast<int64_t>(kept.size());
+      const T filling = kept.empty() ? *last : kept.back();
+      kept.resize(static_cast<size_t>(rows_), filling);
+      epoch_over_ = true;
+      Item item = batch(std::move(kept), valid, count);
+      begin_epoch();
+      return item;
+    }
+    if (batches_in_epoch_ == 0 && whole_epoch_) fail_no_batch(count, options_.batch_size, epoch);
+    begin_epoch();
+    return {nullptr, reader_.mark(), count};
+  }
+
+  void begin_epoch() {
+    batches_in_epoch_ = 0;
+    whole_epoch_ = true;
+  }
+
+  Node node_;
+  Collate collate_;
+  LoaderOptions options_;
+  int64_t rows_;  // of this shard in a batch
+  StreamReader<Node, Stage> reader_;
+  std::unique_ptr<ChunkReader> ahead_;
+  bool whole_epoch_;  // read from its beginning
+  bool epoch_over_ = false;
+  int64_t batches_in_epoch_ = 0;
+};
+
+}  // namespace tessera::data::detail

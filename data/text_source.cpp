@@ -1,0 +1,154 @@
+// Finds lines, reads files, and looks at their bytes.
+#include "data/text_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "data/token_source.h"
+#include "nn/tree.h"
+
+namespace tessera::data {
+
+namespace {
+
+[[noreturn]] void bad_file(const std::string& where, const std::string& what) {
+  fail(ErrorKind::bad_file, "read", where + ": " + what);
+}
+
+void check_index(int64_t index, int64_t size, const char* what) {
+  if (index >= 0 && index < size) return;
+  fail(ErrorKind::bad_argument, "read",
+       std::string(what) + " " + std::to_string(index) + ", expected one of [0, " + std::to_string(size) + ")");
+}
+
+void check_text(std::string_view text, const std::string& where) {
+  const int64_t at = first_invalid_utf8(text);
+  if (at < 0) return;
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned char>(text[static_cast<size_t>(at)]));
+  bad_file(where, "byte " + std::to_string(at) + " (" + byte +
+                      ") is not UTF-8; convert the file, or read it as it is with {.check_utf8 = false}");
+}
+
+}  // namespace
+
+int64_t first_invalid_utf8(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  for (size_t at = 0; at < text.size();) {
+    const unsigned char first = bytes[at];
+    if (first < 0x80) {
+      ++at;
+      continue;
+    }
+    const size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+    if (first < 0xc2 || first > 0xf4 || at + more >= text.size()) return static_cast<int64_t>(at);
+    const unsigned char second = bytes[at + 1];
+    const bool odd = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
+    for (size_t i = 1; i <= more; ++i)
+      if (odd || (bytes[at + i] & 0xc0) != 0x80) return static_cast<int64_t>(at);
+    at += more + 1;
+  }
+  return -1;
+}
+
+void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
+  for (const SourceFile& file : bytes.files()) {
+    if (file.size % item_size == 0) continue;
+    fail(ErrorKind::bad_file, "open",
+         file.path + ": " + std::to_string(file.size) + " bytes are no whole number of tokens of " +
+             std::to_string(item_size) + " bytes; is it cut short, or of another element type?");
+  }
+}
+
+// ---- lines ----------------------------------------------------------------------------------------------------------
+
+LineSource LineSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
+  return LineSource(ByteSource::open(paths, {.extensions = options.extensions}), options.check_utf8);
+}
+
+LineSource LineSource::from_string(std::string text, std::string name) {
+  return LineSource(ByteSource::from_string(std::move(text), std::move(name)), true);
+}
+
+LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(bytes)), check_utf8_(check_utf8) {
+  std::vector<Line> lines;
+  for (const SourceFile& file : bytes_.files()) {
+    int64_t begin = file.begin;
+    const int64_t end = file.begin + file.size;
+    for (int64_t at = begin; at < end;) {
+      const auto run =
+          bytes_.run(at).first(static_cast<size_t>(std::min(end - at, static_cast<int64_t>(bytes_.run(at).size()))));
+      for (size_t i = 0; i < run.size(); ++i) {
+        if (run[i] != '\n') continue;
+        lines.push_back({begin, at + static_cast<int64_t>(i)});
+        begin = at + static_cast<int64_t>(i) + 1;
+      }
+      at += static_cast<int64_t>(run.size());
+    }
+    if (begin < end) lines.push_back({begin, end});
+  }
+  lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
+}
+
+std::string LineSource::operator[](int64_t index) const {
+  check_index(index, size(), "line");
+  const Line line = (*lines_)[static_cast<size_t>(index)];
+  std::string text(static_cast<size_t>(line.end - line.begin), '\0');
+  bytes_.read(line.begin, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+  if (text.ends_with('\r')) text.pop_back();
+  if (check_utf8_ && first_invalid_utf8(text) >= 0) check_text(text, where(index));
+  return text;
+}
+
+std::string LineSource::where(int64_t index) const {
+  check_index(index, size(), "line");
+  const auto& files = bytes_.files();
+  const int64_t begin = (*lines_)[static_cast<size_t>(index)].begin;
+  const auto file =
+      std::upper_bound(files.begin(), files.end(), begin, [](int64_t at, auto& f) { return at < f.begin; }) - 1;
+  const auto first = std::lower_bound(lines_->begin(), lines_->end(), file->begin,
+                                      [](const Line& line, int64_t at) { return line.begin < at; });
+  return file->path + ", line " + std::to_string(index - (first - lines_->begin()) + 1);
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+DocumentSource::DocumentSource(std::vector<FileEntry> files, bool check_utf8)
+    : files_(std::make_shared<const std::vector<FileEntry>>(std::move(files))), check_utf8_(check_utf8) {}
+
+DocumentSource DocumentSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
+  return DocumentSource(list_files(paths, options.extensions), options.check_utf8);
+}
+
+Document DocumentSource::operator[](int64_t index) const {
+  check_index(index, size(), "file");
+  const FileEntry& file = (*files_)[static_cast<size_t>(index)];
+  std::ifstream in(file.path, std::ios::binary);
+  if (!in) bad_file(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  Document document{file.path, {std::istreambuf_iterator<char>(in), {}}};
+  if (static_cast<int64_t>(document.text.size()) != file.size) {
+    bad_file(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
+                            " bytes when it was listed, and now has " + std::to_string(document.text.size()));
+  }
+  if (check_utf8_) check_text(document.text, file.path);
+  return document;
+}
+
+std::string DocumentSource::describe() const {
+  uint64_t hash = 0xcbf29ce484222325;
+  int64_t bytes = 0;
+  for (const FileEntry& file : *files_) {
+    hash = (hash ^ static_cast<uint64_t>(file.size)) * 0x100000001b3;
+    bytes += file.size;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(hash ^ (hash >> 32)));
+  return std::to_string(size()) + " files, " + std::to_string(bytes) + " bytes, " + text + " | documents";
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,94 @@
+// Text by records: the lines of files, and whole files of a folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/file_list.h"
+#include "data/source.h"
+
+namespace tessera::data {
+
+// The place of the first byte that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF),
+// or -1.
+int64_t first_invalid_utf8(std::string_view text);
+
+struct TextOptions {
+  std::vector<std::string> extensions = {};  // which files of a folder count: {".txt"}; empty: every file
+  // Bytes that are not UTF-8: an Error that names the file and the byte, or records as they are.
+  bool check_utf8 = true;
+};
+
+// The lines of files, without their ends (\n or \r\n), empty ones too. A file's last line needs no end, and no line
+// goes on in the next file. The files are read through once when they are opened, to find the lines; 8 bytes a line
+// are kept. Copies share them.
+class LineSource {
+ public:
+  // Errors: as ByteSource::open.
+  static LineSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
+  static LineSource from_string(std::string text, std::string name = "memory");
+
+  int64_t size() const { return static_cast<int64_t>(lines_->size()); }
+
+  // Errors: bad_argument unless index lies within [0, size()); bad_file, naming file and line, for what is not UTF-8.
+  std::string operator[](int64_t index) const;
+
+  // "notes/a.txt, line 17", counted from 1.
+  std::string where(int64_t index) const;
+  std::string describe() const { return bytes_.describe() + " | lines"; }
+
+ private:
+  struct Line {
+    int64_t begin, end;
+  };
+  LineSource(ByteSource bytes, bool check_utf8);
+
+  ByteSource bytes_;
+  std::shared_ptr<const std::vector<Line>> lines_;
+  bool check_utf8_;
+};
+
+// The lines as a dataset of std::string: lines({"corpus"}, {.extensions = {".txt"}}).map(tokenize)
+inline auto lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
+  return from_source(LineSource::open(paths, options));
+}
+
+// One file.
+struct Document {
+  std::string path;
+  std::string text;
+};
+
+// Whole files, each read when its record is asked for. Which files, and in which order, stands in data/file_list.h.
+class DocumentSource {
+ public:
+  // Errors: as list_files.
+  static DocumentSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
+
+  int64_t size() const { return static_cast<int64_t>(files_->size()); }
+
+  // Errors: bad_argument unless index lies within [0, size()); bad_file, naming the file: it cannot be read, has
+  // another size than when the source was opened, or is not UTF-8.
+  Document operator[](int64_t index) const;
+
+  // "3 files, 1024 bytes, 1f00a3c2": a checksum of the sizes alone, since nothing is read before it is asked for.
+  std::string describe() const;
+
+ private:
+  DocumentSource(std::vector<FileEntry> files, bool check_utf8);
+
+  std::shared_ptr<const std::vector<FileEntry>> files_;
+  bool check_utf8_;
+};
+
+// Whole files as a dataset of Documents.
+inline auto documents(const std::vector<std::string>& paths, const TextOptions& options = {}) {
+  return from_source(DocumentSource::open(paths, options));
+}
+
+}  // namespace tessera::data

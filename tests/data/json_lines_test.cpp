@@ -1,0 +1,81 @@
+// JSONL records as values and as structs, and errors that name line and field.
+#include "data/json_lines.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/data/expect_error.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::data {
+
+struct Span {
+  int32_t begin = 0, end = 0;
+};
+struct Example {
+  std::string text;
+  std::vector<Span> spans;
+  std::optional<double> weight;
+  uint8_t label = 0;
+  bool seen = false;
+};
+
+namespace {
+
+TEST(JsonLines, FillStructsByName) {
+  const ScratchFolder folder;
+  const auto path = folder.write(
+      "a.jsonl",
+      "{\"text\": \"caf\\u00e9\", \"spans\": [{\"begin\": 1, \"end\": 2}], \"label\": 255, \"seen\": true, \"id\": 7}\n"
+      "{\"text\": \"\", \"spans\": [], \"label\": 0, \"seen\": false, \"weight\": 1}\n");
+  const auto examples = json_lines<Example>({path});
+  ASSERT_EQ(examples.size(), 2);
+  EXPECT_EQ(examples[0].text, "caf\xc3\xa9");
+  EXPECT_EQ(examples[0].spans.at(0).end, 2);
+  EXPECT_EQ(examples[0].label, 255);
+  EXPECT_TRUE(examples[0].seen);
+  EXPECT_EQ(examples[0].weight, std::nullopt);
+  EXPECT_EQ(examples[1].weight, 1.0);
+  EXPECT_EQ(json_lines({path})[0].at("id").as_int64(), 7);
+  EXPECT_TRUE(examples.describe().ends_with("| lines | json"));
+}
+
+TEST(JsonLines, ErrorsNameLineAndField) {
+  const ScratchFolder folder;
+  const auto start = std::string("{\"text\": \"a\", \"spans\": [], \"seen\": true, \"label\": ");
+  const struct {
+    std::string line;
+    std::vector<std::string> words;
+  } cases[] = {
+      {start + "256}", {"\"label\" is 256", "from 0 to 255"}},
+      {start + "1.5}", {"\"label\" is 1.5", "whole number"}},
+      {start + "\"x\"}", {"\"label\" is \"x\""}},
+      {"{\"text\": 3}", {"\"text\" is 3", "a string"}},
+      {"{\"text\": \"a\", \"spans\": [{\"begin\": 0, \"end\": 1}, {\"begin\": 0}]}", {"\"spans[1].end\" is null"}},
+      {"{\"text\": \"a\", \"spans\": {}}", {"\"spans\" is {}", "an array"}},
+      {"[1]", {"the record is [1]", "an object"}},
+      {"{\"text\": ", {"column"}},
+      {"", {"an empty line"}},
+  };
+  for (const auto& c : cases) {
+    const auto path = folder.write("bad.jsonl", start + "1}\n" + c.line + "\n");
+    const auto examples = json_lines<Example>({path});
+    EXPECT_EQ(examples[0].label, 1);
+    try {
+      examples[1];
+      ADD_FAILURE() << c.line;
+    } catch (const Error& error) {
+      const std::string said = error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+      EXPECT_NE(said.find("[json_lines] " + path + ", line 2"), std::string::npos) << said;
+      for (const auto& word : c.words) EXPECT_NE(said.find(word), std::string::npos) << said << "\n lacks " << word;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::data

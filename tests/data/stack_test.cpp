@@ -1,0 +1,190 @@
+// Batches of tensors: from numbers, vectors, arrays and structs; filled up with a mask; from safetensors and packing.
+#include "data/stack.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "data/combine.h"
+#include "data/loader.h"
+#include "data/safetensors_source.h"
+#include "data/text.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::data {
+
+struct Digit {
+  std::vector<float> pixels;
+  int32_t digit = 0;
+  std::array<uint16_t, 2> place = {};
+};
+struct DigitBatch {
+  NamedArray digit{"batch"};
+  NamedArray pixels{"batch", "pixel"};
+  Array place;
+};
+struct Pair {
+  NamedArray x{"batch", "feature"};
+  Array y;
+};
+
+namespace {
+
+template <class T>
+std::vector<T> values(const Array& x) {
+  return x.to_host<T>();
+}
+
+TEST(Stack, NumbersVectorsAndArrays) {
+  const Array numbers = stack(std::vector<float>{1, 2, 3});
+  EXPECT_EQ(numbers.type_string(), "float32[3]");
+  EXPECT_EQ(values<float>(numbers), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(stack(std::vector<bool>{true, false}).type_string(), "bool[2]");
+  EXPECT_EQ(stack(std::vector<uint16_t>{65535}).type_string(), "int32[1]");
+  EXPECT_EQ(values<int64_t>(stack(std::vector<uint32_t>{4000000000})), (std::vector<int64_t>{4000000000}));
+  const Array rows = stack(std::vector<std::vector<uint8_t>>{{1, 2}, {3, 4}, {5, 6}});
+  EXPECT_EQ(rows.type_string(), "uint8[3,2]");
+  EXPECT_EQ(values<uint8_t>(rows), (std::vector<uint8_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(stack(std::vector<Array>{zeros({2, 3}), ones({2, 3})}).shape(), (Shape{2, 2, 3}));
+  const auto [left, right] = stack(std::vector<std::tuple<int32_t, std::vector<double>>>{{1, {2, 3}}, {4, {5, 6}}});
+  EXPECT_EQ(values<int32_t>(left), (std::vector<int32_t>{1, 4}));
+  EXPECT_EQ(right.type_string(), "float64[2,2]");
+}
+
+TEST(Stack, AStructOfArraysIsAStructOfBatches) {
+  const auto pairs = range(4).map([](int64_t i) {
+    Pair pair;
+    pair.x = array<float>({static_cast<float>(i), 1});
+    pair.y = full({}, static_cast<double>(i));
+    return pair;
+  });
+  const Pair batch = pairs.batch(3, stack)[0];
+  EXPECT_EQ(batch.x.value.type_string(), "float32[3,2]");
+  EXPECT_EQ(batch.x.axes, (Axes{"batch", "feature"}));
+  EXPECT_EQ(values<float>(batch.y), (std::vector<float>{0, 1, 2}));
+}
+
+TEST(StackAs, TakesFieldsByName) {
+  const auto digits = range(5).map([](int64_t i) {
+    return Digit{{static_cast<float>(i), 0.5}, static_cast<int32_t>(10 * i), {7, 8}};
+  });
+  Loader loader(digits, stack_as<DigitBatch>, {.batch_size = 2});
+  const DigitBatch batch = *loader.next();
+  EXPECT_EQ(values<int32_t>(batch.digit), (std::vector<int32_t>{0, 10}));
+  EXPECT_EQ(values<float>(batch.pixels), (std::vector<float>{0, 0.5, 1, 0.5}));
+  EXPECT_EQ(batch.pixels.axes, (Axes{"batch", "pixel"}));
+  EXPECT_EQ(batch.place.type_string(), "int32[2,2]");
+  expect_error(ErrorKind::shape_mismatch, {"[stack] pixels: rows of 1 and 2 values"}, [] {
+    stack_as<DigitBatch>(std::vector<Digit>{{{1}, 1}, {{1, 2}, 2}});
+  });
+}
+
+TEST(Stack, RowsThatDoNotFitAreErrors) {
+  constexpr auto kind = ErrorKind::shape_mismatch;
+  expect_error(kind, {"[stack]", "rows of 1 and 2 values"}, [] {
+    stack(std::vector<std::vector<float>>{{1}, {1, 2}});
+  });
+  expect_error(kind, {"float32[2] and float32[3]"}, [] { stack(std::vector<Array>{zeros({2}), zeros({3})}); });
+  expect_error(kind, {"no records"}, [] { stack(std::vector<float>{}); });
+}
+
+TEST(Masked, FillsUpTheLastBatchAndSaysSo) {
+  const auto batches = range(10).batch(4, masked(stack));
+  ASSERT_EQ(batches.size(), 3);
+  EXPECT_EQ(values<int64_t>(batches[2].batch), (std::vector<int64_t>{8, 9, 9, 9}));
+  EXPECT_EQ(values<bool>(batches[2].mask), (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(values<bool>(batches[1].mask), (std::vector<bool>(4, true)));
+  EXPECT_EQ(range(2).batch(4, masked(rows))[0].batch, (std::vector<int64_t>{0, 1, 1, 1}));
+}
+
+// Whatever the number of processes and the kind of chain, an epoch's unmasked rows are its records, once each.
+TEST(Masked, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
+  const auto even = [](int64_t x) { return x % 2 == 0; };
+  const auto check = [](const auto& source, const std::vector<int64_t>& expected) {
+    for (const int64_t count : {1, 2, 3, 6}) {
+      std::vector<std::vector<int64_t>> by_batch;
+      for (int64_t index = 0; index < count; ++index) {
+        Loader loader(source, masked(stack), {.batch_size = 6, .shard = {index, count}});
+        for (int64_t epoch = 0; epoch < 2; ++epoch) {
+          size_t number = 0;
+          for (const auto& batch : loader) {
+            if (by_batch.size() <= number) by_batch.resize(number + 1);
+            ASSERT_EQ(batch.batch.shape(), (Shape{6 / count}));
+            const auto rows = values<int64_t>(batch.batch);
+            const auto mask = values<bool>(batch.mask);
+            for (size_t i = 0; i < rows.size(); ++i)
+              if (mask[i] && epoch == 0) by_batch[number].push_back(rows[i]);
+            ++number;
+          }
+          ASSERT_EQ(number, (expected.size() + 5) / 6) << "every process makes the same number of steps";
+        }
+      }
+      std::vector<int64_t> seen;
+      for (const auto& batch : by_batch) seen.insert(seen.end(), batch.begin(), batch.end());
+      EXPECT_EQ(seen, expected) << count;
+    }
+  };
+  check(range(13), {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  check(range(4), {0, 1, 2, 3});
+  check(range(15).filter(even), {0, 2, 4, 6, 8, 10, 12, 14});
+  check(range(11).filter(even), {0, 2, 4, 6, 8, 10});
+}
+
+TEST(Pack, MakesBatchesOfRows) {
+  const auto documents =
+      range(20).map([](int64_t i) { return std::vector<uint16_t>(static_cast<size_t>(1 + i % 3), 9); });
+  Loader loader(documents.pack({.length = 4}), stack_as<PackedBatch>, {.batch_size = 2});
+  const PackedBatch batch = *loader.next();
+  EXPECT_EQ(batch.tokens.value.type_string(), "int32[2,4]");
+  EXPECT_EQ(batch.segment_ids.value.shape(), (Shape{2, 4}));
+  EXPECT_EQ(batch.positions.axes, (Axes{"batch", "seq"}));
+}
+
+std::string safetensors_bytes(const std::string& header, const std::string& data) {
+  const uint64_t size = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &size, 8);
+  return bytes + header + data;
+}
+
+TEST(SafetensorsRows, AreRecords) {
+  const ScratchFolder folder;
+  const std::vector<float> x = {0, 1, 2, 3, 4, 5};
+  const std::vector<int32_t> y = {7, 8, 9};
+  std::string data(reinterpret_cast<const char*>(x.data()), 24);
+  data += std::string(reinterpret_cast<const char*>(y.data()), 12);
+  const std::string header = R"({"x":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+                             R"("y":{"dtype":"I32","shape":[3],"data_offsets":[24,36]}})";
+  const auto path = folder.write("a.safetensors", safetensors_bytes(header, data));
+  const auto pairs = safetensors_rows<Pair>(path);
+  ASSERT_EQ(pairs.size(), 3);
+  EXPECT_EQ(values<float>(pairs[2].x), (std::vector<float>{4, 5}));
+  EXPECT_EQ(pairs[1].y.item<int>(), 8);
+  EXPECT_EQ(pairs.batch(3, stack)[0].x.value.type_string(), "float32[3,2]");
+  EXPECT_EQ(concat(pairs, pairs)[4].y.item<int>(), 8);
+  EXPECT_EQ(pairs.describe(), "safetensors(3 rows of x float32(3, 2) y int32(3))");
+  const auto other = folder.write(
+      "b.safetensors",
+      safetensors_bytes(
+          R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+          "abc"));
+  expect_error(ErrorKind::bad_file, {other, "\"y\" has 1 rows and \"x\" 2"}, [&] { safetensors_rows<Pair>(other); });
+  expect_error(ErrorKind::bad_file, {other, "no tensor \"digit\"; it has x, y"},
+               [&] { safetensors_rows<DigitBatch>(other); });
+}
+
+TEST(TokenBatch, OfTwoAndFourBytes) {
+  const std::vector<std::vector<uint16_t>> shorts = {{1, 65535, 3}};
+  EXPECT_EQ(values<int32_t>(token_batch(shorts).targets), (std::vector<int32_t>{65535, 3}));
+  const std::vector<std::vector<uint32_t>> longs = {{1, 4000000000}};
+  expect_error(ErrorKind::bad_argument, {"[token_batch]", "4000000000", "int32"}, [&] { token_batch(longs); });
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,178 @@
+// Streams: filters, flat maps, rebatching and packing, one after another and through loaders.
+#include "data/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/loader.h"
+#include "tests/data/expect_error.h"
+
+namespace tessera::data {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+constexpr auto even = [](int64_t x) { return x % 2 == 0; };
+constexpr auto none = [](int64_t) { return false; };
+
+template <class S>
+auto all(const S& stream) {
+  std::vector<typename S::value_type> records;
+  for (const auto& record : stream) records.push_back(record);
+  return records;
+}
+
+std::vector<int32_t> document(int length, int32_t token) {
+  return std::vector<int32_t>(static_cast<size_t>(length), token);
+}
+
+auto seven_documents() {
+  std::vector<std::vector<int32_t>> documents;
+  int32_t token = 0;
+  for (const int length : {5, 3, 4, 2, 6, 1, 7}) documents.push_back(document(length, ++token));
+  return Dataset<std::vector<int32_t>>::from_vector(documents);
+}
+
+TEST(Stream, FiltersMapsAndFlattens) {
+  EXPECT_EQ(all(range(9).filter(even)), (Numbers{0, 2, 4, 6, 8}));
+  EXPECT_EQ(all(range(9).filter(even).map([](int64_t x) { return 10 * x; }).filter([](int64_t x) { return x > 20; })),
+            (Numbers{40, 60, 80}));
+  const auto times = [](int64_t x) { return Numbers(static_cast<size_t>(x), x); };
+  EXPECT_EQ(all(range(4).flat_map(times)), (Numbers{1, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(all(range(4).flat_map(times).filter(even).flat_map(times)), (Numbers{2, 2, 2, 2}));
+  EXPECT_EQ(all(range(5).filter(none)), Numbers{});
+}
+
+TEST(Stream, Rebatches) {
+  EXPECT_EQ(all(range(10).batch(3).rebatch(4)), (std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(all(range(6).filter(even).rebatch(2).map([](const Numbers& x) { return x[0] + x[1]; })), (Numbers{2}));
+  expect_error(ErrorKind::bad_argument, {"[rebatch]", "0"}, [] { range(4).batch(2).rebatch(0); });
+}
+
+TEST(Pack, FirstFitIsGrains) {
+  const auto rows = all(seven_documents().pack({.length = 8, .open_rows = 2}));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].tokens, (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(rows[0].segment_ids, (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(rows[0].positions, (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}));
+  EXPECT_EQ(rows[1].tokens, (std::vector<int32_t>{3, 3, 3, 3, 4, 4, 0, 0}));
+  EXPECT_EQ(rows[1].segment_ids, (std::vector<int32_t>{1, 1, 1, 1, 2, 2, 0, 0}));
+  EXPECT_EQ(rows[1].positions, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 0, 0}));
+  EXPECT_EQ(rows[2].tokens, (std::vector<int32_t>{5, 5, 5, 5, 5, 5, 6, 0}));
+  EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{7, 7, 7, 7, 7, 7, 7, 0}));
+}
+
+TEST(Pack, EveryTokenOnceAndNoSegmentBroken) {
+  for (const int64_t open_rows : {1, 2, 5, 100}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const auto documents = range(60).random_map(seed, [](int64_t x, Philox& random) {
+        return document(static_cast<int>(random.integer(9)), static_cast<int32_t>(x) + 1);
+      });
+      std::multiset<int32_t> expected, packed;
+      for (const auto& d : documents) expected.insert(d.begin(), d.end());
+      for (const auto& row : documents.pack({.length = 8, .open_rows = open_rows})) {
+        ASSERT_EQ(row.tokens.size(), 8u);
+        for (size_t i = 0; i < 8; ++i) {
+          if (row.segment_ids[i] == 0) {
+            ASSERT_EQ(row.tokens[i], 0);
+            continue;
+          }
+          packed.insert(row.tokens[i]);
+          const bool goes_on = i > 0 && row.segment_ids[i] == row.segment_ids[i - 1];
+          ASSERT_EQ(row.positions[i], goes_on ? row.positions[i - 1] + 1 : 0);
+          ASSERT_TRUE(!goes_on || row.tokens[i] == row.tokens[i - 1]);
+        }
+      }
+      ASSERT_EQ(packed, expected);
+    }
+  }
+}
+
+TEST(Pack, LongDocumentsAreSplitOrErrors) {
+  const auto documents = Dataset<std::vector<int32_t>>::from_vector({document(2, 1), document(9, 2)});
+  const auto rows = all(documents.pack({.length = 4, .open_rows = 1, .split_long = true}));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[2].tokens, (std::vector<int32_t>{2, 2, 2, 2}));
+  EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{2, 0, 0, 0}));
+  Loader loader(documents.pack({.length = 4}), data::rows, {.batch_size = 1});
+  expect_error(ErrorKind::bad_argument, {"[next] record 1 of epoch 0", "9 tokens for rows of 4", "split_long"},
+               [&] { loader.next(); });
+  expect_error(ErrorKind::bad_argument, {"[pack]", "0 tokens"}, [&] { documents.pack({}); });
+  expect_error(ErrorKind::bad_argument, {"[pack]", "0 open"}, [&] { documents.pack({.length = 4, .open_rows = 0}); });
+}
+
+TEST(StreamLoader, DropsTheRemainderOfAnEpoch) {
+  Loader loader(range(11).filter(even), rows, {.batch_size = 4});
+  EXPECT_EQ(loader.batches_per_epoch(), unknown);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(loader.epoch(), epoch);
+    EXPECT_EQ(loader.next(), (Numbers{0, 2, 4, 6}));
+    EXPECT_EQ(loader.next(), std::nullopt);
+    EXPECT_EQ(loader.state().global_next_index, 6 * (epoch + 1)) << "what was passed over counts";
+  }
+}
+
+TEST(StreamLoader, ErrorsComeInTheirPlaceAndCanBePassedOver) {
+  const auto stream = range(100)
+                          .map([](int64_t x) {
+                            if (x == 57) throw std::runtime_error("torn page");
+                            return x;
+                          })
+                          .filter(even);
+  for (const int threads : {0, 1, 3}) {
+    Loader loader(stream, rows, {.batch_size = 10, .prefetch = threads, .threads = std::max(1, threads)});
+    loader.next();
+    EXPECT_EQ(loader.next()->back(), 38);
+    for (int again = 0; again < 2; ++again) {
+      expect_error(ErrorKind::other, {"[next]", "record 57 of epoch 0", "torn page"}, [&] { loader.next(); });
+      EXPECT_EQ(loader.state().global_next_index, 20);
+    }
+    loader.restore({25, StreamMark{0, 58, 0, 0}});
+    EXPECT_EQ(loader.next()->front(), 58);
+  }
+}
+
+TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
+  for (const int prefetch : {0, 2}) {
+    for (const int threads : {1, 3}) {
+      const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = threads};
+      Loader finite(range(50).filter(none), rows, options);
+      expect_error(ErrorKind::bad_argument, {"[next]", "0 records, fewer than one batch of 4"}, [&] { finite.next(); });
+      Loader few(range(5).filter(even), rows, options);
+      expect_error(ErrorKind::bad_argument, {"3 records, fewer than one batch of 4"}, [&] { few.next(); });
+      Loader forever(range(50).repeat().filter(none), rows, options);
+      expect_error(ErrorKind::bad_argument, {"10000 records", "gave nothing", "filter"}, [&] { forever.next(); });
+    }
+  }
+}
+
+TEST(StreamLoader, EndsWhileItsThreadsSearch) {
+  for (int round = 0; round < 20; ++round) {
+    Loader loader(range(100)
+                      .repeat()
+                      .map([](int64_t x) {
+                        std::this_thread::sleep_for(std::chrono::microseconds(50));
+                        return x;
+                      })
+                      .filter([](int64_t x) { return x == 99; }),
+                  rows, {.batch_size = 1, .prefetch = 2, .threads = 3});
+    if (round % 2) loader.next();
+  }
+}
+
+TEST(StreamLoader, AStateWithoutAPlaceReadsFromTheBeginning) {
+  Loader loader(range(20).filter(even), rows, {.batch_size = 3});
+  loader.restore({6});
+  EXPECT_EQ(loader.state().stream, (StreamMark{0, 11, 0, 0}));
+  EXPECT_EQ(loader.next(), (Numbers{12, 14, 16}));
+  loader.restore({13});
+  EXPECT_EQ(loader.next(), (Numbers{6, 8, 10})) << "the second epoch";
+}
+
+}  // namespace
+}  // namespace tessera::data
