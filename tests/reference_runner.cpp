@@ -27,7 +27,9 @@ struct Kind {
   void (*run)(const std::filesystem::path&, Report&);
 };
 
-constexpr Kind kinds[] = {{"placement", "\"shard_shape\":", run_placement},
+constexpr Kind kinds[] = {{"optimizers", "\"chain\":", run_optimizers},
+                          {"schedules", "\"schedules\":", run_schedules},
+                          {"placement", "\"shard_shape\":", run_placement},
                           {"propagation", "\"explicit\":", run_propagation},
                           {"seeds_examples", "\"examples\":", run_seeds_examples},
                           {"shard_map", "\"in_specs\":", run_shard_map},
