@@ -1,15 +1,12 @@
-// Who owns which memory, and at::_fused_adamw_.
+// Who owns which memory, at::_fused_adamw_ and at::_fused_sgd_.
 #include "optim/fused.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <fmt/format.h>
-
-#include <map>
 
 #include "optim/internal.h"
-#include "optim/optimizer.h"
 #include "sharding/device_put.h"
 #include "sharding/redistribute.h"
 
@@ -21,13 +18,27 @@ namespace {
 
 // What one call of the kernel gets: parameters of one element type, all decayed or none.
 struct Group {
-  std::vector<at::Tensor> params, grads, mu, nu;
+  bool decayed;
+  at::ScalarType dtype;
+  std::vector<at::Tensor> params, grads, first, second;
 };
-using GroupKey = std::pair<bool, at::ScalarType>;
 
 // A parameter in half precision is updated as a float32 copy and rounded once.
 struct Rounded {
   at::Tensor parameter, exact;
+};
+
+struct Groups {
+  std::vector<Group> all;
+  std::vector<Rounded> rounded;
+
+  Group& of(bool decayed, at::ScalarType dtype, size_t expected) {
+    for (Group& group : all)
+      if (group.decayed == decayed && group.dtype == dtype) return group;
+    Group& made = all.emplace_back(Group{decayed, dtype, {}, {}, {}, {}});
+    for (auto* list : {&made.params, &made.grads, &made.first, &made.second}) list->reserve(expected);
+    return made;
+  }
 };
 
 bool owns_memory(const at::Tensor& t) {
@@ -56,6 +67,10 @@ const Type* as_type(const Type* type, DType dtype) { return type->dtype == dtype
 void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, std::vector<at::Tensor>& out) {
   static const Text reason = std::make_shared<const std::string>("a gradient is used where its parameter is");
   ArrayImpl& a = materialized(grad, "Optimizer.update");
+  if (a.type == p.type && a.slots == p.slots) {
+    for (const at::Tensor& t : a.local) out.push_back(as_contiguous(as_dtype(t, dtype)));
+    return;
+  }
   ArrayPtr g = grad.impl();
   if (p.type->mesh && a.type != p.type)
     g = convert(a, g, as_type(p.type, a.type->dtype),
@@ -66,75 +81,77 @@ void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, s
   }
 }
 
+// What is updated: those that are there and have a gradient. The gradients come first: one that shares memory with the
+// parameter makes the parameter a copy.
+Groups grouped(const Arrays& params, const Arrays& grads, const Arrays* first, const Arrays* second,
+               const std::vector<char>* decays) {
+  Groups groups;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (grads[i]->is_absent() || params[i]->is_absent()) continue;
+    const auto dtype = static_cast<at::ScalarType>(moment_dtype(params[i]->dtype()));
+    Group& group = groups.of(!decays || (*decays)[i], dtype, params.size());
+    add_gradient(*grads[i], materialized(*params[i], "Optimizer.update"), dtype, group.grads);
+  }
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (grads[i]->is_absent() || params[i]->is_absent()) continue;
+    const auto dtype = static_cast<at::ScalarType>(moment_dtype(params[i]->dtype()));
+    Group& group = groups.of(!decays || (*decays)[i], dtype, params.size());
+    for (const at::Tensor& t : writable(*params[i]).local) {
+      group.params.push_back(as_dtype(t, dtype));
+      if (t.scalar_type() != dtype) groups.rounded.push_back({t, group.params.back()});
+    }
+    if (first)
+      for (const at::Tensor& t : writable(*(*first)[i]).local) group.first.push_back(t);
+    if (second)
+      for (const at::Tensor& t : writable(*(*second)[i]).local) group.second.push_back(t);
+  }
+  return groups;
+}
+
+void round(const Groups& groups) {
+  for (const Rounded& r : groups.rounded) r.parameter.copy_(r.exact);
+}
+
 bool lies_with(Array& moment, const Array& parameter) {
-  const ArrayImpl& p = materialized(parameter, "Optimizer.update");
   if (moment.is_absent()) return false;
+  const ArrayImpl& p = materialized(parameter, "Optimizer.update");
   if (p.type->mesh && !moment.is_committed()) moment = device_put(moment, sharding_of(p.type));
   const ArrayImpl& m = materialized(moment, "Optimizer.update");
-  return m.type == as_type(p.type, m.type->dtype) && m.slots == p.slots && m.local.size() == p.local.size();
+  return m.type->dtype == moment_dtype(p.type->dtype) && m.type == as_type(p.type, m.type->dtype) &&
+         m.slots == p.slots && m.local.size() == p.local.size();
 }
 
 }  // namespace
 
-bool can_fuse(const FusedAdam& step, const nn::Leaves& params, const nn::Leaves& mu, const nn::Leaves& nu) {
-  if (step.adam.eps_root != 0) return false;
-  check_same_tree("Optimizer.update", "the optimizer's state", mu, params);
+bool moments_lie_with(const Arrays& moments, const Arrays& params) {
+  if (moments.size() != params.size()) return false;
   for (size_t i = 0; i < params.size(); ++i) {
-    const Array& p = *params[i].value;
-    if (p.is_absent() || !is_floating(p.dtype())) continue;
-    if (!lies_with(*mu[i].value, p) || !lies_with(*nu[i].value, p)) return false;
-    if (mu[i].value->dtype() != moment_dtype(p.dtype()) || nu[i].value->dtype() != moment_dtype(p.dtype()))
-      return false;
+    const bool trained = !params[i]->is_absent() && is_floating(params[i]->dtype());
+    if (trained && !moments[i]->is_absent() && !lies_with(*moments[i], *params[i])) return false;
   }
   return true;
 }
 
-void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leaves& grads, const nn::Leaves& mu,
-                const nn::Leaves& nu) {
+void fused_adam(const FusedAdam& o, const Arrays& params, const Arrays& grads, const Arrays& mu, const Arrays& nu) {
   at::AutoGradMode off(false);
-  std::map<GroupKey, Group> groups;
-  std::vector<Rounded> rounded;
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (grads[i].value->is_absent() || params[i].value->is_absent()) continue;
-    const bool decayed =
-        step.weight_decay != 0 && (!step.mask || (*step.mask)(params[i].path, params[i]));
-    const auto dtype = static_cast<at::ScalarType>(mu[i].value->dtype());
-    Group& group = groups[{decayed, dtype}];
-    // The gradients come first: one that shares memory with the parameter makes the parameter a copy.
-    add_gradient(*grads[i].value, materialized(*params[i].value, "Optimizer.update"), dtype, group.grads);
-    const ArrayImpl &p = writable(*params[i].value), &m = writable(*mu[i].value), &v = writable(*nu[i].value);
-    for (size_t k = 0; k < p.local.size(); ++k) {
-      const at::Tensor exact = as_dtype(p.local[k], dtype);
-      if (!exact.is_same(p.local[k])) rounded.push_back({p.local[k], exact});
-      group.params.push_back(exact), group.mu.push_back(m.local[k]), group.nu.push_back(v.local[k]);
-    }
-  }
-  for (auto& [key, group] : groups) {
+  Groups groups = grouped(params, grads, &mu, &nu, o.weight_decay == 0 ? nullptr : o.decays);
+  for (Group& group : groups.all) {
     const at::Tensor count =
-        at::scalar_tensor(static_cast<double>(step.adam.count), group.params[0].options().dtype(at::kFloat));
+        at::scalar_tensor(static_cast<double>(o.count), group.params[0].options().dtype(at::kFloat));
     const std::vector<at::Tensor> counts(group.params.size(), count);
-    at::_fused_adamw_(group.params, group.grads, group.mu, group.nu, {}, counts, step.learning_rate, step.adam.b1,
-                      step.adam.b2, key.first ? step.weight_decay : 0.0, step.adam.eps, false, false);
+    at::_fused_adamw_(group.params, group.grads, group.first, group.second, {}, counts, o.learning_rate, o.b1, o.b2,
+                      group.decayed ? o.weight_decay : 0.0, o.eps, false, false);
   }
-  for (Rounded& r : rounded) r.parameter.copy_(r.exact);
+  round(groups);
 }
 
-void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
-  check_same_tree("Optimizer.update", "the gradient", grads, params);
-  for (size_t i = 0; i < params.size(); ++i) {
-    const Array &p = *params[i].value, &g = *grads[i].value;
-    if (g.is_absent()) continue;
-    const auto wrong = [&](ErrorKind kind, const char* advice) {
-      fail(kind, "Optimizer.update",
-           fmt::format("{}: the gradient is {}, the parameter {}. {}", params[i].path, g.type_string(), p.type_string(),
-                       advice));
-    };
-    if (g.dtype() != p.dtype() || !is_floating(p.dtype()))
-      wrong(ErrorKind::dtype_mismatch,
-            "Both must have the same floating element type; an integer's gradient is absent.");
-    if (g.is_committed() && p.is_committed() && g.impl()->type->mesh != p.impl()->type->mesh)
-      wrong(ErrorKind::device_mismatch, "Both must lie on the same mesh.");
-  }
+void fused_sgd(const FusedSgd& o, const Arrays& params, const Arrays& grads, const Arrays& traces) {
+  at::AutoGradMode off(false);
+  Groups groups = grouped(params, grads, traces.empty() ? nullptr : &traces, nullptr, nullptr);
+  for (Group& group : groups.all)
+    at::_fused_sgd_(group.params, group.grads, group.first, 0.0, o.momentum, o.learning_rate, 0.0, o.nesterov, false,
+                    false);
+  round(groups);
 }
 
 }  // namespace tessera::optim::detail

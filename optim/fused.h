@@ -1,24 +1,36 @@
-// Adam and AdamW in place: all blocks of all parameters in one kernel.
+// Adam, AdamW and SGD in place: all blocks of all parameters in one kernel.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "nn/tree.h"
-#include "optim/transform.h"
 
 namespace tessera::optim::detail {
 
+using Arrays = std::vector<Array*>;
+
 struct FusedAdam {
-  AdamStep adam;
-  double learning_rate = 0;
+  double b1, b2, eps;
+  int64_t count;  // of this update, from 1
+  double learning_rate;
   double weight_decay = 0;
-  const Mask* mask = nullptr;
+  const std::vector<char>* decays = nullptr;  // whether each parameter does; null for all
 };
 
-// Whether the kernel computes this step: no eps_root, and every moment where its parameter is. Moments that were never
-// placed are placed with their parameter.
-bool can_fuse(const FusedAdam& step, const nn::Leaves& params, const nn::Leaves& mu, const nn::Leaves& nu);
+struct FusedSgd {
+  double learning_rate;
+  double momentum = 0;
+  bool nesterov = false;
+};
 
-// The step, into the memory of params, mu and nu; an array that someone else holds as well is replaced by a copy.
-void fused_adam(const FusedAdam& step, const nn::Leaves& params, const nn::Leaves& grads, const nn::Leaves& mu,
-                const nn::Leaves& nu);
+// Whether the kernel computes this step: every moment is where its parameter is, in the usual element type. Moments
+// that were never placed are placed with their parameter.
+bool moments_lie_with(const Arrays& moments, const Arrays& params);
+
+// The step, into the memory of params and moments; an array that someone else holds as well is replaced by a copy.
+// Gradients are brought to their parameters before anything is written. `traces` are empty without momentum.
+void fused_adam(const FusedAdam& step, const Arrays& params, const Arrays& grads, const Arrays& mu, const Arrays& nu);
+void fused_sgd(const FusedSgd& step, const Arrays& params, const Arrays& grads, const Arrays& traces);
 
 }  // namespace tessera::optim::detail

@@ -1,6 +1,8 @@
 // What the optimizers' .cpp files share: arrays that keep the facts of a parameter, and what does not fit named.
 #pragma once
 
+#include <optional>
+
 #include "nn/tree.h"
 #include "sharding/array_impl.h"
 
@@ -13,8 +15,29 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
 // The element type of a parameter's moments.
 DType moment_dtype(DType parameter);
 
+// A zero of this shape and element type beside the parameter: on its mesh, replicated; on none, if it is on none.
+Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype);
+
+// `state` on its parameter's mesh, where it was made before the parameter was placed.
+void follow(Array& state, const Array& parameter);
+
+// An array of the state whose value is a new one: in the old one's element type and placement.
+Array kept(const Array& value, const Array& old, const char* verb);
+
+// The one number in x; nothing on an abstract mesh, where there are no values.
+std::optional<double> known_value(const Array& x);
+
+// The sum of scalars, replicated; 0 of none.
+Array total(const std::vector<Array>& scalars);
+
+// Where x lies, without what only a computation has: pending sums, reduced axes.
+NamedSharding resting_place(const Array& x);
+
 // Every array of `given` (whose name is `what`: "the update") has a partner in `params`: the same number, paths and
 // shapes. Absent ones pass. Error (bad_argument, shape_mismatch).
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params);
+
+// Error (absent): a gradient is there, the state of its parameter is not.
+void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state);
 
 }  // namespace tessera::optim::detail

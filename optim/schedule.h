@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tessera::optim {
 
@@ -15,23 +18,94 @@ namespace tessera::optim {
 // adamw({.learning_rate = [](int64_t count) { return 1e-3 / (1 + count); }}).
 class Schedule {
  public:
-  Schedule(double value) : value_([value](int64_t) { return value; }) {}
+  Schedule(double value) : constant_(value) {}
   template <class F>
   requires(std::is_class_v<F> && !std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, int64_t>)
       Schedule(F f)
       : value_(std::move(f)) {}
 
-  double operator()(int64_t count) const { return value_(count); }
+  double operator()(int64_t count) const { return constant_ ? *constant_ : value_(count); }
+  // The number, where it is one.
+  const std::optional<double>& constant() const { return constant_; }
 
  private:
+  std::optional<double> constant_;
   std::function<double(int64_t)> value_;
 };
 
+// Every schedule below is made of its options, by Optax's names. What has the default `must_be_given` has none. Errors
+// of all (bad_argument): a number that is missing or not finite; steps that are out of range, as each one says.
+inline constexpr double must_be_given = std::numeric_limits<double>::quiet_NaN();
+
 Schedule constant_schedule(double value);
+
+// init + (end - init) * n / transition_steps, where n = count - transition_begin, held within 0 and transition_steps.
+struct LinearSchedule {
+  double init_value = must_be_given;
+  double end_value = must_be_given;
+  int64_t transition_steps = 0;  // at least 1
+  int64_t transition_begin = 0;  // at least 0
+};
+Schedule linear_schedule(const LinearSchedule& options);
+
+// (init - end) * (1 - n / transition_steps)^power + end, with the same n.
+struct PolynomialSchedule {
+  double init_value = must_be_given;
+  double end_value = must_be_given;
+  double power = must_be_given;
+  int64_t transition_steps = 0;  // at least 1
+  int64_t transition_begin = 0;  // at least 0
+};
+Schedule polynomial_schedule(const PolynomialSchedule& options);
+
+// init * decay_rate^((count - transition_begin) / transition_steps), init up to transition_begin; with staircase the
+// exponent is rounded down. With an end_value no further than that.
+struct ExponentialDecay {
+  double init_value = must_be_given;
+  int64_t transition_steps = 0;       // at least 1
+  double decay_rate = must_be_given;  // not 0
+  int64_t transition_begin = 0;       // at least 0
+  bool staircase = false;
+  std::optional<double> end_value = std::nullopt;
+};
+Schedule exponential_decay(const ExponentialDecay& options);
+
+// init * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count, T) / T)))^exponent + alpha), T = decay_steps.
+struct CosineDecay {
+  double init_value = must_be_given;
+  int64_t decay_steps = 0;  // at least 1
+  double alpha = 0;
+  double exponent = 1;
+};
+Schedule cosine_decay_schedule(const CosineDecay& options);
+
+// From each boundary on, the value before it times the boundary's scale.
+struct PiecewiseConstant {
+  double init_value = must_be_given;
+  std::map<int64_t, double> boundaries_and_scales = {};  // scales at least 0
+};
+Schedule piecewise_constant_schedule(const PiecewiseConstant& options);
+
+// The same values at the boundaries, and between them a line or half a cosine.
+enum class Interpolation { linear, cosine };
+struct PiecewiseInterpolate {
+  Interpolation interpolate_type = Interpolation::linear;
+  double init_value = must_be_given;
+  std::map<int64_t, double> boundaries_and_scales = {};  // both at least 0
+};
+Schedule piecewise_interpolate_schedule(const PiecewiseInterpolate& options);
+
+// From init to peak in warmup_steps, a line, then peak.
+struct WarmupConstant {
+  double init_value = must_be_given;
+  double peak_value = must_be_given;
+  int64_t warmup_steps = 0;  // at least 1
+};
+Schedule warmup_constant_schedule(const WarmupConstant& options);
 
 struct WarmupCosineDecay {
   double init_value = 0;
-  double peak_value = std::numeric_limits<double>::quiet_NaN();  // must be given
+  double peak_value = must_be_given;
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;  // of the whole schedule: the warmup is part of it
   double end_value = 0;
@@ -43,7 +117,46 @@ struct WarmupCosineDecay {
 //   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha), alpha = end /
 //   peak
 // Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2017).
-// Errors (bad_argument): no peak_value; unless 0 <= warmup_steps < decay_steps.
+// Error (bad_argument) unless 0 <= warmup_steps < decay_steps.
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& options);
+
+// A line from init to peak in warmup_steps, then exponential_decay from peak, which counts from there.
+struct WarmupExponentialDecay {
+  double init_value = must_be_given;
+  double peak_value = must_be_given;
+  int64_t warmup_steps = 0;           // at least 0
+  int64_t transition_steps = 0;       // at least 1
+  double decay_rate = must_be_given;  // not 0
+  int64_t transition_begin = 0;       // at least 0
+  bool staircase = false;
+  std::optional<double> end_value = std::nullopt;
+};
+Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& options);
+
+// From peak / div_factor up to peak at pct_start of the steps, and down: to the first value again at pct_final and to
+// that / final_div_factor at the end (lines), or there at once (half cosines).
+// Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates" (2018).
+struct LinearOnecycle {
+  int64_t transition_steps = 0;  // at least 1
+  double peak_value = must_be_given;
+  double pct_start = 0.3, pct_final = 0.85;
+  double div_factor = 25, final_div_factor = 1e4;
+};
+Schedule linear_onecycle_schedule(const LinearOnecycle& options);
+
+struct CosineOnecycle {
+  int64_t transition_steps = 0;  // at least 1
+  double peak_value = must_be_given;
+  double pct_start = 0.3;
+  double div_factor = 25, final_div_factor = 1e4;
+};
+Schedule cosine_onecycle_schedule(const CosineOnecycle& options);
+
+// One after the other: schedules[i + 1] takes over at boundaries[i], and counts from there. Error (bad_argument) unless
+// there is one schedule more than boundaries, and these ascend.
+Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
+
+// Warmups with cosine decays, each as long as its decay_steps, joined: SGDR's restarts.
+Schedule sgdr_schedule(const std::vector<WarmupCosineDecay>& cycles);
 
 }  // namespace tessera::optim

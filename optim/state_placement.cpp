@@ -89,12 +89,6 @@ void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn
     *homes[i].value = like_parameter(*updated[i].value, *homes[i].value, "Optimizer.update");
 }
 
-bool has_pending(const nn::Leaves& tree) {
-  for (const nn::Leaf& leaf : tree)
-    if (!leaf.value->is_absent() && leaf.value->impl()->type->unreduced) return true;
-  return false;
-}
-
 void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
   for (const std::string& name : options.shard_state)
     if (std::count(options.shard_state.begin(), options.shard_state.end(), name) > 1)

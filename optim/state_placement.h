@@ -29,9 +29,6 @@ void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params);
 // Makes those of `shards` that are no longer what they were `before` the parameters: gathered to where these lie.
 void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn::Leaves& params);
 
-// Whether any array is a pending sum.
-bool has_pending(const nn::Leaves& tree);
-
 // Errors: an axis that the parameters' mesh does not have (unknown_axis), or that is given twice (bad_argument).
 void check_axes(const nn::Leaves& params, const OptimizerOptions& options);
 

@@ -1,42 +1,34 @@
-// The arithmetic of the transforms, array by array, and the clip in bulk.
+// Trees of updates and states: zeros, sums, and what does not fit together.
 #include "optim/transform.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
-
-#include "optim/global_norm.h"
+#include "nn/filter.h"
+#include "optim/chain.h"
 #include "optim/internal.h"
 #include "sharding/abstract_tensor.h"
+#include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/redistribute.h"
 
-namespace tessera::optim::detail {
+namespace tessera::optim {
+
+namespace detail {
 
 using namespace tessera::detail;
 
 namespace {
 
-// A sharding's type without what only a computation has: pending sums, reduced axes.
 const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type, 0), 0); }
 
-Array zeros_for(const Array& parameter) {
-  if (parameter.is_absent() || !is_floating(parameter.dtype())) return {};
-  const ArrayImpl& p = *parameter.impl();
-  const DType dtype = moment_dtype(parameter.dtype());
-  if (!p.type->mesh) return zeros(parameter.shape(), dtype);
-  const Type* type = with_dtype(at_rest(p.type), dtype);
+Array zeros_of_type(const Type* type) {
   Tensors local;
   for (int s = 0; s < type->mesh->count(type->slots); ++s)
     local.push_back(type->mesh->abstract ? abstract_block(type)
-                                         : at::zeros(type->local, static_cast<at::ScalarType>(dtype)));
-  ArrayPtr made = make_array(type, std::move(local));
-  copy_facts(p, *made);
-  return Array(std::move(made));
+                                         : at::zeros(type->local, static_cast<at::ScalarType>(type->dtype)));
+  return Array(make_array(type, std::move(local)));
 }
 
 std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" : leaf.path + ": "; }
@@ -44,6 +36,19 @@ std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" :
 }  // namespace
 
 DType moment_dtype(DType parameter) { return item_size(parameter) < 4 ? DType::float32 : parameter; }
+
+Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
+  const MeshImpl* mesh = parameter.impl()->type->mesh;
+  if (!mesh) return zeros(shape, dtype);
+  return zeros_of_type(on_mesh(uncommitted_type(dtype, shape), mesh));
+}
+
+void follow(Array& state, const Array& parameter) {
+  if (state.is_absent() || state.is_committed() || !parameter.is_committed()) return;
+  state = device_put(state, state.shape() == parameter.shape()
+                                ? resting_place(parameter)
+                                : NamedSharding(parameter.sharding().mesh(), PartitionSpec{}));
+}
 
 Array like_parameter(const Array& value, const Array& parameter, const char* verb) {
   ArrayPtr v = value.impl();
@@ -56,6 +61,24 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
   made->weight = parameter.impl()->weight;
   return Array(std::move(made));
 }
+
+Array kept(const Array& value, const Array& old, const char* verb) {
+  return like_parameter(astype(value, old.dtype()), old, verb);
+}
+
+std::optional<double> known_value(const Array& x) {
+  if (x.is_committed() && x.sharding().mesh().is_abstract()) return std::nullopt;
+  return x.item<double>();
+}
+
+Array total(const std::vector<Array>& scalars) {
+  if (scalars.empty()) return zeros({});
+  Array sum = scalars[0];
+  for (size_t i = 1; i < scalars.size(); ++i) sum = sum + scalars[i];
+  return sum.is_committed() ? device_put(sum, NamedSharding(sum.sharding().mesh(), PartitionSpec{})) : sum;
+}
+
+NamedSharding resting_place(const Array& x) { return sharding_of(at_rest(x.impl()->type)); }
 
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params) {
   for (size_t i = 0; i < std::min(given.size(), params.size()); ++i) {
@@ -79,64 +102,17 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
                      params.size()));
 }
 
+void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state) {
+  if (!state.is_absent()) return;
+  fail(ErrorKind::absent, verb,
+       fmt::format(
+           "{}the gradient is {}, but there is no state for it: the parameter was absent, a Buffer or an integer "
+           "when the state was made. Leave its gradient absent, or make a new state.",
+           name_of_leaf(parameter), gradient.type_string()));
+}
+
 void make_zeros(const nn::Leaves& state) {
-  for (const nn::Leaf& leaf : state) *leaf.value = zeros_for(*leaf.value);
-}
-
-void scale(const nn::Leaves& updates, double factor) {
-  at::AutoGradMode off(false);
-  for (const nn::Leaf& u : updates)
-    if (!u.value->is_absent()) *u.value = factor * *u.value;
-}
-
-void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask) {
-  at::AutoGradMode off(false);
-  check_same_tree("add_decayed_weights", "the update", updates, params);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    Array &u = *updates[i].value, &p = *params[i].value;
-    if (!u.is_absent() && mask(params[i].path, params[i])) u = u + weight_decay * astype(p, u.dtype());
-  }
-}
-
-// All blocks of all arrays in one kernel; the gradients themselves are not written to.
-double clip_by_global_norm(const nn::Leaves& updates, double max_norm) {
-  at::AutoGradMode off(false);
-  const Array measured = global_norm(updates);
-  // Where there are no values, as if it were too large.
-  const bool known = !measured.is_committed() || !measured.sharding().mesh().is_abstract();
-  const double norm = known ? measured.item<double>() : std::numeric_limits<double>::quiet_NaN();
-  if (norm < max_norm) return norm;
-  std::vector<at::Tensor> blocks;
-  for (const nn::Leaf& u : updates)
-    if (!u.value->is_absent())
-      for (const at::Tensor& t : materialized(*u.value, "clip_by_global_norm").local) blocks.push_back(t);
-  if (blocks.empty()) return norm;
-  const std::vector<at::Tensor> clipped = at::_foreach_mul(blocks, max_norm / norm);
-  auto next = clipped.begin();
-  for (const nn::Leaf& u : updates) {
-    if (u.value->is_absent()) continue;
-    const ArrayImpl& a = *u.value->impl();
-    ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
-    next += static_cast<ptrdiff_t>(a.local.size());
-    copy_facts(a, *made);
-    *u.value = Array(std::move(made));
-  }
-  return norm;
-}
-
-void scale_by_adam(const AdamStep& o, const nn::Leaves& updates, const nn::Leaves& mu, const nn::Leaves& nu) {
-  at::AutoGradMode off(false);
-  check_same_tree("scale_by_adam", "the gradient", updates, mu);
-  const auto t = static_cast<double>(o.count);
-  const double correction1 = 1 - std::pow(o.b1, t), correction2 = 1 - std::pow(o.b2, t);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    if (updates[i].value->is_absent()) continue;
-    Array &u = *updates[i].value, &m = *mu[i].value, &v = *nu[i].value;
-    const Array g = astype(u, m.dtype());
-    m = like_parameter(o.b1 * m + (1 - o.b1) * g, m, "scale_by_adam");
-    v = like_parameter(o.b2 * v + (1 - o.b2) * square(g), v, "scale_by_adam");
-    u = (m / correction1) / (sqrt(v / correction2 + o.eps_root) + o.eps);
-  }
+  for (const nn::Leaf& leaf : state) *leaf.value = nn::is_trainable(leaf) ? zeros_for(*leaf.value) : Array();
 }
 
 void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
@@ -149,14 +125,26 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
   }
 }
 
-}  // namespace tessera::optim::detail
+void check_names(const char* verb, const std::string* names, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (names[i].empty()) fail(ErrorKind::bad_argument, verb, "an empty name given, expected one for each transform.");
+    for (size_t j = 0; j < i; ++j)
+      if (names[i] == names[j])
+        fail(ErrorKind::bad_argument, verb, fmt::format("\"{}\" given twice, expected each name once.", names[i]));
+  }
+}
 
-namespace tessera::optim {
+}  // namespace detail
 
-ClipByGlobalNorm clip_by_global_norm(double max_norm) {
-  if (!(max_norm > 0))
-    fail(ErrorKind::bad_argument, "clip_by_global_norm", fmt::format("max_norm {} given, expected above 0.", max_norm));
-  return {max_norm};
+Array zeros_for(const Array& parameter, std::optional<DType> dtype) {
+  using namespace tessera::detail;
+  if (parameter.is_absent() || !is_floating(parameter.dtype())) return {};
+  const ArrayImpl& p = *parameter.impl();
+  const DType moments = dtype.value_or(detail::moment_dtype(parameter.dtype()));
+  if (!p.type->mesh) return zeros(parameter.shape(), moments);
+  const Array made = detail::zeros_of_type(with_dtype(detail::at_rest(p.type), moments));
+  copy_facts(p, *made.impl());
+  return made;
 }
 
 }  // namespace tessera::optim

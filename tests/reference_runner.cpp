@@ -28,6 +28,8 @@ struct Kind {
 };
 
 constexpr Kind kinds[] = {{"grain", "\"even_splits\":", run_grain},
+                          {"optimizers", "\"chain\":", run_optimizers},
+                          {"schedules", "\"schedules\":", run_schedules},
                           {"placement", "\"shard_shape\":", run_placement},
                           {"propagation", "\"explicit\":", run_propagation},
                           {"seeds_examples", "\"examples\":", run_seeds_examples},

@@ -56,14 +56,20 @@ TEST(Optimizer, FusedEqualsPure) {
   expect_equal_to_pure(clipped_adamw(), Toy::init(1));
   expect_equal_to_pure(adam({.learning_rate = 0.1}), Toy::init(1));
   on_all_meshes([](const Case&, const Layout& layout) {
-    expect_equal_to_pure(clipped_adamw(), nn::filter_shard(Toy::init(1), layout));
+    const Toy model = nn::filter_shard(Toy::init(1), layout);
+    expect_equal_to_pure(clipped_adamw(), model);
+    expect_equal_to_pure(sgd({.learning_rate = 0.1}), model);
+    expect_equal_to_pure(sgd({.learning_rate = 0.1, .momentum = 0.9}), model);
+    expect_equal_to_pure(chain(clip_by_global_norm(1), sgd({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true})),
+                         model);
   });
 }
 
 TEST(Optimizer, ChainsWithoutAFusedTailArePure) {
   on_all_meshes([](const Case&, const Layout& layout) {
     const Toy model = nn::filter_shard(Toy::init(1), layout);
-    expect_equal_to_pure(sgd({.learning_rate = 0.1}), model);
+    expect_equal_to_pure(lion({.learning_rate = 0.1}), model);
+    expect_equal_to_pure(nadamw({.learning_rate = 0.1}), model);
     expect_equal_to_pure(chain(adam({.learning_rate = 0.1}), scale(0.5)), model);
     expect_equal_to_pure(adamw({.learning_rate = 0.1, .eps_root = 0.1}), model);
     expect_equal_to_pure(scale(-0.5), model);

@@ -36,6 +36,10 @@ void run_seeds_examples(const std::filesystem::path& file, Report& report);
 // Files with cases of operations: values, gradients, placements and traffic of each.
 void run_propagation(const std::filesystem::path& file, Report& report);
 
+// Files of optimizers: parameters after each update, unplaced and sharded, and what the states hold; and of schedules.
+void run_optimizers(const std::filesystem::path& file, Report& report);
+void run_schedules(const std::filesystem::path& file, Report& report);
+
 // Files with functions of one device's blocks: results, gradients, errors.
 void run_shard_map(const std::filesystem::path& file, Report& report);
 

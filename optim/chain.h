@@ -1,0 +1,165 @@
+// chain and named_chain: transforms one after the other, and one that may be left out.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "optim/transform.h"
+
+namespace tessera::optim {
+
+// One after the other, each receiving the updates of the one before. Its state is the tuple of their states.
+template <class... Parts>
+struct Chain {
+  std::tuple<Parts...> parts;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return std::apply([&](const auto&... part) { return std::tuple(part.init(params)...); }, parts);
+  }
+
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    std::pair<Model, State> result(grads, std::move(state));
+    run<0>(result.first, result.second, params, extra);
+    return result;
+  }
+
+ private:
+  template <size_t I, class Model, class State>
+  void run(Model& updates, State& states, const Model& params, const ExtraArgs& extra) const {
+    if constexpr (I < sizeof...(Parts)) {
+      auto [next, state] =
+          detail::update_with(std::get<I>(parts), updates, std::move(std::get<I>(states)), params, extra);
+      updates = std::move(next);
+      std::get<I>(states) = std::move(state);
+      run<I + 1>(updates, states, params, extra);
+    }
+  }
+};
+
+namespace detail {
+
+template <class T>
+std::tuple<T> parts_of(const T& transform) {
+  return {transform};
+}
+template <class... Parts>
+std::tuple<Parts...> parts_of(const Chain<Parts...>& chain) {
+  return chain.parts;
+}
+template <class... Parts>
+Chain<Parts...> chain_of(std::tuple<Parts...> parts) {
+  return {std::move(parts)};
+}
+
+// The names and the transforms of f("a", x, "b", y).
+template <size_t n, class... Args>
+auto names_of(const std::tuple<Args...>& args) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::array<std::string, n>{std::string(std::get<2 * I>(args))...};
+  }
+  (std::make_index_sequence<n>());
+}
+template <size_t n, class... Args>
+auto transforms_of(const std::tuple<Args...>& args) {
+  return [&]<size_t... I>(std::index_sequence<I...>) { return std::tuple(std::get<2 * I + 1>(args)...); }
+  (std::make_index_sequence<n>());
+}
+
+// Error (bad_argument): a name given twice, or an empty one.
+void check_names(const char* verb, const std::string* names, size_t count);
+
+}  // namespace detail
+
+// optax.chain. A chain within a chain is laid flat, chain(a, chain(b, c)) = chain(a, b, c), so that the moments of
+// chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
+template <class... Transforms>
+auto chain(const Transforms&... transforms) {
+  return detail::chain_of(std::tuple_cat(detail::parts_of(transforms)...));
+}
+
+// The states of several transforms under their names.
+template <class... States>
+struct NamedStates {
+  std::array<std::string, sizeof...(States)> names;
+  std::tuple<States...> states;
+
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    size_t i = 0;
+    std::apply([&](auto&... state) { (visit(std::string_view(names[i++]), state), ...); }, states);
+  }
+};
+
+namespace detail {
+template <size_t n, class... States>
+NamedStates<States...> named_states(const std::array<std::string, n>& names, std::tuple<States...> states) {
+  return {names, std::move(states)};
+}
+}  // namespace detail
+
+template <class... Parts>
+struct NamedChain {
+  std::array<std::string, sizeof...(Parts)> names;
+  Chain<Parts...> chain;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return detail::named_states(names, chain.init(params));
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    auto [updates, states] = chain.update(grads, std::move(state.states), params, extra);
+    state.states = std::move(states);
+    return {std::move(updates), std::move(state)};
+  }
+};
+
+// optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
+// begin with these names. Error (bad_argument): a name given twice.
+template <class... Args>
+auto named_chain(const Args&... args) {
+  static_assert(sizeof...(Args) % 2 == 0, "tessera: named_chain takes a name before each transform.");
+  constexpr size_t n = sizeof...(Args) / 2;
+  const auto all = std::tie(args...);
+  const auto names = detail::names_of<n>(all);
+  detail::check_names("named_chain", names.data(), n);
+  return [&]<class... Parts>(std::tuple<Parts...> parts) {
+    return NamedChain<Parts...>{names, {std::move(parts)}};
+  }(detail::transforms_of<n>(all));
+}
+
+// A transform that an option may leave out: sgd without momentum. Its state is as optional.
+template <class Inner>
+struct Optional {
+  std::optional<Inner> inner;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    using State = decltype(inner->init(params));
+    return inner ? std::optional<State>(inner->init(params)) : std::optional<State>();
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params,
+                                 const ExtraArgs& extra = {}) const {
+    if (!inner) return {grads, std::move(state)};
+    auto [updates, next] = detail::update_with(*inner, grads, std::move(*state), params, extra);
+    return {std::move(updates), State(std::move(next))};
+  }
+};
+
+namespace detail {
+template <class Inner>
+Optional<Inner> when(bool used, const Inner& inner) {
+  return {used ? std::optional<Inner>(inner) : std::nullopt};
+}
+}  // namespace detail
+
+}  // namespace tessera::optim

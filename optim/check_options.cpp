@@ -1,0 +1,51 @@
+// The checks of settings, and their messages.
+#include "optim/check_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+#include "sharding/error.h"
+
+namespace tessera::optim::detail {
+
+namespace {
+
+void refuse(const char* verb, const std::string& name, double given, const std::string& expected) {
+  fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected {}.", name, given, expected));
+}
+
+}  // namespace
+
+void check_options(const char* verb, Settings decays, Settings bounds) {
+  for (const Setting& decay : decays)
+    if (!(decay.value >= 0 && decay.value < 1))
+      refuse(verb, decay.name, decay.value, fmt::format("0 <= {} < 1", decay.name));
+  for (const Setting& bound : bounds)
+    if (!(bound.value >= 0 && std::isfinite(bound.value)))
+      refuse(verb, bound.name, bound.value, fmt::format("{} >= 0", bound.name));
+}
+
+void check_rate(const char* verb, const char* name, const Schedule& rate) {
+  if (rate.constant()) check_finite(verb, name, *rate.constant());
+}
+
+double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name) {
+  const double value = schedule(count);
+  if (!std::isfinite(value))
+    fail(
+        ErrorKind::bad_argument, verb,
+        fmt::format("{}: the schedule is {} at count {}, expected a number. Nothing was updated.", name, value, count));
+  return value;
+}
+
+void check_positive(const char* verb, const char* name, double value) {
+  if (!(value > 0 && std::isfinite(value))) refuse(verb, name, value, fmt::format("{} > 0", name));
+}
+
+void check_finite(const char* verb, const char* name, double value) {
+  if (!std::isfinite(value)) refuse(verb, name, value, "a number");
+}
+
+}  // namespace tessera::optim::detail

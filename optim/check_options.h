@@ -1,0 +1,30 @@
+// What the settings of optimizers must be, checked where an optimizer is made.
+#pragma once
+
+#include <initializer_list>
+
+#include "optim/schedule.h"
+
+namespace tessera::optim::detail {
+
+struct Setting {
+  const char* name;
+  double value;
+};
+using Settings = std::initializer_list<Setting>;
+
+// Errors (bad_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is negative
+// or not a number.
+void check_options(const char* verb, Settings decays, Settings bounds);
+
+// A number that is finite; a schedule is asked at each update instead.
+void check_rate(const char* verb, const char* name, const Schedule& rate);
+
+// The schedule's value before update number `count` + 1. Error (bad_argument): it is not finite.
+double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
+
+// Errors (bad_argument) unless value > 0, or finite.
+void check_positive(const char* verb, const char* name, double value);
+void check_finite(const char* verb, const char* name, double value);
+
+}  // namespace tessera::optim::detail

@@ -1,0 +1,98 @@
+// The arithmetic of clipping.
+#include "optim/clipping.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "nn/filter.h"
+#include "optim/check_options.h"
+#include "optim/global_norm.h"
+#include "optim/internal.h"
+#include "optim/scaling.h"
+#include "sharding/operations.h"
+
+namespace tessera::optim {
+
+namespace detail {
+
+double clip_by_global_norm(const nn::Leaves& updates, double max_norm) {
+  at::AutoGradMode off(false);
+  // Where there are no values, as if it were too large.
+  const double norm = known_value(global_norm(updates)).value_or(std::numeric_limits<double>::quiet_NaN());
+  if (!(norm < max_norm)) scale(updates, max_norm / norm);
+  return norm;
+}
+
+void make_flags(const nn::Leaves& params, std::map<std::string, Array>& found) {
+  for (const nn::Leaf& p : params) {
+    if (nn::is_trainable(p)) found[p.path] = zeros_beside(*p.value, {}, DType::boolean);
+  }
+}
+
+void zero_nans(const nn::Leaves& updates, std::map<std::string, Array>& found) {
+  at::AutoGradMode off(false);
+  for (const nn::Leaf& leaf : updates) {
+    Array& u = *leaf.value;
+    if (u.is_absent()) continue;
+    const Array wrong = isnan(u);
+    found[leaf.path] = any(wrong);
+    u = where(wrong, 0.0, u);
+  }
+}
+
+}  // namespace detail
+
+Array Clip::operator()(const ArrayStep& step) const { return tessera::clip(step.gradient, -max_delta, max_delta); }
+PerArray<Clip> clip(double max_delta) {
+  detail::check_options("clip", {}, {{"max_delta", max_delta}});
+  return {Clip{max_delta}};
+}
+
+Array ClipByBlockRms::operator()(const ArrayStep& step) const {
+  return step.gradient / maximum(sqrt(mean(square(step.gradient))) / threshold, 1.0);
+}
+PerArray<ClipByBlockRms> clip_by_block_rms(double threshold) {
+  detail::check_positive("clip_by_block_rms", "threshold", threshold);
+  return {ClipByBlockRms{threshold}};
+}
+
+ClipByGlobalNorm clip_by_global_norm(double max_norm) {
+  if (!(max_norm > 0))
+    fail(ErrorKind::bad_argument, "clip_by_global_norm", fmt::format("max_norm {} given, expected above 0.", max_norm));
+  return {max_norm};
+}
+
+namespace {
+
+// The norm of every unit, with dims of size one where it was reduced.
+Array unit_norms(const Array& x, const std::string& path) {
+  int wide = 0;
+  for (int64_t size : x.shape()) wide += size != 1;
+  if (x.ndim() > 5)
+    fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
+         fmt::format("{}: {} dims given, expected at most five.", path, x.ndim()));
+  Dims dims;
+  if (wide > 1) {
+    dims = {0};
+    for (int d = 1; x.ndim() > 3 && d + 1 < x.ndim(); ++d) dims.push_back(d);
+  }
+  return sqrt(sum(square(x), dims, true));
+}
+
+}  // namespace
+
+Array AdaptiveGradClip::operator()(const ArrayStep& step) const {
+  const Array& g = step.gradient;
+  const Array length = unit_norms(g, step.parameter.path);
+  const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), step.parameter.path), eps);
+  return where(length < bound, g, g * (bound / maximum(length, 1e-6)));
+}
+PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps) {
+  detail::check_positive("adaptive_grad_clip", "clipping", clipping);
+  detail::check_options("adaptive_grad_clip", {}, {{"eps", eps}});
+  return {AdaptiveGradClip{clipping, eps}};
+}
+
+}  // namespace tessera::optim

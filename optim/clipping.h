@@ -1,0 +1,102 @@
+// Transforms that bound gradients: by element, by array, by the whole tree, and what is not a number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "optim/per_array.h"
+
+namespace tessera::optim {
+
+namespace detail {
+double clip_by_global_norm(const nn::Leaves& updates, double max_norm);
+}
+
+// Every element held within -max_delta and max_delta.
+struct Clip {
+  double max_delta;
+
+  static constexpr const char* name = "clip";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<Clip> clip(double max_delta);
+
+// g / max(1, sqrt(mean(g^2)) / threshold), array by array.
+struct ClipByBlockRms {
+  double threshold;
+
+  static constexpr const char* name = "clip_by_block_rms";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ClipByBlockRms> clip_by_block_rms(double threshold);
+
+struct ClipByGlobalNormState {
+  double norm = 0;  // of the last gradients, before they were clipped
+};
+
+// n = global_norm(all g): g if n < max_norm, else g / n * max_norm (without PyTorch's n + 1e-6).
+// Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2012).
+struct ClipByGlobalNorm {
+  double max_norm;
+
+  template <class Model>
+  ClipByGlobalNormState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
+                                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    const double norm = detail::clip_by_global_norm(nn::leaves(grads), max_norm);
+    return {std::move(grads), {norm}};
+  }
+};
+// Error (bad_argument) unless max_norm > 0.
+ClipByGlobalNorm clip_by_global_norm(double max_norm);
+
+// Unit by unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps). A unit is what lies along the first
+// dim of an array of two or three dims, along all dims but the last of one of four or five, and else the whole array.
+// Error (bad_argument): an array of more than five dims.
+// Brock et al., "High-performance large-scale image recognition without normalization" (2021).
+struct AdaptiveGradClip {
+  double clipping;
+  double eps = 1e-3;
+
+  static constexpr const char* name = "adaptive_grad_clip";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3);
+
+// 0 for every NaN. The state says, under the path of each array, whether the last gradient had one.
+struct ZeroNansState {
+  std::map<std::string, Array> found_nan;
+};
+
+namespace detail {
+void make_flags(const nn::Leaves& params, std::map<std::string, Array>& found);
+void zero_nans(const nn::Leaves& updates, std::map<std::string, Array>& found);
+}  // namespace detail
+
+struct ZeroNans {
+  template <class Model>
+  ZeroNansState init(const Model& params) const {
+    ZeroNansState state;
+    detail::make_flags(nn::leaves(params), state.found_nan);
+    return state;
+  }
+  template <class Model>
+  std::pair<Model, ZeroNansState> update(Model grads, ZeroNansState state, const Model&) const {
+    detail::zero_nans(nn::leaves(grads), state.found_nan);
+    return {std::move(grads), std::move(state)};
+  }
+};
+inline ZeroNans zero_nans() { return {}; }
+
+}  // namespace tessera::optim

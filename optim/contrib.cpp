@@ -1,0 +1,162 @@
+// The arithmetic of the optimizers of optax.contrib.
+#include "optim/contrib.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "optim/check_options.h"
+#include "optim/internal.h"
+#include "sharding/operations.h"
+
+namespace tessera::optim {
+
+namespace detail {
+
+double weight_of(double weight, double total) {
+  if (std::isnan(weight) || std::isnan(total)) return std::numeric_limits<double>::quiet_NaN();
+  return weight == 0 && total == 0 ? 0 : weight / total;
+}
+
+void schedule_free(const ScheduleFreeStep& o, const nn::Leaves& updates, const nn::Leaves& z,
+                   const nn::Leaves& params) {
+  at::AutoGradMode off(false);
+  check_same_tree("schedule_free", "the update", updates, params);
+  for (size_t i = 0; i < updates.size(); ++i) {
+    Array &u = *updates[i].value, &now = *z[i].value;
+    if (u.is_absent()) continue;
+    check_has_state("schedule_free", params[i], u, now);
+    follow(now, *params[i].value);
+    const Array y = astype(*params[i].value, now.dtype());
+    const Array x = (y - (1 - o.b1) * now) / o.b1;
+    const Array next = now + u;
+    u = o.b1 * ((1 - o.ck) * x + o.ck * next) + (1 - o.b1) * next - y;
+    now = kept(next, now, "schedule_free");
+  }
+}
+
+void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z) {
+  at::AutoGradMode off(false);
+  check_same_tree("schedule_free_eval_params", "the state", z, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (z[i].value->is_absent()) continue;
+    Array& y = *params[i].value;
+    y = kept((astype(y, z[i].value->dtype()) - (1 - b1) * *z[i].value) / b1, y, "schedule_free_eval_params");
+  }
+}
+
+ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers before, const nn::Leaves& updates,
+                       const nn::Leaves& state, const nn::Leaves& params) {
+  at::AutoGradMode off(false);
+  check_same_tree("prodigy", "the gradient", updates, params);
+  const auto [beta1, beta2] = o.betas;
+  const double beta3 = o.beta3.value_or(std::sqrt(beta2)), t = static_cast<double>(count + 1);
+  const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+  const double d = before.estim_lr, dlr = d * value_of(o.learning_rate, count, "prodigy", "learning_rate") * correction;
+  const size_t n = params.size();
+  std::vector<Array> products, sums;
+  for (size_t i = 0; i < n; ++i) {
+    if (updates[i].value->is_absent()) continue;
+    Array *m = state[i].value, *v = state[n + i].value, *s = state[2 * n + i].value, *p0 = state[3 * n + i].value;
+    const Array& p = *params[i].value;
+    check_has_state("prodigy", params[i], *updates[i].value, *m);
+    for (Array* x : {m, v, s, p0}) follow(*x, p);
+    const Array g = astype(*updates[i].value, m->dtype()), dg = d * g;
+    products.push_back(sum(g * (*p0 - astype(p, m->dtype()))));
+    *m = kept(moment(*m, dg, beta1), *m, "prodigy");
+    *v = kept(moment(*v, square(dg), beta2), *v, "prodigy");
+    *s = kept(beta3 * *s + (o.safeguard_warmup ? d : dlr) / o.estim_lr0 * dg, *s, "prodigy");
+    sums.push_back(sum(abs(*s)));
+  }
+  const double product = known_value(total(products)).value_or(0), size = known_value(total(sums)).value_or(1);
+  const double numerator = beta3 * before.numerator_weighted + d / o.estim_lr0 * dlr * product;
+  const double estimate = size == 0 ? d : o.estim_lr_coef * numerator / size;  // nothing was seen yet
+  const double next = std::isnan(estimate) ? estimate : std::max(d, estimate);
+  for (size_t i = 0; i < n; ++i) {
+    if (updates[i].value->is_absent()) continue;
+    const Array &m = *state[i].value, &v = *state[n + i].value;
+    *updates[i].value =
+        -o.weight_decay * dlr * astype(*params[i].value, m.dtype()) - dlr * m / (sqrt(v) + next * o.eps);
+  }
+  return {next, numerator};
+}
+
+}  // namespace detail
+
+double checked_schedule_free_b1(double b1) {
+  detail::check_options("schedule_free", {{"b1", b1}}, {});
+  detail::check_positive("schedule_free", "b1", b1);
+  return b1;
+}
+
+namespace {
+
+Schedule warmed_up(const char* verb, double learning_rate, const std::optional<int64_t>& warmup_steps) {
+  detail::check_finite(verb, "learning_rate", learning_rate);
+  if (!warmup_steps) return learning_rate;
+  return warmup_constant_schedule({.init_value = 0, .peak_value = learning_rate, .warmup_steps = *warmup_steps});
+}
+
+}  // namespace
+
+ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& o) {
+  const Schedule rate = warmed_up("schedule_free_sgd", o.learning_rate, o.warmup_steps);
+  detail::check_finite("schedule_free_sgd", "weight_decay", o.weight_decay.value_or(0));
+  return schedule_free(chain(add_decayed_weights(o.weight_decay.value_or(0)), scale_by_learning_rate(rate)), rate, o.b1,
+                       o.weight_lr_power);
+}
+
+ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& o) {
+  const Schedule rate = warmed_up("schedule_free_adamw", o.learning_rate, o.warmup_steps);
+  detail::check_options("schedule_free_adamw", {{"b2", o.b2}}, {{"eps", o.eps}});
+  detail::check_finite("schedule_free_adamw", "weight_decay", o.weight_decay);
+  const ScaleByRms rms{.decay = o.b2, .eps = o.eps, .eps_in_sqrt = false, .bias_correction = true};
+  return schedule_free(chain(scale_by_rms(rms), add_decayed_weights(o.weight_decay), scale_by_learning_rate(rate)),
+                       rate, o.b1, o.weight_lr_power);
+}
+
+Prodigy prodigy(const ProdigyOptions& o) {
+  detail::check_rate("prodigy", "learning_rate", o.learning_rate);
+  detail::check_options("prodigy",
+                        {{"betas", o.betas.first}, {"betas", o.betas.second}, {"beta3", o.beta3.value_or(0)}},
+                        {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
+  detail::check_positive("prodigy", "estim_lr0", o.estim_lr0);
+  return {o};
+}
+
+ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const ExtraArgs& extra) const {
+  if (!extra.value)
+    fail(ErrorKind::bad_argument, "reduce_on_plateau",
+         "no value given, expected the loss: optimizer.update(model, grads, {.value = loss}).");
+  const auto seen = static_cast<double>(state.count);
+  state.count += 1;
+  state.avg_value = (seen * state.avg_value + *extra.value) / (seen + 1);
+  if (state.count < accumulation_size) return state;
+  const bool improved = state.avg_value < (1 - rtol) * state.best_value - atol;
+  if (improved) state.best_value = state.avg_value;
+  state.plateau_count = improved ? 0 : state.plateau_count + 1;
+  if (state.cooldown_count > 0) {
+    state.plateau_count = 0;
+    state.cooldown_count -= 1;
+  } else if (state.plateau_count == patience) {
+    state.plateau_count = 0;
+    state.scale = std::max(state.scale * factor, min_scale);
+    state.cooldown_count = cooldown;
+  } else {
+    state.scale = std::max(state.scale, min_scale);
+  }
+  state.count = 0;
+  state.avg_value = 0;
+  return state;
+}
+
+ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& o) {
+  const auto refuse = [](const std::string& words) { fail(ErrorKind::bad_argument, "reduce_on_plateau", words); };
+  if (!(o.factor > 0 && o.factor < 1)) refuse(fmt::format("factor: {} given, expected 0 < factor < 1.", o.factor));
+  if (!(o.rtol >= 0 && o.rtol <= 1)) refuse(fmt::format("rtol: {} given, expected 0 <= rtol <= 1.", o.rtol));
+  if (!(o.atol >= 0)) refuse(fmt::format("atol: {} given, expected atol >= 0.", o.atol));
+  if (o.rtol == 0 && o.atol == 0) refuse("rtol and atol: both 0 given, expected one above 0.");
+  detail::checked_period(o.accumulation_size, "reduce_on_plateau", "accumulation_size");
+  return o;
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,199 @@
+// Of optax.contrib: schedule-free learning, Prodigy, and learning rates that fall where the loss stays.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "optim/adaptive.h"
+#include "optim/chain.h"
+#include "optim/optimizers.h"
+#include "optim/wrappers.h"
+
+namespace tessera::optim {
+
+// ---- schedule_free --------------------------------------------------------------------------------------------------
+
+template <class Model, class State>
+struct ScheduleFreeState {
+  double weight_sum = 0;
+  int64_t step_count = 1;
+  double max_lr = 0;
+  State base_optimizer_state;
+  Model z;
+};
+
+namespace detail {
+struct ScheduleFreeStep {
+  double b1, ck;
+};
+// z moves by the updates, which become what leads from the parameters y to the next ones.
+void schedule_free(const ScheduleFreeStep& step, const nn::Leaves& updates, const nn::Leaves& z,
+                   const nn::Leaves& params);
+void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z);
+// The weight of this step, max_lr^power, as a part of all so far; 0 where there were none. NaN stays.
+double weight_of(double weight, double total);
+}  // namespace detail
+
+// The parameters are y = b1 x + (1 - b1) z: z is what the base optimizer moves, x the average of the z, weighted with
+// max_lr^weight_lr_power, that schedule_free_eval_params gives to evaluate with. The base optimizer has no momentum
+// (its b1 is 0). Learning rates are read at step_count, which begins at 1.
+// Defazio et al., "The road less scheduled" (2024).
+template <class Base>
+struct ScheduleFree {
+  Base base_optimizer;
+  Schedule learning_rate;
+  double b1 = 0.9;
+  double weight_lr_power = 2;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    ScheduleFreeState<Model, decltype(base_optimizer.init(params))> state{
+        .base_optimizer_state = base_optimizer.init(params), .z = params};
+    detail::own_copies(nn::leaves(state.z));
+    return state;
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    state.max_lr = std::max(state.max_lr, learning_rate(state.step_count));
+    const double weight = std::pow(state.max_lr, weight_lr_power);
+    state.weight_sum += weight;
+    state.step_count += 1;
+    auto [updates, next] =
+        detail::update_with(base_optimizer, grads, std::move(state.base_optimizer_state), params, extra);
+    state.base_optimizer_state = std::move(next);
+    detail::schedule_free({b1, detail::weight_of(weight, state.weight_sum)}, nn::leaves(updates), nn::leaves(state.z),
+                          nn::leaves(params));
+    return {std::move(updates), std::move(state)};
+  }
+};
+
+// Error (bad_argument): b1 outside (0, 1).
+double checked_schedule_free_b1(double b1);
+
+template <class Base>
+ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, double b1 = 0.9,
+                                 double weight_lr_power = 2) {
+  return {std::move(base_optimizer), std::move(learning_rate), checked_schedule_free_b1(b1), weight_lr_power};
+}
+
+// x, of the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
+template <class Base, class Model, class State>
+Model schedule_free_eval_params(const ScheduleFree<Base>& transform, const State& state, Model params) {
+  detail::schedule_free_eval(transform.b1, nn::leaves(params), nn::leaves(state.z));
+  return params;
+}
+
+struct ScheduleFreeSgdOptions {
+  double learning_rate = 1;
+  std::optional<int64_t> warmup_steps = std::nullopt;
+  double b1 = 0.9;
+  std::optional<double> weight_decay = std::nullopt;
+  double weight_lr_power = 2;
+};
+using ScheduleFreeSgd = ScheduleFree<Chain<AddDecayedWeights, ScaleByLearningRate>>;
+ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});
+
+struct ScheduleFreeAdamwOptions {
+  double learning_rate = 0.0025;
+  std::optional<int64_t> warmup_steps = std::nullopt;
+  double b1 = 0.9, b2 = 0.999, eps = 1e-8, weight_decay = 0, weight_lr_power = 2;
+};
+using ScheduleFreeAdamw = ScheduleFree<Chain<PerArray<ScaleByRms>, AddDecayedWeights, ScaleByLearningRate>>;
+ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = {});
+
+// ---- prodigy --------------------------------------------------------------------------------------------------------
+
+template <class Model>
+struct ProdigyState {
+  Model exp_avg, exp_avg_sq, grad_sum, params0;
+  double estim_lr = 0, numerator_weighted = 0;
+  int64_t count = 0;
+};
+
+struct ProdigyOptions {
+  Schedule learning_rate = 1.0;
+  std::pair<double, double> betas = {0.9, 0.999};
+  std::optional<double> beta3 = std::nullopt;  // sqrt(betas.second)
+  double eps = 1e-8;
+  double estim_lr0 = 1e-6;
+  double estim_lr_coef = 1;
+  double weight_decay = 0;
+  bool safeguard_warmup = false;
+};
+
+namespace detail {
+struct ProdigyNumbers {
+  double estim_lr, numerator_weighted;
+};
+ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers before, const nn::Leaves& updates,
+                       const nn::Leaves& state, const nn::Leaves& params);
+}  // namespace detail
+
+// Adam that estimates its own learning rate, from how far the parameters have come: d grows where <g, p0 - p>, added up
+// over the updates, is large against the sum of |g|. Both are two all-reduces of one number at each update.
+// Mishchenko and Defazio, "Prodigy: an expeditiously adaptive parameter-free learner" (2023).
+struct Prodigy {
+  ProdigyOptions options;
+
+  template <class Model>
+  ProdigyState<Model> init(const Model& params) const {
+    ProdigyState<Model> state{zeros_like(params), zeros_like(params), zeros_like(params), params, options.estim_lr0};
+    detail::own_copies(nn::leaves(state.params0));
+    return state;
+  }
+  template <class Model>
+  std::pair<Model, ProdigyState<Model>> update(Model grads, ProdigyState<Model> state, const Model& params,
+                                               std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    const auto [estim_lr, numerator] = detail::prodigy(options, state.count, {state.estim_lr, state.numerator_weighted},
+                                                       nn::leaves(grads), nn::leaves(state), nn::leaves(params));
+    state.estim_lr = estim_lr;
+    state.numerator_weighted = numerator;
+    state.count += 1;
+    return {std::move(grads), std::move(state)};
+  }
+};
+Prodigy prodigy(const ProdigyOptions& options = {});
+
+// ---- reduce_on_plateau ----------------------------------------------------------------------------------------------
+
+struct ReduceOnPlateauState {
+  double scale = 1;
+  double best_value = std::numeric_limits<double>::infinity();
+  int64_t plateau_count = 0, cooldown_count = 0, count = 0;
+  double avg_value = 0;
+};
+
+// Updates times a scale that is multiplied by `factor` where the loss, averaged over accumulation_size updates, has not
+// fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. It needs the loss:
+//   optim::Optimizer optimizer(model, optim::chain(optim::adam({.learning_rate = 1e-3}), optim::reduce_on_plateau()));
+//   optimizer.update(model, grads, {.value = loss.item<double>()});
+// Errors (bad_argument): no value given; factor outside (0, 1), rtol or atol negative, both 0, or rtol above 1.
+struct ReduceOnPlateau {
+  double factor = 0.1;
+  int64_t patience = 10;
+  double rtol = 1e-4, atol = 0;
+  int64_t cooldown = 0;
+  int64_t accumulation_size = 1;
+  double min_scale = 0;
+
+  template <class Model>
+  ReduceOnPlateauState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, ReduceOnPlateauState> update(Model grads, ReduceOnPlateauState state, const Model&,
+                                                const ExtraArgs& extra = {}) const {
+    state = next(state, extra);
+    detail::scale(nn::leaves(grads), state.scale);
+    return {std::move(grads), state};
+  }
+  ReduceOnPlateauState next(ReduceOnPlateauState state, const ExtraArgs& extra) const;
+};
+ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& options = {});
+
+}  // namespace tessera::optim

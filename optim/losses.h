@@ -1,0 +1,57 @@
+// Losses: those of optax.losses that models need, element by element or example by example, to be averaged by the user.
+#pragma once
+
+#include "sharding/operand.h"
+
+namespace tessera::optim {
+
+// Names, formulas and defaults are Optax's; none of them averages: mean(softmax_cross_entropy(logits, labels)). Each is
+// made of operations of arrays, so that it has gradients and takes any placement. A reduction over a dim that is
+// sharded is one or two all-reduces of the result's size. Errors (dtype_mismatch): logits, log probabilities or
+// predictions that are not floating; of integer labels, labels that are. Errors (shape_mismatch): shapes that do not
+// fit.
+
+// ---- classification: logits (..., classes)
+
+// -sum(labels * log_softmax(logits)) over the last dim; labels are probabilities, such as one_hot's. (...)
+Array softmax_cross_entropy(Operand logits, Operand labels, int axis = -1);
+// The same with the number of the class, in [0, classes): logsumexp(logits) - logits[label]. Logits that are sharded
+// over classes are not gathered.
+Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels);
+// -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits), elementwise: independent yes-or-no questions.
+Array sigmoid_binary_cross_entropy(Operand logits, Operand labels);
+// The same, where what is classified well counts less: times (1 - p of the label)^gamma, and with alpha times alpha
+// where the label is 1 and 1 - alpha where it is 0. Lin et al., "Focal loss for dense object detection" (2017).
+Array sigmoid_focal_loss(Operand logits, Operand labels, double gamma = 2);
+Array sigmoid_focal_loss(Operand logits, Operand labels, double gamma, double alpha);
+// softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits))). Leng et al., "PolyLoss" (2022).
+Array poly_loss_cross_entropy(Operand logits, Operand labels, double epsilon = 2);
+// max(0, 1 - outputs * targets) and max(0, -outputs * targets), elementwise; targets are -1 or 1.
+Array hinge_loss(Operand predictor_outputs, Operand targets);
+Array perceptron_loss(Operand predictor_outputs, Operand targets);
+// (1 - alpha) * labels + alpha / classes, of labels (..., classes).
+Array smooth_labels(Operand labels, double alpha, int axis = -1);
+
+// ---- regression
+
+// (predictions - targets)^2, and half of it.
+Array squared_error(Operand predictions, Operand targets);
+Array squared_error(Operand errors);
+Array l2_loss(Operand predictions, Operand targets);
+Array l2_loss(Operand errors);
+// Half the square up to delta, delta (|error| - delta / 2) beyond. Huber, "Robust estimation of a location parameter"
+// (1964).
+Array huber_loss(Operand predictions, Operand targets, double delta = 1);
+// log(cosh(predictions - targets)).
+Array log_cosh(Operand predictions, Operand targets);
+// The cosine of the angle between vectors along `axis`, whose squared lengths count as at least epsilon; and 1 - that.
+Array cosine_similarity(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
+Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
+
+// ---- distributions
+
+// sum(targets * (log(targets) - log_predictions)) along `axis`, where 0 log 0 is 0; and of the logarithms of both.
+Array kl_divergence(Operand log_predictions, Operand targets, int axis = -1);
+Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int axis = -1);
+
+}  // namespace tessera::optim

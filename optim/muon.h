@@ -1,0 +1,110 @@
+// Muon: momentum whose matrices are made orthogonal, each as a whole, different ones on different devices.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "optim/masking.h"
+#include "optim/optimizers.h"
+
+namespace tessera::optim {
+
+// By what the matrix is divided before the first iteration, so that its singular values are at most 1: its Frobenius
+// norm; its largest singular value; the roots of the row sums of |X X^T|; the root of |X X^T|.
+enum class Preconditioning { frobenius, spectral, aol, schatten };
+
+using NewtonSchulzCoefficients = std::array<double, 3>;
+
+struct ScaleByMuonOptions {
+  // One triple for all iterations, or one each: of more than ns_steps the last.
+  std::vector<NewtonSchulzCoefficients> ns_coeffs = {{3.4445, -4.7750, 2.0315}};
+  int64_t ns_steps = 5;
+  double beta = 0.95;
+  double eps = 1e-8;
+  std::optional<DType> mu_dtype = std::nullopt;
+  bool nesterov = true;
+  bool adaptive = false;
+  Preconditioning preconditioning = Preconditioning::frobenius;
+};
+
+// Optax's preset "dion".
+std::vector<NewtonSchulzCoefficients> dion_coefficients();
+
+namespace detail {
+// Replaces the arrays of `updates` by the momentum, then by what is orthogonal.
+void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates, const nn::Leaves& mu,
+          const nn::Leaves& params);
+}  // namespace detail
+
+// mu = beta mu + (1 - beta) g;  m = mu / (1 - beta^t), or with nesterov beta mu / (1 - beta^(t+1)) + (1 - beta) g /
+// (1 - beta^t)
+// X = m / (|m| + eps), transposed where it has more rows than columns; ns_steps times with (a, b, c) of ns_coeffs:
+//   A = X X^T;  X = a X + (b A + c A A) X
+// which is the update, times sum(m X) with adaptive. Every array has two dims; error (shape_mismatch) naming one that
+// has not.
+//
+// A matrix is needed whole. Those of one shape that lie alike are dealt out: each device gets whole ones (one
+// all_to_all or slice, in the ledger), computes them, and their blocks go back. So n matrices on d devices take ceil(n
+// / d) times one, wherever they are sharded; of fewer matrices than devices only as many axes are used as there is work
+// for. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
+struct ScaleByMuon {
+  ScaleByMuonOptions options;
+
+  template <class Model>
+  MomentumState<Model> init(const Model& params) const {
+    MomentumState<Model> state{0, params};
+    detail::make_initial(nn::leaves(state), nn::bare_arrays(params).arrays.size(),
+                         [this](size_t, const Array& p) { return zeros_for(p, options.mu_dtype); });
+    return state;
+  }
+  template <class Model>
+  std::pair<Model, MomentumState<Model>> update(Model grads, MomentumState<Model> state, const Model& params,
+                                                std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    state.count += 1;
+    detail::muon(options, state.count, nn::leaves(grads), nn::leaves(state.mu), nn::leaves(params));
+    return {std::move(grads), std::move(state)};
+  }
+};
+// Errors (bad_argument): beta outside [0, 1), eps negative, ns_steps below 1, no coefficients, or several but fewer
+// than ns_steps.
+ScaleByMuon scale_by_muon(const ScaleByMuonOptions& options = {});
+
+// By the matrix's dims, fan in and fan out: g * sqrt(max(1, fan_out / fan_in)), or g * sqrt(max(fan_in, fan_out)) *
+// consistent_rms.
+struct ScaleByShape {
+  std::optional<double> consistent_rms = std::nullopt;
+
+  static constexpr const char* name = "scale_by_shape";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByShape> scale_by_shape(std::optional<double> consistent_rms = std::nullopt);
+
+struct MuonOptions {
+  Schedule learning_rate;
+  std::vector<NewtonSchulzCoefficients> ns_coeffs = {{3.4445, -4.7750, 2.0315}};
+  int64_t ns_steps = 5;
+  double beta = 0.95, eps = 1e-8;
+  Schedule weight_decay = 0.0;
+  Mask weight_decay_mask = {};
+  std::optional<DType> mu_dtype = std::nullopt;
+  bool nesterov = true, adaptive = false;
+  Preconditioning preconditioning = Preconditioning::frobenius;
+  double adam_b1 = 0.9, adam_b2 = 0.999, adam_eps_root = 0;
+  Schedule adam_weight_decay = 0.0;
+  std::optional<Schedule> adam_learning_rate = std::nullopt;  // the same
+  std::optional<double> consistent_rms = std::nullopt;        // 0.2 makes updates as large as Adam's
+};
+
+// -lr (shape(muon(g)) + weight_decay p) for the parameters of two dims, adamw for the others, both with the same eps
+// and nesterov. Which parameters are matrices is said with partition: partition(labels, "muon", muon_matrices(...),
+// "adam", adamw(...)).
+using MuonMatrices = Chain<ScaleByMuon, PerArray<ScaleByShape>, AddDecayedWeights, ScaleByLearningRate>;
+using Muon = Partition<MuonMatrices, Adamw>;
+Muon muon(MuonOptions options);
+// The part for matrices alone.
+MuonMatrices muon_matrices(MuonOptions options);
+
+}  // namespace tessera::optim

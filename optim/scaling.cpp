@@ -1,0 +1,195 @@
+// The arithmetic of scaling: in bulk where one factor fits all arrays, else array by array.
+#include "optim/scaling.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "optim/check_options.h"
+#include "optim/global_norm.h"
+#include "optim/internal.h"
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+namespace tessera::optim {
+
+namespace detail {
+
+using namespace tessera::detail;
+
+// All blocks of all arrays in one call; the updates themselves are not written to.
+void scale(const nn::Leaves& updates, double factor) {
+  at::AutoGradMode off(false);
+  std::vector<at::Tensor> blocks;
+  for (const nn::Leaf& u : updates)
+    if (!u.value->is_absent())
+      for (const at::Tensor& t : materialized(*u.value, "scale").local) blocks.push_back(t);
+  if (blocks.empty()) return;
+  const std::vector<at::Tensor> scaled = at::_foreach_mul(blocks, factor);
+  auto next = scaled.begin();
+  for (const nn::Leaf& u : updates) {
+    if (u.value->is_absent()) continue;
+    const ArrayImpl& a = *u.value->impl();
+    ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
+    next += static_cast<ptrdiff_t>(a.local.size());
+    copy_facts(a, *made);
+    *u.value = Array(std::move(made));
+  }
+}
+
+void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask) {
+  at::AutoGradMode off(false);
+  check_same_tree("add_decayed_weights", "the update", updates, params);
+  for (size_t i = 0; i < updates.size() && weight_decay != 0; ++i) {
+    Array &u = *updates[i].value, &p = *params[i].value;
+    if (!u.is_absent() && mask(params[i])) u = u + weight_decay * astype(p, u.dtype());
+  }
+}
+
+void add_noise(const nn::Leaves& updates, const Key& key, double deviation) {
+  at::AutoGradMode off(false);
+  int64_t present = 0;
+  for (const nn::Leaf& u : updates) present += !u.value->is_absent();
+  const std::vector<Key> keys = split(key, present);
+  auto next = keys.begin();
+  for (const nn::Leaf& leaf : updates) {
+    Array& u = *leaf.value;
+    if (u.is_absent()) continue;
+    const Array noise = normal(*next++, u.shape(), u.dtype());
+    u = u + deviation * (u.is_committed() ? device_put(noise, resting_place(u)) : noise);
+  }
+}
+
+void normalize(const nn::Leaves& updates, double scale_factor, double eps) {
+  at::AutoGradMode off(false);
+  const Array divisor = (global_norm(updates) + eps) / scale_factor;
+  for (const nn::Leaf& u : updates)
+    if (!u.value->is_absent()) *u.value = *u.value / astype(divisor, u.value->dtype());
+}
+
+}  // namespace detail
+
+Scale scale(double step_size) {
+  detail::check_finite("scale", "step_size", step_size);
+  return {step_size};
+}
+
+double ScaleBySchedule::value(int64_t count) const {
+  return detail::value_of(step_size_fn, count, "scale_by_schedule", "step_size_fn");
+}
+ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
+  detail::check_rate("scale_by_schedule", "step_size_fn", step_size_fn);
+  return {std::move(step_size_fn)};
+}
+
+double ScaleByLearningRate::value(int64_t count) const {
+  return detail::value_of(learning_rate, count, "scale_by_learning_rate", "learning_rate");
+}
+ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
+  detail::check_rate("scale_by_learning_rate", "learning_rate", rate);
+  return {std::move(rate), flip_sign};
+}
+
+double AddDecayedWeights::value(int64_t count) const {
+  return detail::value_of(weight_decay, count, "add_decayed_weights", "weight_decay");
+}
+AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {
+  detail::check_rate("add_decayed_weights", "weight_decay", weight_decay);
+  return {std::move(weight_decay), std::move(mask)};
+}
+
+Array Trace::initial(size_t, const Array& parameter) const { return zeros_for(parameter, accumulator_dtype); }
+Array Trace::operator()(const ArrayStep& step) const {
+  Array& trace = step.state[0];
+  trace = step.gradient + decay * trace;
+  return nesterov ? step.gradient + decay * trace : trace;
+}
+PerArray<Trace> trace(const Trace& o) {
+  detail::check_options(o.name, {{"decay", o.decay}}, {});
+  return {o};
+}
+
+Array Ema::initial(size_t, const Array& parameter) const { return zeros_for(parameter, accumulator_dtype); }
+Array Ema::operator()(const ArrayStep& step) const {
+  Array& average = step.state[0];
+  average = detail::moment(average, step.gradient, decay);
+  return debias ? detail::unbiased(average, decay, step.count) : average;
+}
+PerArray<Ema> ema(const Ema& o) {
+  detail::check_options(o.name, {{"decay", o.decay}}, {});
+  return {o};
+}
+
+Array ScaleBySign::operator()(const ArrayStep& step) const { return sign(step.gradient); }
+
+Array SetToZero::operator()(const ArrayStep& step) const { return tessera::zeros_like(step.gradient); }
+
+Array ScaleByTrustRatio::operator()(const ArrayStep& step) const {
+  const Array size = maximum(norm(astype(step.p(), step.gradient.dtype())), min_norm);
+  const Array length = maximum(norm(step.gradient), min_norm);
+  const Array ratio = trust_coefficient * size / (length + eps);
+  return step.gradient * where(logical_or(equal(size, 0.0), equal(length, 0.0)), 1.0, ratio);
+}
+PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& o) {
+  detail::check_options(o.name, {}, {{"min_norm", o.min_norm}, {"eps", o.eps}});
+  detail::check_finite(o.name, "trust_coefficient", o.trust_coefficient);
+  return {o};
+}
+
+Array ScaleByParamBlockRms::operator()(const ArrayStep& step) const {
+  return step.gradient * maximum(sqrt(mean(square(astype(step.p(), step.gradient.dtype())))), min_scale);
+}
+PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale) {
+  detail::check_options(ScaleByParamBlockRms::name, {}, {{"min_scale", min_scale}});
+  return {ScaleByParamBlockRms{min_scale}};
+}
+
+Array ScaleByParamBlockNorm::operator()(const ArrayStep& step) const {
+  return step.gradient * maximum(norm(astype(step.p(), step.gradient.dtype())), min_scale);
+}
+PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale) {
+  detail::check_options(ScaleByParamBlockNorm::name, {}, {{"min_scale", min_scale}});
+  return {ScaleByParamBlockNorm{min_scale}};
+}
+
+Array Centralize::operator()(const ArrayStep& step) const {
+  const Array& g = step.gradient;
+  if (g.ndim() < 2) return g;
+  Dims dims;
+  for (int d = 1; d < g.ndim(); ++d) dims.push_back(d);
+  return g - mean(g, dims, true);
+}
+
+Array KeepParamsNonnegative::operator()(const ArrayStep& step) const {
+  const Array p = astype(step.p(), step.gradient.dtype());
+  return where(p + step.gradient < 0.0, -p, step.gradient);
+}
+
+Array ApplyEvery::operator()(const ArrayStep& step) const {
+  const int64_t place = (step.count - 1) % k;
+  Array& sum = step.state[0];
+  sum = place == 0 ? step.gradient : sum + step.gradient;
+  return place == k - 1 ? sum : tessera::zeros_like(sum);
+}
+PerArray<ApplyEvery> apply_every(int64_t k) {
+  detail::check_positive(ApplyEvery::name, "k", static_cast<double>(k));
+  return {ApplyEvery{k}};
+}
+
+NormalizeByUpdateNorm normalize_by_update_norm(const NormalizeByUpdateNorm& o) {
+  detail::check_positive("normalize_by_update_norm", "scale_factor", o.scale_factor);
+  detail::check_options("normalize_by_update_norm", {}, {{"eps", o.eps}});
+  return o;
+}
+
+double AddNoise::deviation(int64_t t) const { return std::sqrt(eta / std::pow(static_cast<double>(t), gamma)); }
+AddNoise add_noise(double eta, double gamma, Key key) {
+  detail::check_options("add_noise", {}, {{"eta", eta}});
+  detail::check_finite("add_noise", "gamma", gamma);
+  return {eta, gamma, key};
+}
+
+}  // namespace tessera::optim

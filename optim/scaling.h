@@ -1,0 +1,262 @@
+// Transforms that scale and shift updates: learning rates, weight decay, momentum, trust ratios, noise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "optim/per_array.h"
+#include "optim/schedule.h"
+#include "sharding/key.h"
+
+namespace tessera::optim {
+
+// Names, defaults and formulas are Optax's; g is the update that a transform receives, p the parameter.
+
+namespace detail {
+// These replace the arrays of `updates`, in trees that the caller has copied.
+void scale(const nn::Leaves& updates, double factor);
+void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
+void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
+void normalize(const nn::Leaves& updates, double scale_factor, double eps);
+}  // namespace detail
+
+// step_size * g
+struct Scale {
+  double step_size;
+
+  template <class Model>
+  EmptyState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&) const {
+    detail::scale(nn::leaves(grads), step_size);
+    return {std::move(grads), {}};
+  }
+};
+Scale scale(double step_size);
+
+struct ScaleByScheduleState {
+  int64_t count = 0;
+};
+
+// step_size_fn(count) * g. Error (bad_argument): a schedule whose value is not finite, before anything is changed.
+struct ScaleBySchedule {
+  Schedule step_size_fn;
+
+  template <class Model>
+  ScaleByScheduleState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
+    detail::scale(nn::leaves(grads), value(state.count));
+    return {std::move(grads), {state.count + 1}};
+  }
+  double value(int64_t count) const;
+};
+ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
+
+// -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
+struct ScaleByLearningRate {
+  Schedule learning_rate;
+  bool flip_sign = true;
+
+  template <class Model>
+  ScaleByScheduleState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
+    detail::scale(nn::leaves(grads), flip_sign ? -value(state.count) : value(state.count));
+    return {std::move(grads), {state.count + 1}};
+  }
+  double value(int64_t count) const;
+};
+ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
+
+// g + weight_decay(count) * p, where the mask says so
+struct AddDecayedWeights {
+  Schedule weight_decay = 0.0;
+  Mask mask = {};
+
+  template <class Model>
+  ScaleByScheduleState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model& params) const {
+    detail::add_decayed_weights(nn::leaves(grads), nn::leaves(params), value(state.count), mask);
+    return {std::move(grads), {state.count + 1}};
+  }
+  double value(int64_t count) const;
+};
+AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
+
+// trace = g + decay * trace, which is the update; with nesterov the update is g + decay * trace once more.
+struct Trace {
+  double decay = must_be_given;
+  bool nesterov = false;
+  std::optional<DType> accumulator_dtype = std::nullopt;
+
+  static constexpr const char* name = "trace";
+  template <class Model>
+  struct State {
+    Model trace;
+  };
+  Array initial(size_t tree, const Array& parameter) const;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<Trace> trace(const Trace& options);
+
+// ema = decay * ema + (1 - decay) * g; the update is ema, with debias ema / (1 - decay^t).
+struct Ema {
+  double decay = must_be_given;
+  bool debias = true;
+  std::optional<DType> accumulator_dtype = std::nullopt;
+
+  static constexpr const char* name = "ema";
+  template <class Model>
+  struct State {
+    int64_t count = 0;
+    Model ema;
+  };
+  Array initial(size_t tree, const Array& parameter) const;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<Ema> ema(const Ema& options);
+
+// sign(g)
+struct ScaleBySign {
+  static constexpr const char* name = "scale_by_sign";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
+
+// Zeros.
+struct SetToZero {
+  static constexpr const char* name = "set_to_zero";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<SetToZero> set_to_zero() { return {}; }
+
+// g * trust_coefficient * |p| / (|g| + eps), where norms are those of the whole array and at least min_norm; g where
+// either norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
+struct ScaleByTrustRatio {
+  double min_norm = 0;
+  double trust_coefficient = 1;
+  double eps = 0;
+
+  static constexpr const char* name = "scale_by_trust_ratio";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
+
+// g * max(sqrt(mean(p^2)), min_scale), and g * max(|p|, min_scale).
+struct ScaleByParamBlockRms {
+  double min_scale = 1e-3;
+
+  static constexpr const char* name = "scale_by_param_block_rms";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
+
+struct ScaleByParamBlockNorm {
+  double min_scale = 1e-3;
+
+  static constexpr const char* name = "scale_by_param_block_norm";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
+
+// g minus its mean over all dims but the first, where it has two or more.
+// Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
+struct Centralize {
+  static constexpr const char* name = "centralize";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<Centralize> centralize() { return {}; }
+
+// -p where p + g would be below 0, else g.
+struct KeepParamsNonnegative {
+  static constexpr const char* name = "keep_params_nonnegative";
+  template <class Model>
+  using State = EmptyState;
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }
+
+// The sum of the last k gradients at every k-th update, else zeros. (To update only then: accumulate.)
+struct ApplyEvery {
+  int64_t k = 1;
+
+  static constexpr const char* name = "apply_every";
+  template <class Model>
+  struct State {
+    int64_t count = 0;
+    Model grad_acc;
+  };
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ApplyEvery> apply_every(int64_t k = 1);
+
+// g * scale_factor / (global_norm(g) + eps)
+struct NormalizeByUpdateNorm {
+  double scale_factor = 1;
+  double eps = 1e-6;
+
+  template <class Model>
+  EmptyState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&,
+                                      std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    detail::normalize(nn::leaves(grads), scale_factor, eps);
+    return {std::move(grads), {}};
+  }
+};
+NormalizeByUpdateNorm normalize_by_update_norm(const NormalizeByUpdateNorm& options = {});
+
+struct AddNoiseState {
+  int64_t count = 0;
+  Key rng_key;
+};
+
+// g + sqrt(eta / t^gamma) * a normal number of its own for every element, the same on every mesh.
+// Neelakantan et al., "Adding gradient noise improves learning for very deep networks" (2015).
+struct AddNoise {
+  double eta = must_be_given;
+  double gamma = must_be_given;
+  Key key;
+
+  template <class Model>
+  AddNoiseState init(const Model&) const {
+    return {0, key};
+  }
+  template <class Model>
+  std::pair<Model, AddNoiseState> update(Model grads, AddNoiseState state, const Model&) const {
+    const auto [next, sample] = split<2>(state.rng_key);
+    state = {state.count + 1, next};
+    detail::add_noise(nn::leaves(grads), sample, deviation(state.count));
+    return {std::move(grads), state};
+  }
+  double deviation(int64_t t) const;
+};
+AddNoise add_noise(double eta, double gamma, Key key);
+
+}  // namespace tessera::optim

@@ -1,0 +1,138 @@
+// The arithmetic of the wrappers: means of gradients, finite flags, slow weights.
+#include "optim/wrappers.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "nn/filter.h"
+#include "optim/check_options.h"
+#include "optim/internal.h"
+#include "optim/per_array.h"
+#include "optim/state_placement.h"
+#include "sharding/operations.h"
+#include "sharding/redistribute.h"
+
+namespace tessera::optim {
+
+namespace detail {
+
+using namespace tessera::detail;
+
+namespace {
+
+// acc as a pending sum over the axes over which `like` is one: no communication.
+Array as_pending(const Array& acc, const Array& like) {
+  const Type* to = with_dtype(like.impl()->type, acc.dtype());
+  if (!to->unreduced || acc.impl()->type == to) return acc;
+  static const Text reason = std::make_shared<const std::string>("gradients are added up before they are reduced");
+  return Array(
+      convert(*acc.impl(), acc.impl(), to, {.operation = "accumulate", .where = {}, .reason = reason, .path = {}}));
+}
+
+}  // namespace
+
+void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean) {
+  at::AutoGradMode off(false);
+  check_same_tree("accumulate", "the gradient", grads, acc);
+  for (size_t i = 0; i < acc.size(); ++i) {
+    Array& sum = *acc[i].value;
+    if (grads[i].value->is_absent()) continue;
+    const Array g = astype(*grads[i].value, sum.dtype());
+    if (n == 0) {
+      sum = g;
+      continue;
+    }
+    const Array before = as_pending(sum, g);
+    sum = use_grad_mean ? before + (g - before) / static_cast<double>(n + 1) : before + g;
+  }
+}
+
+void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
+  at::AutoGradMode off(false);
+  place_with_parameters(acc, params);
+  for (size_t i = 0; i < acc.size(); ++i)
+    if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());
+}
+
+int64_t checked_period(int64_t steps, const char* verb, const char* name) {
+  if (steps < 1) fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least 1.", name, steps));
+  return steps;
+}
+
+bool all_finite(const nn::Leaves& tree) {
+  at::AutoGradMode off(false);
+  std::vector<Array> wrong;
+  for (const nn::Leaf& leaf : tree)
+    if (!leaf.value->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*leaf.value)), float32)));
+  return known_value(total(wrong)).value_or(0) == 0;
+}
+
+void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {
+  at::AutoGradMode off(false);
+  for (size_t i = 0; i < updates.size(); ++i) {
+    Array &u = *updates[i].value, &s = *slow[i].value;
+    if (u.is_absent()) continue;
+    follow(s, *params[i].value);
+    const Array p = astype(*params[i].value, s.dtype());
+    const Array next = s + step_size * (p + u - s);
+    u = next - p;
+    s = kept(next, s, "lookahead");
+  }
+}
+
+void own_copies(const nn::Leaves& tree) {
+  for (const nn::Leaf& leaf : tree) {
+    Array& x = *leaf.value;
+    if (!nn::is_trainable(leaf))
+      x = Array();
+    else if (x.is_recipe())
+      x = 1.0 * astype(x, moment_dtype(x.dtype()));
+    else
+      x = kept(astype(x, moment_dtype(x.dtype())), zeros_for(x), "init");
+  }
+}
+
+void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay) {
+  at::AutoGradMode off(false);
+  check_same_tree("params_ema", "the update", updates, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    Array &a = *average[i].value, &p = *params[i].value;
+    if (a.is_absent()) continue;
+    follow(a, p);
+    const Array now = astype(p, a.dtype());
+    a = kept(moment(a, updates[i].value->is_absent() ? now : now + *updates[i].value, decay), a, "params_ema");
+  }
+}
+
+}  // namespace detail
+
+ParamsEma params_ema(double decay) {
+  detail::check_options("params_ema", {{"decay", decay}}, {});
+  return {decay};
+}
+
+namespace {
+
+[[noreturn]] void unknown_name(const std::string& name, const std::map<std::string, double>& values) {
+  std::vector<std::string> names;
+  for (const auto& [known, value] : values) names.push_back(known);
+  fail(ErrorKind::bad_argument, "inject_hyperparams",
+       fmt::format("\"{}\" given, expected one of the hyperparameters ({}).", name, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+double& Hyperparams::operator[](const std::string& name) {
+  const auto found = values_.find(name);
+  if (found == values_.end()) unknown_name(name, values_);
+  return found->second;
+}
+
+double Hyperparams::operator[](const std::string& name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) unknown_name(name, values_);
+  return found->second;
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,301 @@
+// Transforms around another one: every k steps, only if finite, with slow weights, with settings that can be changed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "optim/schedule.h"
+#include "optim/transform.h"
+
+namespace tessera::optim {
+
+namespace detail {
+// acc becomes the mean of it, of n gradients so far, and of `grads`; or the sum. Gradients that are pending sums stay
+// pending.
+void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
+// The accumulated gradients in the parameters' element types, where these lie: reduced, all in one collective.
+void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
+int64_t checked_period(int64_t steps, const char* verb, const char* name);
+// Whether every element is a number. One all-reduce.
+bool all_finite(const nn::Leaves& tree);
+// slow + step_size (params + updates - slow), and the updates that lead there.
+void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
+// Copies under handles of their own, where something is trained; in float32 for half precision.
+void own_copies(const nn::Leaves& tree);
+void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay);
+}  // namespace detail
+
+// ---- accumulate -----------------------------------------------------------------------------------------------------
+
+template <class Model, class State>
+struct MultiStepsState {
+  int64_t mini_step = 0, gradient_step = 0;
+  State inner_opt_state;
+  Model acc_grads;
+};
+
+// optax.MultiSteps: the inner transform's update of the mean (or the sum) of k gradients at every k-th update, zeros in
+// between. The inner update is computed at that boundary only. Gradients are added up in float32, and as they are:
+// those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the boundary, where they are
+// reduced once, all together. k may depend on the number of inner updates done.
+template <class Inner>
+struct MultiSteps {
+  Inner opt;
+  std::function<int64_t(int64_t gradient_step)> every_k_schedule;
+  bool use_grad_mean = true;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params)};
+  }
+
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    Model acc = added(grads, state);
+    if (!completes(state)) {
+      state.mini_step += 1;
+      state.acc_grads = std::move(acc);
+      return {zeros_like(params), std::move(state)};
+    }
+    auto [updates, next] =
+        detail::update_with(opt, finished(std::move(acc), params), std::move(state.inner_opt_state), params, extra);
+    state.inner_opt_state = std::move(next);
+    begin_anew(state, params);
+    return {std::move(updates), std::move(state)};
+  }
+
+  // The parts of an update: the mean so far, whether these gradients are the last of it, the mean as the inner
+  // transform gets it, and the state after that.
+  template <class Model, class State>
+  Model added(const Model& grads, const State& state) const {
+    Model acc = state.acc_grads;
+    detail::add_to_mean(nn::leaves(acc), nn::leaves(grads), state.mini_step, use_grad_mean);
+    return acc;
+  }
+  template <class State>
+  bool completes(const State& state) const {
+    return state.mini_step + 1 >=
+           detail::checked_period(every_k_schedule(state.gradient_step), "accumulate", "every_k");
+  }
+  template <class Model>
+  Model finished(Model acc, const Model& params) const {
+    detail::finish_mean(nn::leaves(acc), nn::leaves(params));
+    return acc;
+  }
+  template <class Model, class State>
+  void begin_anew(State& state, const Model& params) const {
+    state.acc_grads = zeros_like(params);
+    state.mini_step = 0;
+    state.gradient_step += 1;
+  }
+};
+
+struct MultiStepsOptions {
+  bool use_grad_mean = true;  // else their sum
+};
+
+// accumulate(adamw({.learning_rate = 3e-4}), 4). Error (bad_argument): k below 1.
+template <class Inner>
+MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
+  detail::checked_period(every_k, "accumulate", "every_k");
+  return {std::move(opt), [every_k](int64_t) { return every_k; }, options.use_grad_mean};
+}
+template <class Inner>
+MultiSteps<Inner> accumulate(Inner opt, std::function<int64_t(int64_t)> every_k_schedule,
+                             MultiStepsOptions options = {}) {
+  return {std::move(opt), std::move(every_k_schedule), options.use_grad_mean};
+}
+
+// ---- apply_if_finite ------------------------------------------------------------------------------------------------
+
+template <class State>
+struct ApplyIfFiniteState {
+  int64_t notfinite_count = 0;  // in a row
+  bool last_finite = true;
+  int64_t total_notfinite = 0;
+  State inner_state;
+};
+
+// optax.apply_if_finite: gradients with an infinity or a NaN give zeros and leave the inner state alone, unless more
+// than max_consecutive_errors came in a row: then they are applied. An element counts once, however many devices hold
+// it.
+template <class Inner>
+struct ApplyIfFinite {
+  Inner inner;
+  int64_t max_consecutive_errors;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return ApplyIfFiniteState<decltype(inner.init(params))>{.inner_state = inner.init(params)};
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    state.last_finite = detail::all_finite(nn::leaves(grads));
+    state.notfinite_count = state.last_finite ? 0 : state.notfinite_count + 1;
+    state.total_notfinite += !state.last_finite;
+    if (!state.last_finite && state.notfinite_count <= max_consecutive_errors)
+      return {zeros_like(params), std::move(state)};
+    auto [updates, next] = detail::update_with(inner, grads, std::move(state.inner_state), params, extra);
+    state.inner_state = std::move(next);
+    return {std::move(updates), std::move(state)};
+  }
+};
+template <class Inner>
+ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
+  return {std::move(inner), max_consecutive_errors};
+}
+
+// ---- lookahead, averages --------------------------------------------------------------------------------------------
+
+template <class Model, class State>
+struct LookaheadState {
+  State fast_state;
+  Model slow;
+  int64_t steps_since_sync = 0;
+};
+
+// optax.lookahead: at every sync_period-th update the slow weights move by slow_step_size towards the fast ones, which
+// then begin anew from there. The model holds the fast weights; the slow ones, those to evaluate with, are the state's
+// (Optax keeps both in the parameters). With reset_state the fast optimizer begins anew as well.
+// Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
+template <class Inner>
+struct Lookahead {
+  Inner fast_optimizer;
+  int64_t sync_period;
+  double slow_step_size;
+  bool reset_state = false;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    LookaheadState<Model, decltype(fast_optimizer.init(params))> state{fast_optimizer.init(params), params, 0};
+    detail::own_copies(nn::leaves(state.slow));
+    return state;
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    auto [updates, next] = detail::update_with(fast_optimizer, grads, std::move(state.fast_state), params, extra);
+    state.fast_state = std::move(next);
+    state.steps_since_sync = (state.steps_since_sync + 1) % sync_period;
+    if (state.steps_since_sync == 0) {
+      detail::look_ahead(nn::leaves(updates), nn::leaves(state.slow), nn::leaves(params), slow_step_size);
+      if (reset_state) state.fast_state = fast_optimizer.init(params);
+    }
+    return {std::move(updates), std::move(state)};
+  }
+};
+template <class Inner>
+Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
+  return {std::move(fast_optimizer), detail::checked_period(sync_period, "lookahead", "sync_period"), slow_step_size,
+          reset_state};
+}
+
+template <class Model>
+struct ParamsEmaState {
+  int64_t count = 0;
+  Model ema;
+};
+
+// The moving average of the parameters, ema = decay ema + (1 - decay) (p + update), which begins with p: for
+// evaluation. It stands at the end of a chain, whose updates it passes on as they are.
+// Polyak and Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
+struct ParamsEma {
+  double decay;
+
+  template <class Model>
+  ParamsEmaState<Model> init(const Model& params) const {
+    ParamsEmaState<Model> state{0, params};
+    detail::own_copies(nn::leaves(state.ema));
+    return state;
+  }
+  template <class Model>
+  std::pair<Model, ParamsEmaState<Model>> update(const Model& grads, ParamsEmaState<Model> state,
+                                                 const Model& params) const {
+    state.count += 1;
+    detail::update_average(nn::leaves(state.ema), nn::leaves(params), nn::leaves(grads), decay);
+    return {grads, std::move(state)};
+  }
+};
+ParamsEma params_ema(double decay);
+
+// ---- inject_hyperparams ---------------------------------------------------------------------------------------------
+
+// Numbers by name. Error (bad_argument) of operator[]: a name that is not there, with those that are.
+class Hyperparams {
+ public:
+  Hyperparams() = default;
+  explicit Hyperparams(std::map<std::string, double> values) : values_(std::move(values)) {}
+  double& operator[](const std::string& name);
+  double operator[](const std::string& name) const;
+  const std::map<std::string, double>& values() const { return values_; }
+
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    for (auto& [name, value] : values_) visit(std::string_view(name), value);
+  }
+
+ private:
+  std::map<std::string, double> values_;
+};
+
+template <class State>
+struct InjectHyperparamsState {
+  int64_t count = 0;
+  Hyperparams hyperparams;
+  State inner_state;
+};
+
+template <class Factory>
+struct InjectHyperparams {
+  Factory inner_factory;
+  std::map<std::string, Schedule> schedules;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    Hyperparams values = at(0, {});
+    auto inner = inner_factory(std::as_const(values)).init(params);
+    return InjectHyperparamsState<decltype(inner)>{0, std::move(values), std::move(inner)};
+  }
+  template <class Model, class State>
+  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    state.hyperparams = at(state.count, state.hyperparams);
+    auto [updates, next] = detail::update_with(inner_factory(std::as_const(state.hyperparams)), grads,
+                                               std::move(state.inner_state), params, extra);
+    state.inner_state = std::move(next);
+    state.count += 1;
+    return {std::move(updates), std::move(state)};
+  }
+
+ private:
+  // The numbers as they stand, and the schedules' values.
+  Hyperparams at(int64_t count, const Hyperparams& now) const {
+    std::map<std::string, double> values = now.values();
+    for (const auto& [name, schedule] : schedules)
+      if (!schedule.constant() || !values.contains(name)) values[name] = schedule(count);
+    return Hyperparams(std::move(values));
+  }
+};
+
+// optax.inject_hyperparams: settings that are part of the state, to be read and changed while training.
+//   auto optimizer = optim::Optimizer(model, optim::inject_hyperparams(
+//       [](const optim::Hyperparams& h) { return optim::adamw({.learning_rate = h["learning_rate"]}); },
+//       {{"learning_rate", 3e-4}}));
+//   optimizer.state().hyperparams["learning_rate"] = 1e-4;
+// A number stays what the state says; a schedule is evaluated anew at every update, and then stands there to be read.
+// The factory is called at every update. Errors (bad_argument): a name that the factory asks for and that is not given.
+template <class Factory>
+InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {
+  return {std::move(inner_factory), std::move(hyperparams)};
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,86 @@
+// The arguments of a transform or schedule in a file: read by name, each at most once, none left over.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "optim/muon.h"
+#include "optim/schedule.h"
+#include "tests/runner/any_transform.h"
+#include "tests/runner/reference_values.h"
+
+namespace tessera::runner {
+
+AnyTransform transform_of(const Json& expression);  // an object, or a list of them: a chain
+optim::Schedule schedule_of(const Json& expression);
+
+class Arguments {
+ public:
+  // Error (bad_file) for an argument that nobody asked for, when `finish` is called.
+  explicit Arguments(const boost::json::object& all) : all_(all) {}
+  void finish() const;
+
+  // Sets `value` where the argument is there; args("b1", o.b1)("b2", o.b2). null leaves what is optional away.
+  template <class T>
+  Arguments& operator()(const char* name, T& value) {
+    if (const Json* given = find(name)) read(*given, value);
+    return *this;
+  }
+  // An argument that must be there.
+  const Json& at(const char* name);
+  optim::Schedule schedule(const char* name) { return schedule_of(at(name)); }
+  double number(const char* name) { return at(name).to_number<double>(); }
+  int64_t integer(const char* name) { return at(name).to_number<int64_t>(); }
+  AnyTransform transform(const char* name) { return transform_of(at(name)); }
+  const Json* find(const char* name);
+  std::string name() const { return std::string(all_.at("name").as_string()); }
+
+ private:
+  static void read(const Json& given, double& value) { value = given.to_number<double>(); }
+  static void read(const Json& given, int64_t& value) { value = given.to_number<int64_t>(); }
+  static void read(const Json& given, bool& value) { value = given.as_bool(); }
+  static void read(const Json& given, optim::Schedule& value) { value = schedule_of(given); }
+  static void read(const Json& given, DType& value) { value = *dtype_of(std::string(given.as_string())); }
+  static void read(const Json& given, optim::Mask& value);
+  static void read(const Json& given, std::pair<double, double>& value);
+  static void read(const Json& given, std::map<int64_t, double>& value);
+  static void read(const Json& given, optim::Interpolation& value);
+  static void read(const Json& given, optim::Preconditioning& value);
+  static void read(const Json& given, std::vector<optim::NewtonSchulzCoefficients>& value);
+  template <class T>
+  static void read(const Json& given, std::optional<T>& value) {
+    if (given.is_null()) {
+      value.reset();
+    } else if constexpr (std::is_same_v<T, optim::Schedule>) {
+      value = schedule_of(given);
+    } else {
+      T read_value{};
+      read(given, read_value);
+      value = read_value;
+    }
+  }
+
+  const boost::json::object& all_;
+  std::set<std::string> asked_ = {"name"};
+};
+
+// The entry of a table that fits the expression's name, called with its arguments. Error (bad_file): none does.
+template <class Result>
+using Builders = std::map<std::string, std::function<Result(Arguments&)>>;
+
+[[noreturn]] void unknown_name(const std::string& name);
+
+template <class Result>
+Result build(const Builders<Result>& builders, const Json& expression) {
+  Arguments arguments(expression.as_object());
+  const auto found = builders.find(arguments.name());
+  if (found == builders.end()) unknown_name(arguments.name());
+  Result result = found->second(arguments);
+  arguments.finish();
+  return result;
+}
+
+}  // namespace tessera::runner

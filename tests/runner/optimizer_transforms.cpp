@@ -1,0 +1,205 @@
+// Transforms and optimizers from their expressions, by Optax's names and arguments.
+#include <boost/json.hpp>
+
+#include "optim/contrib.h"
+#include "optim/masking.h"
+#include "optim/wrappers.h"
+#include "sharding/error.h"
+#include "tests/runner/optimizer_arguments.h"
+
+namespace tessera::runner {
+
+namespace {
+
+using Table = Builders<AnyTransform>;
+
+// Those of the files: parameters of one dim are vectors.
+std::string label_of(const std::string&, const Array& p) { return p.ndim() > 1 ? "matrix" : "vector"; }
+
+AnyTransform partitioned(Arguments& a) {
+  std::vector<std::pair<std::string, AnyTransform>> t;
+  for (const auto& [label, e] : a.at("transforms").as_object()) t.emplace_back(label, transform_of(e));
+  a.find("param_labels");
+  switch (t.size()) {
+    case 1:
+      return optim::partition(label_of, t[0].first, t[0].second);
+    case 2:
+      return optim::partition(label_of, t[0].first, t[0].second, t[1].first, t[1].second);
+    case 3:
+      return optim::partition(label_of, t[0].first, t[0].second, t[1].first, t[1].second, t[2].first, t[2].second);
+    default:
+      fail(ErrorKind::bad_file, "partition", "expected one to three transforms.");
+  }
+}
+
+optim::Mask mask_of(Arguments& a, const char* name = "mask") {
+  optim::Mask mask;
+  a(name, mask);
+  return mask;
+}
+
+AnyTransform muon_of(Arguments& a) {
+  optim::MuonOptions o{.learning_rate = a.schedule("learning_rate")};
+  a("ns_coeffs", o.ns_coeffs)("ns_steps", o.ns_steps)("beta", o.beta)("eps", o.eps)("weight_decay", o.weight_decay);
+  a("weight_decay_mask", o.weight_decay_mask)("mu_dtype", o.mu_dtype)("nesterov", o.nesterov)("adaptive", o.adaptive);
+  a("preconditioning", o.preconditioning)("adam_b1", o.adam_b1)("adam_b2", o.adam_b2);
+  a("adam_eps_root", o.adam_eps_root)("adam_weight_decay", o.adam_weight_decay);
+  a("adam_learning_rate", o.adam_learning_rate)("consistent_rms", o.consistent_rms);
+  return optim::muon(o);
+}
+
+AnyTransform scale_by_muon_of(Arguments& a) {
+  optim::ScaleByMuonOptions o;
+  a("ns_coeffs", o.ns_coeffs)("ns_steps", o.ns_steps)("beta", o.beta)("eps", o.eps)("mu_dtype", o.mu_dtype);
+  a("nesterov", o.nesterov)("adaptive", o.adaptive)("preconditioning", o.preconditioning);
+  return optim::scale_by_muon(o);
+}
+
+AnyTransform prodigy_of(Arguments& a) {
+  optim::ProdigyOptions o;
+  a("learning_rate", o.learning_rate)("betas", o.betas)("beta3", o.beta3)("eps", o.eps)("estim_lr0", o.estim_lr0);
+  a("estim_lr_coef", o.estim_lr_coef)("weight_decay", o.weight_decay)("safeguard_warmup", o.safeguard_warmup);
+  return optim::prodigy(o);
+}
+
+AnyTransform schedule_free_of(Arguments& a) {
+  double b1 = 0.9, power = 2;
+  a("b1", b1)("weight_lr_power", power);
+  return optim::schedule_free(a.transform("base_optimizer"), a.schedule("learning_rate"), b1, power);
+}
+
+const Table& wrapper_table() {
+  static const Table table = {
+      {"partition", partitioned},
+      {"multi_transform", partitioned},
+      {"masked", [](Arguments& a) { return optim::masked(a.transform("inner"), mask_of(a)); }},
+      {"freeze", [](Arguments& a) { return optim::freeze(mask_of(a)); }},
+      {"selective_transform",
+       [](Arguments& a) { return optim::selective_transform(a.transform("optimizer"), mask_of(a, "freeze_mask")); }},
+      {"MultiSteps",
+       [](Arguments& a) {
+         optim::MultiStepsOptions o;
+         a("use_grad_mean", o.use_grad_mean);
+         return optim::accumulate(a.transform("opt"), a.integer(a.find("every_k") ? "every_k" : "every_k_schedule"), o);
+       }},
+      {"apply_if_finite",
+       [](Arguments& a) { return optim::apply_if_finite(a.transform("inner"), a.integer("max_consecutive_errors")); }},
+      {"schedule_free", schedule_free_of},
+      {"schedule_free_sgd",
+       [](Arguments& a) {
+         optim::ScheduleFreeSgdOptions o;
+         a("learning_rate", o.learning_rate)("warmup_steps", o.warmup_steps)("b1", o.b1);
+         a("weight_decay", o.weight_decay)("weight_lr_power", o.weight_lr_power);
+         return optim::schedule_free_sgd(o);
+       }},
+      {"schedule_free_adamw",
+       [](Arguments& a) {
+         optim::ScheduleFreeAdamwOptions o;
+         a("learning_rate", o.learning_rate)("warmup_steps", o.warmup_steps)("b1", o.b1)("b2", o.b2)("eps", o.eps);
+         a("weight_decay", o.weight_decay)("weight_lr_power", o.weight_lr_power);
+         return optim::schedule_free_adamw(o);
+       }},
+      {"prodigy", prodigy_of},
+      {"muon", muon_of},
+      {"scale_by_muon", scale_by_muon_of}};
+  return table;
+}
+
+const Table& scaling_table() {
+  static const Table table = {
+      {"identity", [](Arguments&) { return optim::identity(); }},
+      {"set_to_zero", [](Arguments&) { return optim::set_to_zero(); }},
+      {"scale", [](Arguments& a) { return optim::scale(a.number("step_size")); }},
+      {"scale_by_schedule", [](Arguments& a) { return optim::scale_by_schedule(a.schedule("step_size_fn")); }},
+      {"scale_by_learning_rate",
+       [](Arguments& a) {
+         bool flip_sign = true;
+         a("flip_sign", flip_sign);
+         return optim::scale_by_learning_rate(a.schedule("learning_rate"), flip_sign);
+       }},
+      {"add_decayed_weights",
+       [](Arguments& a) {
+         optim::AddDecayedWeights o;
+         a("weight_decay", o.weight_decay)("mask", o.mask);
+         return optim::add_decayed_weights(o.weight_decay, o.mask);
+       }},
+      {"trace",
+       [](Arguments& a) {
+         optim::Trace o;
+         a("decay", o.decay)("nesterov", o.nesterov)("accumulator_dtype", o.accumulator_dtype);
+         return optim::trace(o);
+       }},
+      {"ema",
+       [](Arguments& a) {
+         optim::Ema o;
+         a("decay", o.decay)("debias", o.debias)("accumulator_dtype", o.accumulator_dtype);
+         return optim::ema(o);
+       }},
+      {"scale_by_sign", [](Arguments&) { return optim::scale_by_sign(); }},
+      {"scale_by_trust_ratio",
+       [](Arguments& a) {
+         optim::ScaleByTrustRatio o;
+         a("min_norm", o.min_norm)("trust_coefficient", o.trust_coefficient)("eps", o.eps);
+         return optim::scale_by_trust_ratio(o);
+       }},
+      {"scale_by_param_block_rms",
+       [](Arguments& a) {
+         double min_scale = 1e-3;
+         a("min_scale", min_scale);
+         return optim::scale_by_param_block_rms(min_scale);
+       }},
+      {"scale_by_param_block_norm",
+       [](Arguments& a) {
+         double min_scale = 1e-3;
+         a("min_scale", min_scale);
+         return optim::scale_by_param_block_norm(min_scale);
+       }},
+      {"centralize", [](Arguments&) { return optim::centralize(); }},
+      {"keep_params_nonnegative", [](Arguments&) { return optim::keep_params_nonnegative(); }},
+      {"apply_every",
+       [](Arguments& a) {
+         int64_t k = 1;
+         a("k", k);
+         return optim::apply_every(k);
+       }},
+      {"normalize_by_update_norm",
+       [](Arguments& a) {
+         optim::NormalizeByUpdateNorm o;
+         a("scale_factor", o.scale_factor)("eps", o.eps);
+         return optim::normalize_by_update_norm(o);
+       }},
+      {"add_noise",
+       [](Arguments& a) {
+         return optim::add_noise(a.number("eta"), a.number("gamma"), Key(static_cast<uint64_t>(a.integer("key"))));
+       }},
+      {"clip", [](Arguments& a) { return optim::clip(a.number("max_delta")); }},
+      {"clip_by_block_rms", [](Arguments& a) { return optim::clip_by_block_rms(a.number("threshold")); }},
+      {"clip_by_global_norm", [](Arguments& a) { return optim::clip_by_global_norm(a.number("max_norm")); }},
+      {"adaptive_grad_clip",
+       [](Arguments& a) {
+         double eps = 1e-3;
+         a("eps", eps);
+         return optim::adaptive_grad_clip(a.number("clipping"), eps);
+       }},
+      {"zero_nans", [](Arguments&) { return optim::zero_nans(); }}};
+  return table;
+}
+
+}  // namespace
+
+const Table& adaptive_table();
+const Table& optimizer_table();
+
+AnyTransform transform_of(const Json& expression) {
+  if (!expression.is_array()) {
+    const std::string name(expression.at("name").as_string());
+    for (const Table* table : {&wrapper_table(), &scaling_table(), &adaptive_table()})
+      if (table->contains(name)) return build(*table, expression);
+    return build(optimizer_table(), expression);
+  }
+  AnyTransform result = optim::identity();
+  for (const Json& part : expression.as_array()) result = optim::chain(result, transform_of(part));
+  return result;
+}
+
+}  // namespace tessera::runner
