@@ -65,12 +65,12 @@ void check(bool ok, const char* what) {
   std::exit(1);
 }
 
-double plain_write(const fs::path& file, const std::vector<char>& bytes, int64_t size) {
+double plain_write(const fs::path& file, const std::vector<char>& bytes) {
   return seconds_of([&] {
     const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     check(fd >= 0, "open");
-    for (int64_t at = 0; at < size; at += static_cast<int64_t>(bytes.size()))
-      check(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "write");
+    for (size_t at = 0; at < bytes.size(); at += matrix_bytes)
+      check(::write(fd, bytes.data() + at, matrix_bytes) == matrix_bytes, "write");
     check(::fsync(fd) == 0, "fsync");
     ::close(fd);
   });
@@ -102,22 +102,26 @@ int main(int argc, char** argv) {
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   const Model grads = model;
   optimizer.update(model, grads);
-  std::vector<char> chunk(1 << 20, 1);
+  std::vector<char> plain(static_cast<size_t>(bytes));
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<char>(i * 2654435761u >> 13);
 
   std::vector<double> write, save, blocked, read, restored, save_memory, restore_memory;
   for (int round = 0; round < rounds; ++round) {
-    write.push_back(plain_write(folder / "plain", chunk, bytes));
+    write.push_back(plain_write(folder / "plain", plain));
     ::sync();
     nn::Checkpointer checkpoints(folder / "run", {.keep = {.latest = 1}});
-    reset_peak();
-    const double before = memory("VmRSS:");
-    double waited = 0;
+    const auto begin = [&](int64_t step) {
+      checkpoints.save(step, nn::named_state("model", model, "optimizer", optimizer));
+    };
     save.push_back(seconds_of([&] {
-      waited = seconds_of([&] { checkpoints.save(round, nn::named_state("model", model, "optimizer", optimizer)); });
-      optimizer.update(model, grads);
+      blocked.push_back(seconds_of([&] { begin(2 * round); }));
       checkpoints.wait();
     }));
-    blocked.push_back(waited);
+    reset_peak();
+    const double before = memory("VmRSS:");
+    begin(2 * round + 1);
+    optimizer.update(model, grads);
+    checkpoints.wait();
     save_memory.push_back(memory("VmHWM:") - before);
     ::sync();
     read.push_back(plain_read(folder / "plain", bytes));
