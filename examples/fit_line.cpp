@@ -3,6 +3,7 @@
 
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -7,6 +7,8 @@
 #include "nn/value_and_grad.h"
 #include "optim/muon.h"
 #include "optim/optimizer.h"
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;
