@@ -56,7 +56,7 @@ Model model_of(int parameters, int64_t width, const NamedSharding* place) {
   Model model;
   for (int i = 0; i < parameters; ++i) {
     const Array x = from_tensor(at::rand({width, width}));
-    model.push_back(place ? device_put(x, *place) : x * 1.0);
+    model.push_back(place ? device_put(x, *place) : x);
   }
   return model;
 }
