@@ -89,9 +89,16 @@ Array column(const std::vector<T>& records, std::string_view name, Get value) {
 
 template <class T>
 constexpr bool has_arrays_only() {
-  return []<size_t... i>(std::index_sequence<i...>) {
-    return (!nn::detail::is_static<std::decay_t<boost::pfr::tuple_element_t<i, T>>> && ...);
-  }
+  if constexpr (nn::detail::is_leaf<T>)
+    return true;
+  else if constexpr (nn::detail::is_sequence<T>)
+    return has_arrays_only<typename T::value_type>();
+  else if constexpr (nn::detail::is_static<T> || nn::detail::is_container<T>)
+    return false;
+  else
+    return []<size_t... i>(std::index_sequence<i...>) {
+      return (has_arrays_only<std::decay_t<boost::pfr::tuple_element_t<i, T>>>() && ...);
+    }
   (std::make_index_sequence<nn::detail::field_count<T>>());
 }
 

@@ -266,8 +266,8 @@ class Stream {
   auto pack(const PackOptions& options) const {
     check_flat("pack");
     using Token = typename T::value_type;
-    const auto pieces = [options](T document) { return detail::pieces_of(std::move(document), options); };
-    const auto node = detail::FanFlatMap<Node, decltype(pieces)>{{node_}, pieces};
+    auto pieces = [options](T document) { return detail::pieces_of(std::move(document), options); };
+    auto node = detail::FanFlatMap<Node, decltype(pieces)>{{node_}, pieces};
     return Stream<PackedRow<Token>, decltype(node), FirstFit<Token>>(node, FirstFit<Token>(options));
   }
 

@@ -75,7 +75,8 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec) {
 
 ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)
     : ShardOptions(
-          shard_of(layout.mesh(), layout.activations().resolve(Axes(rows), {layout.mesh().size()}, "ShardByProcess", rows).spec)) {}
+          shard_of(layout.mesh(),
+                   layout.activations().resolve(Axes(rows), {layout.mesh().size()}, "ShardByProcess", rows).spec)) {}
 
 uint64_t detail::checksum_of(const nn::Leaves& leaves) {
   uint64_t hash = 0xcbf29ce484222325;

@@ -1,0 +1,11 @@
+// expect: tessera: stack_as<Batch>: a field of the batch has no field of its name in the record.
+#include "data/stack.h"
+
+struct Example {
+  std::vector<float> pixels;
+};
+struct Batch {
+  tessera::NamedArray pixel{"batch", "pixel"};
+};
+
+auto batch = tessera::data::stack_as<Batch>(std::vector<Example>{});

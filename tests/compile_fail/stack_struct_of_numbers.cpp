@@ -1,0 +1,9 @@
+// expect: tessera: a struct that stack takes holds arrays only; name the batch: stack_as<Batch>.
+#include "data/stack.h"
+
+struct Example {
+  std::vector<float> pixels;
+  int digit = 0;
+};
+
+auto batch = tessera::data::stack(std::vector<Example>{});
