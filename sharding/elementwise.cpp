@@ -90,7 +90,7 @@ Array operator/(Term a, Term b) {
 
 Array operator-(Operand x) {
   const ArrayImpl* given = x.array().impl().get();
-  if (x.array().is_recipe()) return times(x, -1);
+  if (given && is_floating(given->type->dtype) && x.array().is_recipe()) return times(x, -1);
   if (given && is_floating(given->type->dtype))
     return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
                             [](Locals t, const Where&) { return at::neg(t[0]); });
