@@ -5,6 +5,7 @@
 
 #include "nn/filter_shard.h"
 #include "nn/foreign_weights.h"
+#include "nn/inference_mode.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/sequential.h"
 #include "nn/layers/transformer.h"
@@ -50,6 +51,21 @@ TEST(BatchNorm, StatisticsOfAShardedBatchAreTwoSums) {
   expect_near(y, alone(x), 1e-6, "value");
   expect_near(norm.variance, alone.variance, 1e-6, "running variance");
   EXPECT_TRUE(norm.mean.value.is_fully_replicated());
+}
+
+// What a call inside value_and_grad leaves is in the model, and evaluation leaves it alone.
+TEST(BatchNorm, TrainsThroughValueAndGrad) {
+  const auto loss = [](BatchNorm& norm, const Array& x) { return sum(square(norm(x))); };
+  const Array x = normal(Key(1), {8, 8});
+  BatchNorm norm = BatchNorm::init(embed), alone = norm;
+  const auto [value, gradient] = value_and_grad(loss)(norm, x);
+  alone(x);
+  expect_near(norm.mean, alone.mean, 1e-6, "running mean");
+  expect_near(norm.variance, alone.variance, 1e-6, "running variance");
+  EXPECT_TRUE(gradient.mean.value.is_absent());
+  BatchNorm served = inference_mode(norm);
+  served(x);
+  EXPECT_TRUE(served.mean.value.is_same(norm.mean));
 }
 
 TEST(SpectralNorm, TheLargestSingularValueBecomesOne) {
@@ -179,6 +195,15 @@ TEST(Lora, OnlyTheChangeLearns) {
   EXPECT_EQ(max(abs(gradient.kernel)).item<float>(), 0);
   EXPECT_EQ(max(abs(*gradient.bias)).item<float>(), 0);
   EXPECT_GT(max(abs(gradient.lora->b)).item<float>(), 0);
+}
+
+// With a filter for what learns, the rest has no gradient at all, and an optimizer holds nothing for it.
+TEST(Lora, AFilterLeavesTheRestOut) {
+  const Linear changed = with_lora(Key(1), Linear::init(Key(0), embed, hidden), {.rank = 2});
+  const auto loss = [](const Linear& layer) { return sum(layer(ones({3, 8}))); };
+  const auto [value, gradient] = value_and_grad(loss, by_path("lora.**"))(changed);
+  EXPECT_TRUE(gradient.kernel.value.is_absent());
+  EXPECT_FALSE(gradient.lora->b.value.is_absent());
 }
 
 TEST(Lora, LiesAlongThePlacedKernel) {
