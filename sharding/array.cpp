@@ -93,6 +93,10 @@ at::Tensor assemble(const ArrayImpl& a) {
     fail(ErrorKind::bad_argument, "to_host",
          fmt::format("{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
                      type->to_string(), Mesh(type->mesh).to_string()));
+  if (a.local[0].is_meta())
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
+                     type->to_string()));
   if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;
@@ -167,6 +171,9 @@ std::vector<Shard> Array::addressable_shards() const {
 at::Tensor to_tensor(const Array& x) { return assemble(materialized(x, "to_tensor")); }
 
 Array from_tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) fail(ErrorKind::absent, "from_tensor", "an undefined tensor, expected one with a value.");
+  if (tensor.layout() != at::kStrided)
+    fail(ErrorKind::bad_argument, "from_tensor", "a sparse tensor, which no Array has. Make it dense with to_dense.");
   const auto dtype = static_cast<DType>(tensor.scalar_type());
   if (name_of(dtype).empty())
     fail(ErrorKind::dtype_mismatch, "from_tensor",

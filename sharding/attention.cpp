@@ -5,10 +5,12 @@
 #include <ATen/OpMathType.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "sharding/run.h"
+#include "sharding/tape_state.h"
 
 namespace tessera {
 
@@ -173,7 +175,35 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
       .transpose(1, 2);
 }
 
+// By products of LibTorch, whose gradients have gradients, and in which what is not finite goes on into the result.
+at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const Visibility& sight) {
+  const at::ScalarType exact = at::toOpMathType(query.scalar_type());
+  const int64_t group = query.size(2) / std::max<int64_t>(key.size(2), 1);
+  const auto for_each_head = [&](const at::Tensor& x) {
+    const at::Tensor heads = heads_first(x).to(exact);
+    return group > 1 ? heads.repeat_interleave(group, 1) : heads;
+  };
+  const double scale = sight.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  at::Tensor logits = at::matmul(heads_first(query).to(exact), for_each_head(key).transpose(-2, -1)) * scale;
+  if (sight.bias) logits = logits + *sight.bias;
+  if (const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query); mask.defined())
+    logits = logits.masked_fill(mask.logical_not(), far_below(query));
+  return at::matmul(at::softmax(logits, -1), for_each_head(value)).to(query.scalar_type()).transpose(1, 2);
+}
+
+bool is_finite(const at::Tensor& t) {
+  return !t.is_cpu() || std::isfinite(at::sum(t.detach(), at::toOpMathType(t.scalar_type())).item<double>());
+}
+
+// Whether every row may have a logit that is a number: of one without, LibTorch's kernel for CPUs makes zeros.
+bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibility& sight) {
+  if (!std::isfinite(sight.scale.value_or(1)) || !is_finite(query) || !is_finite(key)) return false;
+  return !sight.bias || sight.bias->numel() == 0 || is_finite(at::amax(sight.bias->detach(), -1));
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
+  if (is_nested() || !has_numbers(query, key, sight)) return attend_by_products(query, key, value, sight);
   return (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
 }
 

@@ -37,23 +37,8 @@ struct FunctionNode : torch::autograd::Node {
   }
 
   void record_backward(const Tensors& given, Tensors& results) const;
+  void record_refusal(const Tensors& given, Tensors& results) const;
 };
-
-// The backward pass of `node` as a function in the graph of its gradients.
-void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
-  at::AutoGradMode on(true);
-  Tensors defined;
-  for (const at::Tensor& t : results)
-    if (t.defined()) defined.push_back(t);
-  if (forward && defined.size() == results.size()) return record_function(label, given, results, forward, backward);
-  // It may depend on what the node saved as well, so that no gradient of its gradient is right.
-  record_function(label, {at::zeros({}).requires_grad_(true)}, defined, [name = label](const Tensors&) -> Tensors {
-    fail(ErrorKind::no_gradient, name, "is differentiated a second time, which it does not provide for.");
-  });
-  size_t next = 0;
-  for (at::Tensor& t : results)
-    if (t.defined()) t = defined[next++];
-}
 
 struct Hook : torch::autograd::FunctionPreHook {
   std::function<void()> run;
@@ -72,25 +57,55 @@ auto make_node() {
     return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
 }
 
-}  // namespace
-
-bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
-
-void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
-  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
   auto node = make_node<FunctionNode>();
   node->label = name;
   node->backward = std::move(backward);
   node->forward = std::move(forward);
   node->options = outputs[0].options().requires_grad(false);
-  torch::autograd::edge_list edges;
-  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
   node->set_next_edges(std::move(edges));
   for (at::Tensor& output : outputs) {
     output = output.variable_data();
     node->sizes.emplace_back(output.sizes());
     torch::autograd::set_history(output, node);
   }
+}
+
+// The backward pass of the node as a function in the graph of its gradients.
+void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
+  at::AutoGradMode on(true);
+  const bool all = std::all_of(results.begin(), results.end(), [](const at::Tensor& t) { return t.defined(); });
+  forward&& all ? record_function(label, given, results, forward, backward) : record_refusal(given, results);
+}
+
+// It may depend on what the node saved as well: on its inputs. Who wants a gradient of these gradients comes by here.
+void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const {
+  Tensors defined;
+  for (const at::Tensor& t : results)
+    if (t.defined()) defined.push_back(t);
+  if (defined.empty()) return;
+  torch::autograd::edge_list edges = next_edges();
+  for (const at::Tensor& gradient : given) edges.push_back(torch::autograd::impl::gradient_edge(gradient));
+  const auto refuse = [name = label](const Tensors&) -> Tensors {
+    fail(ErrorKind::no_gradient, name,
+         "is differentiated a second time, which its gradient, made by hand, does not provide for. Write it with "
+         "operations of the library, which do.");
+  };
+  record(label, std::move(edges), defined, refuse, nullptr);
+  size_t next = 0;
+  for (at::Tensor& t : results)
+    if (t.defined()) t = defined[next++];
+}
+
+}  // namespace
+
+bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
+
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
+  record(name, std::move(edges), outputs, std::move(backward), std::move(forward));
 }
 
 void before_backward(const Tensors& outputs, const std::function<void()>& hook) {

@@ -46,6 +46,8 @@ int manual_axis(const char* verb, const std::string& name) {
 }
 
 Along axes_of(const char* verb, const SpecEntry& entry) {
+  if (entry.is_unconstrained())
+    fail(ErrorKind::bad_argument, verb, "unconstrained given, expected mesh axes. Name those to communicate along.");
   Along result;
   Mask seen = 0;
   for (const std::string& name : entry.axes()) {
@@ -142,17 +144,32 @@ Array pmean(Operand x, const SpecEntry& entry) {
 namespace {
 
 // Backward, every device that holds the extremum gets the same part of the gradient.
-Tensors shares_of_extremum(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, const Tensors& most,
-                           const Tensors& gradients, const Cause& cause) {
-  Tensors here;
-  const auto owner = [&](size_t i) { return project(from->mesh, from->slots, static_cast<int>(i), to->slots); };
-  for (size_t i = 0; i < x.size(); ++i) here.push_back(at::eq(x[i], most[owner(i)]).to(x[i].scalar_type()));
-  const Passage sum = passage_over(Row::unreduced_to_replicated, from, to, axes, 0, 0, cause);
-  const Tensors holders = sum.forward(here, /*in_backward_pass=*/true);
-  Tensors shares;
-  for (size_t i = 0; i < x.size(); ++i) shares.push_back(here[i] * gradients[owner(i)] / holders[owner(i)]);
-  return shares;
-}
+struct SharesOfExtremum {
+  const Type *from, *to;
+  Tensors x, most;
+  Passage sum;  // over the devices
+
+  int owner(size_t i) const { return project(from->mesh, from->slots, static_cast<int>(i), to->slots); }
+
+  // Of the gradient, that of each device's value.
+  Tensors parts() const {
+    Tensors here;
+    for (size_t i = 0; i < x.size(); ++i) here.push_back(at::eq(x[i], most[owner(i)]).to(x[i].scalar_type()));
+    const Tensors holders = sum.forward(here, /*in_backward_pass=*/true);
+    for (size_t i = 0; i < here.size(); ++i) here[i] = here[i] / holders[owner(i)];
+    return here;
+  }
+  Tensors backward(const Tensors& gradients) const {
+    Tensors shares = parts();
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] = shares[i] * gradients[owner(i)];
+    return shares;
+  }
+  Tensors forward(const Tensors& gradients) const {
+    Tensors shares = parts();
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] = shares[i] * gradients[i];
+    return sum.forward(shares, /*in_backward_pass=*/true);
+  }
+};
 
 Array extremum(const char* verb, Move move, const Operand& x, const SpecEntry& entry) {
   const Along axes = axes_of(verb, entry);
@@ -165,10 +182,11 @@ Array extremum(const char* verb, Move move, const Operand& x, const SpecEntry& e
   const Type *from = a->type, *to = intern(key);
   Tensors most = reduce_over(from, to, axes.axes, a->local, move, cause), values;
   for (const at::Tensor& t : a->local) values.push_back(t.detach());
-  const Tensors results = most;
-  record_function(verb, a->local, most, [=, order = axes.axes](const Tensors& gradients) {
-    return shares_of_extremum(from, to, order, values, results, gradients, cause);
-  });
+  const auto shares = std::make_shared<const SharesOfExtremum>(SharesOfExtremum{
+      from, to, std::move(values), most, passage_over(Row::unreduced_to_replicated, from, to, axes.axes, 0, 0, cause)});
+  record_function(
+      verb, a->local, most, [shares](const Tensors& gradients) { return shares->backward(gradients); },
+      [shares](const Tensors& gradients) { return shares->forward(gradients); });
   ArrayPtr made = make_array(to, std::move(most));
   made->layout = a->layout;
   return Array(std::move(made));
@@ -299,7 +317,8 @@ namespace {
 
 // One tensor for every number along the axes, as a value that varies.
 template <class Make>
-Array varying_value(const Along& axes, DType dtype, const Shape& shape, Make make) {
+Array varying_value(const char* verb, const Along& axes, DType dtype, const Shape& shape, Make make) {
+  if (!axes.mesh) fail(ErrorKind::unknown_axis, verb, "outside shard_map. Call it in a function that shard_map runs.");
   const Type* type = intern({.dtype = dtype, .shape = shape, .mesh = axes.mesh, .varying = axes.axes.mask()});
   Tensors local;
   for (int i = 0; i < axes.mesh->count(type->slots); ++i) {
@@ -313,7 +332,7 @@ Array varying_value(const Along& axes, DType dtype, const Shape& shape, Make mak
 }  // namespace
 
 Array axis_index(const SpecEntry& entry) {
-  return varying_value(axes_of("axis_index", entry), int32, {},
+  return varying_value("axis_index", axes_of("axis_index", entry), int32, {},
                        [](int64_t number) { return at::scalar_tensor(number, at::TensorOptions(at::kInt)); });
 }
 
@@ -341,6 +360,10 @@ std::vector<DeviceKeys> split(const DeviceKeys& keys, int64_t n) {
 
 Array per_device(const DeviceKeys& keys, const std::function<Array(const Key&)>& draw) {
   const Along axes = axes_of("per_device", SpecEntry(keys.axes));
+  if (static_cast<int>(keys.keys.size()) != axes.n)
+    fail(ErrorKind::size_mismatch, "per_device",
+         fmt::format("{} keys for {} devices along ({}). Make them with fold_in_axis inside this shard_map.",
+                     keys.keys.size(), axes.n, fmt::join(keys.axes, ", ")));
   std::vector<at::Tensor> drawn;
   for (const Key& key : keys.keys) {
     drawn.push_back(to_tensor(draw(key)));
@@ -349,7 +372,7 @@ Array per_device(const DeviceKeys& keys, const std::function<Array(const Key&)>&
            fmt::format("one device draws {}, another {}. Draw the same shape on all.",
                        from_tensor(drawn[0]).type_string(), from_tensor(drawn.back()).type_string()));
   }
-  return varying_value(axes, static_cast<DType>(drawn[0].scalar_type()), drawn[0].sizes().vec(),
+  return varying_value("per_device", axes, static_cast<DType>(drawn[0].scalar_type()), drawn[0].sizes().vec(),
                        [&](int64_t number) { return drawn[number]; });
 }
 

@@ -166,6 +166,8 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
   Sizes sizes = spatial_sizes(x, orders.lhs), extents = spatial_sizes(rhs, orders.rhs);
   for (size_t d = 0; d < spatial; ++d)
     sizes[d] = dilated(sizes[d], spread[d]), extents[d] = dilated(extents[d], holes[d]);
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
+    misfit(conv_op.name, fmt::format("kernel {} has a spatial dim of 0, expected 1 or more.", rhs.type_string()));
   Windows w = windows_over(conv_op.name, sizes, extents,
                            given_or_ones(conv_op.name, "strides", window_strides, spatial), padding);
   const bool plain = spread == Sizes(spatial, 1);

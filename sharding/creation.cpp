@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -23,15 +24,23 @@ at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dty
 
 Array placed(Array x, const std::optional<NamedSharding>& sharding) { return sharding ? device_put(x, *sharding) : x; }
 
+template <class Make>
+Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
+  return from_tensor(make(block).to(scalar_type(dtype)).contiguous());
+} catch (const c10::Error&) {
+  Shape sizes;
+  for (const auto& [first, last] : block) sizes.push_back(last - first);
+  fail(ErrorKind::other, "place",
+       fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes, ",")));
+}
+
 // `make(block)` gives the tensor of a block of the whole.
 template <class Make>
 Array from_blocks(const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding, Make make) {
   for (const int64_t size : shape)
     if (size < 0)
       fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
-  const auto block = [&](const IndexRanges& ranges) {
-    return from_tensor(make(ranges).to(scalar_type(dtype)).contiguous());
-  };
+  const auto block = [&](const IndexRanges& ranges) { return made_block(make, ranges, dtype); };
   if (!sharding) return block(whole_block(shape));
   const NamedSharding value(sharding->mesh(), PartitionSpec(sharding->spec().entries()));
   return device_put(make_array_from_callback(shape, value, block), *sharding);

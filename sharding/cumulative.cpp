@@ -62,7 +62,7 @@ Array scan(const Scan& s, const Operand& x, int dim) {
   const Attributes attributes{dim, blocks};
   const Array within = run({.operation = s.within, .rule = within_rule, .attributes = attributes, .where = x.where()},
                            {&a}, [&](Locals t, const Where&) { return s.running(t[0], dim); });
-  if (blocks == 1) return within;
+  if (blocks == 1 || a.shape(dim) == 0) return within;
   const Array totals = run({.operation = s.total, .rule = total_rule, .attributes = attributes, .where = x.where()},
                            {&within}, [&](Locals t, const Where&) { return t[0].narrow(dim, t[0].size(dim) - 1, 1); });
   return run({.operation = s.after, .rule = after_rule, .attributes = attributes, .where = x.where()},

@@ -83,10 +83,16 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   const bool abstract = to->mesh->abstract;
   const auto pieces = std::make_shared<const Pieces>(abstract ? Pieces() : pieces_between_meshes(from, to));
   Tensors local = abstract ? Tensors{abstract_block(to)} : assembled(*pieces, source->local, to);
-  record_function(cause.operation, source->local, local, [=](const Tensors& gradients) {
-    announce_exchange(to, from, cause, true);
-    return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients);
-  });
+  record_function(
+      cause.operation, source->local, local,
+      [=](const Tensors& gradients) {
+        announce_exchange(to, from, cause, true);
+        return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients);
+      },
+      [=](const Tensors& gradients) {
+        announce_exchange(from, to, cause, true);
+        return abstract ? Tensors{abstract_block(to)} : assembled(*pieces, gradients, to);
+      });
   ArrayPtr result = make_array(to, std::move(local));
   result->layout = a->layout;
   result->weight = a->weight;

@@ -25,7 +25,9 @@ constexpr std::array<Row, 10> kTypes{{{DType::boolean, 1, "bool"},
                                       {DType::float64, 8, "float64"}}};
 
 const Row& row_of(DType dtype) {
-  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const Row& row) { return row.dtype == dtype; });
+  static constexpr Row unknown{DType::boolean, 0, ""};
+  const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Row& row) { return row.dtype == dtype; });
+  return found == kTypes.end() ? unknown : *found;
 }
 
 bool are(DType a, DType b, DType first, DType second) {

@@ -33,6 +33,12 @@ at::Tensor leaky(const at::Tensor& x, double slope) {
   return out[0];
 }
 
+// Zeros keep their sign and NaN is its own; LibTorch's is 0 for all of them.
+at::Tensor sign_of(const at::Tensor& x) {
+  if (!x.is_floating_point()) return at::sign(x);
+  return at::where(at::gt(at::abs(x.detach()), 0), at::sign(x), x.detach());
+}
+
 }  // namespace
 
 // What is written last is computed on the local tensor x.
@@ -83,7 +89,7 @@ TESSERA_UNARY(sigmoid, Domain::floating_alone, like_first, at::sigmoid(x))
 TESSERA_UNARY(silu, Domain::floating_alone, like_first, at::silu(x))
 
 TESSERA_UNARY(abs, Domain::any, like_first, magnitude(x))
-TESSERA_UNARY(sign, Domain::no_booleans, like_first, at::sign(x))
+TESSERA_UNARY(sign, Domain::no_booleans, like_first, sign_of(x))
 TESSERA_UNARY(floor, Domain::any, like_first, x.is_floating_point() ? at::floor(x) : x)
 TESSERA_UNARY(ceil, Domain::any, like_first, x.is_floating_point() ? at::ceil(x) : x)
 TESSERA_UNARY(trunc, Domain::any, like_first, x.is_floating_point() ? at::trunc(x) : x)

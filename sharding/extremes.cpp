@@ -176,6 +176,7 @@ at::Tensor found(const Search& search, const at::Tensor& t, const Reduction& r) 
 
 // An index among this block's elements as one among all elements.
 at::Tensor in_the_whole(at::Tensor index, const Where& where, const at::Tensor& block, const Reduction& r) {
+  if (index.is_meta()) return index;
   const auto names = letters(block.dim());
   at::Tensor result = at::zeros_like(index);
   int64_t stride = 1;

@@ -4,6 +4,10 @@
 #include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
+#include "sharding/tape_state.h"
+
 namespace tessera::detail {
 
 Tensors locals(const Prepared& call, int operand) {
@@ -40,6 +44,26 @@ Tensors all_locals(const Prepared& call) {
 }
 
 }  // namespace
+
+bool needs_whole_dims(const Prepared& call) {
+  if (!is_nested() || !is_floating(call.plan->out[0]->dtype)) return false;
+  return std::any_of(call.array, call.array + call.operands, [](const ArrayImpl* a) { return wants_gradient(*a); });
+}
+
+std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
+                                  std::initializer_list<const Array*> operands) {
+  static const Text reason = std::make_shared<const std::string>("second derivatives over this dim need it whole");
+  std::vector<Array> gathered;
+  for (const Array* x : operands) {
+    ArrayImpl& a = *x->impl();
+    TypeKey key = *a.type;
+    key.unreduced = 0;
+    for (DimAxes& axes : key.dims)
+      if (axes.mask() & call.plan->reduced_inside) axes = {};
+    gathered.emplace_back(convert(a, x->impl(), intern(std::move(key)), {site.operation.name, site.where, reason, {}}));
+  }
+  return gathered;
+}
 
 // A result that is not sharded over the axes that were reduced lies once per group.
 Array run_across(const Prepared& call, const CallSite& site,

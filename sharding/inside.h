@@ -37,6 +37,13 @@ Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
 at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
 
+// Whether the result may be differentiated twice, which only LibTorch's own kernels, on whole dims, provide for.
+bool needs_whole_dims(const Prepared& call);
+
+// The operands with those dims whole over which the call would reduce across devices.
+std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
+                                  std::initializer_list<const Array*> operands);
+
 Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const Inside&)>& across);
 
@@ -47,6 +54,14 @@ Array run_inside(const CallSite& site, std::initializer_list<const Array*> opera
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   if (!call.plan->reduced_inside) return run(call, site.operation.name, whole);
+  if (needs_whole_dims(call)) {
+    const std::vector<Array> gathered = whole_operands(call, site, operands);
+    std::vector<const Array*> pointers;
+    for (const Array& x : gathered) pointers.push_back(&x);
+    Prepared again;
+    prepare(again, site, pointers.data(), static_cast<int>(pointers.size()));
+    return run(again, site.operation.name, whole);
+  }
   return run_across(call, site, across);
 }
 

@@ -37,6 +37,13 @@ std::string types_of(const std::vector<ArrayPtr>& arguments) {
 
 void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Tensor>& now,
                  const std::vector<ArrayPtr>& arguments) {
+  for (const at::Tensor& t : now)
+    if (!t.defined() || t.layout() != at::kStrided || name_of(static_cast<DType>(t.scalar_type())).empty())
+      fail(ErrorKind::dtype_mismatch, "local_map",
+           fmt::format("given {}, the function returns {}, which no Array has.", types_of(arguments),
+                       !t.defined()                 ? "an undefined tensor"
+                       : t.layout() != at::kStrided ? "a sparse tensor"
+                                                    : fmt::format("a tensor of {}", c10::toString(t.scalar_type()))));
   bool alike = first.size() == now.size();
   for (size_t i = 0; alike && i < now.size(); ++i)
     alike = first[i].sizes() == now[i].sizes() && first[i].scalar_type() == now[i].scalar_type();

@@ -49,7 +49,7 @@ Across cross_entropy_across(const Prepared& call, const Inside& inside, double s
   for (size_t s = 0; s < blocks.size(); ++s) {
     blocks[s].exponentials = at::exp(logits[s] - most[s].unsqueeze(-1));
     const at::Tensor label = at::gather(logits[s], -1, blocks[s].labels).squeeze(-1) - most[s];
-    sums.push_back(at::stack({blocks[s].exponentials.sum(-1), label * blocks[s].here}));
+    sums.push_back(at::stack({blocks[s].exponentials.sum(-1), label.masked_fill(blocks[s].here.eq(0), 0)}));
   }
   sums = inside.combine(sums, Move::all_reduce);
   for (const at::Tensor& sum : sums) losses.push_back((sum[0].log() - sum[1]).sum().mul(scale));

@@ -71,6 +71,16 @@ Text reason_of(const Operation& operation, const Type* from, const Type* to) {
                   from->to_string(), to->to_string()));
 }
 
+// The same exchange as a linear function: what no operand covers is zero.
+Passage without_fill(Passage passage) {
+  Step step = *passage.steps[0];
+  Pieces pieces = *step.pieces;
+  pieces.fill = 0;
+  step.pieces = std::make_shared<const Pieces>(std::move(pieces));
+  passage.steps = {std::make_shared<const Step>(std::move(step))};
+  return passage;
+}
+
 // The local tensors of operands that lie at `from`, exchanged to `to`, as one node of the graph.
 Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, std::shared_ptr<const Step> step,
                 const Cause& cause) {
@@ -79,8 +89,11 @@ Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, std::shar
   const auto passage = std::make_shared<Passage>(
       Passage{.from = operands[0]->type, .to = to, .steps = {std::move(step)}, .gradients = to->dtype, .cause = cause});
   Tensors out = passage->forward(in);
-  record_function(cause.operation, in, out,
-                  [passage](Tensors gradients) { return passage->backward(std::move(gradients)); });
+  record_function(
+      cause.operation, in, out, [passage](Tensors gradients) { return passage->backward(std::move(gradients)); },
+      [passage](const Tensors& gradients) {
+        return without_fill(*passage).forward(gradients, /*in_backward_pass=*/true);
+      });
   ArrayPtr result = make_array(to, std::move(out));
   result->weight = std::all_of(operands.begin(), operands.end(), [](const ArrayPtr& a) { return a->weight; });
   for (const ArrayPtr& operand : operands)

@@ -219,6 +219,7 @@ class Recomputation {
 
 std::vector<Array> remat(const Function& f, const std::vector<Array>& arrays, RematPolicy policy) {
   if (!at::GradMode::is_enabled() || policy == RematPolicy::everything_saveable) return f(arrays);
+  if (is_nested()) return f(arrays);  // a second derivative needs the graph itself
   const auto again = std::make_shared<const Recomputation>(f, arrays, policy);
   if (again->inputs().empty()) return f(arrays);
   Arrays results = again->run();

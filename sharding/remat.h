@@ -21,7 +21,8 @@ enum class RematPolicy {
 // deep nets with sublinear memory cost", 2016; jax.checkpoint.) Everything differentiable has to be in `arrays`: what f
 // captures is a constant to it. Parameters of an open tape among them, and casts, views and scalings of such, go into
 // the second run as what they are, so that their gradients join those of their other uses and are reduced once with
-// all. f must do the same each time; it is called once where no gradient is recorded. `f` is kept by the graph.
+// all. f must do the same each time; it is called once where no gradient is recorded. `f` is kept by the graph. Inside a
+// differentiable tape within another, whose second derivatives need what happens inside, it is f(arrays) itself.
 // A policy keeps more.
 std::vector<Array> remat(const std::function<std::vector<Array>(const std::vector<Array>&)>& f,
                          const std::vector<Array>& arrays, RematPolicy policy = RematPolicy::nothing_saveable);

@@ -31,6 +31,9 @@ class SpecReader {
            fmt::format("{}: {} given; arrays become reduced by use alone. Leave it out.", what_, spec.to_string()));
     ReadSpec result;
     for (const SpecEntry& entry : spec.entries()) {
+      if (entry.is_unconstrained())
+        fail(ErrorKind::bad_argument, "shard_map",
+             fmt::format("{}: unconstrained in {}, expected mesh axes or none.", what_, spec.to_string()));
       result.dims.emplace_back();
       for (const std::string& name : entry.axes())
         if (const int axis = axis_of(name, spec); mesh_.impl()->axes[axis].size > 1) result.dims.back().push_back(axis);
@@ -162,6 +165,10 @@ Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t 
   const Mask axes = manual();
   const Type* type = x.impl()->type;
   const std::string what = fmt::format("argument {}, {}", i, type->to_string());
+  if (type->mesh && type->mesh != mesh_.impl())
+    fail(ErrorKind::device_mismatch, "shard_map",
+         fmt::format("{} lies on the mesh ({}), shard_map runs over ({}). Move it with device_put.", what,
+                     Mesh(type->mesh).to_string(), mesh_.to_string()));
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, type->shape.size());
   if (read.unreduced)
     fail(ErrorKind::bad_argument, "shard_map",

@@ -60,6 +60,12 @@ Array take_parts(const Operand& x, const Parts& parts) {
       });
 }
 
+// A step past the whole dim takes one element however long it is.
+int64_t clamped_step(int64_t step, int64_t size) {
+  const int64_t most = std::max<int64_t>(size, 1);
+  return std::clamp(step, -most, most);
+}
+
 Parts whole_parts(const Shape& shape) {
   Parts parts;
   for (int64_t size : shape) parts.push_back({0, size, 1});
@@ -94,7 +100,8 @@ Array slice(Operand x, Shape start, Shape limit, Shape strides) {
       fail(ErrorKind::bad_argument, "slice",
            fmt::format("[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.",
                        start[d], limit[d], stride, d, a.type_string(), shape[d]));
-    parts.push_back({start[d], (limit[d] - start[d] + stride - 1) / stride, stride});
+    const int64_t step = clamped_step(stride, shape[d]);
+    parts.push_back({start[d], (limit[d] - start[d] + step - 1) / step, step});
   }
   return take_parts(x, parts);
 }
@@ -134,8 +141,8 @@ Part part_of_range(const Range& r, int64_t size) {
     return p ? std::clamp(*p < 0 ? *p + size : *p, low, high) : otherwise;
   };
   const int64_t start = place(r.start, r.step > 0 ? low : high), stop = place(r.stop, r.step > 0 ? high : low);
-  const int64_t distance = r.step > 0 ? stop - start : start - stop, step = std::abs(r.step);
-  return {start, std::max<int64_t>(0, (distance + step - 1) / step), r.step};
+  const int64_t step = clamped_step(r.step, size), distance = step > 0 ? stop - start : start - stop;
+  return {start, std::max<int64_t>(0, (distance + std::abs(step) - 1) / std::abs(step)), step};
 }
 
 // What the entries say of each dim of x, and of the result.

@@ -369,7 +369,11 @@ Tape::~Tape() {
 std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
   const CallerScope caller(where);
   if (const auto& meter = current_meter()) meter->end_forward();
+  if (state_->spent)
+    fail(ErrorKind::no_gradient, "value_and_grad",
+         "the gradients of this tape were computed already: its graph is gone. Open another, or add the losses up.");
   const ArrayPtr root = root_of(loss);
+  state_->spent = true;
   Backpropagation backward(shadows_, *state_);
   {
     const Differentiating now(state_.get());

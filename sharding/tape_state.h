@@ -18,6 +18,7 @@ struct LateGradients {
 // Its parameters hand out leaves while it is open.
 struct TapeState {
   bool open = true;
+  bool spent = false;  // its gradients were computed
   GradientOptions options;
   at::Tensor anchor;  // wants a gradient, so that a function of parameters alone is recorded before they have leaves
   std::vector<LateGradients> late;

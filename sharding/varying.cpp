@@ -50,12 +50,22 @@ ArrayPtr first_of(const ArrayPtr& a, Mask axes) {
     unravel(to->mesh, to->slots & ~axes, project(to->mesh, to->slots, i, to->slots & ~axes), coordinates);
     local.push_back(a->local[ravel(to->mesh, from->slots, coordinates)]);
   }
-  record_function("shard_map", a->local, local, [from, to, n = to->mesh->count(axes)](Tensors gradients) {
+  const int n = to->mesh->count(axes);
+  const auto share = [from, to, n](const Tensors& gradients) {
     Tensors shares;
     for (int i = 0; i < from->mesh->count(from->slots); ++i)
       shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
     return shares;
-  });
+  };
+  const auto add_up = [from, to, n](const Tensors& shares) {
+    Tensors sums(to->mesh->count(to->slots));
+    for (size_t i = 0; i < shares.size(); ++i) {
+      at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), to->slots)];
+      sum = sum.defined() ? sum + shares[i] / n : shares[i] / n;
+    }
+    return sums;
+  };
+  record_function("shard_map", a->local, local, share, add_up);
   ArrayPtr made = make_array(to, std::move(local));
   made->layout = a->layout;
   return made;

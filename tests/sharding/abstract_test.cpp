@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "sharding/forecast.h"
+#include "sharding/random.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
@@ -222,6 +223,17 @@ TEST(Forecast, SeesWhatTheGraphKeeps) {
   EXPECT_LE(forecast.activation_bytes(), 6 * activation + 64);
   EXPECT_EQ(forecast.flops(), 2.0 * 16 * 32 * 32 * (3 + 3 + 2))
       << "forward, of the weights, of the inputs but the first";
+}
+
+TEST(AbstractMesh, SearchesOverShardedDimsHaveATypeAndShardsHaveNoValues) {
+  const Mesh mesh = abstract({{"a", 4}});
+  const Array x = on(mesh, {8, 12}, P{"a"});
+  EXPECT_EQ(argmax(x, 0).type_string(), "int32[12]");
+  EXPECT_EQ(argmin(x).type_string(), "int32[]");
+  EXPECT_EQ(categorical(Key(1), x, 0).type_string(), "int32[12]");
+  const Array shard = x.addressable_shards()[0].data;
+  EXPECT_EQ(shard.type_string(), "float32[2,12]");
+  expect_error(ErrorKind::bad_argument, "float32[2,12] comes from an abstract mesh", [&] { shard.to_host<float>(); });
 }
 
 }  // namespace

@@ -82,5 +82,11 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
   });
 }
 
+TEST(Convolution, AKernelHasAnExtent) {
+  expect_error(ErrorKind::shape_mismatch, "kernel float32[4,3,0,3] has a spatial dim of 0, expected 1 or more.", [] {
+    conv_general_dilated(ones({2, 3, 9, 7}), zeros({4, 3, 0, 3}), {1, 1}, "SAME");
+  });
+}
+
 }  // namespace
 }  // namespace tessera

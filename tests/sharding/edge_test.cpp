@@ -85,5 +85,16 @@ TEST(EdgeTest, NoMeshIsAnError) {
   expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().has_axis("a"); });
 }
 
+TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {
+  const int64_t large = int64_t{1} << 40;
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const auto refused = [](const char* words, auto&& make) { expect_error(ErrorKind::other, words, make); };
+  refused("no memory for a block of int32[1099511627776]", [&] { arange(large); });
+  refused("no memory for a block of float32[1099511627776]", [&] { linspace(0, 1, large); });
+  refused("no memory for a block of float32[4194304,4194304]", [] { eye(int64_t{1} << 22); });
+  refused("no memory for a block of int32[549755813888]",
+          [&] { arange(large, {.out_sharding = NamedSharding(mesh, P{"a"})}); });
+}
+
 }  // namespace
 }  // namespace tessera

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
 
+#include "sharding/device_put.h"
 #include "sharding/json.h"
 #include "sharding/reductions.h"
 #include "sharding/tape.h"
@@ -269,6 +271,20 @@ TEST(ElementwiseTest, ErrorsNameTheOperandsByTheirTypes) {
   expect_error(ErrorKind::dtype_mismatch, "[sigmoid] given int32[2]", [&] { sigmoid(ones({2}, int32)); });
   expect_error(ErrorKind::absent, "[exp]", [&] { exp(Array()); });
   expect_error(ErrorKind::absent, "[maximum]", [&] { maximum(Array(), 0); });
+}
+
+TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const Array x = array<float>({-2, 3, -0.0f, 0.0f, NAN, -INFINITY});
+  for (const Array& on : {x, device_put(x, NamedSharding(mesh, P{"a"}))}) {
+    const std::vector<float> y = sign(on).to_host<float>();
+    EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + 4), (std::vector<float>{-1, 1, 0, 0}));
+    EXPECT_TRUE(std::signbit(y[2]) && !std::signbit(y[3]) && std::isnan(y[4]) && y[5] == -1);
+    Tape tape({on});
+    EXPECT_EQ(tape.gradients(sum(sign(tape.shadows()[0]) + tape.shadows()[0]))[0].to_host<float>(),
+              std::vector<float>(6, 1));
+  }
+  EXPECT_EQ(sign(array<int32_t>({-4, 0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, 0, 1}));
 }
 
 }  // namespace

@@ -130,5 +130,21 @@ TEST(IndexingTest, WrongUseIsRefused) {
   expect_error(ErrorKind::bad_argument, "[one_hot] -1 classes given", [=] { one_hot(ids, -1); });
 }
 
+// ---- steps
+
+TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const Array x = arange(8);
+  for (const Array& on : {x, device_put(x, NamedSharding(mesh, P{"a"}))})
+    for (const int64_t step : {int64_t{8}, int64_t{9}, INT64_MAX}) {
+      EXPECT_EQ(on.at(range(0, 8, step)).to_host<int32_t>(), (std::vector<int32_t>{0})) << step;
+      EXPECT_EQ(on.at(range(3, {}, step)).to_host<int32_t>(), (std::vector<int32_t>{3})) << step;
+      EXPECT_EQ(on.at(range(7, {}, -step)).to_host<int32_t>(), (std::vector<int32_t>{7})) << step;
+      EXPECT_EQ(on.at(range(5, {}, -step - 1)).to_host<int32_t>(), (std::vector<int32_t>{5})) << step;
+      EXPECT_EQ(on.at(range(5, 5, step)).size(), 0) << step;
+      EXPECT_EQ(slice(on, {2}, {8}, {step}).to_host<int32_t>(), (std::vector<int32_t>{2})) << step;
+    }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -67,5 +67,26 @@ TEST(LocalMap, RefusesWhatDevicesDoNotAgreeOn) {
   expect_error(ErrorKind::bad_argument, "given float32[2]{V:x}: ", [&] { run(wrong, P{"x"}); });
 }
 
+TEST(LocalMap, RefusesTensorsThatNoArrayHas) {
+  const Mesh mesh = make_mesh({{"x", 2}});
+  const std::vector<std::pair<const char*, std::function<at::Tensor(const at::Tensor&)>>> table{
+      {"returns an undefined tensor", [](const at::Tensor&) { return at::Tensor(); }},
+      {"returns a tensor of ComplexFloat", [](const at::Tensor& t) { return t.to(at::kComplexFloat); }},
+      {"returns a tensor of UInt16", [](const at::Tensor& t) { return t.to(at::kUInt16); }},
+      {"returns a sparse tensor", [](const at::Tensor& t) { return t.to_sparse(); }}};
+  for (const auto& [words, f] : table)
+    expect_error(ErrorKind::dtype_mismatch, words,
+                 [&, f = f] { local_map([&](const Tensors& t) { return f(t[0]); }, mesh, P{"x"}, P{"x"})(ones({4})); });
+}
+
+TEST(LocalMap, FromTensorRefusesThemToo) {
+  expect_error(ErrorKind::absent, "[from_tensor] an undefined tensor", [] { from_tensor(at::Tensor()); });
+  expect_error(ErrorKind::bad_argument, "[from_tensor] a sparse tensor",
+               [] { from_tensor(at::ones({2}).to_sparse()); });
+  for (const auto type : {at::kComplexFloat, at::kUInt16, at::kFloat8_e4m3fn})
+    expect_error(ErrorKind::dtype_mismatch, "[from_tensor] a tensor of ",
+                 [=] { from_tensor(at::zeros({2}).to(type)); });
+}
+
 }  // namespace
 }  // namespace tessera

@@ -130,5 +130,56 @@ TEST(Concatenate, Errors) {
   expect_error(ErrorKind::absent, "[concatenate]", [] { concatenate({Array(), ones({3})}); });
 }
 
+// ---- what is not finite
+
+TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
+  const float out = -std::numeric_limits<float>::infinity();
+  const Array logits = array<float>({out, out, 1, 2, 1, 2, out, out}), labels = array<int32_t>({3, 0});
+  const Array rows = reshape(logits, {2, 4});
+  const auto outcome = [&](const Array& x) {
+    Tape tape({x});
+    const Array loss = cross_entropy(tape.shadows()[0], labels);
+    return std::pair(to_tensor(detached(loss)), to_tensor(tape.gradients(loss)[0]));
+  };
+  const auto [loss, gradient] = outcome(rows);
+  const auto [sharded, sharded_gradient] =
+      outcome(device_put(rows, NamedSharding(make_mesh({{"a", 2}}), P{none, "a"})));
+  EXPECT_TRUE(at::allclose(sharded, loss)) << sharded << loss;
+  EXPECT_TRUE(at::allclose(sharded_gradient, gradient)) << sharded_gradient;
+}
+
+// (1, 2, 1, 2) of q and k, and (1, 2, 1, 2) of v: which positions of the result jax.nn makes NaN.
+TEST(Attention, WhatIsNotANumberIsNotHidden) {
+  const double none_is = std::numeric_limits<double>::quiet_NaN();
+  const auto rows = [&](double first, double second, at::ScalarType type) {
+    return from_tensor(at::tensor({first, first, second, second}, at::kDouble).view({1, 2, 1, 2}).to(type));
+  };
+  const double far = -std::numeric_limits<double>::infinity();
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const Array one = rows(1, 1, type), late = rows(1, none_is, type), never = rows(none_is, none_is, type);
+    const Array bias = from_tensor(at::full({2, 2}, far, at::kDouble).to(type));
+    const Array half = from_tensor(at::tensor({far, far, 0.0, far}, at::kDouble).view({2, 2}).to(type));
+    const struct {
+      const char* name;
+      Array result;
+      bool first, second;
+    } table[] = {{"a query", dot_product_attention(late, one, one), false, true},
+                 {"a query, causal", dot_product_attention(late, one, one, {.causal = true}), false, true},
+                 {"a key", dot_product_attention(one, late, one), true, true},
+                 {"a later key", dot_product_attention(one, late, one, {.causal = true}), false, true},
+                 {"all keys", dot_product_attention(one, never, one), true, true},
+                 {"the scale", dot_product_attention(one, one, one, {.scale = none_is}), true, true},
+                 {"a bias of -inf", dot_product_attention(one, one, one, {.bias = bias}), true, true},
+                 {"a row of it", dot_product_attention(one, one, one, {.bias = half}), true, false},
+                 {"infinite logits", dot_product_attention(rows(INFINITY, 1, type), one, one), true, false},
+                 {"none", dot_product_attention(one, one, one, {.causal = true}), false, false}};
+    for (const auto& c : table) {
+      const at::Tensor is_nan = to_tensor(c.result).isnan().select(3, 0).flatten();
+      EXPECT_EQ(is_nan[0].item<bool>(), c.first) << c.name << " " << c10::toString(type);
+      EXPECT_EQ(is_nan[1].item<bool>(), c.second) << c.name << " " << c10::toString(type);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

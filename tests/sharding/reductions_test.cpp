@@ -195,5 +195,11 @@ TEST(Reductions, WrongUse) {
   EXPECT_EQ(prod(none_there, {0}).to_host<float>(), (std::vector<float>{1, 1, 1}));
 }
 
+TEST(Reductions, RunningOnesOfNothingAreNothing) {
+  const Mesh mesh = make_mesh({{"x", 2}});
+  const Array x = device_put(zeros({0, 3}), NamedSharding(mesh, P{"x"}));
+  for (const Array& y : {cumsum(x, 0), cumprod(x, 0), cumsum(x, 1)}) EXPECT_EQ(y.type_string(), "float32[0@x,3]");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -291,5 +291,25 @@ TEST(Remat, FormsOfAnArgumentAreGoneWithTheFirstRun) {
   tape.gradients(y);
 }
 
+// Second derivatives need what remat would throw away.
+TEST(Remat, InsideADifferentiatedGradientIsTheFunctionItself) {
+  const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 8}, 2);
+  const Mesh mesh = make_mesh({{"data", 4}});
+  const Array batch = placed(x, mesh, P{"data"});
+  const auto slope = [&](const Call& call) {
+    return [&](Arrays a) -> List {
+      Tape tape({a[0]}, {.differentiable = true});
+      return {tape.gradients(sum(tanh(call(product, {batch, tape.shadows()[0]})[0])))[0]};
+    };
+  };
+  const auto model = [&](const F& f, const Call& call) {
+    return [&](Arrays p) { return sum(square(call(f, {p[0]})[0])); };
+  };
+  const F plain = slope(plainly), inner = slope(again);
+  const Step expected = step({placed(w, mesh, {})}, model(plain, plainly));
+  EXPECT_LE(difference(step({placed(w, mesh, {})}, model(inner, plainly)), expected), 1e-13);
+  EXPECT_LE(difference(step({placed(w, mesh, {})}, model(inner, again)), expected), 1e-13) << "remat around both";
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "sharding/shard_map.h"
 
 #include "expect_error.h"
+#include "sharding/random.h"
 #include "sharding/varying.h"
 #include "step.h"
 
@@ -350,6 +351,31 @@ TEST(ShardMap, AnErrorInsideEndsIt) {
   const auto fails = [](const Array& a) { return psum(a, "z"); };
   EXPECT_THROW(shard_map(fails, mesh, P{"x"}, P{"x"})(zeros({8})), Error);
   EXPECT_EQ(detail::manual_axes().mesh, nullptr);
+}
+
+TEST(ShardMap, ArgumentsLieOnItsMesh) {
+  const Mesh mesh = make_mesh({{"x", 2}}), other = make_mesh({{"p", 3}});
+  const auto same = [](const Array& a) { return a; };
+  expect_error(ErrorKind::device_mismatch,
+               "[shard_map] argument 0, float32[6]: it lies on the mesh (p=3), shard_map runs over (x=2).",
+               [&] { shard_map(same, mesh, P{"x"}, P{"x"})(device_put(ones({6}), NamedSharding(other, {}))); });
+  expect_error(ErrorKind::bad_argument, "unconstrained in P(",
+               [&] { shard_map(same, mesh, P{unconstrained}, P{"x"})(ones({6})); });
+  expect_error(ErrorKind::bad_argument, "[psum] unconstrained given, expected mesh axes", [&] {
+    shard_map([](const Array& a) { return psum(a, unconstrained); }, mesh, P{"x"}, P{"x"})(ones({6}));
+  });
+}
+
+TEST(PerDevice, TakesOneKeyForEachDevice) {
+  const Mesh mesh = make_mesh({{"x", 2}}), other = make_mesh({{"x", 4}});
+  const auto draw = [](const Key& k) { return normal(k, {2}); };
+  DeviceKeys keys;
+  shard_map([&](const Array& a) { return keys = fold_in_axis(Key(1), "x"), a; }, mesh, P{"x"}, P{"x"})(ones({4}));
+  const auto elsewhere = [&](const Array&) { return per_device(keys, draw); };
+  expect_error(ErrorKind::size_mismatch, "[per_device] 2 keys for 4 devices along (x).",
+               [&] { shard_map(elsewhere, other, P{"x"}, P{"x"})(ones({4})); });
+  expect_error(ErrorKind::size_mismatch, "[per_device] 0 keys for 1 devices", [&] { per_device({}, draw); });
+  expect_error(ErrorKind::unknown_axis, "[per_device] outside shard_map", [&] { per_device({{}, {Key(1)}}, draw); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "expect_error.h"
 #include "step.h"
 
 namespace tessera {
@@ -308,6 +309,14 @@ TEST(TapeTest, AParameterItselfMayBeTheLoss) {
       for (const Array& w : {placed(random_tensor({}, 1), mesh, {}), from_tensor(random_tensor({}, 1))})
         EXPECT_EQ(to_tensor(step({w}, [](Arrays p) { return p[0]; }).gradients[0]).item<double>(), 1.0);
     }
+}
+
+TEST(TapeTest, GradientsAreComputedOnce) {
+  Tape tape({ones({2})});
+  const Array loss = sum(square(tape.shadows()[0]));
+  tape.gradients(loss);
+  expect_error(ErrorKind::no_gradient, "the gradients of this tape were computed already",
+               [&] { tape.gradients(loss); });
 }
 
 }  // namespace
