@@ -357,7 +357,7 @@ TEST(ShardMap, ArgumentsLieOnItsMesh) {
   const Mesh mesh = make_mesh({{"x", 2}}), other = make_mesh({{"p", 3}});
   const auto same = [](const Array& a) { return a; };
   expect_error(ErrorKind::device_mismatch,
-               "[shard_map] argument 0, float32[6]: it lies on the mesh (p=3), shard_map runs over (x=2).",
+               "[shard_map] argument 0, float32[6] lies on the mesh (p=3), shard_map runs over (x=2).",
                [&] { shard_map(same, mesh, P{"x"}, P{"x"})(device_put(ones({6}), NamedSharding(other, {}))); });
   expect_error(ErrorKind::bad_argument, "unconstrained in P(",
                [&] { shard_map(same, mesh, P{unconstrained}, P{"x"})(ones({6})); });
