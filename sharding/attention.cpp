@@ -164,7 +164,7 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
   at::Tensor q = heads_first(query);
   const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query);
   at::Tensor logits =
-      sight.bias ? sight.bias->to(q.scalar_type()) : at::zeros({1, 1}, q.options().requires_grad(false));
+      sight.bias ? at::atleast_2d(*sight.bias).to(q.scalar_type()) : at::zeros({1, 1}, q.options().requires_grad(false));
   if (mask.defined()) {
     const at::Tensor blind = mask.any(-1, true).logical_not();
     q = q.masked_fill(blind, 0);

@@ -57,13 +57,14 @@ ArrayPtr first_of(const ArrayPtr& a, Mask axes) {
       shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
     return shares;
   };
-  const auto add_up = [from, to, n](const Tensors& shares) {
-    Tensors sums(to->mesh->count(to->slots));
+  const auto add_up = [from, to, n, apart = from->slots & ~axes](const Tensors& shares) {
+    Tensors sums(to->mesh->count(apart)), each;
     for (size_t i = 0; i < shares.size(); ++i) {
-      at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), to->slots)];
+      at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), apart)];
       sum = sum.defined() ? sum + shares[i] / n : shares[i] / n;
     }
-    return sums;
+    for (int i = 0; i < to->mesh->count(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
+    return each;
   };
   record_function("shard_map", a->local, local, share, add_up);
   ArrayPtr made = make_array(to, std::move(local));

@@ -13,8 +13,10 @@ void check_features(const char* layer, const Array& x, const Param& param, int d
   if (x.ndim() > 0 && x.shape(-1) == size) return;
   const bool named = dim < static_cast<int>(param.axes.size()) && !param.axes[dim].is_none();
   const std::string name = named ? param.axes[dim].name() : "features";
+  const std::string& path = param.value.path();
   fail(ErrorKind::shape_mismatch, layer,
-       fmt::format("given {}, expected (..., {}) with {} = {}.", x.type_string(), name, name, size));
+       fmt::format("{}{}given {}, expected (..., {}) with {} = {}.", path, path.empty() ? "" : ": ", x.type_string(), name,
+                   name, size));
 }
 
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected) {

@@ -7,7 +7,8 @@
 
 namespace tessera::nn {
 
-// Errors (shape_mismatch) that name the layer: "[Linear] given float32[3,7], expected (..., embed) with embed = 8."
+// Errors (shape_mismatch) that name the layer and, once it is placed, its parameter:
+// "[Linear] up.kernel: given float32[3,7], expected (..., embed) with embed = 8."
 // The last dim of x is to have the size of dim `dim` of the parameter; absent arrays are left to the operation.
 void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
 // x is to have so many dims.

@@ -161,11 +161,11 @@ std::vector<Row> rows() {
          from.layers[0].mean.value = ones({8});
          copy_buffers(from, to);
        }},
-      {"matmul", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
+      {"Linear", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
        [] {
          placed().layers[1].mlp(ones({8, 3}));
        }},
-      {"matmul", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
+      {"Linear", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
        [] {
          const Model model = placed();
          const ModuleScope scope(model.layers[1]);

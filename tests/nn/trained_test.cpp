@@ -211,7 +211,7 @@ TEST(ModuleScope, LedgersNameTheModule) {
 TEST(ModuleScope, ErrorsNameTheModule) {
   const Layout layout = strategies()[2].layout;
   const Outer model = filter_shard(make_outer(), layout);
-  expect_error_with(ErrorKind::shape_mismatch, {"[matmul] layers.1.up.kernel: "}, [&] { model.layers[1](ones({8, 3})); });
+  expect_error_with(ErrorKind::shape_mismatch, {"[Linear] layers.1.up.kernel: "}, [&] { model.layers[1](ones({8, 3})); });
   expect_error_with(ErrorKind::shape_mismatch, {"[matmul] act: "}, [&] {
     const ModuleScope outer("block");
     const ModuleScope scope("act");

@@ -297,7 +297,7 @@ TEST(Remat, InsideADifferentiatedGradientIsTheFunctionItself) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const Array batch = placed(x, mesh, P{"data"});
   const auto slope = [&](const Call& call) {
-    return [&](Arrays a) -> List {
+    return [&, call](Arrays a) -> List {
       Tape tape({a[0]}, {.differentiable = true});
       return {tape.gradients(sum(tanh(call(product, {batch, tape.shadows()[0]})[0])))[0]};
     };
