@@ -105,10 +105,11 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
 Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
   if (count < 0) fail(ErrorKind::bad_argument, "linspace", fmt::format("{} numbers given, expected 0 or more.", count));
   const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
-  return from_blocks("linspace", {count}, options.dtype.value_or(float32), options.out_sharding, [&](const IndexRanges& block) {
-    const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
-    return t.mul(stop).add(t.neg().add(1).mul(start));
-  });
+  return from_blocks("linspace", {count}, options.dtype.value_or(float32), options.out_sharding,
+                     [&](const IndexRanges& block) {
+                       const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
+                       return t.mul(stop).add(t.neg().add(1).mul(start));
+                     });
 }
 
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding) {
@@ -132,10 +133,10 @@ namespace {
 // Ones where `holds(column - row, k)`.
 template <class Holds>
 Array of_distances(const char* verb, int64_t rows, const DiagonalOptions& options, Holds holds) {
-  return from_blocks(verb, {rows, options.columns.value_or(rows)}, options.dtype.value_or(float32), options.out_sharding,
-                     [&](const IndexRanges& block) {
-                       return holds(indices_of(block, 1) - indices_of(block, 0).unsqueeze(1), options.k);
-                     });
+  const Shape shape{rows, options.columns.value_or(rows)};
+  return from_blocks(verb, shape, options.dtype.value_or(float32), options.out_sharding, [&](const IndexRanges& block) {
+    return holds(indices_of(block, 1) - indices_of(block, 0).unsqueeze(1), options.k);
+  });
 }
 
 // In a block, the distance of a column to a row is off by where the block begins.

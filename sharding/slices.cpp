@@ -76,8 +76,8 @@ int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) 
   const int64_t size = x.shape()[dim];
   if (index < -size || index >= size)
     fail(ErrorKind::bad_argument, verb,
-         size ? fmt::format("index {} of dim {} of {}, expected {} to {}.", index, dim, x.type_string(), -size, size - 1)
-              : fmt::format("index {} of dim {} of {}, which has no elements.", index, dim, x.type_string()));
+         fmt::format("index {} of dim {} of {}, {}.", index, dim, x.type_string(),
+                     size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements"));
   return index < 0 ? index + size : index;
 }
 
