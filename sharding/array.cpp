@@ -13,6 +13,7 @@
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
 #include "sharding/check.h"
+#include "sharding/number.h"
 #include "sharding/recipe.h"
 #include "sharding/tape_state.h"
 
@@ -131,7 +132,8 @@ int64_t Array::shape(int dim) const {
   const int n = ndim();
   if (dim < -n || dim >= n)
     fail(ErrorKind::bad_argument, "shape",
-         fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1));
+         n ? fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1)
+           : fmt::format("dim {} of {}, which has no dims.", dim, type_string()));
   return shape()[dim < 0 ? dim + n : dim];
 }
 
@@ -212,11 +214,13 @@ template <class T>
 T Array::item() const {
   if (size() != 1)
     fail(ErrorKind::shape_mismatch, "item", fmt::format("{} has {} elements, expected one.", type_string(), size()));
-  return to_tensor(*this).item<T>();
+  const at::Tensor value = to_tensor(*this);
+  if (value.is_floating_point()) return static_cast<T>(element_value("item", value.item<double>(), dtype_for<T>()));
+  return static_cast<T>(element_value("item", value.item<int64_t>(), dtype_for<T>()));
 }
 
 Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
-  const Type* type = uncommitted_type(dtype, std::move(shape));
+  const Type* type = intern({.dtype = dtype, .shape = std::move(shape)}, "array");
   const auto items = static_cast<int64_t>(bytes.size()) / item_size(dtype);
   if (type->bytes != static_cast<int64_t>(bytes.size()))
     fail(ErrorKind::shape_mismatch, "array",
@@ -240,11 +244,19 @@ TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
 #undef TESSERA_INSTANTIATE
 #undef TESSERA_FOR_EACH_HOST_TYPE
 
-Array full(Shape shape, double value, DType dtype) {
-  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = value},
+namespace {
+
+Array constant(const char* verb, Shape shape, double value, DType dtype) {
+  intern({.dtype = dtype, .shape = shape}, verb);
+  const double scale = element_value(verb, value, dtype);
+  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = scale},
                      std::move(shape), dtype);
 }
-Array zeros(Shape shape, DType dtype) { return full(std::move(shape), 0, dtype); }
-Array ones(Shape shape, DType dtype) { return full(std::move(shape), 1, dtype); }
+
+}  // namespace
+
+Array full(Shape shape, double value, DType dtype) { return constant("full", std::move(shape), value, dtype); }
+Array zeros(Shape shape, DType dtype) { return constant("zeros", std::move(shape), 0, dtype); }
+Array ones(Shape shape, DType dtype) { return constant("ones", std::move(shape), 1, dtype); }
 
 }  // namespace tessera

@@ -207,6 +207,23 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
 }
 
+void check_heads(const Array& query, const Array& key, const Array& value) {
+  for (const Array* x : {&query, &key, &value}) {
+    materialized(*x, "dot_product_attention");
+    if (!is_floating(x->dtype()) || x->dtype() != query.dtype())
+      fail(ErrorKind::dtype_mismatch, "dot_product_attention",
+           fmt::format("given {}, {} and {}, expected one floating type. Convert with astype.", query.type_string(),
+                       key.type_string(), value.type_string()));
+  }
+  if (query.ndim() != 4 || key.ndim() != 4) return;  // refused by the rule
+  const int64_t heads = query.shape(2), kv_heads = key.shape(2);
+  if (heads == kv_heads) return;
+  if (kv_heads == 0 || heads % kv_heads)
+    fail(ErrorKind::shape_mismatch, "dot_product_attention",
+         fmt::format("given {} and {}: {} heads, {} kv heads, expected a multiple.", query.type_string(),
+                     key.type_string(), heads, kv_heads));
+}
+
 void check_options(const AttentionOptions& options) {
   if (options.offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention",
@@ -222,6 +239,7 @@ void check_options(const AttentionOptions& options) {
 }  // namespace
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
+  check_heads(query.array(), key, value);
   check_options(options);
   const bool biased = !options.bias.is_absent(), masked = !options.mask.is_absent();
   const Array* operands[] = {&query.array(), &key, &value, biased ? &options.bias : &options.mask, &options.mask};

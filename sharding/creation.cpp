@@ -9,6 +9,7 @@
 
 #include "sharding/device_put.h"
 #include "sharding/make_array.h"
+#include "sharding/number.h"
 #include "sharding/operations_common.h"
 
 namespace tessera {
@@ -36,10 +37,9 @@ Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
 
 // `make(block)` gives the tensor of a block of the whole.
 template <class Make>
-Array from_blocks(const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding, Make make) {
-  for (const int64_t size : shape)
-    if (size < 0)
-      fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
+Array from_blocks(const char* verb, const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding,
+                  Make make) {
+  intern({.dtype = dtype, .shape = shape}, verb);
   const auto block = [&](const IndexRanges& ranges) { return made_block(make, ranges, dtype); };
   if (!sharding) return block(whole_block(shape));
   const NamedSharding value(sharding->mesh(), PartitionSpec(sharding->spec().entries()));
@@ -88,8 +88,13 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
   const auto whole = [](const Number& n) { return n.kind != Number::Kind::floating; };
   const bool integers = whole(start) && whole(stop) && whole(step);
   const double count = std::ceil((stop.floating - start.floating) / step.floating);
+  constexpr double most = 0x1p59;  // of 8 bytes each
+  if (!(count < most))
+    fail(ErrorKind::bad_argument, "arange",
+         fmt::format("{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
+                     text_of(stop), text_of(step)));
   const Shape shape{static_cast<int64_t>(std::max(count, 0.0))};
-  return from_blocks(shape, options.dtype.value_or(integers ? int32 : float32), options.out_sharding,
+  return from_blocks("arange", shape, options.dtype.value_or(integers ? int32 : float32), options.out_sharding,
                      [&](const IndexRanges& block) {
                        const at::Tensor i = indices_of(block, 0);
                        if (integers) return i.mul(step.integer).add(start.integer);
@@ -100,18 +105,20 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
 Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
   if (count < 0) fail(ErrorKind::bad_argument, "linspace", fmt::format("{} numbers given, expected 0 or more.", count));
   const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
-  return from_blocks({count}, options.dtype.value_or(float32), options.out_sharding, [&](const IndexRanges& block) {
-    const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
-    return t.mul(stop).add(t.neg().add(1).mul(start));
-  });
+  return from_blocks("linspace", {count}, options.dtype.value_or(float32), options.out_sharding,
+                     [&](const IndexRanges& block) {
+                       const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
+                       return t.mul(stop).add(t.neg().add(1).mul(start));
+                     });
 }
 
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding) {
   const int n = static_cast<int>(shape.size());
   if (dim < 0 || dim >= n)
     fail(ErrorKind::bad_argument, "broadcasted_iota",
-         fmt::format("dim {} of the shape {}, expected 0 to {}.", dim, to_string(shape), n - 1));
-  return from_blocks(shape, dtype, out_sharding, [&](const IndexRanges& block) {
+         n ? fmt::format("dim {} of the shape {}, expected 0 to {}.", dim, to_string(shape), n - 1)
+           : fmt::format("dim {} of the shape (), which has no dims.", dim));
+  return from_blocks("broadcasted_iota", shape, dtype, out_sharding, [&](const IndexRanges& block) {
     std::vector<int64_t> sizes, along(n, 1);
     for (const auto& [first, last] : block) sizes.push_back(last - first);
     along[dim] = sizes[dim];
@@ -125,11 +132,11 @@ namespace {
 
 // Ones where `holds(column - row, k)`.
 template <class Holds>
-Array of_distances(int64_t rows, const DiagonalOptions& options, Holds holds) {
-  return from_blocks({rows, options.columns.value_or(rows)}, options.dtype.value_or(float32), options.out_sharding,
-                     [&](const IndexRanges& block) {
-                       return holds(indices_of(block, 1) - indices_of(block, 0).unsqueeze(1), options.k);
-                     });
+Array of_distances(const char* verb, int64_t rows, const DiagonalOptions& options, Holds holds) {
+  const Shape shape{rows, options.columns.value_or(rows)};
+  return from_blocks(verb, shape, options.dtype.value_or(float32), options.out_sharding, [&](const IndexRanges& block) {
+    return holds(indices_of(block, 1) - indices_of(block, 0).unsqueeze(1), options.k);
+  });
 }
 
 // In a block, the distance of a column to a row is off by where the block begins.
@@ -143,11 +150,11 @@ void check_matrix(const char* verb, const Array& x) {
 }  // namespace
 
 Array eye(int64_t rows, const DiagonalOptions& options) {
-  return of_distances(rows, options, [](const at::Tensor& distance, int64_t k) { return at::eq(distance, k); });
+  return of_distances("eye", rows, options, [](const at::Tensor& distance, int64_t k) { return at::eq(distance, k); });
 }
 
 Array tri(int64_t rows, const DiagonalOptions& options) {
-  return of_distances(rows, options, [](const at::Tensor& distance, int64_t k) { return at::le(distance, k); });
+  return of_distances("tri", rows, options, [](const at::Tensor& distance, int64_t k) { return at::le(distance, k); });
 }
 
 Array tril(Operand x, int64_t k) {

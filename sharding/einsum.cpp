@@ -151,9 +151,30 @@ std::string operand_term(const std::string& letters, const Type& type, const std
   return fmt::format("{}", fmt::join(tokens, " "));
 }
 
+// Each operand has the dims that its letters name, and a letter's dims in one operand are equal.
+void check_operands(const std::string& text, const Equation& e, const std::vector<const Type*>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Shape& shape = operands[i]->shape;
+    const bool open = e.in[i].find(dots) != std::string::npos;
+    const size_t named = e.in[i].size() - open;
+    if (open ? shape.size() < named : shape.size() != named)
+      fail(ErrorKind::shape_mismatch, "einsum",
+           fmt::format("\"{}\": {} has {} dims, expected {}{}.", text, operands[i]->to_string(), shape.size(),
+                       open ? "at least " : "", named));
+    for (size_t k = 0; k < e.in[i].size(); ++k) {
+      const int first = dim_of(e.in[i], e.in[i].find(e.in[i][k]), shape.size()), d = dim_of(e.in[i], k, shape.size());
+      if (d >= 0 && shape[d] != shape[first])
+        fail(ErrorKind::shape_mismatch, "einsum",
+             fmt::format("\"{}\": '{}' of {} is {} and {}, expected one size.", text, e.in[i][k],
+                         operands[i]->to_string(), shape[first], shape[d]));
+    }
+  }
+}
+
 std::string einsum_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
   const std::string text = unpacked(attributes);
   const Equation e = EquationReader(text, operands.size()).read();
+  check_operands(text, e, operands);
   const auto sizes = sizes_of(e, operands);
   std::vector<std::string> in, out;
   for (size_t i = 0; i < operands.size(); ++i) in.push_back(operand_term(e.in[i], *operands[i], sizes));

@@ -5,6 +5,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/elementwise_common.h"
+#include "sharding/number.h"
 #include "sharding/recipe.h"
 
 namespace tessera {
@@ -110,6 +111,7 @@ Array power(Term a, Term b) {
   if (a.is_number() == b.is_number())
     return binary(row, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); });
   const Array x = cast_to((a.is_number() ? b : a).operand(), common_dtype(row, a, b));
+  check_number("power", (a.is_number() ? a : b).number(), x.dtype());
   const at::Scalar number = scalar_of((a.is_number() ? a : b).number());
   return run({.operation = power_op, .where = a.where()}, {&x},
              [&](Locals t, const Where&) { return a.is_number() ? at::pow(number, t[0]) : at::pow(t[0], number); });
@@ -164,6 +166,7 @@ Array clip(Operand x, Term min, Term max) {
   if (!min.is_number() || !max.is_number()) return minimum(maximum(x, min), max);
   const Elementwise row{clip_op, Domain::any};
   const DType dtype = promote(common_dtype(row, x, min), common_dtype(row, x, max));
+  check_number("clip", min.number(), dtype), check_number("clip", max.number(), dtype);
   return unary(row, {cast_to(x, dtype), x.where()},
                [&](const at::Tensor& t) { return clipped(t, min.number(), max.number()); });
 }
@@ -174,7 +177,10 @@ at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t 
 
 // The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
 at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
-  return at::scalar_tensor(scalar_of(number), beside.options().dtype(scalar_type(dtype)));
+  const bool fraction = number.kind == Number::Kind::floating;
+  const at::Scalar value = fraction ? at::Scalar(element_value("where", number.floating, dtype))
+                                    : at::Scalar(element_value("where", number.integer, dtype));
+  return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));
 }
 
 Array where_arrays(const Operand& condition, const Array& x, const Array& y) {
@@ -193,6 +199,7 @@ Array where_number(const Operand& condition, const Array& x, const Number& other
 
 Array where_numbers(const Operand& condition, const Number& x, const Number& y) {
   const DType dtype = with_number(with_number(boolean, x), y);
+  check_number("where", x, dtype), check_number("where", y, dtype);
   return run(
       {.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array()},
       [&](Locals t, const Where&) { return at::where(truth(t[0]), branch(x, dtype, t[0]), branch(y, dtype, t[0])); });
@@ -203,6 +210,8 @@ Array where_numbers(const Operand& condition, const Number& x, const Number& y) 
 Array where(Operand condition, Term x, Term y) {
   if (x.is_number() && y.is_number()) return where_numbers(condition, x.number(), y.number());
   const DType dtype = common_dtype({where_op, Domain::any}, x, y);
+  for (const Term& branch : {x, y})
+    if (branch.is_number()) check_number("where", branch.number(), dtype);
   if (x.is_number()) return where_number(condition, cast_to(y.operand(), dtype), x.number(), true);
   if (y.is_number()) return where_number(condition, cast_to(x.operand(), dtype), y.number(), false);
   return where_arrays(condition, cast_to(x.operand(), dtype), cast_to(y.operand(), dtype));

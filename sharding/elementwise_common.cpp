@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/number.h"
+
 namespace tessera::detail {
 
 bool is_refused(Domain domain, DType dtype) {
@@ -31,7 +33,7 @@ DType with_number(DType dtype, const Number& number) {
 Array cast_to(const Operand& x, DType dtype) { return x.array().dtype() == dtype ? x.array() : astype(x, dtype); }
 
 at::Tensor as_tensor(const Number& number, const at::Tensor& beside) {
-  const bool fraction = number.kind == Number::Kind::floating;
+  const bool fraction = number.kind == Number::Kind::floating || (number.integer < 0 && number.floating > 0);
   const bool truth = number.kind == Number::Kind::boolean && beside.scalar_type() == at::kBool;
   at::Tensor t = c10::scalar_to_tensor(fraction ? at::Scalar(number.floating)
                                        : truth  ? at::Scalar(number.integer != 0)
@@ -45,12 +47,13 @@ namespace {
 const Type* type_of(const Term& x, const char* verb) { return materialized(x.array(), verb).type; }
 
 std::string described(const Term& x) {
-  return x.is_number() ? fmt::format("{}", x.number().floating) : x.array().type_string();
+  return x.is_number() ? text_of(x.number()) : x.array().type_string();
 }
 
 // A number that stands alone.
 Array as_array(const Number& number) {
   constexpr DType types[] = {boolean, int32, float32};
+  check_number("array", number, types[static_cast<int>(number.kind)]);
   return full({}, number.floating, types[static_cast<int>(number.kind)]);
 }
 
@@ -92,6 +95,7 @@ Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local)
     const Array cast = cast_to(b.operand(), common);
     return binary(row, a, Operand(cast, b.where()), local);
   }
+  if (a.is_number() || b.is_number()) check_number(row.operation.name, (a.is_number() ? a : b).number(), common);
   if (a.is_number()) return with_left_number(row, a.number(), b, local);
   if (b.is_number()) return with_right_number(row, a, b.number(), local);
   return run({.operation = row.operation, .out_dtype = row.out, .where = a.where()}, {&a.array(), &b.array()},

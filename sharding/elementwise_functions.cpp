@@ -1,5 +1,6 @@
 // Functions of one array, as a table: a name, the element types it computes in, an ATen call.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "sharding/autograd.h"
 #include "sharding/elementwise_common.h"
@@ -119,9 +120,12 @@ const Operation celu_op{"celu", "*"};
 }  // namespace
 
 Array round(Operand x, int decimals) {
-  return unary({round_op, Domain::no_booleans}, x, [decimals](const at::Tensor& t) {
-    return t.is_floating_point() || decimals < 0 ? at::round(t, decimals) : t;
-  });
+  if (const Array& a = x.array(); decimals < 0 && !a.is_absent() && !is_floating(a.dtype()))
+    fail(ErrorKind::dtype_mismatch, "round",
+         fmt::format("decimals {} of {}, expected 0 or more of integers. Convert with astype.", decimals,
+                     a.type_string()));
+  return unary({round_op, Domain::no_booleans}, x,
+               [decimals](const at::Tensor& t) { return t.is_floating_point() ? at::round(t, decimals) : t; });
 }
 
 Array gelu(Operand x, bool approximate) {
@@ -139,6 +143,7 @@ Array elu(Operand x, double alpha) {
 }
 
 Array celu(Operand x, double alpha) {
+  if (alpha == 0) fail(ErrorKind::bad_argument, "celu", "alpha 0 given, expected another number.");
   return unary({celu_op, Domain::floating}, x, [alpha](const at::Tensor& t) { return at::celu(t, alpha); });
 }
 

@@ -27,9 +27,10 @@ inline constexpr NewAxis newaxis;    // a new dim of size one
 struct Index {
   enum class Kind : uint8_t { nothing, integer, range, ellipsis, newaxis };
 
-  Index() = default;  // no entry
+  Index() = default;  // all of a dim
+  Index(std::same_as<bool> auto) = delete;  // numpy's masks are where() and take()
   template <std::integral T>
-  Index(T i, std::source_location where = std::source_location::current())
+  requires(!std::same_as<T, bool>) Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(static_cast<int64_t>(i)), where(where) {}
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}

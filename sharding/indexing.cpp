@@ -250,9 +250,11 @@ at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Ten
   return updates.expand(full).reshape(rows);
 }
 
-at::Tensor add_rows(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& updates, int64_t axis,
-                    const Where& where) {
-  const at::Tensor all = wrapped_indices("scatter_add", ids.reshape({-1}), where.size("a"));
+// Ids along a dim of this many elements as LibTorch indexes with them.
+using ReadIds = at::Tensor (*)(const char* verb, const at::Tensor& ids, int64_t size);
+
+at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor& ids, const at::Tensor& updates,
+                    int64_t axis, const Where& where) {
   const at::Tensor rows = as_rows(updates, x, ids, axis);
   if (where.is_whole("a")) return x.index_add(axis, all, rows);
   const Found found(all, where.offset("a"), x.size(axis));
@@ -312,10 +314,8 @@ Array added_once(const Operand& x, const Array& part) {
   return x + Operand(part, x.where());
 }
 
-}  // namespace
-
-Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
-  const Scatter scatter("scatter_add", x, ids, updates, axis);
+Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& ids, const Array& updates, int axis) {
+  const Scatter scatter(verb, x, ids, updates, axis);
   const Array* operands[] = {&x.array(), &ids, &scatter.updates};
   Prepared call;
   prepare(call,
@@ -323,9 +323,16 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
           operands, 3);
   const bool parts = divides_ids(*call.plan);
   const Array result = run(call, scatter_add_op.name, [&](Locals t, const Where& where) {
-    return add_rows(parts ? at::zeros_like(t[0]) : t[0], t[1], t[2], scatter.axis, where);
+    const at::Tensor all = read(verb, t[1].reshape({-1}), where.size("a"));
+    return add_rows(parts ? at::zeros_like(t[0]) : t[0], all, t[1], t[2], scatter.axis, where);
   });
   return parts ? added_once(x, result) : result;
+}
+
+}  // namespace
+
+Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
+  return added_rows("scatter_add", wrapped_indices, x, ids, updates, axis);
 }
 
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis) {
@@ -342,7 +349,8 @@ Array scatter_set(Operand x, int64_t index, const Array& updates, int axis) {
 Array bincount(Operand ids, int64_t length) {
   if (length < 0)
     fail(ErrorKind::bad_argument, "bincount", fmt::format("length {} given, expected 0 or more.", length));
-  return scatter_add({zeros({length}, int32), ids.where()}, ids.array(), ones({}, int32));
+  const Array none = zeros({length}, int32);
+  return added_rows("bincount", indices, {none, ids.where()}, ids.array(), ones({}, int32), 0);
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 
 #include "sharding/change_places.h"
 #include "sharding/elementwise.h"
+#include "sharding/number.h"
 #include "sharding/shapes.h"
 #include "sharding/slices.h"
 
@@ -42,14 +43,19 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
   std::vector<int64_t> reversed;
   for (size_t d = widths.size(); d-- > 0;) {
     const auto [before, after] = widths[d];
-    if (before < 0 || after < 0)
+    int64_t size = change.shape[d];
+    if (before < 0 || after < 0 || __builtin_add_overflow(size, before, &size) ||
+        __builtin_add_overflow(size, after, &size))
       fail(ErrorKind::bad_argument, "pad",
-           fmt::format("widths {} and {} of dim {} of {}, expected 0 or more.", before, after, d, a.type_string()));
-    change.shape[d] += before + after;
-    if (before + after > 0) change.touch(static_cast<int>(d));
+           fmt::format("widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 places in all.",
+                       before, after, d, a.type_string()));
+    change.shape[d] = size;
+    if (before > 0 || after > 0) change.touch(static_cast<int>(d));
     reversed.insert(reversed.end(), {before, after});
   }
   if (!change.dims) return a;
+  intern({.dtype = a.dtype(), .shape = Shape(change.shape.begin(), change.shape.end())}, "pad");
+  value = element_value("pad", value, a.dtype());
   return change_places(
       value == 0 ? pad_op : pad_value_op, x, change,
       [=](const at::Tensor& t) { return at::constant_pad_nd(t, reversed, value); },
@@ -67,6 +73,8 @@ Array flip(Operand x, Dims dims) {
   std::vector<int64_t> turned;
   for (int d : dims) {
     turned.push_back(checked_dim("flip", a, d));
+    if (change.touches(turned.back()))
+      fail(ErrorKind::bad_argument, "flip", fmt::format("dim {} of {} given twice.", turned.back(), a.type_string()));
     change.touch(static_cast<int>(turned.back()));
   }
   if (!change.dims) return a;
@@ -113,12 +121,20 @@ Array tile(Operand x, Shape reps) {
   reps.insert(reps.begin(), shape.size() - reps.size(), 1);
   Change change{shape};
   for (size_t d = 0; d < reps.size(); ++d) {
-    if (reps[d] < 1)
-      fail(ErrorKind::bad_argument, "tile", fmt::format("reps {}, expected 1 or more each.", to_string(reps)));
-    change.shape[d] *= reps[d];
-    if (reps[d] > 1) change.touch(static_cast<int>(d));
+    if (reps[d] < 0)
+      fail(ErrorKind::bad_argument, "tile", fmt::format("reps {}, expected 0 or more each.", to_string(reps)));
+    if (__builtin_mul_overflow(shape[d], reps[d], &change.shape[d]))
+      fail(ErrorKind::bad_argument, "tile",
+           fmt::format("reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps), a.type_string()));
+    if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
   if (!change.dims) return a;
+  intern({.dtype = a.dtype(), .shape = Shape(change.shape.begin(), change.shape.end())}, "tile");
+  if (const auto none = std::find(reps.begin(), reps.end(), 0); none != reps.end()) {
+    const Array nothing = slice_in_dim(x, 0, 0, static_cast<int>(none - reps.begin()));
+    *none = 1;
+    return tile({nothing, x.where()}, std::move(reps));
+  }
   return change_places(
       tile_op, x, change, [reps](const at::Tensor& t) { return t.repeat(reps); },
       [&](int d) {
@@ -210,9 +226,18 @@ Array concatenate(const std::vector<Array>& arrays, int dim, std::source_locatio
 
 Array stack(const std::vector<Array>& arrays, int dim, std::source_location where) {
   if (arrays.empty()) fail(ErrorKind::bad_argument, "stack", "no arrays given, expected one or more.");
+  const int n = static_cast<int>(materialized(arrays[0], "stack").type->shape.size()) + 1;
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, "stack",
+         fmt::format("dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(), -n, n - 1));
   std::vector<Array> longer;
-  for (const Array& x : arrays) longer.push_back(expand_dims({x, where}, {dim}));
-  return concatenate(longer, dim < 0 ? dim + longer[0].ndim() : dim, where);
+  for (const Array& x : arrays) {
+    if (materialized(x, "stack").type->shape != arrays[0].shape())
+      fail(ErrorKind::shape_mismatch, "stack",
+           fmt::format("given {} and {}, expected equal shapes.", arrays[0].type_string(), x.type_string()));
+    longer.push_back(expand_dims({x, where}, {dim}));
+  }
+  return concatenate(longer, dim < 0 ? dim + n : dim, where);
 }
 
 namespace {

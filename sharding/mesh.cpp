@@ -106,6 +106,9 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   std::set<std::string_view> seen;
   for (const MeshAxis& axis : axes) {
     if (axis.name.empty()) fail(ErrorKind::bad_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
+    if (axis.name.find(',') != std::string::npos)
+      fail(ErrorKind::bad_argument, "make_mesh",
+           fmt::format("mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name));
     if (!seen.insert(axis.name).second)
       fail(ErrorKind::duplicate_axis, "make_mesh",
            fmt::format("mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name));

@@ -66,6 +66,10 @@ Across cross_entropy_across(const Prepared& call, const Inside& inside, double s
 
 Array cross_entropy(Operand logits, const Array& labels) {
   check_integers("cross_entropy", labels, "labels");
+  materialized(logits.array(), "cross_entropy");
+  if (!is_floating(logits.array().dtype()))
+    fail(ErrorKind::dtype_mismatch, "cross_entropy",
+         fmt::format("logits {}, expected a floating type. Convert with astype.", logits.array().type_string()));
   if (labels.size() == 0)
     fail(ErrorKind::shape_mismatch, "cross_entropy",
          fmt::format("labels {} have no element, and nothing has no mean.", labels.type_string()));

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "sharding/number.h"
 #include "sharding/threefry.h"
 
 namespace tessera {
@@ -84,13 +85,34 @@ at::Tensor drawn(const Recipe& recipe, const Shape& shape, const IndexRanges& bl
   }
 }
 
+// The function that makes such an array, for errors.
+const char* verb_of(Initializer initializer) {
+  switch (initializer) {
+    case Initializer::uniform:
+      return "uniform";
+    case Initializer::normal:
+      return "normal";
+    case Initializer::truncated_normal:
+      return "truncated_normal";
+    case Initializer::exponential:
+      return "exponential";
+    case Initializer::gumbel:
+      return "gumbel";
+    case Initializer::bernoulli:
+      return "bernoulli";
+    case Initializer::bits:
+      return "bits";
+    case Initializer::integers:
+      return "randint";
+    default:
+      return "full";
+  }
+}
+
 }  // namespace
 
 Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
-  for (int64_t size : shape)
-    if (size < 0)
-      fail(ErrorKind::bad_argument, "shape", fmt::format("{} given, expected sizes from 0.", to_string(shape)));
-  ArrayPtr made = make_array(uncommitted_type(dtype, std::move(shape)), 0, {});
+  ArrayPtr made = make_array(intern({.dtype = dtype, .shape = std::move(shape)}, verb_of(recipe.initializer)), 0, {});
   made->detail().recipe = std::make_shared<const Recipe>(recipe);
   return Array(std::move(made));
 }
@@ -98,7 +120,9 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
   const auto type = static_cast<at::ScalarType>(dtype);
   if (recipe.initializer == Initializer::constant)
-    return at::full(sizes_of(block), recipe.scale + recipe.shift, static_cast<at::ScalarType>(recipe.drawn)).to(type);
+    return at::full(sizes_of(block), element_value("full", recipe.scale + recipe.shift, recipe.drawn),
+                    static_cast<at::ScalarType>(recipe.drawn))
+        .to(type);
   at::Tensor values = drawn(recipe, shape, block);
   if (!is_floating(recipe.drawn)) values = values.to(type);
   if (recipe.scale != 1) values.mul_(recipe.scale);

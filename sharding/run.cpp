@@ -173,9 +173,11 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
 void refuse(const Prepared& call, const char* operation, const c10::Error& error) {
   std::vector<std::string> operands;
   for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
-  const std::string words = error.what_without_backtrace();
+  const std::string words = error.what_without_backtrace(), first = words.substr(0, words.find('\n'));
+  const bool by_zero = first == "ZeroDivisionError";
   fail(ErrorKind::bad_argument, operation,
-       fmt::format("given {}: {}", fmt::join(operands, ", "), words.substr(0, words.find('\n'))));
+       fmt::format("given {}: {}", fmt::join(operands, ", "),
+                   by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first));
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
 #include "sharding/rearrange.h"
+#include "sharding/slices.h"
 
 namespace tessera {
 
@@ -385,7 +386,11 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   const Array& a = x.array();
   materialized(a, "repeat");
   dim = checked_dim("repeat", a, dim);
-  if (repeats < 1) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 1 or more.", repeats));
+  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 0 or more.", repeats));
+  if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
+  if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
+    fail(ErrorKind::bad_argument, "repeat",
+         fmt::format("repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim, a.type_string()));
   const Array result =
       run({.operation = repeat_op, .rule = repeat_rule, .attributes = {dim, repeats}, .where = x.where()}, {&a},
           [=](Locals t, const Where&) { return t[0].repeat_interleave(repeats, dim); });

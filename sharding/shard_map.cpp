@@ -52,6 +52,10 @@ class SpecReader {
       fail(ErrorKind::unknown_axis, "shard_map",
            fmt::format("{}: mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", what_, name,
                        spec.to_string(), mesh_.to_string()));
+    if (!((manual_ | ~manual_axes().axes) >> axis & 1))
+      fail(ErrorKind::unknown_axis, "shard_map",
+           fmt::format("{}: mesh axis \"{}\" of {} is manual already, by the shard_map around this one. Leave it out.",
+                       what_, name, spec.to_string()));
     if (!(manual_ >> axis & 1))
       fail(ErrorKind::unknown_axis, "shard_map",
            fmt::format("{}: mesh axis \"{}\" of {} is not manual here, only \"{}\". Name it in axis_names.", what_,

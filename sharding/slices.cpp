@@ -76,7 +76,8 @@ int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) 
   const int64_t size = x.shape()[dim];
   if (index < -size || index >= size)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("index {} of dim {} of {}, expected {} to {}.", index, dim, x.type_string(), -size, size - 1));
+         fmt::format("index {} of dim {} of {}, {}.", index, dim, x.type_string(),
+                     size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements"));
   return index < 0 ? index + size : index;
 }
 
@@ -183,9 +184,10 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
 }  // namespace
 
 Array Array::at(Index first, Index second, Index third, Index fourth, Index fifth, Index sixth) const {
-  std::vector<Index> entries;
-  for (const Index& e : {first, second, third, fourth, fifth, sixth})
-    if (e.kind != Index::Kind::nothing) entries.push_back(e);
+  std::vector<Index> entries{first, second, third, fourth, fifth, sixth};
+  while (!entries.empty() && entries.back().kind == Index::Kind::nothing) entries.pop_back();
+  for (Index& e : entries)
+    if (e.kind == Index::Kind::nothing) e = Index(range(), first.where);
   materialized(*this, "at");
   const ReadIndex read = read_index(*this, entries);
   Array result = take_parts({*this, first.where}, read.parts);
@@ -203,7 +205,7 @@ Shape clamped(const char* verb, const Array& x, Shape start, const Shape& sizes)
     const int64_t size = x.shape()[d];
     if (sizes[d] < 0 || sizes[d] > size)
       fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("sizes {} for {}, expected at most its own.", to_string(sizes), x.type_string()));
+           fmt::format("sizes {} for {}, expected 0 to its own.", to_string(sizes), x.type_string()));
     if (start[d] < 0) start[d] += size;
     start[d] = std::clamp<int64_t>(start[d], 0, size - sizes[d]);
   }

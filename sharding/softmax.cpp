@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/elementwise.h"
 #include "sharding/inside.h"
 #include "sharding/reduction_dims.h"
 #include "sharding/reductions.h"
@@ -129,7 +130,11 @@ Across logsumexp_across(const Prepared& call, const Inside& inside, const Reduct
 
 Array logsumexp(Operand x, Dims dims, bool keepdims) {
   const Array a = as_floating(x);
-  const Reduction r = nonempty_reduction("logsumexp", a, dims, keepdims);
+  const Reduction r = checked_reduction("logsumexp", a, dims, keepdims);
+  if (elements_of(a, r) == 0) {
+    const Array nothing = sum({a, x.where()}, dims, keepdims);
+    return log({nothing, x.where()});
+  }
   return reduce_inside(
       logsumexp_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::logsumexp(t, r.dims, keepdims); },
       [&](const Prepared& call, const Inside& inside) { return logsumexp_across(call, inside, r); });

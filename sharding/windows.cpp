@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sharding/rearrange.h"
 
@@ -14,8 +15,10 @@ void misfit(const char* verb, const std::string& why) { fail(ErrorKind::shape_mi
 
 Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n) {
   if (given.empty()) return Sizes(n, 1);
-  if (given.size() != n || *std::min_element(given.begin(), given.end()) < 1)
-    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1.", what, to_string(given), n));
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  const auto [least, largest] = std::minmax_element(given.begin(), given.end());
+  if (given.size() != n || *least < 1 || *largest > most)
+    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1 to {}.", what, to_string(given), n, most));
   return given;
 }
 
@@ -41,6 +44,9 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
   Windows w{extents, std::move(strides), {}, {}, {}, Sizes(sizes.size(), 1)};
   for (size_t d = 0; d < sizes.size(); ++d) {
     const auto [before, after] = padding_of(verb, padding, d, sizes[d], extents[d], w.strides[d]);
+    constexpr int64_t most = int64_t{1} << 60;
+    if (before < -most || before > most || after < -most || after > most)
+      misfit(verb, fmt::format("padding ({}, {}) of spatial dim {} given, expected less than 2^60.", before, after, d));
     w.before.push_back(before);
     w.after.push_back(after);
     w.out.push_back(std::max<int64_t>((sizes[d] + before + after - extents[d]) / w.strides[d] + 1, 0));

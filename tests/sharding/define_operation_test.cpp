@@ -64,6 +64,24 @@ TEST(DefineOperation, TheSameDefinitionIsTheSameOperation) {
 TEST(DefineOperation, WrongDefinitionsAreNamed) {
   const Array x = from_tensor(random_tensor({4, 2}, 1));
   expect_error(ErrorKind::bad_argument, "has no ->", [&] { define_operation("f", "i j", gated); });
+  const std::pair<const char*, const char*> rules[] = {
+      {"i j -> k", "the result has \"k\", which no operand has"},
+      {"i j -> ... i j", "the result has ..., which no operand has"},
+      {"i j -> [i", "\"[i\" is not closed"},
+      {"{i j -> i", "a { is not closed"},
+      {"i j} -> i", "a } too many"},
+      {"i j -> i j -> i j", "it has two arrows"},
+      {"i j -> i, j", "it has two results"},
+      {"{i j} -> {i j}", "the size of \"i\" does not follow from the shapes"},
+      {"i j -> i j=0", "\"j=0\" gives no size"},
+      {"i (j) -> i", "\"(j)\" is no dim"},
+      {"... ... -> ...", "an ellipsis stands once"},
+  };
+  for (const auto& [rule, words] : rules)
+    expect_error(ErrorKind::bad_argument, std::string("[define_operation] f: the rule \"") + rule + "\": " + words,
+                 [&] { define_operation("f", rule, gated); });
+  for (const char* rule : {"*", "{i=2 j} -> i j", "i, {i j} -> j", "... [i] -> ... n=4", "1 i -> i", " -> "})
+    define_operation("readable", rule, gated);
   const auto wrong_shape = define_operation("wrong_shape", "i j -> i", gated);
   expect_error(ErrorKind::shape_mismatch, "the function gave (4, 2), the rule says (4)", [&] { wrong_shape(x); });
   const auto wrong_type = define_operation("wrong_type", "*", [](const at::Tensor& t) { return t > 0; });

@@ -1,10 +1,16 @@
 // The edges of what arrays take: forms that no parameter has, sizes that no memory has, types that no kernel has.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
+#include "sharding/random.h"
 #include "sharding/tape.h"
 #include "tests/sharding/expect_error.h"
 
@@ -51,10 +57,133 @@ TEST(EdgeTest, ShapesFitIntoMemory) {
 TEST(EdgeTest, KernelsRefuseInOneLine) {
   const Array bits = array<bool>({true, false});
   expect_error(ErrorKind::dtype_mismatch, "[sub] given bool[2] and bool[2], expected numbers.", [&] { bits - bits; });
-  const Array whole = array<int32_t>(std::vector<int32_t>{1, 2, 3, 4}, {2, 2});
-  expect_error(ErrorKind::bad_argument, "[cross_entropy] given int32[2,2], int32[2]: ", [&] {
-    cross_entropy(whole, array<int32_t>({0, 1}));
+  const char* by_zero = "given int32[8]: an integer by 0, which has no value.";
+  expect_error(ErrorKind::bad_argument, std::string("[remainder] ") + by_zero, [] { arange(8) % 0; });
+  expect_error(ErrorKind::bad_argument, std::string("[floor_divide] ") + by_zero, [] { floor_divide(arange(8), 0); });
+}
+
+// ---- what is given does not fit
+
+struct Refusal {
+  ErrorKind kind;
+  const char* words;
+  std::function<void()> call;
+};
+
+void expect_refusals(const std::vector<Refusal>& table) {
+  for (const Refusal& row : table) expect_error(row.kind, row.words, row.call);
+}
+
+TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
+  const Array i = arange(8), large = astype(i, int64);
+  const ErrorKind kind = ErrorKind::bad_argument;
+  expect_refusals({
+      {kind, "[less] the number 3000000000 given for int32, expected -2147483648 to 2147483647.",
+       [=] { (void)(i < 3000000000LL); }},
+      {kind, "[less] the number 18446744073709551615 given for int64", [=] { (void)(large < UINT64_MAX); }},
+      {kind, "[equal] the number 4294967297 given for int32", [=] { equal(i, 4294967297LL); }},
+      {kind, "[clip] the number -3000000000 given for int32", [=] { clip(i, -3000000000LL, 3000000000LL); }},
+      {kind, "[maximum] the number 4294967300 given for int32", [=] { maximum(i, 4294967300LL); }},
+      {kind, "[power] the number 4294967296 given for int32", [=] { power(i, 4294967296LL); }},
+      {kind, "[add_scalar] the number 3000000000 given for int32", [=] { i + 3000000000LL; }},
+      {kind, "[scale] the number 3000000000 given for int32", [=] { i * 3000000000LL; }},
+      {kind, "[where] the number 4294967296 given for int32", [=] { where(i > 3, 4294967296LL, i); }},
+      {kind, "[full] the number -1 given for uint8, expected 0 to 255.", [] { full({2}, -1, uint8); }},
+      {kind, "[full] the number nan given for int32", [] { full({2}, std::nan(""), int32); }},
+      {kind, "[full] the number 1e+30 given for int32", [=] { full_like(i, 1e30); }},
+      {kind, "[pad] the number nan given for int32", [=] { pad(i, {{1, 0}}, std::nan("")); }},
+      {kind, "[item] the number nan given for int32", [] { full({}, std::nan("")).item<int32_t>(); }},
+      {kind, "[item] the number 8589934592 given for int32", [] { array<int64_t>({1LL << 33}).item<int32_t>(); }},
   });
+}
+
+TEST(EdgeTest, NumbersThatElementsHoldAreTaken) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(full({2}, 1e300).to_host<float>(), std::vector<float>(2, infinity));
+  EXPECT_EQ(full({2}, -1e300).to_host<float>(), std::vector<float>(2, -infinity));
+  EXPECT_EQ(full({1}, 70000.0, float16).to_host<float>(), std::vector<float>{infinity});
+  EXPECT_EQ(full({1}, 65519.0, float16).to_host<float>(), std::vector<float>{65504});
+  EXPECT_EQ(full({1}, 255.9, uint8).to_host<uint8_t>(), std::vector<uint8_t>{255});
+  EXPECT_EQ(where(array<bool>({true}), 1e300, zeros({1})).to_host<float>(), std::vector<float>{infinity});
+  EXPECT_EQ((arange(2) < 2147483647LL).to_host<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ((astype(arange(2), int64) + 3000000000LL).to_host<int64_t>(),
+            (std::vector<int64_t>{3000000000LL, 3000000001LL}));
+  EXPECT_EQ(array<double>({-2.75}).item<int32_t>(), -2);
+  EXPECT_EQ(array<double>({1e300}).item<float>(), infinity);
+}
+
+TEST(EdgeTest, SizesAreNamedAsTheyWereGiven) {
+  const int64_t huge = int64_t{1} << 62;
+  const Array i = arange(8), f = ones({4, 8}), image = ones({1, 3, 9, 9}), kernel = ones({3, 3, 3, 3});
+  const ErrorKind kind = ErrorKind::bad_argument;
+  expect_refusals({
+      {kind, "[arange] 0 to nan in steps of 1 given", [] { arange(std::nan("")); }},
+      {kind, "[arange] 0 to inf in steps of 1 given", [] { arange(std::numeric_limits<double>::infinity()); }},
+      {kind, "[arange] 0 to 1e+30 in steps of 1 given", [] { arange(1e30); }},
+      {kind, "[arange] 0 to 9223372036854775807 in steps of 1 given", [] { arange(INT64_MAX); }},
+      {kind, "[pad] widths 4611686018427387904 and 4611686018427387904 of dim 0 of int32[8]",
+       [=] { pad(i, {{huge, huge}}); }},
+      {kind, "[tile] reps (1, 4611686018427387904) of float32[4,8]", [=] { tile(f, {huge}); }},
+      {kind, "[repeat] repeats 4611686018427387904 of dim 1 of float32[4,8]", [=] { repeat(f, huge, 1); }},
+      {ErrorKind::shape_mismatch,
+       "[conv_general_dilated] padding (4611686018427387904, 4611686018427387904) of spatial dim 0 given",
+       [=] { conv_general_dilated(image, kernel, {1, 1}, {{huge, huge}, {0, 0}}); }},
+      {ErrorKind::shape_mismatch,
+       "[conv_general_dilated] rhs_dilation (4611686018427387904, 1) given, expected 2 sizes",
+       [=] { conv_general_dilated(image, kernel, {1, 1}, "VALID", {.rhs_dilation = {huge, 1}}); }},
+      {kind, "[zeros] the shape (-1) given, expected sizes from 0", [] { zeros({-1}); }},
+      {kind, "[array] the shape (-1) given", [] { array<float>(std::vector<float>{1}, {-1}); }},
+      {kind, "[normal] the shape (-1) given", [] { normal(Key(0), {-1}); }},
+      {kind, "[eye] the shape (-1, -1) given", [] { eye(-1); }},
+      {ErrorKind::shape_mismatch, "[dynamic_slice] sizes (-1, 2) for float32[4,8], expected 0 to its own.",
+       [=] { dynamic_slice(f, {0, 0}, {-1, 2}); }},
+  });
+}
+
+TEST(EdgeTest, ErrorsSpeakOfTheCallThatWasMade) {
+  const Array i = arange(8), f = ones({4, 8}), whole = ones({2, 2}, int32), heads = ones({1, 2, 4, 4});
+  const ErrorKind argument = ErrorKind::bad_argument, shape = ErrorKind::shape_mismatch,
+                  dtype = ErrorKind::dtype_mismatch;
+  expect_refusals({
+      {dtype, "[cross_entropy] logits int32[2,2], expected a floating type.",
+       [=] { cross_entropy(whole, array<int32_t>({0, 1})); }},
+      {dtype, "int32[1,2,4,4], expected one floating type.",
+       [=] { dot_product_attention(heads, heads, astype(heads, int32)); }},
+      {dtype, "expected one floating type.", [=] { dot_product_attention(heads, astype(heads, bfloat16), heads); }},
+      {shape, "6 heads, 4 kv heads, expected a multiple.",
+       [=] { dot_product_attention(ones({1, 2, 6, 4}), heads, heads); }},
+      {dtype, "[round] decimals -1 of int32[8], expected 0 or more of integers.", [=] { round(i, -1); }},
+      {argument, "[flip] dim 0 of float32[4,8] given twice.", [=] { flip(f, {0, 0}); }},
+      {shape, "[einsum] \"ii\": 'i' of float32[4,8] is 4 and 8, expected one size.", [=] { einsum("ii", {f}); }},
+      {shape, "[einsum] \"ij,jk\": int32[8] has 1 dims, expected 2.", [=] { einsum("ij,jk", {i, whole}); }},
+      {argument, "[celu] alpha 0 given", [=] { celu(f, 0); }},
+      {argument, "[bincount] indices from -1 to 5 given, expected 0 to 2.",
+       [] { bincount(array<int32_t>({0, 5, 5, -1}), 3); }},
+      {shape, "[stack] given float32[4,8] and int32[8], expected equal shapes.", [=] { stack({f, i}); }},
+      {argument, "[stack] dim 3 of a stack of float32[4,8], expected -3 to 2.", [=] { stack({f}, 3); }},
+      {argument, "[sum] dim 0 of float32[], which has no dims.", [] { sum(ones({}), {0}); }},
+      {argument, "[at] index 0 of dim 0 of float32[0,3], which has no elements.", [] { zeros({0, 3}).at(0); }},
+      {argument, "[make_mesh] mesh axis \"x,y\" has a comma", [] { make_mesh({{"x,y", 2}}); }},
+  });
+}
+
+TEST(EdgeTest, NoCopiesAndNoElementsHaveValues) {
+  const Array placed = device_put(arange(8), NamedSharding(make_mesh({{"a", 2}}), P{"a"}));
+  for (const Array& x : {arange(8), placed}) {
+    EXPECT_EQ(repeat(x, 0, 0).shape(), Shape{0});
+    EXPECT_EQ(tile(x, {0}).shape(), Shape{0});
+    EXPECT_EQ(tile(x, {2, 0}).shape(), (Shape{2, 0}));
+  }
+  const float least = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(logsumexp(zeros({0, 3})).item<float>(), least);
+  EXPECT_EQ(logsumexp(zeros({0, 3}), {0}).to_host<float>(), std::vector<float>(3, least));
+}
+
+TEST(EdgeTest, BracesTakeAWholeDimAndTruthValuesAreNoPlaces) {
+  const Array x = reshape(arange(32), {4, 8});
+  EXPECT_EQ(x.at({}, 1).to_host<int32_t>(), (std::vector<int32_t>{1, 9, 17, 25}));
+  EXPECT_EQ(x.at({}).shape(), (Shape{4, 8}));
+  static_assert(std::is_constructible_v<Index, int> && !std::is_constructible_v<Index, bool>);
 }
 
 TEST(EdgeTest, NothingHasNoMean) {

@@ -1,0 +1,22 @@
+// Numbers beside arrays: what an element type holds of them, and the Error of those that it does not.
+#pragma once
+
+#include <string>
+
+#include "sharding/operand.h"
+
+namespace tessera::detail {
+
+// As it was written: 3000000000, 0.5.
+std::string text_of(const Number& number);
+
+// Error (bad_argument), as in JAX: a whole number outside int32 beside integers, of int64 one outside that. Within it a
+// narrower type wraps.
+void check_number(const char* verb, const Number& number, DType dtype);
+
+// The value that an element of this type takes: beyond a floating type's range infinite, of integers without its
+// fraction, of booleans 0 or 1. Error (bad_argument): NaN and what lies outside an integer type.
+double element_value(const char* verb, double value, DType dtype);
+int64_t element_value(const char* verb, int64_t value, DType dtype);
+
+}  // namespace tessera::detail
