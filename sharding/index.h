@@ -27,10 +27,9 @@ inline constexpr NewAxis newaxis;    // a new dim of size one
 struct Index {
   enum class Kind : uint8_t { nothing, integer, range, ellipsis, newaxis };
 
-  Index() = default;  // all of a dim
-  Index(std::same_as<bool> auto) = delete;  // numpy's masks are where() and take()
+  Index() = default;  // no entry
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Index(T i, std::source_location where = std::source_location::current())
+  Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(static_cast<int64_t>(i)), where(where) {}
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
