@@ -85,7 +85,7 @@ TEST_F(ResumeTest, InspectPrintsWhatIsThere) {
   const Outcome outcome = run_program(inspect + " " + folder_name("run"));
   EXPECT_EQ(outcome.exit_code, 0);
   for (const char* words : {"checkpoints of 1 steps, 2 to 2", "step 2", "model.embed.tokens ", "optimizer.count = 2",
-                            "loader = {\"global_next_index\":16}", "vocab, embed"})
+                            "loader = {\"global_next_index\":16,\"dataset\":", "vocab, embed"})
     EXPECT_TRUE(outcome.says(words)) << words << "\n" << outcome.output;
   EXPECT_TRUE(run_program(inspect + " " + folder_name("nowhere")).says("no complete checkpoint is here"));
   EXPECT_EQ(run_program(inspect).exit_code, 2);
