@@ -71,7 +71,7 @@ class Array {
   const std::string& path() const;
 
   // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer takes one element and
-  // its dim away; entries that are left out take all. Along a sharded dim each device gets the elements of its block of
+  // its dim away; {} and what is left out take all. Along a sharded dim each device gets the elements of its block of
   // the result from those that have them; a dim that its mesh axes no longer divide is whole. Errors (bad_argument): an
   // integer out of range, more entries than dims, two ellipses, a step of zero.
   Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},

@@ -27,7 +27,7 @@ inline constexpr NewAxis newaxis;    // a new dim of size one
 struct Index {
   enum class Kind : uint8_t { nothing, integer, range, ellipsis, newaxis };
 
-  Index() = default;  // no entry
+  Index() = default;  // all of a dim
   template <std::integral T>
   Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(static_cast<int64_t>(i)), where(where) {}

@@ -36,7 +36,8 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis = 
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis = 0);
 Array scatter_set(Operand x, int64_t index, const Array& updates, int axis = 0);
 
-// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32.
+// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (bad_argument): an id
+// outside, which JAX clips or drops.
 Array bincount(Operand ids, int64_t length);
 
 }  // namespace tessera

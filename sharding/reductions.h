@@ -37,7 +37,8 @@ Array argmax(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = f
 Array argmin(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
 
 // sum((x - mean(x))^2) / (n - ddof), and its root. Over sharded dims two all_reduces of the result's size. The gradient
-// of std where it is zero is NaN, as in JAX.
+// of std where it is zero is NaN, as in JAX. Under `using namespace tessera` the name std is namespace std's too: write
+// tessera::std(x).
 Array var(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
 Array std(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
 

@@ -19,7 +19,8 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
 Array index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
 
 // jax.lax.dynamic_slice: `sizes` elements from `start` on, which is moved back where the slice would end outside.
-// Starts may be computed: an array of one integer for each dim, whose values are read.
+// Starts may be computed: an array of one integer for each dim, whose values are read. Of one dim, write Shape{3}: {3}
+// alone may be either.
 Array dynamic_slice(Operand x, Shape start, Shape sizes);
 Array dynamic_slice(Operand x, const Array& start, Shape sizes);
 Array dynamic_index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
