@@ -22,9 +22,9 @@ namespace tessera::nn {
 //   100/manifest.json         every tensor's shape, type, axes, file and checksums; the step
 //   100/params/               the floating arrays of the model, as Hugging Face lays out its weights:
 //                             model-00001-of-00002.safetensors, ..., model.safetensors.index.json
-//   100/state/                all other arrays, likewise: an optimizer's moments, integers, scalars (with the shape
-//   (1)) 100/state.json            numbers (an optimizer's counts), extra, metrics 100/commit_success.txt    written
-//   last
+//   100/state/                all other arrays, likewise: moments, integers, scalars (with the shape (1))
+//   100/state.json            numbers (an optimizer's counts), extra, metrics
+//   100/commit_success.txt    written last
 // Tensors are whole, and nothing in the bytes depends on mesh, placement or number of processes.
 
 // The processes that save or restore together; without: one.

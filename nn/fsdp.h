@@ -15,8 +15,8 @@ struct FsdpOptions {
 };
 
 // The layout that divides each parameter over `axis` along its longest dim that is free and divides:
-//   const Layout layout = nn::fsdp(mesh, "data", {.min_size = 1024, .rules = {{"batch", "data"}, {"embed",
-//   replicated}}}); auto model = nn::filter_shard(Model::init(Key(0)), layout);
+//   const Layout layout = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
+//   auto model = nn::filter_shard(Model::init(Key(0)), layout);
 // Its rules, in this order: those of options.rules that cut, {Arrays{.min_size = n}, longest_dim(axis)}, the others of
 // options.rules, {Arrays{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
 Layout fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options = {});
