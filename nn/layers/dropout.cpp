@@ -1,4 +1,4 @@
-// Dropout's call.
+// What Dropout computes: zeros and scaled values while training, its input otherwise.
 #include "nn/layers/dropout.h"
 
 #include "sharding/caller.h"

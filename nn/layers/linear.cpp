@@ -1,4 +1,4 @@
-// Linear's lines.
+// How a Linear is made, and what it computes, low-rank change included.
 #include "nn/layers/linear.h"
 
 #include "nn/layers/shapes.h"
