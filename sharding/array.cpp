@@ -157,16 +157,32 @@ bool Array::is_fully_replicated() const { return !is_committed() || sharding().i
 int64_t Array::nbytes() const { return size() * item_size(dtype()); }
 int64_t Array::shard_bytes() const { return checked(*this, "shard_bytes").type->bytes; }
 
-std::vector<Shard> Array::addressable_shards() const {
+bool Array::is_fully_addressable() const {
+  const MeshImpl* mesh = checked(*this, "is_fully_addressable").type->mesh;
+  return !mesh || mesh->processes == 1;
+}
+
+std::vector<Shard> Array::global_shards() const {
   const NamedSharding placement = sharding();
   const ArrayImpl& a = *impl_;
   const auto blocks = placement.devices_indices_map(shape());
   const auto replicas = placement.replica_ids(shape());
   const MeshImpl* mesh = a.type->mesh;
   std::vector<Shard> shards;
-  for (size_t i = 0; i < blocks.size(); ++i)
-    shards.push_back({mesh->devices[i], blocks[i], replicas[i],
-                      from_tensor(a.local[project(mesh, mesh->all(), static_cast<int>(i), a.slots)].detach())});
+  for (int place = 0; place < static_cast<int>(blocks.size()); ++place) {
+    Shard& shard = shards.emplace_back(
+        Shard{mesh->devices[place], mesh->process_of(place), blocks[place], replicas[place], Array()});
+    if (shard.process != mesh->process) continue;
+    Coordinates coordinates(mesh);
+    unravel_place(mesh, mesh->all(), place, coordinates);
+    shard.data = from_tensor(a.local[ravel(mesh, a.slots, coordinates)].detach());
+  }
+  return shards;
+}
+
+std::vector<Shard> Array::addressable_shards() const {
+  std::vector<Shard> shards = global_shards();
+  std::erase_if(shards, [](const Shard& shard) { return shard.data.is_absent(); });
   return shards;
 }
 

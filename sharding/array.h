@@ -49,7 +49,8 @@ class Array {
   DType dtype() const;
   NamedSharding sharding() const;  // Error (device_mismatch) if not committed
 
-  bool is_fully_replicated() const;  // every device holds the whole value; so does the host, if not committed
+  bool is_fully_replicated() const;   // every device holds the whole value; so does the host, if not committed
+  bool is_fully_addressable() const;  // this process has all devices of the mesh
   int64_t nbytes() const;            // of the whole value
   int64_t shard_bytes() const;       // of what one device holds
 
@@ -61,8 +62,10 @@ class Array {
   template <class T>
   T item() const;
 
-  // What every device of the mesh holds, in mesh order. Error (device_mismatch) if not committed.
+  // What this process's devices hold, and what all of the mesh do, in mesh order; `data` is absent where another
+  // process has the device. Error (device_mismatch) if not committed.
   std::vector<Shard> addressable_shards() const;
+  std::vector<Shard> global_shards() const;
 
   // float32[8@data,4@model]{U:pipe}
   std::string type_string() const;
@@ -89,6 +92,7 @@ class Array {
 // What one device holds of an array.
 struct Shard {
   int device = 0;      // device id
+  int process = 0;     // the process that has it
   IndexRanges index;   // [start, stop) of every dim
   int replica_id = 0;  // counts the devices with the same index, from 0
   Array data;          // the block, uncommitted; it shares the array's memory and has no gradient. Of a pending sum

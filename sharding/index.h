@@ -3,8 +3,10 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <source_location>
+#include <utility>
 
 namespace tessera {
 
@@ -30,7 +32,8 @@ struct Index {
   Index() = default;  // all of a dim
   template <std::integral T>
   Index(T i, std::source_location where = std::source_location::current())
-      : kind(Kind::integer), integer(static_cast<int64_t>(i)), where(where) {}
+      : kind(Kind::integer), integer(saturated(i)), where(where) {}
+  Index(std::same_as<bool> auto, std::source_location = {}) = delete;  // a mask is not a place: see where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
@@ -40,6 +43,13 @@ struct Index {
   int64_t integer = 0;
   Range range = {};
   std::source_location where;
+
+ private:
+  // A place that no dim has stays one.
+  template <std::integral T>
+  static constexpr int64_t saturated(T i) {
+    return std::in_range<int64_t>(i) ? static_cast<int64_t>(i) : std::numeric_limits<int64_t>::max();
+  }
 };
 
 }  // namespace tessera

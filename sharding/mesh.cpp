@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -25,6 +26,24 @@ int MeshImpl::count(Mask set) const {
   return n;
 }
 
+int MeshImpl::slots(Mask set) const {
+  int n = 1;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (set >> a & 1) n *= extent[a];
+  return n;
+}
+
+Mask MeshImpl::crossing() const {
+  Mask set = 0;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (extent[a] < axes[a].size) set |= Mask{1} << a;
+  return set;
+}
+
+int MeshImpl::process_of(int place) const {
+  return processes == 1 ? process : devices[place] / (static_cast<int>(devices.size()) / processes);
+}
+
 int MeshImpl::find(std::string_view name) const {
   for (size_t a = 0; a < axes.size(); ++a)
     if (axes[a].name == name) return static_cast<int>(a);
@@ -38,7 +57,33 @@ std::string MeshImpl::names(Mask set) const {
   return fmt::format("{}", fmt::join(found, ","));
 }
 
+Coordinates::Coordinates(const MeshImpl* mesh) {
+  if (mesh) std::copy(mesh->first.begin(), mesh->first.end(), along);
+}
+
 void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates) {
+  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
+    if (!(set >> a & 1)) continue;
+    coordinates[a] = mesh->first[a] + index % mesh->extent[a];
+    index /= mesh->extent[a];
+  }
+}
+
+int ravel(const MeshImpl* mesh, Mask set, const int* coordinates) {
+  int index = 0;
+  for (size_t a = 0; a < mesh->axes.size(); ++a)
+    if (set >> a & 1) index = index * mesh->extent[a] + coordinates[a] - mesh->first[a];
+  return index;
+}
+
+int project(const MeshImpl* mesh, Mask from, int index, Mask to) {
+  if (!mesh) return 0;
+  Coordinates coordinates(mesh);
+  unravel(mesh, from, index, coordinates);
+  return ravel(mesh, to, coordinates);
+}
+
+void unravel_place(const MeshImpl* mesh, Mask set, int index, int* coordinates) {
   for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
     if (!(set >> a & 1)) continue;
     const int n = static_cast<int>(mesh->axes[a].size);
@@ -47,18 +92,11 @@ void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates) {
   }
 }
 
-int ravel(const MeshImpl* mesh, Mask set, const int* coordinates) {
+int ravel_place(const MeshImpl* mesh, Mask set, const int* coordinates) {
   int index = 0;
   for (size_t a = 0; a < mesh->axes.size(); ++a)
     if (set >> a & 1) index = index * static_cast<int>(mesh->axes[a].size) + coordinates[a];
   return index;
-}
-
-int project(const MeshImpl* mesh, Mask from, int index, Mask to) {
-  if (!mesh) return 0;
-  int coordinates[max_axes] = {};
-  unravel(mesh, from, index, coordinates);
-  return ravel(mesh, to, coordinates);
 }
 
 }  // namespace detail
@@ -78,6 +116,15 @@ int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
 bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
 bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 bool Mesh::is_abstract() const { return checked(impl_).abstract; }
+int Mesh::process_count() const { return checked(impl_).processes; }
+int Mesh::process_index() const { return checked(impl_).process; }
+
+std::vector<int> Mesh::local_devices() const {
+  std::vector<int> local;
+  for (int place = 0; place < size(); ++place)
+    if (impl_->process_of(place) == impl_->process) local.push_back(impl_->devices[place]);
+  return local;
+}
 
 int64_t Mesh::size(std::string_view axis) const {
   const int a = checked(impl_).find(axis);
@@ -197,6 +244,8 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
 
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
+  mesh.first.assign(mesh.axes.size(), 0);
+  for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
   std::lock_guard lock(mutex);
   auto& entry = meshes[key];
   if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));

@@ -46,6 +46,10 @@ class Mesh {
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
   bool is_abstract() const;
+  // The processes that have the mesh's devices, as many each: how many, and which of them this is.
+  int process_count() const;
+  int process_index() const;
+  std::vector<int> local_devices() const;  // ids of this process's, row-major
   bool empty() const { return impl_ == nullptr; }
 
   // data=4, model=2

@@ -21,6 +21,9 @@ struct MeshImpl {
   std::vector<int> devices;
   bool private_replicas = false;
   bool abstract = false;  // no hardware: one device stands for all
+  // This process's devices: those from first[a] on, extent[a] of them, along each axis a. All where it is alone.
+  std::vector<int> first, extent;
+  int process = 0, processes = 1;
 
   Mask all() const { return (Mask{1} << axes.size()) - 1; }
   // Of what differs along these axes: the axes along which its tensors are stored apart.
@@ -28,16 +31,30 @@ struct MeshImpl {
   // The same without copies of what is equal.
   Mask distinct(Mask set) const { return abstract ? 0 : set; }
   int count(Mask set) const;              // devices along these axes
+  int slots(Mask set) const;              // of them, those of this process
+  Mask crossing() const;                  // the axes along which lie devices of several processes
+  int process_of(int place) const;        // the process that has the device at this place of the whole mesh
   int find(std::string_view name) const;  // -1 if there is none
   std::string names(Mask set) const;      // "data,model"
 };
 
-// Coordinates of slot `index` over the axes in `set`; axes outside it are left alone.
+// Where a device stands in the whole mesh, one number for each axis; at first, where this process's first device does.
+struct Coordinates {
+  int along[max_axes] = {};
+  explicit Coordinates(const MeshImpl* mesh);
+  operator int*() { return along; }
+  operator const int*() const { return along; }
+};
+
+// Of this process's slots. Coordinates of slot `index` over the axes in `set`; axes outside it are left alone.
 void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates);
 // The inverse: the slot over `set` of these coordinates.
 int ravel(const MeshImpl* mesh, Mask set, const int* coordinates);
-// The slot over `to` of slot `index` over `from`; axes of `to` that `from` lacks count as 0.
+// The slot over `to` of slot `index` over `from`; axes of `to` that `from` lacks count as the process's first.
 int project(const MeshImpl* mesh, Mask from, int index, Mask to);
+// The same for all devices of the mesh, whichever process has them.
+void unravel_place(const MeshImpl* mesh, Mask set, int index, int* coordinates);
+int ravel_place(const MeshImpl* mesh, Mask set, const int* coordinates);
 
 // The mesh axes that cut one dim, major to minor. Four suffice in practice; kept inline.
 class DimAxes {
