@@ -1,0 +1,32 @@
+// What an engine of processes does: moves bytes between them without waiting. Who waits, and for how long, is not its.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera::detail {
+
+// Bytes for, or from, a process (its index in the program).
+struct Parcel {
+  int process;
+  void* data;
+  int64_t bytes;
+};
+
+// Calls come from one thread at a time. Between two processes parcels arrive in the order in which they are sent.
+class Transport {
+ public:
+  virtual ~Transport() = default;  // leaves; all processes have agreed that they do
+  virtual int index() const = 0;   // of this process
+  virtual int count() const = 0;
+  // Begins to send and to receive, and returns. The memory belongs to the transport until all are done.
+  virtual void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) = 0;
+  // Whether all that was started is done; moves it on. Error (other) in the engine's words if it cannot be.
+  virtual bool is_done() = 0;
+};
+
+// Joins what MPI's launcher has started; waits until all are there. Null if the library was built without MPI.
+std::unique_ptr<Transport> join_by_mpi();
+
+}  // namespace tessera::detail
