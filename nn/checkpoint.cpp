@@ -17,23 +17,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path made_folder(fs::path folder) {
+void check_processes(const Processes& processes) {
+  if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are "
+                     "several.",
+                     processes.index, processes.count, processes.all_ok ? "" : " without all_ok"));
+}
+
+void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
     fail(ErrorKind::bad_file, "save",
          fmt::format("{}: this folder cannot be made ({}). Give a folder that can be written to.", folder.string(),
                      error.message()));
-  return folder;
 }
 
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(fs::path where, CheckpointOptions how) : folder(made_folder(std::move(where))), options(std::move(how)) {
-    if (options.processes.index > 0) return;
-    lock = File::lock(folder / ".lock", "save");
-    remove_leftovers(folder);
+  Impl(fs::path where, CheckpointOptions how) : folder(std::move(where)), options(std::move(how)) {
+    check_processes(options.processes);
+    together(options.processes, folder, [&] {
+      make_folders(folder);
+      if (options.processes.index > 0) return;
+      lock = File::lock(folder / ".lock", "save");
+      remove_leftovers(folder);
+    });
   }
 
   fs::path folder;
@@ -65,14 +76,16 @@ void Checkpointer::wait() {
 
 void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& extra) {
   wait();
-  if (step < 0) fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
-  check_step_is_free(impl_->folder, step);
-  auto save = std::make_unique<Save>(impl_->folder, step, state, extra, impl_->options);
-  save->write_down_to(impl_->options.most_pending_bytes);
-  impl_->pending = std::async(std::launch::async, [save = std::move(save), this_ = impl_.get()] {
-    save->finish();
-    if (this_->options.processes.index == 0) apply_retention(this_->folder, this_->options.keep);
+  std::unique_ptr<Save> save;
+  together(impl_->options.processes, impl_->folder / std::to_string(step), [&] {
+    if (step < 0)
+      fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
+    check_step_is_free(impl_->folder, step);
+    save = std::make_unique<Save>(impl_->folder, step, state, extra, impl_->options);
   });
+  save->write_down_to(impl_->options.most_pending_bytes);
+  // Where no thread can be had, wait() does the work: the other processes count on it.
+  impl_->pending = std::async(std::launch::async | std::launch::deferred, [save = std::move(save)] { save->finish(); });
 }
 
 void save(const fs::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra) {

@@ -27,12 +27,14 @@ namespace tessera::nn {
 //   100/commit_success.txt    written last
 // Tensors are whole, and nothing in the bytes depends on mesh, placement or number of processes.
 
-// The processes that save or restore together; without: one.
+// The processes that save together; without: one. Each makes its Checkpointer, and calls save, in the same order. What
+// fails on one process fails on all at the same call, with its own error there and one that says so on the others, so
+// that none waits for a process that has given up. Every process sees the same files.
 struct Processes {
   int index = 0;
   int count = 1;
-  // Waits until every process has called it; whether all gave true. Called from the thread that saves, in the same
-  // order on every process. Every process sees the same files.
+  // Waits until every process has called it; whether all gave true. Called by one thread at a time, the caller's or the
+  // one that saves, as often and in the same order on every process. It must not wait for a process that has ended.
   std::function<bool(bool)> all_ok = {};
 };
 
@@ -63,7 +65,7 @@ struct SaveExtra {
 class Checkpointer {
  public:
   // Makes the folder if it is not there, takes hold of it until the end, and removes what interrupted saves left.
-  // Errors (bad_file): it cannot be written to; another run holds it.
+  // Errors (bad_file): it cannot be written to; another run holds it. (bad_argument): Processes that cannot be.
   explicit Checkpointer(std::filesystem::path folder, CheckpointOptions options = {});
   Checkpointer(Checkpointer&&) noexcept;
   Checkpointer& operator=(Checkpointer&&) = delete;

@@ -136,6 +136,20 @@ int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
 
 }  // namespace
 
+void together(const Processes& processes, const std::filesystem::path& path, const std::function<void()>& f) {
+  std::exception_ptr error;
+  try {
+    f();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const bool all = processes.all_ok ? processes.all_ok(!error) : !error;
+  if (error) std::rethrow_exception(error);
+  if (!all)
+    fail(ErrorKind::other, "save",
+         fmt::format("{}: another process could not save its part. Its own error says why.", path.string()));
+}
+
 std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {
   const ArrayImpl& a = values_of(leaf);
   const std::vector<IndexRanges> blocks = blocks_of(a, processes);
@@ -149,7 +163,7 @@ std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& proces
 
 Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
            const CheckpointOptions& options)
-    : checkpoint_(folder, step), processes_(options.processes), state_(saved_state(state, extra)) {
+    : checkpoint_(folder, step), processes_(options.processes), keep_(options.keep), state_(saved_state(state, extra)) {
   const at::AutoGradMode off(false);
   manifest_.step = step;
   std::set<std::string> names;
@@ -187,28 +201,21 @@ void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
   }
 }
 
-// A stage that all processes pass, or none.
-template <class F>
-void Save::together(F f) {
-  std::exception_ptr error;
+void Save::stage(const std::function<void()>& f) {
   try {
-    f();
+    together(processes_, checkpoint_.path(), f);
   } catch (...) {
-    error = std::current_exception();
+    over_ = std::current_exception();
+    files_.clear();
+    parts_.clear();
+    if (processes_.index == 0) checkpoint_.abandon();
+    throw;
   }
-  const bool all = processes_.all_ok ? processes_.all_ok(!error) : !error;
-  if (all) return;
-  files_.clear();
-  parts_.clear();
-  if (processes_.index == 0) checkpoint_.abandon();
-  if (error) std::rethrow_exception(error);
-  fail(
-      ErrorKind::other, "save",
-      fmt::format("{}: another process could not save its part. Its own error says why.", checkpoint_.path().string()));
 }
 
 void Save::begin() {
-  together([&] {
+  begun_ = true;
+  stage([&] {
     if (processes_.index > 0) return;
     const auto any = [&](std::string_view folder) {
       return std::any_of(plans_.begin(), plans_.end(), [&](const auto& plan) { return plan.file.starts_with(folder); });
@@ -220,7 +227,7 @@ void Save::begin() {
       file.write_at(std::as_bytes(std::span(layout.header())), 0);
     }
   });
-  together([&] {
+  stage([&] {
     for (size_t i = files_.size(); i < plans_.size(); ++i)
       files_.push_back(File::modify(checkpoint_.path() / plans_[i].file, "save"));
   });
@@ -254,12 +261,11 @@ void Save::write_tensor(const Work& work) {
   }
 }
 
-// How much is left differs between processes, so none waits for others here: an error waits for finish().
-void Save::write_down_to(int64_t bytes_left) {
+void Save::write_down_to(int64_t bytes_left) noexcept {
   if (bytes_left_ <= bytes_left) return;
-  const at::AutoGradMode off(false);
-  if (files_.empty()) begin();
   try {
+    const at::AutoGradMode off(false);
+    begin();
     while (next_ < work_.size() && bytes_left_ > bytes_left) write_tensor(work_[next_++]);
   } catch (...) {
     error_ = std::current_exception();
@@ -312,19 +318,21 @@ void Save::write_indices() const {
 
 void Save::finish() {
   const at::AutoGradMode off(false);
-  if (files_.empty()) begin();
-  together([&] {
+  if (!begun_) begin();
+  if (over_) std::rethrow_exception(over_);
+  stage([&] {
     if (error_) std::rethrow_exception(error_);
     while (next_ < work_.size()) write_tensor(work_[next_++]);
     for (const File& file : files_) file.sync();
     files_.clear();
     if (processes_.count > 1) leave_checksums();
   });
-  together([&] {
+  stage([&] {
     if (processes_.index > 0) return;
     if (processes_.count > 1) gather_checksums();
     write_indices();
     checkpoint_.commit(manifest_, state_);
+    apply_retention(checkpoint_.path().parent_path(), keep_);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,13 @@
 
 namespace tessera::nn {
 
+// A stage that all processes pass, or none: f here, then everybody's word on it. Throws the error of f, or where f went
+// well and another process's did not, one that says so of `path`. Whatever may fail on one process alone belongs into
+// a stage, since the others would wait for it at the next.
+void together(const Processes& processes, const std::filesystem::path& path, const std::function<void()>& f);
+
+// The stages of one save, the same on every process in the same order: begin, twice, then write and commit. Each
+// process may pass them from whichever thread is at hand.
 class Save {
  public:
   // Takes hold of the values: their memory is shared until it is written, and whoever would overwrite it copies it
@@ -22,9 +30,10 @@ class Save {
   Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
        const CheckpointOptions& options);
 
-  // Writes until no more than so many bytes are left. An error comes out in finish().
-  void write_down_to(int64_t bytes_left);
-  // Writes the rest and commits. After an error nothing of the checkpoint is left.
+  // Writes until no more than so many bytes are left. An error comes out in finish(), so that it does so on every
+  // process, however much each of them has left.
+  void write_down_to(int64_t bytes_left) noexcept;
+  // Writes the rest, commits, and deletes what need not be kept. After an error nothing of the checkpoint is left.
   void finish();
 
  private:
@@ -45,11 +54,11 @@ class Save {
   void leave_checksums() const;
   void gather_checksums();
   void write_indices() const;
-  template <class F>
-  void together(F f);
+  void stage(const std::function<void()>& f);
 
   NewCheckpoint checkpoint_;
   Processes processes_;
+  Keep keep_;
   Manifest manifest_;
   SavedState state_;
   std::vector<std::vector<Part>> parts_;  // of manifest_.tensors[i]
@@ -58,7 +67,9 @@ class Save {
   std::vector<Work> work_;
   size_t next_ = 0;
   int64_t bytes_left_ = 0;
-  std::exception_ptr error_;
+  bool begun_ = false;
+  std::exception_ptr error_;  // of this process alone, until the next stage tells the others
+  std::exception_ptr over_;   // of a stage: all processes have one
 };
 
 }  // namespace tessera::nn

@@ -174,26 +174,6 @@ TEST_F(DamageTest, AnErrorThatNobodyHasSeenIsThrownAtTheEnd) {
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("error: [save] "), std::string::npos);
 }
 
-TEST_F(DamageTest, AProcessThatFailsFailsAllAndLeavesNothing) {
-  Saved model = Saved::init(Key(3));
-  const std::vector<std::string> errors = Crowd(3).run([&](const Processes& mine) {
-    Checkpointer checkpoints(folder(), {.processes = mine});
-    if (mine.index == 1) {  // its files are not there: another filesystem
-      const Processes lonely{.index = 1, .count = 3, .all_ok = mine.all_ok};
-      Checkpointer elsewhere(folder_.path("elsewhere"), {.processes = lonely});
-      elsewhere.save(1, named_state("model", model));
-      elsewhere.wait();
-    } else {
-      checkpoints.save(1, named_state("model", model));
-      checkpoints.wait();
-    }
-  });
-  EXPECT_NE(errors[0].find("another process could not save its part"), std::string::npos) << errors[0];
-  EXPECT_NE(errors[1].find("elsewhere/1.tmp/params/model-00001-of-00001.safetensors"), std::string::npos) << errors[1];
-  EXPECT_NE(errors[2].find("another process could not save its part"), std::string::npos) << errors[2];
-  EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});
-}
-
 TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
   save_small(1);
   fs::permissions(folder(), fs::perms::owner_read | fs::perms::owner_exec);

@@ -105,12 +105,13 @@ inline void expect_same_values(const Leaves& got, const Leaves& expected, const 
   }
 }
 
-// Processes that agree, as threads of this one.
+// Processes that agree, as threads of this one. They share what is placed or drawn already; a recipe is drawn by the
+// first who reads it, which is for one thread at a time.
 class Crowd {
  public:
   explicit Crowd(int count) : count_(count) {}
 
-  // f(processes) on each; the errors' words, "" where there was none.
+  // f(processes) on each; the errors' words, "" where there was none. Nobody waits for one who has left.
   template <class F>
   std::vector<std::string> run(F f) {
     std::vector<std::string> errors(count_);
@@ -122,6 +123,7 @@ class Crowd {
         } catch (const std::exception& error) {
           errors[i] = error.what();
         }
+        leave();
       });
     for (std::thread& thread : threads) thread.join();
     return errors;
@@ -132,16 +134,26 @@ class Crowd {
     std::unique_lock lock(mutex_);
     const int round = round_;
     all_ = all_ && ok;
-    if (++here_ == count_) {
-      result_ = all_;
-      here_ = 0, all_ = true, ++round_;
-      changed_.notify_all();
-    }
+    ++here_;
+    end_round_if_all_are_here();
     changed_.wait(lock, [&] { return round_ != round; });
     return result_;
   }
 
-  int count_, here_ = 0, round_ = 0;
+  void leave() {
+    const std::unique_lock lock(mutex_);
+    ++left_;
+    if (here_ > 0) end_round_if_all_are_here();
+  }
+
+  void end_round_if_all_are_here() {
+    if (here_ + left_ < count_) return;
+    result_ = all_ && left_ == 0;
+    here_ = 0, all_ = true, ++round_;
+    changed_.notify_all();
+  }
+
+  int count_, here_ = 0, left_ = 0, round_ = 0;
   bool all_ = true, result_ = true;
   std::mutex mutex_;
   std::condition_variable changed_;
