@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "sharding/type.h"
+
 namespace tessera::data {
 
 namespace {
@@ -70,7 +72,34 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
 }
 
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec) {
-  return shard_of(mesh, spec, 0, std::vector<int>(static_cast<size_t>(mesh.size()), 0));
+  std::vector<int> process_of(static_cast<size_t>(mesh.size()), 0);
+  for (int place = 0; mesh.process_count() > 1 && place < mesh.size(); ++place)
+    process_of[static_cast<size_t>(place)] = mesh.impl()->process_of(place);
+  return shard_of(mesh, spec, mesh.process_index(), process_of);
+}
+
+// Whether the rules cut a dim depends on its global size, which depends on how it is cut: a guess that is too large, by
+// all processes, shrinks until both agree.
+Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
+  const Array& local = *leaf.value;
+  const auto resolve = [&](const Shape& shape) {
+    return leaf.axes ? layout.activations().resolve(*leaf.axes, shape, "from_process_local", leaf.path).spec
+                     : PartitionSpec();
+  };
+  const Mesh mesh = layout.mesh();
+  if (mesh.process_count() == 1) return place_batch(local, layout, resolve(local.shape()));
+  Shape shape = local.shape();
+  for (int64_t& size : shape) size *= mesh.process_count();
+  for (int round = 0; round < 4; ++round) {
+    const NamedSharding sharding(mesh, resolve(shape));
+    const Shape global = shape_from_process_local(sharding, local.shape());
+    if (global == shape)
+      return place_batch(make_array_from_process_local_data(sharding, local, global), layout, sharding.spec());
+    shape = global;
+  }
+  fail(ErrorKind::bad_argument, "from_process_local",
+       leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
+           " processes is no part of an array that the rules cut alike; give the dims sizes that their mesh axes divide");
 }
 
 ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)

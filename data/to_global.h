@@ -17,17 +17,19 @@ namespace tessera::data {
 
 // The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
 // placed by the names of its dims and the layout's rules for activations; an array without names is replicated. With
-// one process the rows are all rows.
-// Errors, with the field's path: as Layout::resolve.
+// one process the rows are all rows; of several each gives its own part along every dim, and the global array has the
+// parts of all (make_array_from_process_local_data).
+// Errors, with the field's path: as Layout::resolve; rules that cut the global array otherwise than its parts
+// (bad_argument).
+namespace detail {
+Array global_array(const nn::Leaf& leaf, const Layout& layout);
+}
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
   Batch global = local;
   for (const nn::Leaf& leaf : nn::leaves(global)) {
     if (leaf.value->is_absent()) continue;
-    const PartitionSpec spec =
-        leaf.axes ? layout.activations().resolve(*leaf.axes, leaf.value->shape(), "from_process_local", leaf.path).spec
-                  : PartitionSpec();
-    *leaf.value = place_batch(*leaf.value, layout, spec);
+    *leaf.value = detail::global_array(leaf, layout);
   }
   return global;
 }
@@ -40,7 +42,7 @@ Batch from_process_local(const Batch& local, const Layout& layout) {
 // part, or differ in number: order the mesh's devices by process.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of);
 
-// Of this process. Today one process owns every mesh, so it is {0, 1}.
+// Of this process; {0, 1} where one process has the whole mesh.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec);
 
 // The shard for LoaderOptions, by the layout's rule for the name of the rows:

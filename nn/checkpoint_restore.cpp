@@ -108,11 +108,11 @@ void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl&
 void make_room(Target& target, const std::optional<Layout>& layout) {
   const Type* type = future_type(*target.leaf, layout);
   const MeshImpl* mesh = type->mesh;
-  const int slots = mesh ? mesh->count(type->slots) : 1;
+  const int slots = mesh ? mesh->slots(type->slots) : 1;
   std::map<IndexRanges, size_t> first;
   Tensors local;
   for (int slot = 0; slot < slots; ++slot) {
-    int coordinates[max_axes] = {};
+    Coordinates coordinates(mesh);
     if (mesh) unravel(mesh, type->slots, slot, coordinates);
     const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
     local.push_back(empty_block(shape_of(block), type->dtype));

@@ -43,7 +43,7 @@ std::vector<IndexRanges> blocks_of(const ArrayImpl& a, const Processes& processe
   std::vector<IndexRanges> blocks;
   for (int place = 0; place < mesh->count(mesh->all()); ++place) {
     int coordinates[max_axes] = {};
-    unravel(mesh, mesh->all(), place, coordinates);
+    unravel_place(mesh, mesh->all(), place, coordinates);
     blocks.push_back(block_of(a.type, coordinates));
   }
   return blocks;
@@ -57,15 +57,17 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 
 // A part of the array, out of the memory of a device that holds it.
 at::Tensor values_in(const ArrayImpl& a, const std::vector<IndexRanges>& blocks, IndexRanges part) {
+  const MeshImpl* mesh = a.type->mesh;
+  const auto is_here = [&](size_t p) { return !mesh || mesh->process_of(static_cast<int>(p)) == mesh->process; };
   size_t place = 0;
-  while (!contains(blocks[place], part)) ++place;
+  while (!is_here(place) || !contains(blocks[place], part)) ++place;
   for (size_t d = 0; d < part.size(); ++d) {
     part[d].first -= blocks[place][d].first;
     part[d].second -= blocks[place][d].first;
   }
-  const MeshImpl* mesh = a.type->mesh;
-  const int slot = mesh ? project(mesh, mesh->all(), static_cast<int>(place), a.slots) : 0;
-  return cut(a.local[slot].detach(), part);
+  Coordinates coordinates(mesh);
+  if (mesh) unravel_place(mesh, mesh->all(), static_cast<int>(place), coordinates);
+  return cut(a.local[mesh ? ravel(mesh, a.slots, coordinates) : 0].detach(), part);
 }
 
 SavedTensor saved_tensor(const Leaf& leaf) {

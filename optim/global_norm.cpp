@@ -11,6 +11,7 @@
 
 #include "sharding/array_impl.h"
 #include "sharding/communication.h"
+#include "sharding/engine.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::optim::detail {
@@ -44,7 +45,14 @@ ArrayPtr summed(const Array& x) {
                  {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
 }
 
-// The tensors that hold each element of `x` once.
+// Whether other processes hold the same blocks and are the ones to count them.
+bool counts_elsewhere(const Type* type) {
+  if (!type->mesh) return false;
+  const Mask equal = type->mesh->crossing() & ~type->sharded;
+  return process_along(type->mesh, equal, Coordinates(type->mesh)) != 0;
+}
+
+// The tensors that hold each element of `x` once, over all processes.
 void add_blocks(const Array& x, Blocks& out) {
   const ArrayPtr array = summed(x);
   const Type* type = array->type;
@@ -53,8 +61,9 @@ void add_blocks(const Array& x, Blocks& out) {
   out.axes |= type->sharded;
   out.arrays += 1;
   if (type->dtype == DType::float64) out.dtype = DType::float64;
+  if (counts_elsewhere(type)) return;
   auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
-  const int blocks = type->mesh ? type->mesh->count(type->mesh->distinct(type->sharded)) : 1;
+  const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;
   for (int b = 0; b < blocks; ++b) {
     const at::Tensor& t = array->local[type->mesh ? project(type->mesh, type->sharded, b, array->slots) : 0];
     list.push_back(is_floating(type->dtype) ? t : t.to(at::kFloat));
@@ -82,13 +91,21 @@ void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::ve
   if (!whole.empty()) norms.push_back(at::stack(at::_foreach_norm(whole, 2, dtype)));
 }
 
+// Of all processes' blocks, the same bits on all of them.
+at::Tensor over_processes(const at::Tensor& norm, const MeshImpl* mesh) {
+  if (!mesh || !mesh->crossing()) return norm;
+  const Cause cause{.operation = "global_norm", .where = {}, .reason = {}, .path = {}};
+  return sum_over_processes(mesh, mesh->crossing(), Tensors(1, norm.square()), cause)[0].sqrt();
+}
+
 at::Tensor norm_of(const Blocks& blocks) {
-  const auto dtype = static_cast<at::ScalarType>(blocks.dtype);
   std::vector<at::Tensor> norms;
   add_norms(blocks.exact, std::nullopt, norms);
   add_norms(blocks.rounded, at::kFloat, norms);
-  if (norms.empty()) return at::zeros({}, dtype);
-  return at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble).to(dtype);
+  const at::Tensor here = norms.empty()
+                              ? at::zeros({}, at::kDouble)
+                              : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
+  return over_processes(here, blocks.mesh).to(static_cast<at::ScalarType>(blocks.dtype));
 }
 
 void announce_sum(const Blocks& blocks) {
@@ -118,7 +135,7 @@ Array global_norm(const nn::Leaves& leaves) {
   if (!blocks.mesh) return from_tensor(norm);
   const Type* type = placed_type(blocks.dtype, {}, NamedSharding(Mesh(blocks.mesh), PartitionSpec{}));
   Tensors local;
-  for (int s = 0; s < blocks.mesh->count(type->slots); ++s) local.push_back(s ? norm.clone() : norm);
+  for (int s = 0; s < blocks.mesh->slots(type->slots); ++s) local.push_back(s ? norm.clone() : norm);
   return Array(make_array(type, std::move(local)));
 }
 

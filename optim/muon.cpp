@@ -79,7 +79,7 @@ ArrayPtr orthogonal_parts(const ScaleByMuonOptions& o, const ArrayImpl& stack, i
   const int64_t each = type->local[0];
   Tensors local;
   for (int s = 0; s < static_cast<int>(stack.local.size()); ++s) {
-    int coordinates[max_axes] = {};
+    Coordinates coordinates(type->mesh);
     unravel(type->mesh, stack.slots, s, coordinates);
     const int64_t first = type->mesh->abstract ? 0 : each * block_number(type->mesh, type->dims[0], coordinates);
     std::vector<at::Tensor> done;

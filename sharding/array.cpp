@@ -99,10 +99,15 @@ at::Tensor assemble(const ArrayImpl& a) {
          fmt::format("{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
                      type->to_string()));
   if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
+  if (const Mask elsewhere = type->own() & type->mesh->crossing())
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on "
+                     "all processes.",
+                     type->to_string(), type->mesh->names(elsewhere)));
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;
-  for (int b = 0; b < mesh->count(type->own()); ++b) {
-    int coordinates[max_axes] = {};
+  for (int b = 0; b < mesh->slots(type->own()); ++b) {
+    Coordinates coordinates(mesh);
     unravel(mesh, type->own(), b, coordinates);
     at::Tensor place = cut(whole, block_of(type, coordinates));
     const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];

@@ -8,25 +8,41 @@
 namespace tessera::detail {
 namespace {
 
+// A tensor of a process: the block that it is, by its number over the axes that cut it, and its slot there.
 struct Held {
+  int process, slot, number;
   IndexRanges block;
-  int slot;
 };
 
-// The blocks at the coordinates over `axes`, and where they are stored.
-std::vector<Held> held_over(Mask axes, const Type* type) {
-  std::vector<Held> all;
-  for (int b = 0; b < type->mesh->count(axes); ++b) {
+// The tensors of all processes, of each process by their slots.
+std::vector<Held> tensors_of(const Type* type) {
+  const MeshImpl* mesh = type->mesh;
+  std::map<std::pair<int, int>, Held> all;
+  for (int place = 0; place < mesh->count(mesh->all()); ++place) {
     int coordinates[max_axes] = {};
-    unravel(type->mesh, axes, b, coordinates);
-    all.push_back({block_of(type, coordinates), ravel(type->mesh, type->slots, coordinates)});
+    unravel_place(mesh, mesh->all(), place, coordinates);
+    const int process = mesh->process_of(place), slot = ravel(mesh, type->slots, coordinates);
+    all.try_emplace({process, slot}, Held{process, slot, ravel_place(mesh, type->sharded, coordinates),
+                                          block_of(type, coordinates)});
   }
-  return all;
+  std::vector<Held> tensors;
+  for (auto& [where, held] : all) tensors.push_back(std::move(held));
+  return tensors;
+}
+
+// Of each block, the tensor that `process` takes it from: its own, or else the first one's.
+std::vector<const Held*> holders_for(int process, const Type* type, const std::vector<Held>& tensors) {
+  std::vector<const Held*> holders(type->mesh->count(type->sharded));
+  for (const Held& held : tensors) {
+    const Held*& holder = holders[held.number];
+    if (!holder || (holder->process != process && held.process == process)) holder = &held;
+  }
+  return holders;
 }
 
 // The box that both hold.
 std::optional<Piece> shared_box(const Held& result, const Held& operand) {
-  Piece piece{result.slot, operand.slot, {}};
+  Piece piece{.out = result.slot, .in = operand.slot, .sides = {}};
   for (size_t d = 0; d < result.block.size(); ++d) {
     const auto [to, to_end] = result.block[d];
     const auto [from, from_end] = operand.block[d];
@@ -41,7 +57,7 @@ std::map<int, IndexRanges> blocks_by_device(const Type* type) {
   std::map<int, IndexRanges> blocks;
   for (int s = 0; s < type->mesh->count(type->mesh->all()); ++s) {
     int coordinates[max_axes] = {};
-    unravel(type->mesh, type->mesh->all(), s, coordinates);
+    unravel_place(type->mesh, type->mesh->all(), s, coordinates);
     blocks[type->mesh->devices[s]] = block_of(type, coordinates);
   }
   return blocks;
@@ -56,16 +72,36 @@ int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
 
 }  // namespace
 
+namespace {
+
+// box(mine, theirs) of every tensor of `mine` and the blocks that it may need of `theirs`, where it concerns this
+// process.
+template <class Box>
+void collect(const Type* mine, const Type* theirs, std::vector<Piece>& wanted, std::vector<Piece>& sent, Box box) {
+  const int self = mine->mesh->process;
+  const std::vector<Held> all = tensors_of(mine), others = tensors_of(theirs);
+  for (const Held& held : all)
+    for (const Held* holder : holders_for(held.process, theirs, others)) {
+      if (held.process != self && holder->process != self) continue;
+      std::optional<Piece> piece = box(held, *holder);
+      if (!piece || (held.process != self && holder->process == held.process)) continue;
+      if (held.process != holder->process) piece->peer = held.process == self ? holder->process : held.process;
+      (held.process == self ? wanted : sent).push_back(*std::move(piece));
+    }
+}
+
+}  // namespace
+
 Pieces pieces_between_meshes(const Type* from, const Type* to) {
   Pieces pieces{.in = {from->local}, .out = to->local, .in_views = {from->local}, .out_view = to->local};
-  pieces.slots_in = from->mesh->count(from->slots);
-  pieces.slots_out = to->mesh->count(to->slots);
-  for (const Held& result : held_over(to->slots, to))
-    for (const Held& operand : held_over(from->sharded, from))
-      if (auto piece = shared_box(result, operand)) pieces.forward.push_back(*std::move(piece));
-  for (const Held& operand : held_over(from->slots, from))
-    for (const Held& result : held_over(to->sharded, to))
-      if (auto piece = shared_box(result, operand)) pieces.backward.push_back(*std::move(piece));
+  pieces.slots_in = from->mesh->slots(from->slots);
+  pieces.slots_out = to->mesh->slots(to->slots);
+  pieces.mesh = to->mesh;
+  pieces.axes = to->mesh->all();
+  for (int p = 0; p < to->mesh->processes; ++p) pieces.processes.push_back(p);
+  collect(to, from, pieces.forward, pieces.forward_sent, shared_box);
+  collect(from, to, pieces.backward, pieces.backward_sent,
+          [](const Held& operand, const Held& result) { return shared_box(result, operand); });
   return pieces;
 }
 

@@ -43,7 +43,7 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
 
 void check_tensors(const ArrayImpl& a, const char* verb) {
   const Type* type = a.type;
-  const size_t expected = type->mesh ? type->mesh->count(a.slots) : 1;
+  const size_t expected = type->mesh ? type->mesh->slots(a.slots) : 1;
   if (a.local.size() != expected)
     broken(verb, fmt::format("{} has {} local tensors, expected {}.", name_of(a), a.local.size(), expected));
   for (const at::Tensor& t : a.local)
@@ -55,12 +55,14 @@ void check_tensors(const ArrayImpl& a, const char* verb) {
 // The device of the mesh at a slot, the first one of those that share its tensor.
 int device_at(const ArrayImpl& a, int slot) {
   const MeshImpl* mesh = a.type->mesh;
-  return mesh->devices[project(mesh, a.slots, slot, mesh->all())];
+  Coordinates coordinates(mesh);
+  unravel(mesh, a.slots, slot, coordinates);
+  return mesh->devices[ravel_place(mesh, mesh->all(), coordinates)];
 }
 
 void check_replicas(const ArrayImpl& a, const char* verb) {
   const MeshImpl* mesh = a.type->mesh;
-  for (int s = 0; s < mesh->count(a.slots); ++s) {
+  for (int s = 0; s < mesh->slots(a.slots); ++s) {
     const int first = project(mesh, a.type->own(), project(mesh, a.slots, s, a.type->own()), a.slots);
     const at::Tensor &one = a.local[first], &other = a.local[s];
     if (first == s || shares_memory(one, other)) continue;

@@ -321,8 +321,8 @@ Array varying_value(const char* verb, const Along& axes, DType dtype, const Shap
   if (!axes.mesh) fail(ErrorKind::unknown_axis, verb, "outside shard_map. Call it in a function that shard_map runs.");
   const Type* type = intern({.dtype = dtype, .shape = shape, .mesh = axes.mesh, .varying = axes.axes.mask()});
   Tensors local;
-  for (int i = 0; i < axes.mesh->count(type->slots); ++i) {
-    int coordinates[max_axes] = {};
+  for (int i = 0; i < axes.mesh->slots(type->slots); ++i) {
+    Coordinates coordinates(axes.mesh);
     unravel(axes.mesh, type->slots, i, coordinates);
     local.push_back(make(block_number(axes.mesh, axes.axes, coordinates)));
   }

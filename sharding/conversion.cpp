@@ -23,7 +23,7 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
     for (const at::Tensor& t : convert(*outside->second, outside->second, type, {.operation = "value_and_grad"})->local)
       tensors.push_back(t.view_as(t));
   else
-    for (int i = 0; i < (type->mesh ? type->mesh->count(type->slots) : 1); ++i)
+    for (int i = 0; i < (type->mesh ? type->mesh->slots(type->slots) : 1); ++i)
       tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
   ArrayPtr made = make_array(type, std::move(tensors));
   made->weight = true;

@@ -27,14 +27,14 @@ Tensors make_blocks(const Type* type, Make make) {
   const MeshImpl* mesh = type->mesh;
   if (mesh->abstract) return {abstract_block(type)};
   Tensors distinct;
-  for (int b = 0; b < mesh->count(type->own()); ++b) {
-    int coordinates[max_axes] = {};
+  for (int b = 0; b < mesh->slots(type->own()); ++b) {
+    Coordinates coordinates(mesh);
     unravel(mesh, type->own(), b, coordinates);
     distinct.push_back(make(block_of(type, coordinates)));
   }
   if (!mesh->private_replicas) return distinct;
   Tensors all;
-  for (int s = 0; s < mesh->count(type->slots); ++s)
+  for (int s = 0; s < mesh->slots(type->slots); ++s)
     all.push_back(distinct[project(mesh, type->slots, s, type->own())].clone());
   return all;
 }
@@ -62,9 +62,9 @@ void announce_exchange(const Type* from, const Type* to, const Cause& cause, boo
             .backward = backward});
 }
 
-Tensors assembled(const Pieces& pieces, const Tensors& from, const Type* to) {
+Tensors assembled(const Pieces& pieces, const Tensors& from, const Type* to, const Cause& cause) {
   at::AutoGradMode off(false);
-  Tensors blocks = pieces.assemble(from);
+  Tensors blocks = pieces.assemble(from, cause);
   for (at::Tensor& t : blocks) t = to->mesh->private_replicas ? t.detach().clone() : t.detach().contiguous();
   return blocks;
 }
@@ -82,16 +82,16 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   announce_exchange(from, to, cause, false);
   const bool abstract = to->mesh->abstract;
   const auto pieces = std::make_shared<const Pieces>(abstract ? Pieces() : pieces_between_meshes(from, to));
-  Tensors local = abstract ? Tensors{abstract_block(to)} : assembled(*pieces, source->local, to);
+  Tensors local = abstract ? Tensors{abstract_block(to)} : assembled(*pieces, source->local, to, cause);
   record_function(
       cause.operation, source->local, local,
       [=](const Tensors& gradients) {
         announce_exchange(to, from, cause, true);
-        return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients);
+        return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients, cause);
       },
       [=](const Tensors& gradients) {
         announce_exchange(from, to, cause, true);
-        return abstract ? Tensors{abstract_block(to)} : assembled(*pieces, gradients, to);
+        return abstract ? Tensors{abstract_block(to)} : assembled(*pieces, gradients, to, cause);
       });
   ArrayPtr result = make_array(to, std::move(local));
   result->layout = a->layout;
@@ -131,6 +131,12 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
                      "abstract mesh.",
                      from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
                      to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string()));
+  if (from->mesh->processes != to->mesh->processes)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after "
+                     "gather where other processes have parts of it, and place that.",
+                     from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes,
+                     Mesh(to->mesh).to_string(), to->mesh->processes));
   if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,
@@ -248,6 +254,11 @@ Array reshard(const Array& x, const NamedSharding& sharding, std::source_locatio
 Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
   check_placed(x, spec, "reshard");
   return reshard(x, NamedSharding(Mesh(x.impl()->type->mesh), spec), where);
+}
+
+Array gather(const Array& x, std::source_location where) {
+  if (!materialized(x, "gather").type->mesh) return x;
+  return put(x, NamedSharding(Mesh(x.impl()->type->mesh), PartitionSpec{}), Reach::own_mesh, "gather", where);
 }
 
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {

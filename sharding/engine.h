@@ -1,6 +1,7 @@
 // Engines move bytes between the devices of a group; the mesh says which one.
 #pragma once
 
+#include "sharding/process_group.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -16,6 +17,12 @@ struct Exchange {
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
 // one holds the sum already). out: as many as the group's devices store apart, one or all.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
+// All groups of a step at once, of each this process's devices: what they do together, then what the processes do.
+void exchange_between_processes(const Exchange& exchange, const Members& members, const Waiting& waiting,
+                                const std::vector<Tensors>& in, std::vector<Tensors>& out);
+// The sums of what each process along these axes has, the same bits on all of them; x itself where no axis lies across
+// processes. All tensors are of one element type. Not announced.
+Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause);
 // The same without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
 

@@ -71,7 +71,7 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
   const MeshImpl* mesh = manual_axes().mesh;
   const Mask varying = arguments.empty() ? 0 : arguments[0]->type->varying;
   std::vector<std::vector<at::Tensor>> results;
-  for (int s = 0; s < mesh->count(mesh->private_replicas ? mesh->all() : varying); ++s) {
+  for (int s = 0; s < mesh->slots(mesh->private_replicas ? mesh->all() : varying); ++s) {
     results.push_back(call(f, arguments, s));
     check_alike(results[0], results.back(), arguments);
   }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "sharding/abstract_tensor.h"
 #include "sharding/array_impl.h"
@@ -70,31 +72,93 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-// From the tensor of every device, those that are stored.
-Array stored(const Type* type, const NamedSharding& sharding, const Tensors& of_place) {
+// This process's devices, by their places in the mesh.
+std::vector<int> places_here(const MeshImpl* mesh) {
+  std::vector<int> places;
+  for (int place = 0; place < mesh->count(mesh->all()); ++place)
+    if (mesh->process_of(place) == mesh->process) places.push_back(place);
+  return places;
+}
+
+int slot_of(const MeshImpl* mesh, int place, Mask slots) {
+  int coordinates[max_axes] = {};
+  unravel_place(mesh, mesh->all(), place, coordinates);
+  return ravel(mesh, slots, coordinates);
+}
+
+// From the tensors of this process's devices, those that are stored.
+Array stored(const Type* type, const NamedSharding& sharding, const Tensors& tensors) {
   const MeshImpl* mesh = type->mesh;
-  Tensors local(mesh->count(type->slots));
-  for (int place = static_cast<int>(of_place.size()) - 1; place >= 0; --place)
-    local[project(mesh, mesh->all(), place, type->slots)] = of_place[place];
+  const std::vector<int> places = places_here(mesh);
+  Tensors local(mesh->slots(type->slots));
+  for (size_t i = places.size(); i-- > 0;) local[slot_of(mesh, places[i], type->slots)] = tensors[i];
   if (mesh->abstract) local[0] = abstract_block(type);
   ArrayPtr result = make_array(type, std::move(local));
   result->detail().placed = std::make_unique<NamedSharding>(sharding);
   return Array(std::move(result));
 }
 
-// For every device, the first in mesh order that holds the same.
-std::vector<int> first_holders(const Type* type) {
+// For each of this process's devices, which of them is the first that holds the same.
+std::vector<size_t> first_holders(const Type* type) {
   const MeshImpl* mesh = type->mesh;
-  std::vector<int> first(mesh->count(type->own()), -1), result;
-  for (int place = 0; place < mesh->count(mesh->all()); ++place) {
-    int& holder = first[project(mesh, mesh->all(), place, type->own())];
-    if (holder < 0) holder = place;
-    result.push_back(holder);
-  }
+  std::map<int, size_t> first;
+  std::vector<size_t> result;
+  for (const int place : places_here(mesh))
+    result.push_back(first.try_emplace(slot_of(mesh, place, type->own()), result.size()).first->second);
   return result;
 }
 
+// ---- this process's part
+
+// The blocks along one dim that this process's devices hold: from `first` on, `count` of `all`.
+struct Stretch {
+  int64_t first, count, all;
+};
+
+Stretch stretch_of(const Type* type, size_t d) {
+  const MeshImpl* mesh = type->mesh;
+  const DimAxes& axes = type->dims[d];
+  std::set<int64_t> blocks;
+  for (int s = 0; s < mesh->slots(axes.mask()); ++s) {
+    Coordinates coordinates(mesh);
+    unravel(mesh, axes.mask(), s, coordinates);
+    blocks.insert(block_number(mesh, axes, coordinates));
+  }
+  const auto count = static_cast<int64_t>(blocks.size());
+  if (*blocks.rbegin() - *blocks.begin() + 1 != count)
+    fail(ErrorKind::bad_argument, "make_array_from_process_local_data",
+         fmt::format("the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by "
+                     "process, or use make_array_from_callback.",
+                     mesh->process, d, type->to_string()));
+  return {*blocks.begin(), count, mesh->count(axes.mask())};
+}
+
+// A shape that every placement on this mesh divides.
+const Type* divisible_type(const NamedSharding& sharding, size_t ndim) {
+  return placed_type(float32, Shape(ndim, sharding.mesh().size()), sharding, "make_array_from_process_local_data");
+}
+
 }  // namespace
+
+Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local) {
+  const Type* type = divisible_type(sharding, local.size());
+  Shape shape = local;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const Stretch s = stretch_of(type, d);
+    shape[d] *= s.all / s.count;
+  }
+  return shape;
+}
+
+IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape) {
+  const Type* type = placed_type(float32, shape, sharding, "make_array_from_process_local_data");
+  IndexRanges part;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const Stretch s = stretch_of(type, d);
+    part.emplace_back(s.first * type->local[d], (s.first + s.count) * type->local[d]);
+  }
+  return part;
+}
 
 Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding,
                                const std::function<Array(const IndexRanges&)>& make_block) {
@@ -104,48 +168,67 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
          fmt::format("{} leaves a sum pending, and ranges do not say which part of it a device holds. Use "
                      "make_array_from_shards.",
                      sharding.spec().to_string()));
-  const std::vector<int> holders = first_holders(placed_type(float32, shape, sharding, verb));
+  const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
+  const std::vector<int> places = places_here(sharding.mesh().impl());
   BlockReader reader(shape, sharding, verb);
-  Tensors of_place;
-  for (int place = 0; place < static_cast<int>(holders.size()); ++place) {
-    const int holder = holders[place];
-    of_place.push_back(holder == place                      ? reader.read(make_block(reader.ranges(place)), place)
-                       : sharding.mesh().private_replicas() ? of_place[holder].clone()
-                                                            : of_place[holder]);
+  Tensors tensors;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t holder = holders[i];
+    tensors.push_back(holder == i                          ? reader.read(make_block(reader.ranges(places[i])), places[i])
+                      : sharding.mesh().private_replicas() ? tensors[holder].clone()
+                                                           : tensors[holder]);
   }
-  return stored(reader.type(), sharding, of_place);
+  return stored(reader.type(), sharding, tensors);
 }
 
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local) {
-  return device_put(local, sharding);
+  if (sharding.mesh().process_count() == 1) return device_put(local, sharding);
+  return make_array_from_process_local_data(sharding, local, shape_from_process_local(sharding, local.shape()));
 }
 
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local, const Shape& shape) {
-  if (local.shape() != shape)
-    fail(ErrorKind::shape_mismatch, "make_array_from_process_local_data",
-         fmt::format("{} given for the global shape {}: this process owns all devices of the mesh ({}). Give all rows.",
-                     local.type_string(), to_string(shape), sharding.mesh().to_string()));
-  return make_array_from_process_local_data(sharding, local);
+  constexpr const char* verb = "make_array_from_process_local_data";
+  if (local.shape().size() != shape.size())
+    fail(ErrorKind::shape_mismatch, verb,
+         fmt::format("{} given for the global shape {}. Give as many dims.", local.type_string(), to_string(shape)));
+  const IndexRanges part = process_local_part(sharding, shape);
+  Shape expected;
+  for (const auto& [start, stop] : part) expected.push_back(stop - start);
+  if (local.shape() != expected)
+    fail(ErrorKind::shape_mismatch, verb,
+         fmt::format("{} given for the global shape {}: this process {} the mesh ({}). Give {}.", local.type_string(),
+                     to_string(shape),
+                     sharding.mesh().process_count() == 1 ? std::string("owns all devices of")
+                                                          : "holds " + ranges_text(part) + " of it on",
+                     sharding.mesh().to_string(), sharding.mesh().process_count() == 1 ? "all rows" : "these rows"));
+  if (sharding.mesh().process_count() == 1) return device_put(local, sharding);
+  const at::Tensor mine = materialized(local, verb).local[0].detach();
+  return make_array_from_callback(shape, sharding, [&](IndexRanges block) {
+    for (size_t d = 0; d < block.size(); ++d) block[d].first -= part[d].first, block[d].second -= part[d].first;
+    return from_tensor(cut(mine, block).clone(at::MemoryFormat::Contiguous));
+  });
 }
 
 Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, const std::vector<Array>& shards) {
   constexpr const char* verb = "make_array_from_shards";
-  const std::vector<int> holders = first_holders(placed_type(float32, shape, sharding, verb));
-  if (static_cast<int64_t>(shards.size()) != sharding.mesh().size())
+  const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
+  const std::vector<int> places = places_here(sharding.mesh().impl());
+  if (shards.size() != places.size())
     fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("{} shards given for the mesh ({}), expected {}: one for each device.", shards.size(),
-                     sharding.mesh().to_string(), sharding.mesh().size()));
+         fmt::format("{} shards given for the mesh ({}), expected {}: one for each device{}.", shards.size(),
+                     sharding.mesh().to_string(), places.size(),
+                     sharding.mesh().process_count() == 1 ? "" : " of this process"));
   BlockReader reader(shape, sharding, verb);
-  Tensors of_place;
-  for (int place = 0; place < static_cast<int>(shards.size()); ++place) {
-    of_place.push_back(reader.read(shards[place], place));
-    if (!same_bits(of_place[holders[place]], of_place[place]))
+  Tensors tensors;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    tensors.push_back(reader.read(shards[i], places[i]));
+    if (!same_bits(tensors[holders[i]], tensors[i]))
       fail(ErrorKind::bad_argument, verb,
            fmt::format("devices {} and {} hold the same block {} of {} with other values. Give replicas alike.",
-                       sharding.mesh().devices()[holders[place]], sharding.mesh().devices()[place],
-                       ranges_text(reader.ranges(place)), reader.type()->to_string()));
+                       sharding.mesh().devices()[places[holders[i]]], sharding.mesh().devices()[places[i]],
+                       ranges_text(reader.ranges(places[i])), reader.type()->to_string()));
   }
-  return stored(reader.type(), sharding, of_place);
+  return stored(reader.type(), sharding, tensors);
 }
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// An array of this shape whose blocks are made by `make_block`, which is called once for each distinct block, in mesh
-// order, with its ranges in the whole. Nothing larger than a block is ever made:
+// An array of this shape whose blocks are made by `make_block`, which is called once for each distinct block that this
+// process's devices hold, in mesh order, with its ranges in the whole. Nothing larger than a block is ever made:
 //   make_array_from_callback({n, 4}, sharding, [&](const IndexRanges& block) { return rows(file, block[0]); });
 // A block is an array that is not placed; all are of one element type.
 // Errors: NamedSharding's; a block of another shape than its ranges say (shape_mismatch), blocks of several element
@@ -18,13 +18,19 @@ namespace tessera {
 Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding,
                                const std::function<Array(const IndexRanges&)>& make_block);
 
-// An array of what this process holds of it: all of it, since one process owns the whole mesh. `shape`, where it is
-// given, is the global shape, and another one than that of `local` is an Error (shape_mismatch). A dim of 0 elements
-// in `shape` stands for nothing special: it must be 0 in `local` too.
+// An array of what this process holds of it: all of it where one process has the whole mesh; else the rows, along every
+// dim, that the blocks of its devices cover, in their order. All processes call it, those that hold the same with the
+// same values. `shape`, where it is given, is the global shape, and a `local` of other sizes than this process's part
+// is an Error (shape_mismatch). A dim of 0 elements in `shape` stands for nothing special: it must be 0 in `local` too.
+// Errors: NamedSharding's; rows of a process that are no run of neighbours (bad_argument).
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local);
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local, const Shape& shape);
 
-// An array of one shard for each device, in mesh order (jax.make_array_from_single_device_arrays): the inverse of
+// The global shape that `local` is this process's part of, and the part of a global shape that is this process's.
+Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local);
+IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape);
+
+// An array of one shard for each of this process's devices, in mesh order (jax.make_array_from_single_device_arrays): the inverse of
 // addressable_shards. A shard is an array that is not placed, or one that lies on its device alone. Of a sum left
 // pending, a shard is its device's part.
 // Errors: not as many shards as devices, or one of another shape than its block (shape_mismatch), shards of several

@@ -1,4 +1,4 @@
-// Interned meshes and the arithmetic of their coordinates.
+// Interned meshes, and which process has which part of them.
 #include "sharding/mesh.h"
 
 #include <fmt/format.h>
@@ -14,92 +14,10 @@
 #include <set>
 
 #include "sharding/error.h"
+#include "sharding/processes.h"
 #include "sharding/type.h"
 
 namespace tessera {
-namespace detail {
-
-int MeshImpl::count(Mask set) const {
-  int n = 1;
-  for (size_t a = 0; a < axes.size(); ++a)
-    if (set >> a & 1) n *= static_cast<int>(axes[a].size);
-  return n;
-}
-
-int MeshImpl::slots(Mask set) const {
-  int n = 1;
-  for (size_t a = 0; a < axes.size(); ++a)
-    if (set >> a & 1) n *= extent[a];
-  return n;
-}
-
-Mask MeshImpl::crossing() const {
-  Mask set = 0;
-  for (size_t a = 0; a < axes.size(); ++a)
-    if (extent[a] < axes[a].size) set |= Mask{1} << a;
-  return set;
-}
-
-int MeshImpl::process_of(int place) const {
-  return processes == 1 ? process : devices[place] / (static_cast<int>(devices.size()) / processes);
-}
-
-int MeshImpl::find(std::string_view name) const {
-  for (size_t a = 0; a < axes.size(); ++a)
-    if (axes[a].name == name) return static_cast<int>(a);
-  return -1;
-}
-
-std::string MeshImpl::names(Mask set) const {
-  std::vector<std::string_view> found;
-  for (size_t a = 0; a < axes.size(); ++a)
-    if (set >> a & 1) found.push_back(axes[a].name);
-  return fmt::format("{}", fmt::join(found, ","));
-}
-
-Coordinates::Coordinates(const MeshImpl* mesh) {
-  if (mesh) std::copy(mesh->first.begin(), mesh->first.end(), along);
-}
-
-void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates) {
-  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
-    if (!(set >> a & 1)) continue;
-    coordinates[a] = mesh->first[a] + index % mesh->extent[a];
-    index /= mesh->extent[a];
-  }
-}
-
-int ravel(const MeshImpl* mesh, Mask set, const int* coordinates) {
-  int index = 0;
-  for (size_t a = 0; a < mesh->axes.size(); ++a)
-    if (set >> a & 1) index = index * mesh->extent[a] + coordinates[a] - mesh->first[a];
-  return index;
-}
-
-int project(const MeshImpl* mesh, Mask from, int index, Mask to) {
-  if (!mesh) return 0;
-  Coordinates coordinates(mesh);
-  unravel(mesh, from, index, coordinates);
-  return ravel(mesh, to, coordinates);
-}
-
-void unravel_place(const MeshImpl* mesh, Mask set, int index, int* coordinates) {
-  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
-    if (!(set >> a & 1)) continue;
-    const int n = static_cast<int>(mesh->axes[a].size);
-    coordinates[a] = index % n;
-    index /= n;
-  }
-}
-
-int ravel_place(const MeshImpl* mesh, Mask set, const int* coordinates) {
-  int index = 0;
-  for (size_t a = 0; a < mesh->axes.size(); ++a)
-    if (set >> a & 1) index = index * static_cast<int>(mesh->axes[a].size) + coordinates[a];
-  return index;
-}
-
-}  // namespace detail
 
 namespace {
 
@@ -117,7 +35,7 @@ bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(ax
 bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 bool Mesh::is_abstract() const { return checked(impl_).abstract; }
 int Mesh::process_count() const { return checked(impl_).processes; }
-int Mesh::process_index() const { return checked(impl_).process; }
+int Mesh::process_index() const { return process_count() == 1 ? 0 : impl_->process; }
 
 std::vector<int> Mesh::local_devices() const {
   std::vector<int> local;
@@ -169,7 +87,7 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   return n;
 }
 
-// The number of virtual devices; without a number in the environment, as many as anyone asks for.
+// The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
 int64_t available_devices() {
   const char* text = std::getenv("TESSERA_CPU_DEVICES");
   if (!text || !*text) return most_devices;
@@ -181,14 +99,32 @@ int64_t available_devices() {
   return available;
 }
 
-void check_available(int64_t wanted) {
-  const int64_t available = available_devices();
-  if (wanted > available)
-    fail(
-        ErrorKind::device_mismatch, "make_mesh",
-        fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
-                    "unset TESSERA_CPU_DEVICES.",
-                    wanted, available));
+// The processes of this run, and how many device ids each has: process p those from p * each on.
+struct Owners {
+  int process, processes;
+  int64_t each;
+  int64_t all() const { return processes * each; }
+};
+
+Owners owners_of(int64_t wanted) {
+  Owners owners{process_index(), process_count(), available_devices()};
+  if (owners.processes == 1 || owners.each < most_devices) return owners;
+  if (wanted % owners.processes)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices are no equal parts for {} processes. Choose another mesh, or say with "
+                     "TESSERA_CPU_DEVICES how many devices each process has.",
+                     wanted, owners.processes));
+  owners.each = wanted / owners.processes;
+  return owners;
+}
+
+void check_available(int64_t wanted, const Owners& owners) {
+  if (wanted > owners.all())
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES{}). Choose a smaller mesh, or raise "
+                     "or unset TESSERA_CPU_DEVICES.",
+                     wanted, owners.all(),
+                     owners.processes == 1 ? "" : fmt::format(", {} processes", owners.processes)));
 }
 
 std::vector<int> numbered(int64_t n) {
@@ -197,18 +133,30 @@ std::vector<int> numbered(int64_t n) {
   return devices;
 }
 
-std::vector<int> checked_devices(std::vector<int> devices, int64_t n) {
-  if (devices.empty()) devices = numbered(n);
+// Each process's first devices.
+std::vector<int> default_devices(int64_t n, const Owners& owners) {
+  if (owners.processes == 1) return numbered(n);
+  if (n % owners.processes)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n,
+                     owners.processes));
+  std::vector<int> devices;
+  for (int p = 0; p < owners.processes; ++p)
+    for (int64_t i = 0; i < n / owners.processes; ++i) devices.push_back(static_cast<int>(p * owners.each + i));
+  return devices;
+}
+
+std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owners& owners) {
+  if (devices.empty()) devices = default_devices(n, owners);
   if (static_cast<int64_t>(devices.size()) != n)
     fail(ErrorKind::device_mismatch, "make_mesh",
          fmt::format("{} devices given for a mesh of {}. Give one for each place.", devices.size(), n));
   if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
     fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs one of its own.");
-  const int64_t available = available_devices();
   for (int id : devices)
-    if (id < 0 || id >= available)
+    if (id < 0 || id >= owners.all())
       fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("device {} given, expected ids from 0 to {}.", id, available - 1));
+           fmt::format("device {} given, expected ids from 0 to {}.", id, owners.all() - 1));
   return devices;
 }
 
@@ -217,12 +165,87 @@ bool environment_flag(const char* name) {
   return text && *text && std::string_view(text) != "0";
 }
 
+// The smallest box of the grid that has all devices of a process.
+struct Box {
+  std::vector<int> first, last;
+  int64_t devices = 0;
+
+  void add(const int* coordinates, size_t axes) {
+    if (devices++ == 0) first.assign(coordinates, coordinates + axes), last = first;
+    for (size_t a = 0; a < axes; ++a) {
+      first[a] = std::min(first[a], coordinates[a]);
+      last[a] = std::max(last[a], coordinates[a]);
+    }
+  }
+  int extent(size_t a) const { return last[a] - first[a] + 1; }
+  int64_t places() const {
+    int64_t n = 1;
+    for (size_t a = 0; a < first.size(); ++a) n *= extent(a);
+    return n;
+  }
+  bool is_like(const Box& other) const {
+    for (size_t a = 0; a < first.size(); ++a)
+      if (extent(a) != other.extent(a) || first[a] % extent(a)) return false;
+    return true;
+  }
+};
+
+std::vector<Box> boxes_of(const detail::MeshImpl& mesh, int processes) {
+  std::vector<Box> boxes(processes);
+  for (size_t place = 0; place < mesh.devices.size(); ++place) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel_place(&mesh, mesh.all(), static_cast<int>(place), coordinates);
+    boxes[mesh.devices[place] / mesh.each].add(coordinates, mesh.axes.size());
+  }
+  return boxes;
+}
+
+void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
+  const auto n = static_cast<int64_t>(boxes.size());
+  for (int64_t p = 0; p < n; ++p) {
+    if (boxes[p].devices * n != devices)
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("process {} has {} of the mesh's {} devices, expected {}: as many as each of the {} processes. "
+                       "Name other devices.",
+                       p, boxes[p].devices, devices, devices / n, n));
+    if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[0]))
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("the devices of process {} are no block of the grid, the same range along each axis for every "
+                       "process. Order the devices so that neighbours belong to one process.",
+                       p));
+  }
+}
+
+// Which part of the grid is this process's: all of it, where no other has a device of the mesh.
+void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
+  mesh.process = owners.process;
+  if (owners.processes == 1) return;
+  mesh.each = static_cast<int>(owners.each);
+  const std::vector<Box> boxes = boxes_of(mesh, owners.processes);
+  const Box& mine = boxes[owners.process];
+  if (mine.devices == static_cast<int64_t>(mesh.devices.size())) return;
+  check_boxes(boxes, static_cast<int64_t>(mesh.devices.size()));
+  mesh.processes = owners.processes;
+  mesh.first = mine.first;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.extent[a] = mine.extent(a);
+}
+
+detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
+  detail::MeshImpl mesh{.axes = std::move(axes)};
+  mesh.first.assign(mesh.axes.size(), 0);
+  for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
+  return mesh;
+}
+
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
   const int64_t n = checked_size(axes);
-  check_available(n);
-  return {.axes = std::move(axes),
-          .devices = checked_devices(std::move(options.devices), n),
-          .private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS")};
+  const Owners owners = owners_of(n);
+  check_available(n, owners);
+  detail::MeshImpl mesh = whole_grid(std::move(axes));
+  mesh.devices = checked_devices(std::move(options.devices), n, owners);
+  mesh.private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS");
+  give_to_processes(mesh, owners);
+  return mesh;
 }
 
 detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& options) {
@@ -230,7 +253,10 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
     fail(ErrorKind::bad_argument, "make_mesh",
          "an abstract mesh has no devices to number and no replicas. Leave `devices` and `private_replicas` out.");
   const int64_t n = checked_size(axes);
-  return {.axes = std::move(axes), .devices = numbered(n), .abstract = true};
+  detail::MeshImpl mesh = whole_grid(std::move(axes));
+  mesh.devices = numbered(n);
+  mesh.abstract = true;
+  return mesh;
 }
 
 }  // namespace
@@ -240,12 +266,10 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
-  if (!mesh.abstract) key += fmt::format("{}", fmt::join(mesh.devices, ","));
+  if (!mesh.abstract) key += fmt::format("{}|{}*{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each);
 
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
-  mesh.first.assign(mesh.axes.size(), 0);
-  for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
   std::lock_guard lock(mutex);
   auto& entry = meshes[key];
   if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));

@@ -167,7 +167,7 @@ std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) 
   std::vector<IndexRanges> blocks;
   for (int device = 0; device < mesh().size(); ++device) {
     int coordinates[detail::max_axes] = {};
-    detail::unravel(type->mesh, type->mesh->all(), device, coordinates);
+    detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
     blocks.push_back(detail::block_of(type, coordinates));
   }
   return blocks;

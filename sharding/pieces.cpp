@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <map>
 #include <optional>
+
+#include "sharding/process_group.h"
 
 namespace tessera::detail {
 namespace {
@@ -77,22 +80,24 @@ struct Blocks {
 // from it least: along the axes that cut `theirs`.
 class Matcher {
  public:
-  Matcher(const MeshImpl* mesh, const Type* mine, const Type* theirs) : mesh_(mesh), mine_(mine), theirs_(theirs) {}
+  Matcher(const MeshImpl* mesh, Mask axes, const Type* mine, const Type* theirs)
+      : mesh_(mesh), axes_(axes), mine_(mine), theirs_(theirs) {}
 
-  // visit(my block, their block, their slot)
+  // visit(my block, their block, their slot, the process that has it)
   template <class Visit>
   void at(const int* device, const Blocks& blocks, Visit visit) const {
     const IndexRanges here = blocks.at(mine_, device);
     for (int b = 0; b < mesh_->count(theirs_->sharded); ++b) {
       int other[max_axes];
       std::copy_n(device, max_axes, other);
-      unravel(mesh_, theirs_->sharded, b, other);
-      visit(here, blocks.at(theirs_, other), ravel(mesh_, theirs_->slots, other));
+      unravel_place(mesh_, theirs_->sharded, b, other);
+      visit(here, blocks.at(theirs_, other), ravel(mesh_, theirs_->slots, other), process_along(mesh_, axes_, other));
     }
   }
 
  private:
   const MeshImpl* mesh_;
+  Mask axes_;
   const Type *mine_, *theirs_;
 };
 
@@ -101,38 +106,64 @@ class Maker {
   Maker(const std::vector<const Type*>& from, const Type* to, const IndexMap& map, const Blocks& block)
       : from_(from), to_(to), map_(map), block_(block), mesh_(to->mesh) {
     pieces_.out = pieces_.out_view = to->local;
-    pieces_.slots_in = mesh_->count(from[0]->slots);
-    pieces_.slots_out = mesh_->count(to->slots);
+    pieces_.slots_in = mesh_->slots(from[0]->slots);
+    pieces_.slots_out = mesh_->slots(to->slots);
+    pieces_.mesh = mesh_;
+    pieces_.axes = from[0]->sharded | to->sharded;
+    pieces_.processes = processes_along(mesh_, pieces_.axes);
     for (const Type* type : from) pieces_.in.push_back(type->local);
     pieces_.in_views = pieces_.in;
   }
 
   Pieces make() {
-    for (int s = 0; s < pieces_.slots_out; ++s) collect_forward(s);
-    for (int s = 0; s < pieces_.slots_in; ++s) collect_backward(s);
+    for (int p = 0; p < static_cast<int>(pieces_.processes.size()); ++p) {
+      for (int s = 0; s < pieces_.slots_out; ++s) collect_forward(p, s);
+      for (int s = 0; s < pieces_.slots_in; ++s) collect_backward(p, s);
+    }
     count_traffic();
     return std::move(pieces_);
   }
 
  private:
-  void collect_forward(int slot) {
-    int device[max_axes] = {};
-    unravel(mesh_, to_->slots, slot, device);
-    for (size_t k = 0; k < from_.size(); ++k)
-      Matcher(mesh_, to_, from_[k]).at(device, block_, [&](const auto& mine, const auto& theirs, int in) {
-        for (auto& box : shared_boxes(map_, static_cast<int>(k), mine, theirs))
-          pieces_.forward.push_back({slot, static_cast<int>(k) * pieces_.slots_in + in, std::move(box)});
-      });
+  Coordinates device_of(int process, Mask slots, int slot) const {
+    Coordinates device(mesh_);
+    unravel(mesh_, slots, slot, device);
+    move_to_process(mesh_, pieces_.axes, process, device);
+    return device;
   }
 
-  void collect_backward(int slot) {
-    int device[max_axes] = {};
-    unravel(mesh_, from_[0]->slots, slot, device);
-    for (size_t k = 0; k < from_.size(); ++k)
-      Matcher(mesh_, from_[k], to_).at(device, block_, [&](const auto& mine, const auto& theirs, int out) {
-        for (auto& box : shared_boxes(map_, static_cast<int>(k), theirs, mine))
-          pieces_.backward.push_back({out, static_cast<int>(k) * pieces_.slots_in + slot, std::move(box)});
-      });
+  // A piece of a block of `process` that `holder` has, where it concerns this process.
+  void add(std::vector<Piece>& wanted, std::vector<Piece>& sent, int process, int holder, Piece piece) const {
+    const int self = process_along(mesh_, pieces_.axes, Coordinates(mesh_));
+    if (process == self) {
+      piece.peer = holder == self ? -1 : holder;
+      wanted.push_back(std::move(piece));
+    } else if (holder == self) {
+      piece.peer = process;
+      sent.push_back(std::move(piece));
+    }
+  }
+
+  void collect_forward(int process, int slot) {
+    const Coordinates device = device_of(process, to_->slots, slot);
+    for (int k = 0; k < static_cast<int>(from_.size()); ++k)
+      Matcher(mesh_, pieces_.axes, to_, from_[k])
+          .at(device, block_, [&](const auto& mine, const auto& theirs, int in, int holder) {
+            for (auto& box : shared_boxes(map_, k, mine, theirs))
+              add(pieces_.forward, pieces_.forward_sent, process, holder,
+                  {slot, k * pieces_.slots_in + in, std::move(box)});
+          });
+  }
+
+  void collect_backward(int process, int slot) {
+    const Coordinates device = device_of(process, from_[0]->slots, slot);
+    for (int k = 0; k < static_cast<int>(from_.size()); ++k)
+      Matcher(mesh_, pieces_.axes, from_[k], to_)
+          .at(device, block_, [&](const auto& mine, const auto& theirs, int out, int holder) {
+            for (auto& box : shared_boxes(map_, k, theirs, mine))
+              add(pieces_.backward, pieces_.backward_sent, process, holder,
+                  {out, k * pieces_.slots_in + slot, std::move(box)});
+          });
   }
 
   // What a device needs in all, less what it has itself.
@@ -140,7 +171,7 @@ class Maker {
     const Mask cut = from_[0]->sharded | to_->sharded;
     for (int d = 0; d < mesh_->count(cut); ++d) {
       int device[max_axes] = {};
-      unravel(mesh_, cut, d, device);
+      unravel_place(mesh_, cut, d, device);
       const IndexRanges result = block_.at(to_, device), all = block_.whole(to_);
       int64_t received = 0, returned = 0;
       for (size_t k = 0; k < from_.size(); ++k) {
@@ -260,22 +291,61 @@ IndexMap identity_map(const Shape& shape) {
   return map;
 }
 
-Tensors Pieces::assemble(const Tensors& operands) const {
+namespace {
+
+// What other processes send of the wanted pieces, in their order; undefined where this process has it. `part` makes
+// what is sent of a piece: all that goes to one process is one message.
+template <class Part>
+std::vector<at::Tensor> parts_from_others(const Pieces& pieces, const std::vector<Piece>& wanted,
+                                          const std::vector<Piece>& sent, const at::Tensor& like, const Cause& cause,
+                                          Part part) {
+  std::vector<at::Tensor> parts(wanted.size());
+  std::map<int, std::vector<at::Tensor>> outgoing;
+  std::map<int, int64_t> incoming;
+  for (const Piece& piece : sent) outgoing[piece.peer].push_back(part(piece).reshape({-1}));
+  for (const Piece& piece : wanted)
+    if (piece.peer >= 0) incoming[piece.peer] += elements(piece.sides);
+  if (outgoing.empty() && incoming.empty()) return parts;
+  std::vector<Message> sends, receives;
+  for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, at::cat(tensors)});
+  for (const auto& [peer, size] : incoming) receives.push_back({peer, like.new_empty({size})});
+  process_group(pieces.processes).exchange(sends, receives, {cause.operation, cause.where, pieces.mesh, pieces.axes});
+  std::map<int, int64_t> read;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Piece& piece = wanted[i];
+    if (piece.peer < 0) continue;
+    std::vector<int64_t> sizes;
+    for (const Side& s : piece.sides) sizes.push_back(s.count);
+    const auto message =
+        std::find_if(receives.begin(), receives.end(), [&](const auto& m) { return m.peer == piece.peer; });
+    parts[i] = message->tensor.narrow(0, read[piece.peer], elements(piece.sides)).view(sizes);
+    read[piece.peer] += elements(piece.sides);
+  }
+  return parts;
+}
+
+}  // namespace
+
+Tensors Pieces::assemble(const Tensors& operands, const Cause& cause) const {
   Tensors result(slots_out);
-  const auto block = [&](int in) { return operands[in].reshape(in_views[in / slots_in]); };
+  const auto here = [&](const Piece& piece) {
+    return reversed(operand_part(operands[piece.in].reshape(in_views[piece.in / slots_in]), piece), piece);
+  };
+  const std::vector<at::Tensor> from_others = parts_from_others(*this, forward, forward_sent, operands[0], cause, here);
+  const auto part = [&](size_t p) { return forward[p].peer < 0 ? here(forward[p]) : from_others[p]; };
   size_t i = 0;
   for (int s = 0; s < slots_out; ++s) {
     size_t end = i;
     int64_t covered = 0;
     for (; end < forward.size() && forward[end].out == s; ++end) covered += elements(forward[end].sides);
     if (end == i + 1 && covers(forward[i], out_view)) {
-      result[s] = reversed(operand_part(block(forward[i].in), forward[i]), forward[i]);
+      result[s] = part(i);
     } else {
       const at::Tensor& like = operands[0];
       const int64_t size = c10::multiply_integers(out_view);
       result[s] = covered == size ? like.new_empty(out_view) : like.new_full(out_view, fill);
       for (size_t p = i; p < end; ++p)
-        result_part(result[s], forward[p]).copy_(reversed(operand_part(block(forward[p].in), forward[p]), forward[p]));
+        result_part(result[s], forward[p]).copy_(part(p));
     }
     result[s] = result[s].reshape(out);
     i = end;
@@ -283,11 +353,16 @@ Tensors Pieces::assemble(const Tensors& operands) const {
   return result;
 }
 
-Tensors Pieces::take_apart(const Tensors& gradients) const {
+Tensors Pieces::take_apart(const Tensors& gradients, const Cause& cause) const {
+  const auto here = [&](const Piece& piece) {
+    return reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
+  };
+  const std::vector<at::Tensor> from_others = parts_from_others(*this, backward, backward_sent, gradients[0], cause, here);
   Tensors result(slots_in * in.size());
   std::vector<bool> shared(result.size());  // with the result's gradient
-  for (const Piece& piece : backward) {
-    const at::Tensor part = reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
+  for (size_t i = 0; i < backward.size(); ++i) {
+    const Piece& piece = backward[i];
+    const at::Tensor part = piece.peer < 0 ? here(piece) : from_others[i];
     const Shape& view = in_views[piece.in / slots_in];
     at::Tensor& sum = result[piece.in];
     if (!sum.defined() && is_whole(piece, view)) {

@@ -29,11 +29,13 @@ struct Piece {
   };
   int out, in;  // slots; slot i of operand k is k * slots_in + i
   std::vector<Side> sides;
+  int peer = -1;  // the other process, by its place among Pieces::processes, that has the one block or the other
 };
 
 // How the blocks of a result are made of those of its operands, and the gradients of these of the result's.
 struct Pieces {
-  std::vector<Piece> forward, backward;
+  std::vector<Piece> forward, backward;            // of this process's blocks
+  std::vector<Piece> forward_sent, backward_sent;  // of its own to other processes' blocks, in the order of their lists
   std::vector<Shape> in;        // local shape of each operand's blocks
   Shape out;                    // and of the result's
   std::vector<Shape> in_views;  // the shapes in which the boxes are counted
@@ -41,9 +43,12 @@ struct Pieces {
   int slots_in = 1, slots_out = 1;
   double fill = 0;
   int64_t received = 0, returned = 0;  // elements that one device gets from others, at most: forward and backward
+  const MeshImpl* mesh = nullptr;
+  Mask axes = 0;               // over which the pieces move
+  std::vector<int> processes;  // that lie along them
 
-  Tensors assemble(const Tensors& operands) const;
-  Tensors take_apart(const Tensors& gradients) const;
+  Tensors assemble(const Tensors& operands, const Cause& cause) const;
+  Tensors take_apart(const Tensors& gradients, const Cause& cause) const;
 };
 
 // The operands' types `from` are placed alike. Pending sums of `from` are pending in `to`.

@@ -334,7 +334,7 @@ class Planner {
       const Targets targets = targets_for(choice_);
       plan_.reduced_inside = reduced_inside(choice_);
       plan_.slots = mesh()->stored(targets.vary);
-      plan_.runs = mesh()->count(plan_.slots);
+      plan_.runs = mesh()->slots(plan_.slots);
       plan_.out = outputs(choice_, targets);
       for (size_t i = 0; i < problem_.operands.size(); ++i) add_operand(i, targets);
       plan_.reason = reason_of({mesh(), problem_, rule_, targets.plain, targets.vary, plan_.reduced_inside});
@@ -361,7 +361,7 @@ class Planner {
         .name = rule_.factors[f].name, .size = rule_.factors[f].size, .axes = choice_[f], .offset = {}};
     place.local = place.size / (mesh() ? mesh()->count(place.axes.mask()) : 1);
     for (int s = 0; s < plan_.runs; ++s) {
-      int coordinates[max_axes] = {};
+      Coordinates coordinates(mesh());
       if (mesh()) unravel(mesh(), plan_.slots, s, coordinates);
       place.offset.push_back(mesh() ? block_number(mesh(), place.axes, coordinates) * place.local : 0);
     }

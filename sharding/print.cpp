@@ -215,6 +215,26 @@ std::string values_text(const at::Tensor& tensor, int indent) {
 
 using namespace detail;
 
+namespace {
+
+std::string ranges_text(const IndexRanges& index) {
+  std::string text;
+  for (const auto& [start, stop] : index) text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", start, stop);
+  return fmt::format("[{}]", text);
+}
+
+// Of an array that other processes have parts of: what this one's devices hold, each block once.
+std::ostream& print_shards(std::ostream& out, const Array& x) {
+  const Mesh mesh(x.impl()->type->mesh);
+  out << fmt::format(" on process {} of {}", mesh.process_index(), mesh.process_count());
+  for (const Shard& shard : x.addressable_shards())
+    out << fmt::format("\n{} on device {}{}", ranges_text(shard.index), shard.device, x.ndim() > 1 ? "\n" : " ")
+        << values_text(to_tensor(shard.data));
+  return out;
+}
+
+}  // namespace
+
 std::ostream& operator<<(std::ostream& out, const Array& x) {
   const std::string type = x.type_string();
   out << type;
@@ -222,6 +242,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   if (x.is_recipe() && x.size() > most_printed) return out << " a recipe, without values yet";
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";
   if (x.impl()->type->varying) return out << " different on each device";
+  if (x.is_committed() && (x.impl()->type->own() & x.impl()->type->mesh->crossing())) return print_shards(out, x);
   out << (x.ndim() > 1 ? "\n" : " ") << values_text(to_tensor(x));
   if (x.impl()->type->unreduced)
     out << (x.ndim() > 1 ? "\n" : " ") << "(a pending sum over "

@@ -15,7 +15,25 @@
 namespace tessera::detail {
 namespace {
 
-void run_groups(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out) {
+// Across processes all groups move at once.
+void run_members(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out,
+                 const Cause& cause) {
+  std::vector<Tensors> from, to;
+  for (const Group& group : step.groups) {
+    Tensors& members = from.emplace_back();
+    for (int i : backward ? group.out : group.in) members.push_back(in[i]);
+    to.emplace_back((backward ? group.in : group.out).size());
+  }
+  exchange_between_processes(exchange, step.members, {cause.operation, cause.where, step.mesh, step.axes}, from, to);
+  for (size_t g = 0; g < to.size(); ++g) {
+    const std::vector<int>& places = backward ? step.groups[g].in : step.groups[g].out;
+    for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[g][i]);
+  }
+}
+
+void run_groups(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out,
+                const Cause& cause) {
+  if (!step.members.processes.empty()) return run_members(step, exchange, backward, in, out, cause);
   Tensors from, to;
   for (const Group& group : step.groups) {
     from.clear();
@@ -83,11 +101,11 @@ Tensors as_dtype(const Tensors& tensors, DType dtype) {
   return cast;
 }
 
-Tensors exchange_forward(const Step& step, const Tensors& x) {
-  if (step.pieces) return step.pieces->assemble(x);
+Tensors exchange_forward(const Step& step, const Tensors& x, const Cause& cause) {
+  if (step.pieces) return step.pieces->assemble(x, cause);
   Tensors out(step.tensors_out);
   const Exchange exchange{forward_move(step), step.mesh->count(step.axes), step.dim, step.to_dim, &step.senders};
-  run_groups(step, exchange, false, x, out);
+  run_groups(step, exchange, false, x, out, cause);
   return out;
 }
 
@@ -114,7 +132,7 @@ Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
   if (is_guarded()) ask_about_steps(now[0], in_backward_pass);
   for (const auto& step : steps) {
     announce_step(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
-    now = exchange_forward(*step, now);
+    now = exchange_forward(*step, now, cause);
   }
   return now;
 }
@@ -128,12 +146,12 @@ Tensors Passage::backward(Tensors now) const {
     Tensors next(step.tensors_in);
     announce_step(step, move, true, now, cause, to, from);
     if (step.pieces)
-      next = step.pieces->take_apart(now);
+      next = step.pieces->take_apart(now, cause);
     else
       run_groups(step,
                  {move, step.mesh->count(step.axes), exchange_dims ? step.to_dim : step.dim,
                   exchange_dims ? step.dim : step.to_dim, &step.receivers},
-                 true, now, next);
+                 true, now, next, cause);
     now = std::move(next);
   }
   return now;
@@ -143,7 +161,7 @@ Inside inside_of(const Plan& plan, const Cause& cause) {
   auto step =
       std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = plan.mesh, .axes = plan.reduced_inside});
   step->slots_in = step->slots_out = plan.slots;
-  step->groups = groups_of(*step);
+  form_groups(*step);
   return {std::move(step), plan.operands[0].plain, plan.out[0], cause};
 }
 
@@ -151,7 +169,7 @@ Tensors Inside::combine(const Tensors& parts, Move move, bool in_backward_pass) 
   Tensors out(parts.size());
   announce_step(*step, move, in_backward_pass, parts, cause, in_backward_pass ? to : from,
                 in_backward_pass ? from : to);
-  run_groups(*step, {move, step->mesh->count(step->axes), 0, 0}, false, parts, out);
+  run_groups(*step, {move, step->mesh->count(step->axes), 0, 0}, false, parts, out, cause);
   return out;
 }
 
@@ -161,9 +179,9 @@ Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
   Step step{.row = row, .mesh = from->mesh, .axes = axes.mask()};
   step.slots_in = from->slots;
   step.slots_out = to->slots;
-  step.tensors_in = from->mesh->count(from->slots);
-  step.tensors_out = from->mesh->count(to->slots);
-  step.groups = groups_of(step, axes);
+  step.tensors_in = from->mesh->slots(from->slots);
+  step.tensors_out = from->mesh->slots(to->slots);
+  form_groups(step, axes);
   return step;
 }
 
@@ -192,7 +210,7 @@ Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const
   const Step step = step_over(Row::unreduced_to_replicated, from, to, axes);
   Tensors out(step.tensors_out);
   announce_step(step, move, false, x, cause, from, to);
-  run_groups(step, {move, step.mesh->count(step.axes), 0, 0}, false, x, out);
+  run_groups(step, {move, step.mesh->count(step.axes), 0, 0}, false, x, out, cause);
   return out;
 }
 

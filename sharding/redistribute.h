@@ -46,9 +46,17 @@ enum class Row : uint8_t {
   varying_to_varying,       // permute         permute, the other way (only where a program says so)
 };
 
-// The devices that act together, as indices of their local tensors.
+// This process's devices of those that act together, as indices of their local tensors.
 struct Group {
   std::vector<int> in, out;
+};
+
+// The processes whose devices act together where a step's axes lie across processes, and their devices' numbers in a
+// group, alike in all groups.
+struct Members {
+  std::vector<int> processes;  // none: all devices are this process's
+  int self = 0;                // this one's place among them
+  std::vector<std::vector<int>> numbers;
 };
 
 // One row carried out over one set of mesh axes.
@@ -61,6 +69,7 @@ struct Step {
   Mask slots_in = 0, slots_out = 0;
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;
+  Members members = {};
   std::vector<int> senders = {}, receivers = {};  // permute: to and from each device of a group; -1 for none
   std::shared_ptr<const Pieces> pieces;           // of Row::exchanged
   double cost = 0;                                // bytes that a device sends, forward and backward together
@@ -84,7 +93,7 @@ const char* name_of(Move move);
 // The bytes of the result on a device, from those of its operand.
 int64_t result_bytes(Move move, int64_t bytes, int devices);
 // The step carried out, recorded nowhere.
-Tensors exchange_forward(const Step& step, const Tensors& x);
+Tensors exchange_forward(const Step& step, const Tensors& x, const Cause& cause);
 Tensors as_dtype(const Tensors& tensors, DType dtype);
 
 // An array's way from one type to another, which a graph can go back and a borrowed gather can go again.

@@ -33,31 +33,53 @@ Moves moves_of(Row row) {
 
 namespace {
 
+DimAxes in_mesh_order(Mask axes) {
+  DimAxes order;
+  for (int a = 0; a < max_axes; ++a)
+    if (axes >> a & 1) order.push_back(a);
+  return order;
+}
+
 void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordinates) {
   for (int i = axes.size(); i-- > 0; index /= static_cast<int>(mesh->axes[axes[i]].size))
     coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
 }
 
+// The numbers of the devices that each of the processes along these axes has.
+std::vector<std::vector<int>> numbers_by_process(const MeshImpl* mesh, const DimAxes& order) {
+  const Mask axes = order.mask();
+  std::vector<std::vector<int>> numbers(mesh->count(axes) / mesh->slots(axes));
+  for (int k = 0; k < mesh->count(axes); ++k) {
+    Coordinates coordinates(mesh);
+    unravel(mesh, order, k, coordinates);
+    numbers[process_along(mesh, axes, coordinates)].push_back(k);
+  }
+  return numbers;
+}
+
 }  // namespace
 
-std::vector<Group> groups_of(const Step& step, const DimAxes& order) {
+void form_groups(Step& step, const DimAxes& given) {
   const MeshImpl* mesh = step.mesh;
+  const DimAxes order = given.empty() ? in_mesh_order(step.axes) : given;
   const Mask others = (step.slots_in | step.slots_out) & ~step.axes;
   const bool apart_in = (step.slots_in & step.axes) != 0, apart_out = (step.slots_out & step.axes) != 0;
-  std::vector<Group> groups(mesh->count(others));
-  for (size_t g = 0; g < groups.size(); ++g) {
-    int coordinates[max_axes] = {};
+  const bool remote = (step.axes & mesh->crossing()) != 0;
+  const int self = process_along(mesh, step.axes, Coordinates(mesh));
+  std::vector<std::vector<int>> numbers{{0}};
+  if (remote || apart_in || apart_out) numbers = numbers_by_process(mesh, order);
+  step.groups.resize(mesh->slots(others));
+  for (size_t g = 0; g < step.groups.size(); ++g) {
+    Group& group = step.groups[g];
+    Coordinates coordinates(mesh);
     unravel(mesh, others, static_cast<int>(g), coordinates);
-    for (int k = 0; k < (apart_in || apart_out ? mesh->count(step.axes) : 1); ++k) {
-      if (order.empty())
-        unravel(mesh, step.axes, k, coordinates);
-      else
-        unravel(mesh, order, k, coordinates);
-      if (apart_in || k == 0) groups[g].in.push_back(ravel(mesh, step.slots_in, coordinates));
-      if (apart_out || k == 0) groups[g].out.push_back(ravel(mesh, step.slots_out, coordinates));
+    for (const int number : numbers[self]) {
+      if (apart_in || apart_out) unravel(mesh, order, number, coordinates);
+      if (apart_in || group.in.empty()) group.in.push_back(ravel(mesh, step.slots_in, coordinates));
+      if (apart_out || group.out.empty()) group.out.push_back(ravel(mesh, step.slots_out, coordinates));
     }
   }
-  return groups;
+  if (remote) step.members = {processes_along(mesh, step.axes), self, std::move(numbers)};
 }
 
 namespace {
@@ -75,13 +97,6 @@ double traffic(Move move, double bytes, int n) {
   }
 }
 // clang-format on
-
-DimAxes in_mesh_order(Mask axes) {
-  DimAxes order;
-  for (int a = 0; a < max_axes; ++a)
-    if (axes >> a & 1) order.push_back(a);
-  return order;
-}
 
 class RouteMaker {
  public:
@@ -261,9 +276,9 @@ class RouteMaker {
     Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
     step.slots_in = slots_;
     step.slots_out = slots_out;
-    step.tensors_in = to_->mesh->count(slots_);
-    step.tensors_out = to_->mesh->count(slots_out);
-    step.groups = groups_of(step, order);
+    step.tensors_in = to_->mesh->slots(slots_);
+    step.tensors_out = to_->mesh->slots(slots_out);
+    form_groups(step, order);
     const int n = to_->mesh->count(axes);
     const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
                           : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n

@@ -13,7 +13,8 @@ struct Moves {
 };
 Moves moves_of(Row row);
 
-// The devices that act together at a step: numbered over its axes in the mesh's order, or in the one given.
-std::vector<Group> groups_of(const Step& step, const DimAxes& order = {});
+// Fills in the step's groups and members: the devices that act together at a step, numbered over its axes in the mesh's
+// order, or in the one given.
+void form_groups(Step& step, const DimAxes& order = {});
 
 }  // namespace tessera::detail

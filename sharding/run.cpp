@@ -215,7 +215,7 @@ Mask outside_mask(const Plan& plan) {
 std::vector<int> slots_outside(const Plan& plan) {
   const Mask outside = outside_mask(plan);
   std::vector<int> slots;
-  for (int i = 0; i < plan.mesh->count(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
+  for (int i = 0; i < plan.mesh->slots(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
   return slots;
 }
 

@@ -16,6 +16,7 @@
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
 #include "sharding/communication.h"
+#include "sharding/engine.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
@@ -163,6 +164,7 @@ class Backpropagation {
       if (is_traced(shadows_[p])) gather_contributions(p);
     announce_buckets();
     sums_ = sum_each(contributions_);
+    reduce_buckets();
     std::vector<Array> result;
     for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
     return result;
@@ -178,6 +180,7 @@ class Backpropagation {
     std::vector<LeafRange> leaves;
     const Type* type = nullptr;  // of the gradient
     size_t first_block = 0;      // of contributions_
+    size_t blocks = 0;
   };
   // Parameters whose gradients are reduced over the same axes are reduced together.
   struct Bucket {
@@ -211,14 +214,17 @@ class Backpropagation {
     const ArrayImpl& a = parameter(p);
     std::erase_if(home.leaves, [&](const LeafRange& range) { return !fill_gaps(range); });
     const Mask axes = axes_of(p);
-    const MeshImpl* mesh = home.leaves.empty() ? a.type->mesh : home.leaves[0].leaf->type->mesh;
+    const MeshImpl* mesh = a.type->mesh;
+    for (const LeafRange& range : home.leaves)
+      if (!mesh) mesh = range.leaf->type->mesh;
     home.type = tape_.options.reduce || !axes ? a.type : with_unreduced(on_mesh(a.type, mesh), axes);
     home.first_block = contributions_.size();
-    const int blocks = home.type->mesh ? mesh->count(mesh->distinct(home.type->own())) : 1;
-    contributions_.resize(contributions_.size() + blocks);
+    const int blocks = home.type->mesh ? mesh->slots(mesh->distinct(home.type->own())) : 1;
+    home.blocks = static_cast<size_t>(blocks);
+    contributions_.resize(contributions_.size() + home.blocks);
     for (int b = 0; b < blocks; ++b) {
       Tensors& list = contributions_[home.first_block + b];
-      for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, b, list);
+      for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, b, list);
       if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
     }
     if (!axes || !tape_.options.reduce) return;
@@ -273,21 +279,44 @@ class Backpropagation {
     return true;
   }
 
-  // Every tensor of a leaf's gradient that adds to this block of the gradient: all coordinates of the reduced axes that
-  // are stored apart and not left pending, the first of every other replicated axis. What is equal along a pending axis
-  // counts at its first coordinate.
-  void add_contributions(const Type& gradient, const LeafRange& range, int block, Tensors& out) const {
+  // Every tensor of a leaf's gradient that adds to this block of the gradient, of those that this process has: all
+  // coordinates of the reduced axes that are stored apart and not left pending, the first of every other replicated
+  // axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only; what
+  // this process's devices have added up counts at their first.
+  void add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh, Mask axes, int block,
+                         Tensors& out) const {
     const Type* type = range.leaf->type;
+    const Mask equal = axes & ~type->reduced;
+    for (size_t axis = 0; mesh && axis < mesh->axes.size(); ++axis)
+      if (equal >> axis & 1 && mesh->first[axis] != 0) return;
     if (!type->mesh) return out.push_back(gradients_[range.begin]);
     const Mask apart = type->reduced & range.leaf->slots & ~gradient.reduced;
-    int coordinates[max_axes] = {};
+    Coordinates coordinates(type->mesh);
     unravel(type->mesh, gradient.own(), block, coordinates);
     for (size_t axis = 0; axis < type->mesh->axes.size(); ++axis)
-      if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != 0) return;
+      if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != type->mesh->first[axis]) return;
     const Mask summed = apart & ~gradient.unreduced;
-    for (int k = 0; k < type->mesh->count(summed); ++k) {
+    for (int k = 0; k < type->mesh->slots(summed); ++k) {
       unravel(type->mesh, summed, k, coordinates);
       out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
+    }
+  }
+
+  // What the other processes have of the same gradients; each bucket in one collective, in the parameters' order.
+  void reduce_buckets() {
+    std::map<size_t, const decltype(buckets_)::value_type*> in_order;
+    for (const auto& entry : buckets_) in_order[entry.second.parameters[0]] = &entry;
+    for (const auto& [first, entry] : in_order) {
+      const auto& [mesh, axes, dtype] = entry->first;
+      if (!(axes & mesh->crossing())) continue;
+      Tensors mine;
+      for (size_t p : entry->second.parameters)
+        for (size_t b = 0; b < homes_[p].blocks; ++b) mine.push_back(sums_[homes_[p].first_block + b]);
+      const Tensors all =
+          sum_over_processes(mesh, axes, mine, {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}});
+      size_t next = 0;
+      for (size_t p : entry->second.parameters)
+        for (size_t b = 0; b < homes_[p].blocks; ++b) sums_[homes_[p].first_block + b] = all[next++];
     }
   }
 
@@ -323,7 +352,7 @@ class Backpropagation {
     const Home& home = homes_[p];
     const Mask slots = home.type == a.type ? a.slots : home.type->slots;
     Tensors local;
-    for (int i = 0; i < (home.type->mesh ? home.type->mesh->count(slots) : 1); ++i)
+    for (int i = 0; i < (home.type->mesh ? home.type->mesh->slots(slots) : 1); ++i)
       local.push_back(
           sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(a.local[0].scalar_type()));
     ArrayPtr gradient = make_array(home.type, slots, std::move(local));

@@ -78,7 +78,7 @@ std::vector<ArrayPtr> convert_together(const std::vector<ArrayPtr>& arrays, cons
     const DType dtype = in.value_or(a.type->dtype);
     Tensors now = as_dtype(a.local, dtype);
     for (const auto& step : route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps)
-      now = exchange_forward(*step, now);
+      now = exchange_forward(*step, now, cause);
     results.push_back(make_array(to[i], as_dtype(now, a.type->dtype)));
     results.back()->layout = a.layout;
   }

@@ -24,6 +24,7 @@ struct MeshImpl {
   // This process's devices: those from first[a] on, extent[a] of them, along each axis a. All where it is alone.
   std::vector<int> first, extent;
   int process = 0, processes = 1;
+  int each = 0;  // how many ids a process has: process p those from p * each on; 0: all ids are this process's
 
   Mask all() const { return (Mask{1} << axes.size()) - 1; }
   // Of what differs along these axes: the axes along which its tensors are stored apart.
@@ -48,13 +49,19 @@ struct Coordinates {
 
 // Of this process's slots. Coordinates of slot `index` over the axes in `set`; axes outside it are left alone.
 void unravel(const MeshImpl* mesh, Mask set, int index, int* coordinates);
-// The inverse: the slot over `set` of these coordinates.
+// The inverse: the slot over `set` of these coordinates, in the process that has them.
 int ravel(const MeshImpl* mesh, Mask set, const int* coordinates);
 // The slot over `to` of slot `index` over `from`; axes of `to` that `from` lacks count as the process's first.
 int project(const MeshImpl* mesh, Mask from, int index, Mask to);
 // The same for all devices of the mesh, whichever process has them.
 void unravel_place(const MeshImpl* mesh, Mask set, int index, int* coordinates);
 int ravel_place(const MeshImpl* mesh, Mask set, const int* coordinates);
+
+// The processes whose devices differ from this one's along these axes only, this one among them, row-major.
+std::vector<int> processes_along(const MeshImpl* mesh, Mask axes);
+// Which of them has the device at these coordinates, and the coordinates at the same place of the n-th.
+int process_along(const MeshImpl* mesh, Mask axes, const int* coordinates);
+void move_to_process(const MeshImpl* mesh, Mask axes, int n, int* coordinates);
 
 // The mesh axes that cut one dim, major to minor. Four suffice in practice; kept inline.
 class DimAxes {

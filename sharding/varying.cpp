@@ -1,9 +1,12 @@
 // Types read anew over the same tensors, and what becomes of their gradients.
 #include "sharding/varying.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include "sharding/autograd.h"
+#include "sharding/engine.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
@@ -21,7 +24,7 @@ ManualScope::~ManualScope() { innermost = outer_; }
 ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
   const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf
   Tensors local;
-  for (int i = 0; i < to->mesh->count(to->slots); ++i)
+  for (int i = 0; i < to->mesh->slots(to->slots); ++i)
     local.push_back(from->local[project(to->mesh, to->slots, i, from->slots)]);
   ArrayPtr made = make_array(to, std::move(local));
   made->weight = a->weight;
@@ -40,30 +43,46 @@ ArrayPtr varied(const ArrayPtr& a, Mask axes, const Cause& cause) {
   return read_as(reduced, intern(std::move(key)));
 }
 
+namespace {
+
+// The first process's along these axes, on all of them.
+Tensors from_first_process(const MeshImpl* mesh, Mask axes, Tensors tensors) {
+  if (process_along(mesh, axes, Coordinates(mesh)) != 0)
+    for (at::Tensor& t : tensors) t = at::zeros_like(t);
+  return sum_over_processes(mesh, axes, tensors, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+}
+
+}  // namespace
+
 ArrayPtr first_of(const ArrayPtr& a, Mask axes) {
   TypeKey key = *a->type;
   key.varying &= ~axes;
   const Type *from = a->type, *to = intern(std::move(key));
   Tensors local;
-  for (int i = 0; i < to->mesh->count(to->slots); ++i) {
-    int coordinates[max_axes] = {};
+  for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
+    Coordinates coordinates(to->mesh);
     unravel(to->mesh, to->slots & ~axes, project(to->mesh, to->slots, i, to->slots & ~axes), coordinates);
     local.push_back(a->local[ravel(to->mesh, from->slots, coordinates)]);
+  }
+  {
+    at::AutoGradMode off(false);
+    local = from_first_process(to->mesh, axes, std::move(local));
   }
   const int n = to->mesh->count(axes);
   const auto share = [from, to, n](const Tensors& gradients) {
     Tensors shares;
-    for (int i = 0; i < from->mesh->count(from->slots); ++i)
+    for (int i = 0; i < from->mesh->slots(from->slots); ++i)
       shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
     return shares;
   };
-  const auto add_up = [from, to, n, apart = from->slots & ~axes](const Tensors& shares) {
-    Tensors sums(to->mesh->count(apart)), each;
+  const auto add_up = [from, to, n, axes, apart = from->slots & ~axes](const Tensors& shares) {
+    Tensors sums(to->mesh->slots(apart)), each;
     for (size_t i = 0; i < shares.size(); ++i) {
       at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), apart)];
       sum = sum.defined() ? sum + shares[i] / n : shares[i] / n;
     }
-    for (int i = 0; i < to->mesh->count(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
+    sums = sum_over_processes(to->mesh, axes, sums, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+    for (int i = 0; i < to->mesh->slots(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
     return each;
   };
   record_function("shard_map", a->local, local, share, add_up);

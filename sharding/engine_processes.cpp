@@ -1,0 +1,289 @@
+// Exchanges across processes: what a process's own devices do first, one call to the others, and what is made of it.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sharding/engine.h"
+
+namespace tessera::detail {
+namespace {
+
+// Small sums are taken in double and in the processes' order, as the local engine takes them.
+constexpr int64_t most_in_double = 4096;
+
+bool is_small(const at::Tensor& t) { return t.numel() <= most_in_double && t.is_floating_point(); }
+
+std::vector<int64_t> longer(int64_t first, at::IntArrayRef rest) {
+  std::vector<int64_t> sizes{first};
+  sizes.insert(sizes.end(), rest.begin(), rest.end());
+  return sizes;
+}
+
+at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
+  const int64_t width = t.size(dim) / n;
+  return t.narrow(dim, i * width, width);
+}
+
+at::Tensor stacked(const Tensors& parts) { return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())); }
+
+at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes[dim] *= n;
+  at::Tensor whole = t.new_zeros(sizes);
+  block(whole, dim, i, n).copy_(t);
+  return whole;
+}
+
+// One step of all groups: `in` and `out` as the local engine's, one entry for each group.
+class Crossing {
+ public:
+  Crossing(const Exchange& exchange, const Members& members, const Waiting& waiting, const std::vector<Tensors>& in,
+           std::vector<Tensors>& out)
+      : e_(exchange),
+        members_(members),
+        mine_(members.numbers[members.self]),
+        waiting_(waiting),
+        group_(process_group(members.processes)),
+        in_(in),
+        out_(out) {}
+
+  void run() {
+    switch (e_.move) {
+      case Move::identity:
+        return each([&](const at::Tensor& t, int) { return t; });
+      case Move::slice:
+        return each([&](const at::Tensor& t, int number) { return block(t, e_.dim, number, e_.devices); });
+      case Move::pad:
+        return each([&](const at::Tensor& t, int number) { return padded(t, e_.dim, number, e_.devices); });
+      case Move::keep_first:
+        return each([&](const at::Tensor& t, int number) { return number == 0 ? t : at::zeros_like(t); });
+      case Move::all_reduce:
+        return sum();
+      case Move::all_reduce_max:
+        return fold(at::maximum);
+      case Move::all_reduce_min:
+        return fold(at::minimum);
+      case Move::all_reduce_product:
+        return fold(at::mul);
+      case Move::all_gather:
+        return gather();
+      case Move::reduce_scatter:
+        return scatter();
+      case Move::all_to_all:
+        return exchange_dims();
+      case Move::permute:
+        return permute();
+      case Move::exchange:  // carried out by its pieces
+        return;
+    }
+  }
+
+ private:
+  int processes() const { return static_cast<int>(members_.processes.size()); }
+  int64_t groups() const { return static_cast<int64_t>(in_.size()); }
+  int64_t each_has() const { return static_cast<int64_t>(mine_.size()); }
+
+  // Nothing is communicated: fn(its tensor, its number) for every device.
+  template <class Fn>
+  void each(Fn fn) {
+    for (size_t g = 0; g < in_.size(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = fn(in_[g][in_[g].size() == 1 ? 0 : i], mine_[i]);
+  }
+
+  // What this process's devices of each group make of their tensors.
+  at::Tensor folded_here(Move move) const {
+    Tensors folds;
+    for (const Tensors& tensors : in_) {
+      Tensors one(1);
+      exchange_locally({move, static_cast<int>(tensors.size()), 0, 0}, tensors, one);
+      folds.push_back(one[0]);
+    }
+    return stacked(folds);
+  }
+
+  at::Tensor gathered(const at::Tensor& here) const {
+    at::Tensor all = here.new_empty(longer(processes(), here.sizes()));
+    group_.all_gather(here, all, waiting_);
+    return all;
+  }
+
+  void fill(const at::Tensor& results) {
+    for (int64_t g = 0; g < groups(); ++g) std::fill(out_[g].begin(), out_[g].end(), results[g]);
+  }
+
+  Tensors in_double(const Tensors& tensors) const {
+    Tensors wide;
+    for (const at::Tensor& t : tensors) wide.push_back(t.to(at::kDouble));
+    return wide;
+  }
+
+  void sum() {
+    const at::ScalarType dtype = in_[0][0].scalar_type();
+    if (!is_small(in_[0][0])) {
+      at::Tensor total = folded_here(Move::all_reduce);
+      group_.all_reduce(total, Fold::sum, waiting_);
+      return fill(total);
+    }
+    Tensors here;
+    for (const Tensors& tensors : in_) {
+      Tensors one(1);
+      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0}, in_double(tensors), one);
+      here.push_back(one[0]);
+    }
+    const at::Tensor all = gathered(stacked(here));
+    at::Tensor total = all[0].clone();
+    for (int p = 1; p < processes(); ++p) total.add_(all[p]);
+    fill(total.to(dtype));
+  }
+
+  // NaNs stay NaNs, as the local kernels have it, and products are rounded in the processes' order.
+  void fold(at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+    const at::Tensor all = gathered(folded_here(e_.move));
+    at::Tensor total = all[0];
+    for (int p = 1; p < processes(); ++p) total = combine(total, all[p]);
+    fill(total);
+  }
+
+  // visit(process, its i-th device) in the order of the group.
+  template <class Visit>
+  void in_order(Visit visit) const {
+    std::vector<std::pair<int, int>> place(e_.devices);
+    for (int p = 0; p < processes(); ++p)
+      for (size_t i = 0; i < members_.numbers[p].size(); ++i)
+        place[members_.numbers[p][i]] = {p, static_cast<int>(i)};
+    for (const auto& [p, i] : place) visit(p, i);
+  }
+
+  void gather() {
+    Tensors here;
+    for (const Tensors& tensors : in_) here.push_back(stacked(tensors));
+    const at::Tensor all = gathered(stacked(here));  // [process, group, device, ...]
+    for (int64_t g = 0; g < groups(); ++g) {
+      std::vector<at::Tensor> blocks;
+      in_order([&](int p, int i) { blocks.push_back(all[p][g][i]); });
+      std::fill(out_[g].begin(), out_[g].end(), at::cat(blocks, e_.dim));
+    }
+  }
+
+  void scatter() {
+    const at::ScalarType dtype = in_[0][0].scalar_type();
+    const bool small = in_[0][0].is_floating_point() && in_[0][0].numel() / e_.devices <= most_in_double;
+    Tensors sums, blocks;
+    for (const Tensors& tensors : in_) {
+      Tensors one(1);
+      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0},
+                       small ? in_double(tensors) : tensors, one);
+      sums.push_back(one[0]);
+    }
+    for (int p = 0; p < processes(); ++p)
+      for (const at::Tensor& t : sums)
+        for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
+    const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), blocks[0].sizes()));
+    const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
+    at::Tensor mine = parts.new_empty(sizes);
+    group_.reduce_scatter(parts, mine, waiting_);
+    mine = mine.to(dtype);
+    for (int64_t g = 0; g < groups(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = mine[g][static_cast<int64_t>(i)];
+  }
+
+  void exchange_dims() {
+    Tensors blocks;
+    for (int p = 0; p < processes(); ++p)
+      for (const Tensors& tensors : in_)
+        for (const at::Tensor& t : tensors)
+          for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.to_dim, number, e_.devices));
+    const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), longer(each_has(), blocks[0].sizes())));
+    const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
+    at::Tensor received = at::empty_like(parts);  // [process, group, its device, this process's device, ...]
+    group_.all_to_all(parts, received, waiting_);
+    for (int64_t g = 0; g < groups(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) {
+        std::vector<at::Tensor> joined;
+        in_order([&](int p, int from) { joined.push_back(received[p][g][from][static_cast<int64_t>(i)]); });
+        out_[g][i] = at::cat(joined, e_.dim);
+      }
+  }
+
+  // The process of each device of a group, and which of its devices it is.
+  std::vector<std::pair<int, int>> places() const {
+    std::vector<std::pair<int, int>> all;
+    in_order([&](int p, int i) { all.emplace_back(p, i); });
+    return all;
+  }
+
+  // For each other process one message: the tensors of all groups, by the number of the device that gets them.
+  void permute() {
+    const std::vector<std::pair<int, int>> place = places();
+    std::map<int, Tensors> outgoing;
+    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int to = 0; to < e_.devices; ++to) {
+        const int from = (*e_.senders)[to];
+        const auto [to_process, to_device] = place[to];
+        const bool is_mine = to_process == members_.self;
+        if (from < 0) {
+          if (is_mine) out_[g][to_device] = at::zeros_like(in_[g][0]);
+          continue;
+        }
+        const auto [from_process, from_device] = place[from];
+        if (is_mine && from_process == members_.self) out_[g][to_device] = in_[g][from_device];
+        if (is_mine && from_process != members_.self) incoming[from_process].emplace_back(g, to_device);
+        if (!is_mine && from_process == members_.self) outgoing[to_process].push_back(in_[g][from_device]);
+      }
+    std::vector<Message> sends, receives;
+    for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, stacked(tensors)});
+    for (const auto& [peer, slots] : incoming)
+      receives.push_back(
+          {peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
+    group_.exchange(sends, receives, waiting_);
+    size_t next = 0;
+    for (const auto& [peer, slots] : incoming) {
+      for (size_t i = 0; i < slots.size(); ++i)
+        out_[slots[i].first][slots[i].second] = receives[next].tensor[static_cast<int64_t>(i)];
+      ++next;
+    }
+  }
+
+  const Exchange& e_;
+  const Members& members_;
+  const std::vector<int>& mine_;  // the numbers of this process's devices
+  const Waiting& waiting_;
+  ProcessGroup& group_;
+  const std::vector<Tensors>& in_;
+  std::vector<Tensors>& out_;
+};
+
+}  // namespace
+
+void exchange_between_processes(const Exchange& exchange, const Members& members, const Waiting& waiting,
+                                const std::vector<Tensors>& in, std::vector<Tensors>& out) {
+  Crossing(exchange, members, waiting, in, out).run();
+}
+
+Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause) {
+  if (x.empty() || !(axes & mesh->crossing())) return x;
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& t : x) flat.push_back(t.reshape({-1}));
+  const std::vector<int> processes = processes_along(mesh, axes);
+  const int self = process_along(mesh, axes, Coordinates(mesh)), n = static_cast<int>(processes.size());
+  Members members{processes, self, {}};
+  for (int p = 0; p < n; ++p) members.numbers.push_back({p});
+  std::vector<Tensors> in{Tensors(1, at::cat(flat))}, out{Tensors(1)};
+  exchange_between_processes({Move::all_reduce, n, 0, 0}, members, {cause.operation, cause.where, mesh, axes}, in, out);
+  Tensors sums;
+  int64_t begin = 0;
+  for (const at::Tensor& t : x) {
+    sums.push_back(out[0][0].narrow(0, begin, t.numel()).view(t.sizes()));
+    begin += t.numel();
+  }
+  return sums;
+}
+
+}  // namespace tessera::detail
