@@ -99,7 +99,8 @@ Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
   }
   fail(ErrorKind::bad_argument, "from_process_local",
        leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
-           " processes is no part of an array that the rules cut alike; give the dims sizes that their mesh axes divide");
+           " processes is no part of an array that the rules cut alike; give the dims sizes that their mesh axes "
+           "divide");
 }
 
 ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)

@@ -46,10 +46,8 @@ ArrayPtr summed(const Array& x) {
 }
 
 // Whether other processes hold the same blocks and are the ones to count them.
-bool counts_elsewhere(const Type* type) {
-  if (!type->mesh) return false;
-  const Mask equal = type->mesh->crossing() & ~type->sharded;
-  return process_along(type->mesh, equal, Coordinates(type->mesh)) != 0;
+bool counts_elsewhere(const Type* type, const MeshImpl* mesh) {
+  return mesh && process_along(mesh, mesh->crossing() & ~type->sharded, Coordinates(mesh)) != 0;
 }
 
 // The tensors that hold each element of `x` once, over all processes.
@@ -57,11 +55,10 @@ void add_blocks(const Array& x, Blocks& out) {
   const ArrayPtr array = summed(x);
   const Type* type = array->type;
   check_mesh(out, type);
-  if (type->mesh) out.mesh = type->mesh;
   out.axes |= type->sharded;
   out.arrays += 1;
   if (type->dtype == DType::float64) out.dtype = DType::float64;
-  if (counts_elsewhere(type)) return;
+  if (counts_elsewhere(type, out.mesh)) return;
   auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
   const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;
   for (int b = 0; b < blocks; ++b) {
@@ -102,9 +99,8 @@ at::Tensor norm_of(const Blocks& blocks) {
   std::vector<at::Tensor> norms;
   add_norms(blocks.exact, std::nullopt, norms);
   add_norms(blocks.rounded, at::kFloat, norms);
-  const at::Tensor here = norms.empty()
-                              ? at::zeros({}, at::kDouble)
-                              : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
+  const at::Tensor here = norms.empty() ? at::zeros({}, at::kDouble)
+                                        : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
   return over_processes(here, blocks.mesh).to(static_cast<at::ScalarType>(blocks.dtype));
 }
 
@@ -128,6 +124,8 @@ void announce_sum(const Blocks& blocks) {
 Array global_norm(const nn::Leaves& leaves) {
   at::AutoGradMode off(false);
   Blocks blocks;
+  for (const nn::Leaf& leaf : leaves)
+    if (!blocks.mesh && leaf.value->is_committed()) blocks.mesh = leaf.value->impl()->type->mesh;
   for (const nn::Leaf& leaf : leaves)
     if (!leaf.value->is_absent()) add_blocks(*leaf.value, blocks);
   announce_sum(blocks);

@@ -22,8 +22,8 @@ std::vector<Held> tensors_of(const Type* type) {
     int coordinates[max_axes] = {};
     unravel_place(mesh, mesh->all(), place, coordinates);
     const int process = mesh->process_of(place), slot = ravel(mesh, type->slots, coordinates);
-    all.try_emplace({process, slot}, Held{process, slot, ravel_place(mesh, type->sharded, coordinates),
-                                          block_of(type, coordinates)});
+    all.try_emplace({process, slot},
+                    Held{process, slot, ravel_place(mesh, type->sharded, coordinates), block_of(type, coordinates)});
   }
   std::vector<Held> tensors;
   for (auto& [where, held] : all) tensors.push_back(std::move(held));

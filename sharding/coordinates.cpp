@@ -29,9 +29,7 @@ Mask MeshImpl::crossing() const {
   return set;
 }
 
-int MeshImpl::process_of(int place) const {
-  return each ? devices[place] / each : process;
-}
+int MeshImpl::process_of(int place) const { return each ? devices[place] / each : process; }
 
 int MeshImpl::find(std::string_view name) const {
   for (size_t a = 0; a < axes.size(); ++a)

@@ -133,10 +133,11 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
                      to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string()));
   if (from->mesh->processes != to->mesh->processes)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format("{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after "
-                     "gather where other processes have parts of it, and place that.",
-                     from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes,
-                     Mesh(to->mesh).to_string(), to->mesh->processes));
+         fmt::format(
+             "{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after "
+             "gather where other processes have parts of it, and place that.",
+             from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes, Mesh(to->mesh).to_string(),
+             to->mesh->processes));
   if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,

@@ -155,8 +155,7 @@ class Crossing {
   void in_order(Visit visit) const {
     std::vector<std::pair<int, int>> place(e_.devices);
     for (int p = 0; p < processes(); ++p)
-      for (size_t i = 0; i < members_.numbers[p].size(); ++i)
-        place[members_.numbers[p][i]] = {p, static_cast<int>(i)};
+      for (size_t i = 0; i < members_.numbers[p].size(); ++i) place[members_.numbers[p][i]] = {p, static_cast<int>(i)};
     for (const auto& [p, i] : place) visit(p, i);
   }
 
@@ -177,8 +176,8 @@ class Crossing {
     Tensors sums, blocks;
     for (const Tensors& tensors : in_) {
       Tensors one(1);
-      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0},
-                       small ? in_double(tensors) : tensors, one);
+      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0}, small ? in_double(tensors) : tensors,
+                       one);
       sums.push_back(one[0]);
     }
     for (int p = 0; p < processes(); ++p)
@@ -240,8 +239,7 @@ class Crossing {
     std::vector<Message> sends, receives;
     for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, stacked(tensors)});
     for (const auto& [peer, slots] : incoming)
-      receives.push_back(
-          {peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
+      receives.push_back({peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
     group_.exchange(sends, receives, waiting_);
     size_t next = 0;
     for (const auto& [peer, slots] : incoming) {

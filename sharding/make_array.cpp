@@ -126,10 +126,11 @@ Stretch stretch_of(const Type* type, size_t d) {
   }
   const auto count = static_cast<int64_t>(blocks.size());
   if (*blocks.rbegin() - *blocks.begin() + 1 != count)
-    fail(ErrorKind::bad_argument, "make_array_from_process_local_data",
-         fmt::format("the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by "
-                     "process, or use make_array_from_callback.",
-                     mesh->process, d, type->to_string()));
+    fail(
+        ErrorKind::bad_argument, "make_array_from_process_local_data",
+        fmt::format("the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by "
+                    "process, or use make_array_from_callback.",
+                    mesh->process, d, type->to_string()));
   return {*blocks.begin(), count, mesh->count(axes.mask())};
 }
 
@@ -174,7 +175,7 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
   Tensors tensors;
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t holder = holders[i];
-    tensors.push_back(holder == i                          ? reader.read(make_block(reader.ranges(places[i])), places[i])
+    tensors.push_back(holder == i ? reader.read(make_block(reader.ranges(places[i])), places[i])
                       : sharding.mesh().private_replicas() ? tensors[holder].clone()
                                                            : tensors[holder]);
   }

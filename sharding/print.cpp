@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ostream>
+#include <set>
 
 #include "sharding/array_impl.h"
 
@@ -227,9 +228,11 @@ std::string ranges_text(const IndexRanges& index) {
 std::ostream& print_shards(std::ostream& out, const Array& x) {
   const Mesh mesh(x.impl()->type->mesh);
   out << fmt::format(" on process {} of {}", mesh.process_index(), mesh.process_count());
+  std::set<IndexRanges> seen;
   for (const Shard& shard : x.addressable_shards())
-    out << fmt::format("\n{} on device {}{}", ranges_text(shard.index), shard.device, x.ndim() > 1 ? "\n" : " ")
-        << values_text(to_tensor(shard.data));
+    if (seen.insert(shard.index).second)
+      out << fmt::format("\n{} on device {}{}", ranges_text(shard.index), shard.device, x.ndim() > 1 ? "\n" : " ")
+          << values_text(to_tensor(shard.data));
   return out;
 }
 

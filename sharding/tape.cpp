@@ -16,7 +16,7 @@
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
 #include "sharding/communication.h"
-#include "sharding/engine.h"
+#include "sharding/gradient_buckets.h"
 #include "sharding/recipe.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
@@ -162,9 +162,9 @@ class Backpropagation {
   std::vector<Array> finish() {
     for (size_t p = 0; p < shadows_.size(); ++p)
       if (is_traced(shadows_[p])) gather_contributions(p);
-    announce_buckets();
+    buckets_.announce();
     sums_ = sum_each(contributions_);
-    reduce_buckets();
+    buckets_.reduce(sums_);
     std::vector<Array> result;
     for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
     return result;
@@ -180,14 +180,7 @@ class Backpropagation {
     std::vector<LeafRange> leaves;
     const Type* type = nullptr;  // of the gradient
     size_t first_block = 0;      // of contributions_
-    size_t blocks = 0;
   };
-  // Parameters whose gradients are reduced over the same axes are reduced together.
-  struct Bucket {
-    int64_t bytes = 0;
-    std::vector<size_t> parameters;
-  };
-
   static bool is_defined(const at::Tensor& t) { return t.defined(); }
 
   const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
@@ -220,8 +213,7 @@ class Backpropagation {
     home.type = tape_.options.reduce || !axes ? a.type : with_unreduced(on_mesh(a.type, mesh), axes);
     home.first_block = contributions_.size();
     const int blocks = home.type->mesh ? mesh->slots(mesh->distinct(home.type->own())) : 1;
-    home.blocks = static_cast<size_t>(blocks);
-    contributions_.resize(contributions_.size() + home.blocks);
+    contributions_.resize(contributions_.size() + blocks);
     for (int b = 0; b < blocks; ++b) {
       Tensors& list = contributions_[home.first_block + b];
       for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, b, list);
@@ -232,9 +224,8 @@ class Backpropagation {
     if (dtype != a.type->dtype)
       for (int b = 0; b < blocks; ++b)
         for (at::Tensor& t : contributions_[home.first_block + b]) t = t.to(static_cast<at::ScalarType>(dtype));
-    Bucket& bucket = buckets_[{mesh, axes, dtype}];
-    bucket.bytes += a.type->bytes / item_size(a.type->dtype) * item_size(dtype);
-    bucket.parameters.push_back(p);
+    buckets_.add({mesh, axes, dtype}, a.type->bytes / item_size(a.type->dtype) * item_size(dtype), a.details->path,
+                 home.first_block, home.first_block + static_cast<size_t>(blocks));
   }
 
   // Every leaf's gradient as an array, brought to the parameter's placement and added.
@@ -281,8 +272,8 @@ class Backpropagation {
 
   // Every tensor of a leaf's gradient that adds to this block of the gradient, of those that this process has: all
   // coordinates of the reduced axes that are stored apart and not left pending, the first of every other replicated
-  // axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only; what
-  // this process's devices have added up counts at their first.
+  // axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only;
+  // what this process's devices have added up counts at their first.
   void add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh, Mask axes, int block,
                          Tensors& out) const {
     const Type* type = range.leaf->type;
@@ -300,51 +291,6 @@ class Backpropagation {
       unravel(type->mesh, summed, k, coordinates);
       out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
     }
-  }
-
-  // What the other processes have of the same gradients; each bucket in one collective, in the parameters' order.
-  void reduce_buckets() {
-    std::map<size_t, const decltype(buckets_)::value_type*> in_order;
-    for (const auto& entry : buckets_) in_order[entry.second.parameters[0]] = &entry;
-    for (const auto& [first, entry] : in_order) {
-      const auto& [mesh, axes, dtype] = entry->first;
-      if (!(axes & mesh->crossing())) continue;
-      Tensors mine;
-      for (size_t p : entry->second.parameters)
-        for (size_t b = 0; b < homes_[p].blocks; ++b) mine.push_back(sums_[homes_[p].first_block + b]);
-      const Tensors all =
-          sum_over_processes(mesh, axes, mine, {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}});
-      size_t next = 0;
-      for (size_t p : entry->second.parameters)
-        for (size_t b = 0; b < homes_[p].blocks; ++b) sums_[homes_[p].first_block + b] = all[next++];
-    }
-  }
-
-  void announce_buckets() const {
-    if (!is_watched()) return;
-    for (const auto& [key, bucket] : buckets_) {
-      const auto& [mesh, axes, dtype] = key;
-      if (mesh->count(axes) == 1) continue;
-      const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
-      announce({.kind = "all_reduce",
-                .mesh = mesh,
-                .axes = axes,
-                .bytes = bucket.bytes,
-                .cause = {.operation = gradients_operation,
-                          .where = {},
-                          .reason = text(fmt::format("the work differs along {}", mesh->names(axes))),
-                          .path = paths_of(bucket.parameters)},
-                .operand = text(fmt::format("{} gradients, {}", bucket.parameters.size(), name_of(dtype))),
-                .result = text("at the parameters' placements"),
-                .backward = true});
-    }
-  }
-
-  // "embed.tokens", or "embed.tokens and 28 more".
-  Text paths_of(const std::vector<size_t>& parameters) const {
-    const Text& first = parameter(parameters[0]).details->path;
-    if (parameters.size() == 1 || !first) return first;
-    return std::make_shared<const std::string>(fmt::format("{} and {} more", *first, parameters.size() - 1));
   }
 
   Array gradient_of(size_t p) const {
@@ -369,7 +315,7 @@ class Backpropagation {
   Tensors leaves_, gradients_;          // of all leaves
   std::vector<Tensors> contributions_;  // of each distinct block of each gradient
   Tensors sums_;
-  std::map<std::tuple<const MeshImpl*, Mask, DType>, Bucket> buckets_;
+  GradientBuckets buckets_;
 };
 
 }  // namespace

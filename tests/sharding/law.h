@@ -39,6 +39,11 @@ inline Array placed(const at::Tensor& t, Mesh mesh, const PartitionSpec& spec) {
   return device_put(from_tensor(t), NamedSharding(mesh, spec));
 }
 
+// The whole value, whichever processes have it; where there are several, all of them ask.
+inline at::Tensor whole(const Array& x) {
+  return x.is_fully_addressable() || x.impl()->type->own() == 0 ? to_tensor(x) : to_tensor(reshard(x, P{}));
+}
+
 inline PartitionSpec without_sets(const PartitionSpec& spec) { return PartitionSpec(spec.entries()); }
 
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
@@ -169,14 +174,16 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   std::vector<Array> gradients;
   if (cotangent.defined()) gradients = tape.gradients(sum(value * from_tensor(cotangent)));
 
-  Outcome result{to_tensor(value), {}, ledger_text(ledger)};
+  Outcome result{{}, {}, ledger_text(ledger)};
+  const std::vector<CommRecord> records = ledger.records();
+  result.value = whole(value);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    result.gradients.push_back(gradients[i].is_absent() ? at::Tensor() : to_tensor(gradients[i]));
+    result.gradients.push_back(gradients[i].is_absent() ? at::Tensor() : whole(gradients[i]));
     if (!gradients[i].is_absent() && gradients[i].type_string() != parameters[i].type_string())
       throw std::logic_error(fmt::format("gradient {} is {}, the parameter {}", i, gradients[i].type_string(),
                                          parameters[i].type_string()));
   }
-  for (const CommRecord& r : ledger.records()) {
+  for (const CommRecord& r : records) {
     for (std::string_view rest = r.axes; !rest.empty();) {
       const std::string axis(rest.substr(0, rest.find(',')));
       rest.remove_prefix(std::min(rest.size(), axis.size() + 1));
