@@ -29,6 +29,10 @@ void check_index(int64_t epoch, int64_t index, int64_t size) {
                 count_of(size) + ") and an epoch >= 0");
 }
 
+void fail_beyond(int64_t number, int64_t each) {
+  bad("at", "number " + std::to_string(number) + " of runs of " + std::to_string(each) + " lies beyond 2^63");
+}
+
 void check_shuffle(int64_t size) {
   if (size == endless) bad("shuffle", "an endless dataset; shuffle first, then repeat");
 }
@@ -42,6 +46,10 @@ void check_cache(int64_t size, bool varies) {
   if (varies) bad("cache", "a dataset whose epochs differ; cache first, then shuffle() and random_map()");
 }
 
+void fail_cache(int64_t size) {
+  bad("cache", std::to_string(size) + " records, whose pointers alone do not fit into memory; cache a part: slice()");
+}
+
 void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size) {
   if (step < 1) bad("slice", "a step of " + std::to_string(step) + ", expected at least 1");
   if (begin >= 0 && begin < end && end <= size) return;
@@ -51,7 +59,7 @@ void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size) {
 
 void check_repeat(int64_t times, int64_t size) {
   if (times < 1) bad("repeat", std::to_string(times) + " times, expected at least 1");
-  if (times != endless && size > (endless - 1) / times) {
+  if (times != endless && size != endless && size > (endless - 1) / times) {
     bad("repeat", std::to_string(size) + " records " + std::to_string(times) + " times is beyond 2^63; use repeat()");
   }
 }
@@ -70,7 +78,9 @@ int64_t shard_size(int64_t size, const ShardOptions& shard) {
 }
 
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad) {
-  if (batch_size < 1) bad("batch", "batches of " + std::to_string(batch_size) + ", expected at least 1");
+  constexpr int64_t most = int64_t{1} << 40;
+  if (batch_size < 1 || batch_size > most)
+    bad("batch", "batches of " + std::to_string(batch_size) + ", expected 1 to 2^40");
   if (size < batch_size && !pad) {
     bad("batch", std::to_string(size) + " records for batches of " + std::to_string(batch_size) +
                      ", expected at least one batch; use a smaller batch, repeat() before batch(), or masked()");

@@ -137,7 +137,7 @@ class Dataset {
   // All epochs one after another as one endless epoch, or `times` of them as one.
   // Error (bad_argument) if times < 1 or the result has more than 2^63 - 2 records.
   auto repeat(int64_t times = endless) const {
-    if (!is_endless()) detail::check_repeat(times, size());
+    detail::check_repeat(times, size());
     return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
   }
 
@@ -160,7 +160,7 @@ class Dataset {
   // `batch_size` records at a time as what `collate` makes of them (data/collate.h, data/stack.h): by default the
   // std::vector of the records, with `stack` tensors. The remainder of an epoch, too few for a batch, is dropped;
   // masked(collate) fills it up, and says which rows are real.
-  // Error (bad_argument) if batch_size < 1, or larger than size() where the remainder is dropped.
+  // Error (bad_argument) if batch_size < 1 or > 2^40, or larger than size() where the remainder is dropped.
   template <class Collate = Rows>
   auto batch(int64_t batch_size, Collate collate = {}) const {
     using Collator = detail::Collator<Collate>;
@@ -168,8 +168,9 @@ class Dataset {
     return chain(detail::BatchNode<Node, Collator>{{node_}, batch_size, detail::collator(std::move(collate))});
   }
 
-  // Keeps each record in memory once it was computed. It stands before what makes epochs differ.
-  // Error (bad_argument) for an endless dataset and for one that is shuffled or mapped at random.
+  // Keeps each record in memory once it was computed, for all copies of the chain; a pointer a record before. It stands
+  // before what makes epochs differ. Errors (bad_argument): an endless dataset, one that is shuffled or mapped at
+  // random, one whose pointers alone do not fit into memory.
   auto cache() const {
     detail::check_cache(size(), reshuffles());
     return chain(detail::CacheNode<Node>{{node_}, std::make_shared<detail::RecordCache<T>>(size())});

@@ -1,7 +1,10 @@
 // JSON values as what a record's field wants, or the error that says where.
 #include "data/json_lines.h"
 
+#include <fmt/format.h>
+
 #include <boost/json.hpp>
+#include <cmath>
 
 #include "sharding/json.h"
 
@@ -44,9 +47,11 @@ uint64_t JsonPlace::natural() const {
   return static_cast<uint64_t>(integer(0, std::numeric_limits<int64_t>::max()));
 }
 
-double JsonPlace::number() const {
+double JsonPlace::number(double most) const {
   if (!value.is_number()) wrong(*this, "a number");
-  return value.to_number<double>();
+  const double number = value.to_number<double>();
+  if (!(std::abs(number) <= most)) wrong(*this, fmt::format("a number of at most {:g}", most));
+  return number;
 }
 
 std::string JsonPlace::text() const {

@@ -31,7 +31,7 @@ struct JsonPlace {
   bool boolean() const;
   int64_t integer(int64_t least, int64_t most) const;
   uint64_t natural() const;
-  double number() const;
+  double number(double most) const;
   std::string text() const;
   size_t length() const;                    // of an array
   JsonPlace item(size_t i) const;           // of an array
@@ -47,7 +47,7 @@ void read_number(const JsonPlace& json, T& out) {
   if constexpr (std::same_as<T, bool>)
     out = json.boolean();
   else if constexpr (std::floating_point<T>)
-    out = static_cast<T>(json.number());
+    out = static_cast<T>(json.number(static_cast<double>(std::numeric_limits<T>::max())));
   else if constexpr (std::same_as<T, uint64_t>)
     out = json.natural();
   else
@@ -65,7 +65,11 @@ void read_json(const JsonPlace& json, T& out) {
     if (!json.is_null()) read_json(json, out.emplace());
   } else if constexpr (nn::detail::is_specialization<T, std::vector>) {
     out.resize(json.length());
-    for (size_t i = 0; i < out.size(); ++i) read_json(json.item(i), out[i]);
+    for (size_t i = 0; i < out.size(); ++i) {
+      typename T::value_type item{};
+      read_json(json.item(i), item);
+      out[i] = std::move(item);
+    }
   } else {
     boost::pfr::for_each_field(out, [&](auto& field, auto number) -> void {
       read_json(json.field(nn::detail::field_names<T>[number]), field);

@@ -29,7 +29,11 @@ template <class Node, class Collate>
 AnyItem make_batch(const Node& node, const Collate& collate, const RecordRange& range) {
   using T = typename Node::value_type;
   std::vector<T> records;
-  records.reserve(static_cast<size_t>(range.count));
+  try {
+    records.reserve(static_cast<size_t>(range.count));
+  } catch (...) {
+    fail_at_batch(range);
+  }
   int64_t index = range.begin;
   try {
     for (; index < range.begin + range.count; ++index)
@@ -61,11 +65,12 @@ inline constexpr int64_t unknown = -1;
 // repeat() there are none such. So every process makes the same number of steps.
 //
 // The order of the batches does not depend on prefetch or threads. The dataset and the collate function are called
-// from the worker threads. A loader is used from one thread at a time, and can be moved.
+// from the worker threads. A loader is used from one thread at a time, and can be moved; one that was moved from gives
+// Errors. After fork() the child's loader goes on with threads of its own.
 //
-// Errors of the constructor (bad_argument): batch_size < 1, not divisible by shard.count, or larger than the dataset;
-// shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The destructor waits for
-// the records in the making.
+// Errors of the constructor (bad_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
+// the dataset; shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The
+// destructor waits for the records in the making: a source that may block forever needs a time limit of its own.
 template <class Batch>
 class Loader {
  public:
@@ -85,9 +90,9 @@ class Loader {
   // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: asking
   // again tries again, and restore() can pass over it. Further errors: a batch that is not ready after
   // LoaderOptions::timeout (other; asking again goes on waiting); an epoch of a stream without a whole batch, and a
-  // stream that gives nothing over two passes of its data (bad_argument).
+  // stream that gives nothing over two passes of its data (bad_argument); no more threads to be had (other).
   std::optional<Batch> next() {
-    const auto batch = std::static_pointer_cast<Batch>(core_->next());
+    const auto batch = std::static_pointer_cast<Batch>(core().next());
     return batch ? std::optional<Batch>(std::move(*batch)) : std::nullopt;
   }
 
@@ -118,29 +123,30 @@ class Loader {
   Iterator begin() { return Iterator(this); }
   std::default_sentinel_t end() const { return {}; }
 
-  int64_t batches_per_epoch() const { return core_->batches_per_epoch(); }  // or `endless`; of a stream `unknown`
+  int64_t batches_per_epoch() const { return core().batches_per_epoch(); }  // or `endless`; of a stream `unknown`
 
   // The epoch of the next batch, from 0; an endless dataset is one epoch (progress() counts its passes).
-  int64_t epoch() const { return core_->epoch(); }
-  LoaderProgress progress() const { return core_->progress(); }
+  int64_t epoch() const { return core().epoch(); }
+  LoaderProgress progress() const { return core().progress(); }
 
   // What it did so far: records a second, how long the trainer waited, how many batches lay ready.
-  const LoaderStats& stats() const { return core_->stats(); }
-  void reset_stats() { core_->reset_stats(); }
+  const LoaderStats& stats() const { return core().stats(); }
+  void reset_stats() { core().reset_stats(); }
 
   // The place of the next batch. Take it between batches, in the body of the loop as well: batches made ahead but not
   // handed out do not count.
-  LoaderState state() const { return core_->state(); }
+  LoaderState state() const { return core().state(); }
 
   // Goes on from `state`: the batches that follow are those that would have followed there, on any number of shards.
-  // Errors (bad_argument): global_next_index < 0; a state of another dataset, saying what differs.
-  void restore(const LoaderState& state) { core_->restore(state); }
+  // Errors (bad_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of another
+  // dataset, saying what differs; a place in a stream that this one does not have.
+  void restore(const LoaderState& state) { core().restore(state); }
 
   // The same loader, of f(batch): done where batches are made, in the worker threads.
   template <class F>
   auto then(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
     using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
-    core_->finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
+    core().finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
       return std::make_shared<Result>(std::invoke(f, std::move(*std::static_pointer_cast<Batch>(batch))));
     });
     return Loader<Result>(std::move(core_));
@@ -152,6 +158,11 @@ class Loader {
   using Core = std::unique_ptr<detail::LoaderCore>;
 
   explicit Loader(Core core) : core_(std::move(core)) {}
+
+  detail::LoaderCore& core() const {
+    if (!core_) detail::fail_moved_from();
+    return *core_;
+  }
 
   template <class Node, class Collate>
   static Core indexed(Node node, Collate collate, const LoaderOptions& options, std::string words) {

@@ -1,6 +1,7 @@
 // The loader's place in the stream, its threads, and errors that name their record.
 #include "data/loader_core.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -25,6 +26,8 @@ void require(bool condition, const std::string& message) {
   const Failure failure = current_failure();
   fail(failure.kind, "next", words + ": " + failure.message);
 }
+
+[[noreturn]] void bad_state(const std::string& message) { fail(ErrorKind::bad_argument, "restore", message); }
 
 // The prefetcher's next item. After an error that was not only one of time, `owner` starts anew.
 template <class Owner>
@@ -65,9 +68,17 @@ void fail_at_batch(const RecordRange& records) {
                   " of epoch " + std::to_string(records.epoch));
 }
 
-void fail_at_stream_batch(int64_t input) {
-  fail_with_words("the batch that ends before record " + std::to_string(input) + " of the stream's dataset");
+void fail_at_stream_record(const StreamMark& from) {
+  fail_with_words("what comes of record " + std::to_string(from.input) + " of epoch " + std::to_string(from.epoch) +
+                  " and those after it");
 }
+
+void fail_at_stream_batch(const StreamMark& before) {
+  fail_with_words("the batch that ends before record " + std::to_string(before.input) + " of epoch " +
+                  std::to_string(before.epoch));
+}
+
+void fail_moved_from() { fail(ErrorKind::bad_argument, "Loader", "this loader was moved into another; use that one"); }
 
 void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
   fail(ErrorKind::bad_argument, "next",
@@ -101,11 +112,11 @@ LoaderState LoaderCore::state() const {
 }
 
 void LoaderCore::restore(const LoaderState& state) {
-  if (state.global_next_index < 0) {
-    fail(ErrorKind::bad_argument, "restore",
-         "global_next_index " + std::to_string(state.global_next_index) + ", expected 0 or more");
-  }
+  constexpr int64_t most = int64_t{1} << 62;
+  if (state.global_next_index < 0 || state.global_next_index > most)
+    bad_state("global_next_index " + std::to_string(state.global_next_index) + ", expected 0 to 2^62");
   check_same_dataset(state.dataset, facts_.description);
+  check(state);
   stop();
   go_to(state);
   stats_ = {};
@@ -137,6 +148,7 @@ LoaderCore::Made IndexedCore::make_next() {
   if (options_.prefetch == 0) {
     made.batch = item_or_throw(attempt([&] { return finished(make_(plan_.records(position_))); }));
   } else {
+    if (prefetcher_ && !prefetcher_->is_of_this_process()) prefetcher_.reset();
     if (!prefetcher_) {
       auto make = [this, start = position_](int64_t batch) {
         return finished(make_(plan_.records(plan_.after(start, batch))));
@@ -151,6 +163,12 @@ LoaderCore::Made IndexedCore::make_next() {
   return made;
 }
 
+void IndexedCore::check(const LoaderState& state) const {
+  if (!state.stream) return;
+  bad_state("the state of a Stream (a filter, flat_map, rebatch or pack), and this loader has none; its records are " +
+            std::string("counted otherwise: begin anew, or give LoaderState{index}"));
+}
+
 void IndexedCore::go_to(const LoaderState& state) {
   position_ = plan_.normalized(state.global_next_index);
   epoch_over_ = false;
@@ -161,21 +179,31 @@ void IndexedCore::go_to(const LoaderState& state) {
 struct StreamCore::Running {
   std::unique_ptr<BatchReader> reader;
   std::atomic<bool> stopped = false;
+  const int64_t forks_before = forks();
   std::unique_ptr<Prefetcher> prefetcher;  // last: it ends before what its thread uses
 
   ~Running() { stopped = true; }
+  bool is_of_this_process() const { return forks_before == forks(); }
 };
 
 StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, Open open)
     : LoaderCore(options, std::move(facts)), open_(std::move(open)) {}
 
-void StreamCore::stop() { running_.reset(); }
+// What another process was in the middle of when it forked cannot be taken apart: it is left as it is.
+void StreamCore::stop() {
+  if (running_ && !running_->is_of_this_process()) static_cast<void>(new std::shared_ptr<Running>(running_));
+  running_.reset();
+}
+
+std::shared_ptr<StreamCore::Running> StreamCore::opened_at(const StreamMark& mark) const {
+  auto running = std::make_shared<Running>();
+  running->reader = open_(mark, options_);
+  return running;
+}
 
 LoaderCore::Made StreamCore::make_next() {
-  if (!running_) {
-    running_ = std::make_shared<Running>();
-    running_->reader = open_(mark_, options_);
-  }
+  if (running_ && !running_->is_of_this_process()) stop();
+  if (!running_) running_ = opened_at(mark_);
   const auto make = [this, running = running_.get()](int64_t) -> AnyItem {
     auto item = running->reader->next(running->stopped);
     item.batch = finished(std::move(item.batch));
@@ -199,13 +227,31 @@ LoaderCore::Made StreamCore::make_next() {
   return made;
 }
 
+void StreamCore::check(const LoaderState& state) const {
+  const StreamMark mark = state.stream.value_or(StreamMark{});
+  const bool is_endless = facts_.size == endless;
+  const bool is_place =
+      mark.input <= (is_endless ? endless / 2 : facts_.size) && mark.epoch <= (is_endless ? 0 : endless / 2);
+  if (is_place && std::min({mark.epoch, mark.input, mark.offset, mark.since}) >= 0) return;
+  bad_state("the state goes on at item " + std::to_string(mark.offset) + " of record " + std::to_string(mark.input) +
+            " in epoch " + std::to_string(mark.epoch) + ", and the stream's dataset has " +
+            (is_endless ? "one endless epoch" : std::to_string(facts_.size) + " records") +
+            "; restore it with the dataset it was taken from");
+}
+
 void StreamCore::go_to(const LoaderState& state) {
-  mark_ = state.stream.value_or(StreamMark{});
+  StreamMark mark = state.stream.value_or(StreamMark{});
+  if (!state.stream && state.global_next_index > 0) {
+    running_ = opened_at(mark);
+    try {
+      mark = running_->reader->pass_over(state.global_next_index);
+    } catch (...) {
+      running_.reset();
+      throw;
+    }
+  }
+  mark_ = mark;
   handed_out_ = state.global_next_index;
-  if (state.stream || state.global_next_index == 0) return;
-  running_ = std::make_shared<Running>();
-  running_->reader = open_(mark_, options_);
-  mark_ = running_->reader->pass_over(state.global_next_index);
 }
 
 double StreamCore::passes() const {
@@ -224,6 +270,7 @@ struct ChunkReader::Chunk {
 namespace {
 
 constexpr int chunks_per_thread = 2;
+constexpr int most_threads = 1 << 20;
 
 }  // namespace
 
@@ -241,7 +288,7 @@ ChunkReader::ChunkReader(int64_t size, const StreamMark& from,
             }
             return chunk;
           },
-          threads* chunks_per_thread, threads) {}
+          chunks_per_thread* std::min(threads, most_threads), threads) {}
 
 AnyItem ChunkReader::next() {
   if (!chunk_ || at_ == chunk_->made.size()) {

@@ -53,7 +53,9 @@ namespace detail {
 // words", or the same about the collate function of a batch.
 [[noreturn]] void fail_at_record(int64_t epoch, int64_t index);
 [[noreturn]] void fail_at_batch(const RecordRange& records);
-[[noreturn]] void fail_at_stream_batch(int64_t index);
+[[noreturn]] void fail_at_stream_record(const StreamMark& from);
+[[noreturn]] void fail_at_stream_batch(const StreamMark& before);
+[[noreturn]] void fail_moved_from();
 [[noreturn]] void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch);
 
 struct DatasetFacts {
@@ -84,6 +86,7 @@ class LoaderCore {
     int ready = 0;  // that lay ready before this one was asked for
   };
   virtual Made make_next() = 0;
+  virtual void check(const LoaderState& state) const = 0;  // that there is such a place
   virtual void go_to(const LoaderState& state) = 0;
   virtual LoaderState place() const = 0;
   virtual double passes() const = 0;  // over the data
@@ -110,6 +113,7 @@ class IndexedCore : public LoaderCore {
 
  private:
   Made make_next() override;
+  void check(const LoaderState& state) const override;
   void go_to(const LoaderState& state) override;
   LoaderState place() const override { return {position_}; }
   double passes() const override { return static_cast<double>(position_) / static_cast<double>(facts_.round); }
@@ -147,6 +151,8 @@ class StreamCore : public LoaderCore {
 
  private:
   struct Running;
+  std::shared_ptr<Running> opened_at(const StreamMark& mark) const;
+  void check(const LoaderState& state) const override;
   Made make_next() override;
   void go_to(const LoaderState& state) override;
   LoaderState place() const override { return {handed_out_, mark_}; }

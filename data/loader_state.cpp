@@ -36,20 +36,21 @@ class Reader {
   }
 
   const json::value* take(const char* key) {
-    ++taken_;
-    const json::value* value = object_.if_contains(key);
-    if (!value) --taken_;
-    return value;
+    taken_.emplace_back(key);
+    return object_.if_contains(key);
   }
 
   void end() const {
-    if (taken_ != object_.size()) bad_state(text_, "a key that no loader state has");
+    for (const auto& member : object_) {
+      if (std::find(taken_.begin(), taken_.end(), member.key()) == taken_.end())
+        bad_state(text_, "\"" + std::string(member.key()) + "\" is no part of a loader state of this version");
+    }
   }
 
  private:
   std::string_view text_;
   json::object object_;
-  size_t taken_ = 0;
+  std::vector<std::string> taken_;
 };
 
 StreamMark mark_of(const json::value& value, std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -47,6 +48,16 @@ void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size);
 void check_repeat(int64_t times, int64_t size);
 void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
+[[noreturn]] void fail_cache(int64_t size);
+
+// begin + number * each; Error (bad_argument) where that is beyond 2^63, as endless datasets can ask for.
+[[noreturn]] void fail_beyond(int64_t number, int64_t each);
+inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
+  int64_t place = 0;
+  if (__builtin_mul_overflow(number, each, &place) || __builtin_add_overflow(place, begin, &place))
+    fail_beyond(number, each);
+  return place;
+}
 
 int64_t shard_size(int64_t size, const ShardOptions& shard);
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad);
@@ -157,8 +168,8 @@ struct RepeatNode : Link<N> {
     return this->after("repeat(" + (times == endless ? std::string() : std::to_string(times)) + ")");
   }
   decltype(auto) get(int64_t epoch, int64_t index) const {
-    const int64_t before = times == endless ? 0 : epoch * times, each = this->parent.size();
-    return this->parent.get(before + index / each, index % each);
+    const int64_t each = this->parent.size();
+    return this->parent.get(place_of(index / each, epoch, times == endless ? 0 : times), index % each);
   }
 };
 
@@ -174,7 +185,9 @@ struct SliceNode : Link<N> {
     return this->after("slice(" + std::to_string(begin) + ", " + (end == endless ? "end" : std::to_string(end)) +
                        (step == 1 ? "" : ", " + std::to_string(step)) + ")");
   }
-  decltype(auto) get(int64_t epoch, int64_t index) const { return this->parent.get(epoch, begin + index * step); }
+  decltype(auto) get(int64_t epoch, int64_t index) const {
+    return this->parent.get(epoch, place_of(begin, index, step));
+  }
 };
 
 template <class N>
@@ -185,7 +198,7 @@ struct ShardNode : Link<N> {
   int64_t round() const { return std::max<int64_t>(1, this->parent.round() / shard.count); }
   std::string describe() const { return this->after(to_string(shard)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
-    return this->parent.get(epoch, index * shard.count + shard.index);
+    return this->parent.get(epoch, place_of(shard.index, index, shard.count));
   }
 };
 
@@ -199,10 +212,10 @@ struct BatchNode : Link<N> {
   int64_t round() const { return std::max<int64_t>(1, this->parent.round() / batch_size); }
   std::string describe() const { return this->after("batch(" + std::to_string(batch_size) + ")"); }
   value_type get(int64_t epoch, int64_t index) const {
-    const int64_t begin = index * batch_size, last = this->parent.size() - 1;
+    const int64_t end = place_of(0, index + 1, batch_size), begin = end - batch_size, last = this->parent.size() - 1;
     Records records;
     records.reserve(static_cast<size_t>(batch_size));
-    for (int64_t i = begin; i < begin + batch_size; ++i) records.push_back(this->parent.get(epoch, std::min(i, last)));
+    for (int64_t i = begin; i < end; ++i) records.push_back(this->parent.get(epoch, std::min(i, last)));
     return collate(std::as_const(records), std::min(batch_size, last + 1 - begin));
   }
 };
@@ -212,7 +225,10 @@ struct BatchNode : Link<N> {
 template <class T>
 class RecordCache {
  public:
-  explicit RecordCache(int64_t size) : slots_(static_cast<size_t>(size)) {}
+  explicit RecordCache(int64_t size) try : slots_(static_cast<size_t>(size)) {
+  } catch (const std::exception&) {
+    fail_cache(size);
+  }
   RecordCache(const RecordCache&) = delete;
   RecordCache& operator=(const RecordCache&) = delete;
   ~RecordCache() {

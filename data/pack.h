@@ -97,7 +97,8 @@ class FirstFit {
   bool empty() const { return open_.empty() && ready_.empty(); }
 
   std::string describe() const {
-    return " | pack(" + std::to_string(options_.length) + ", " + std::to_string(options_.open_rows) + ")";
+    return " | pack(" + std::to_string(options_.length) + ", " + std::to_string(options_.open_rows) +
+           (options_.split_long ? ", split_long)" : ")");
   }
 
  private:

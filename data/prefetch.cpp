@@ -1,10 +1,15 @@
-// A ring of slots under one mutex: workers claim tickets in order, the consumer takes them in order.
+// A queue of slots under one mutex: workers claim tickets in order, the consumer takes them in order.
 #include "data/prefetch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,28 +41,34 @@ AnyItem item_or_throw(Outcome outcome) {
   return std::get<AnyItem>(std::move(outcome));
 }
 
+int64_t forks() {
+  static std::atomic<int64_t> count = 0;
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++count; });
+  static_cast<void>(registered);
+  return count.load(std::memory_order_relaxed);
+}
+
 struct Prefetcher::State {
   std::function<AnyItem(int64_t)> make;
-  std::vector<std::optional<Outcome>> slots;
+  size_t depth = 1;
+  std::deque<std::optional<Outcome>> slots;  // of the tickets from handed_out on that were claimed
   std::mutex mutex;
   std::condition_variable slot_free, item_ready;
-  int64_t claimed = 0;
   int64_t handed_out = 0;
   bool stopping = false;
   std::vector<std::thread> workers;
 
-  std::optional<Outcome>& slot(int64_t ticket) { return slots[static_cast<size_t>(ticket) % slots.size()]; }
-
   std::optional<int64_t> claim() {
     std::unique_lock lock(mutex);
-    slot_free.wait(lock, [&] { return stopping || claimed < handed_out + static_cast<int64_t>(slots.size()); });
+    slot_free.wait(lock, [&] { return stopping || slots.size() < depth; });
     if (stopping) return std::nullopt;
-    return claimed++;
+    slots.emplace_back();
+    return handed_out + static_cast<int64_t>(slots.size()) - 1;
   }
 
   void put(int64_t ticket, Outcome outcome) {
     const std::lock_guard lock(mutex);
-    slot(ticket) = std::move(outcome);
+    slots[static_cast<size_t>(ticket - handed_out)] = std::move(outcome);
     item_ready.notify_one();
   }
 
@@ -67,12 +78,13 @@ struct Prefetcher::State {
 
   std::optional<Outcome> take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex);
-    const auto is_ready = [&] { return slot(handed_out).has_value(); };
+    const auto is_ready = [&] { return !slots.empty() && slots.front().has_value(); };
     if (timeout.count() == 0)
       item_ready.wait(lock, is_ready);
     else if (!item_ready.wait_for(lock, timeout, is_ready))
       return std::nullopt;
-    Outcome outcome = *std::exchange(slot(handed_out), std::nullopt);
+    Outcome outcome = *std::move(slots.front());
+    slots.pop_front();
     ++handed_out;
     slot_free.notify_one();
     return outcome;
@@ -89,15 +101,29 @@ struct Prefetcher::State {
 };
 
 Prefetcher::Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int threads)
-    : state_(std::make_unique<State>()) {
+    : state_(std::make_unique<State>()), forks_(forks()) {
   state_->make = std::move(make);
-  state_->slots.resize(static_cast<size_t>(depth));
-  for (int i = 0; i < std::min(depth, threads); ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  state_->depth = static_cast<size_t>(depth);
+  const int wanted = std::min(depth, threads);
+  try {
+    for (int i = 0; i < wanted; ++i) state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  } catch (const std::system_error& error) {
+    const size_t started = state_->workers.size();
+    state_->stop();
+    fail(ErrorKind::other, "next",
+         "the system starts " + std::to_string(started) + " threads of " + std::to_string(wanted) + " (" +
+             error.what() + "); use fewer LoaderOptions::threads");
   }
 }
 
-Prefetcher::~Prefetcher() { state_->stop(); }
+Prefetcher::~Prefetcher() {
+  if (is_of_this_process())
+    state_->stop();
+  else
+    static_cast<void>(state_.release());
+}
+
+bool Prefetcher::is_of_this_process() const { return forks_ == forks(); }
 
 std::optional<AnyItem> Prefetcher::next(std::chrono::milliseconds timeout) {
   auto outcome = state_->take(timeout);
@@ -106,9 +132,8 @@ std::optional<AnyItem> Prefetcher::next(std::chrono::milliseconds timeout) {
 
 int Prefetcher::ready() const {
   const std::lock_guard lock(state_->mutex);
-  int count = 0;
-  while (count < static_cast<int>(state_->slots.size()) && state_->slot(state_->handed_out + count)) ++count;
-  return count;
+  const auto& slots = state_->slots;
+  return static_cast<int>(std::find(slots.begin(), slots.end(), std::nullopt) - slots.begin());
 }
 
 }  // namespace tessera::data

@@ -33,15 +33,25 @@ Outcome attempt(const std::function<AnyItem()>& make);
 // The item, or an Error made of the failure.
 AnyItem item_or_throw(Outcome outcome);
 
+// How many times this process and those before it forked while there were Prefetchers: another number than before means
+// that the threads of before are in another process.
+int64_t forks();
+
 // `threads` workers run make(0), make(1), ... and stay at most `depth` items ahead of the consumer; next() returns the
 // items in order, whichever worker finished first, and waits for one that is not ready. An item whose make() threw
 // throws here, at its place in the order. One consumer; make() is called from the workers, several at a time.
 // The destructor waits for the calls of make() in progress and drops what was not handed out.
+//
+// fork() copies no threads: in a child process nothing may be asked of it (is_of_this_process()), and the destructor
+// waits for nobody and frees nothing.
 class Prefetcher {
  public:
-  // depth and threads at least 1; more threads than depth are not started.
+  // depth and threads at least 1; more threads than depth are not started. Memory grows with what lies ready, not with
+  // depth. Error (other) if the system starts no more threads.
   Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int threads);
   ~Prefetcher();
+
+  bool is_of_this_process() const;
 
   // `timeout` 0 waits as long as it takes. After any other: nothing, where the item was not ready; it is still being
   // made, and the next call waits for it again.
@@ -52,6 +62,7 @@ class Prefetcher {
  private:
   struct State;
   std::unique_ptr<State> state_;
+  int64_t forks_;
 };
 
 }  // namespace tessera::data

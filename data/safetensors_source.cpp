@@ -1,7 +1,15 @@
 // Rows of mapped tensors, with a guard around the map.
 #include "data/safetensors_source.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "data/file_watch.h"
 #include "data/map_guard.h"
+#include "data/source.h"
 #include "sharding/safetensors.h"
 
 namespace tessera::data::detail {
@@ -21,14 +29,30 @@ std::string joined(const std::vector<std::string>& names) {
 }  // namespace
 
 struct SafetensorsRows::Contents {
+  Contents(const std::string& path, std::vector<std::string> tensors)
+      : watch(path), file(SafetensorsFile::open(path)), names(std::move(tensors)) {}
+
+  FileWatch watch;
   SafetensorsFile file;
   std::vector<std::string> names;
-  std::vector<std::unique_ptr<MapGuard>> guards;  // one a tensor
+  std::optional<MapGuard> guard;  // one of all tensors: neighbours share a page
   int64_t rows = 0;
+  std::string bytes;  // how many, and a checksum
+
+  void guard_tensors() {
+    std::span<const std::byte> all = file.bytes(names.front());
+    for (const std::string& name : names) {
+      const auto bytes = file.bytes(name);
+      const auto* begin = std::min(all.data(), bytes.data(), std::less<>());
+      const auto* end = std::max(all.data() + all.size(), bytes.data() + bytes.size(), std::less<>());
+      all = {begin, end};
+    }
+    guard.emplace(all.data(), all.size());
+  }
 };
 
 SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std::string>& names) {
-  auto contents = std::make_shared<Contents>(Contents{SafetensorsFile::open(path), names, {}});
+  auto contents = std::make_shared<Contents>(path, names);
   if (names.empty()) bad(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
     if (!contents->file.contains(name))
@@ -40,10 +64,10 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
                     std::to_string(contents->rows) + ", expected as many");
     }
     contents->rows = shape.front();
-    const auto bytes = contents->file.bytes(name);
-    contents->guards.push_back(std::make_unique<MapGuard>(bytes.data(), bytes.size()));
   }
   if (contents->rows == 0) bad(path, "\"" + names.front() + "\" has no rows, expected at least one");
+  contents->guard_tensors();
+  contents->bytes = ByteSource::open({path}).describe();
   contents_ = std::move(contents);
 }
 
@@ -52,19 +76,20 @@ int64_t SafetensorsRows::size() const { return contents_->rows; }
 Array SafetensorsRows::row(size_t tensor, int64_t index) const {
   const std::string& name = contents_->names[tensor];
   const TensorInfo& info = contents_->file.info(name);
+  contents_->watch.check();
   const auto bytes = contents_->file.bytes(name);
   const size_t each = bytes.size() / static_cast<size_t>(contents_->rows);
   const Array row = array_from_bytes(bytes.subspan(static_cast<size_t>(index) * each, each), info.dtype,
                                      Shape(info.shape.begin() + 1, info.shape.end()));
-  if (contents_->guards[tensor]->is_broken()) {
-    bad(contents_->file.path().string(),
-        "the file was cut short while row " + std::to_string(index) + " of \"" + name + "\" was read");
+  if (contents_->guard->is_broken()) {
+    contents_->watch.fail_changed("a page could not be read for row " + std::to_string(index) + " of \"" + name +
+                                  "\": it was cut short, or its disk fails");
   }
   return row;
 }
 
 std::string SafetensorsRows::describe() const {
-  std::string text = "safetensors(" + std::to_string(contents_->rows) + " rows of";
+  std::string text = contents_->bytes + " | safetensors(" + std::to_string(contents_->rows) + " rows of";
   for (const std::string& name : contents_->names) {
     const TensorInfo& info = contents_->file.info(name);
     text += " " + name + " " + std::string(name_of(info.dtype)) + tessera::to_string(info.shape);

@@ -60,7 +60,7 @@ struct SafetensorsRecords {
 //
 // The file is mapped; tensors that the struct does not name are passed over. Several files: concat.
 // Errors (bad_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors that
-// differ in their number of rows, no rows, and a file that was cut short while it was read.
+// differ in their number of rows, no rows, and a file that was written to or cut short while it was read.
 template <class Record>
 auto safetensors_rows(const std::string& path) {
   return from_source(detail::SafetensorsRecords<Record>{detail::SafetensorsRows(path, detail::leaf_paths<Record>())});

@@ -4,12 +4,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +17,7 @@
 #include <utility>
 
 #include "data/file_list.h"
+#include "data/file_watch.h"
 #include "data/map_guard.h"
 #include "nn/tree.h"
 
@@ -47,9 +46,10 @@ class Descriptor {
 // A file as memory, that notices when the file changes.
 class Map {
  public:
-  explicit Map(const FileEntry& file) : path_(file.path), size_(static_cast<size_t>(file.size)) {
+  explicit Map(const FileEntry& file) : watch_(file.path), size_(static_cast<size_t>(file.size)) {
     const Descriptor descriptor(file.path);
-    if (::fstat(descriptor.get(), &opened_) != 0 || opened_.st_size != file.size)
+    struct stat opened;
+    if (::fstat(descriptor.get(), &opened) != 0 || opened.st_size != file.size || watch_.size() != file.size)
       bad_file(file.path, "the file changed while it was opened");
     address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
     if (address_ == MAP_FAILED)
@@ -66,40 +66,15 @@ class Map {
 
   const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
 
-  // Looks at the file, unless somebody did in this tick of the kernel's clock (1 to 4 ms).
-  void check_before() const {
-    struct timespec now;
-    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    const int64_t tick = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-    if (looked_.exchange(tick, std::memory_order_relaxed) != tick) look();
-  }
+  void check_before() const { watch_.check(); }
   void check_after() const {
-    if (guard_->is_broken()) fail_changed("it was cut short while it was read");
+    if (guard_->is_broken()) watch_.fail_changed("a page of it could not be read: it was cut short, or its disk fails");
   }
 
  private:
-  void look() const {
-    struct stat now;
-    if (::stat(path_.c_str(), &now) != 0 || now.st_ino != opened_.st_ino || now.st_dev != opened_.st_dev) return;
-    if (now.st_size != opened_.st_size) {
-      fail_changed("it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
-                   std::to_string(now.st_size));
-    }
-    if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
-      fail_changed("it was written to after it was opened");
-  }
-
-  [[noreturn]] void fail_changed(const std::string& how) const {
-    looked_.store(-1, std::memory_order_relaxed);
-    fail(ErrorKind::bad_file, "read",
-         path_ + ": the file changed underneath, " + how + "; leave files alone while they are read, and open again");
-  }
-
-  std::string path_;
+  detail::FileWatch watch_;
   size_t size_;
   void* address_ = MAP_FAILED;
-  struct stat opened_ = {};
-  mutable std::atomic<int64_t> looked_ = -1;
   std::optional<detail::MapGuard> guard_;
 };
 

@@ -37,6 +37,12 @@ void fail_barren(int64_t records, int64_t epoch) {
            ", one after another, gave nothing; look at the filter or flat_map of the stream");
 }
 
+void fail_misplaced(const StreamMark& mark) {
+  bad("next", "the loader's state goes on at item " + std::to_string(mark.offset) + " of what comes of record " +
+                  std::to_string(mark.input) + " of epoch " + std::to_string(mark.epoch) + ", " +
+                  std::to_string(mark.since) + " records on, and there is none; it was taken from another dataset");
+}
+
 void fail_stopped() { fail(ErrorKind::other, "next", "the loader was stopped"); }
 
 }  // namespace tessera::data::detail

@@ -139,6 +139,7 @@ struct Mapped {
 int64_t most_barren(int64_t size, int64_t round);
 [[noreturn]] void fail_barren(int64_t records, int64_t epoch);
 [[noreturn]] void fail_stopped();
+[[noreturn]] void fail_misplaced(const StreamMark& mark);
 
 // Reads a stream from any mark on: runs the stage over what fetch(epoch, index) gives, which is asked in order.
 template <class Node, class Stage>
@@ -157,15 +158,22 @@ class StreamReader {
     stage_ = fresh_;
     mark_ = cursor_ = {mark.epoch, mark.input, mark.offset, 0};
     fan_.reset();
-    finished_ = false;
-    for (int64_t i = 0; i < mark.since; ++i) next();
+    finished_ = in_stage_ = false;
+    for (int64_t i = 1; i <= mark.since; ++i)
+      if (!next() || mark_.since != i) fail_misplaced(mark);
   }
+
+  // While next() makes a record of what was read, no longer reads.
+  bool is_in_stage() const { return in_stage_; }
 
   // The next record; nothing at the end of an epoch, after which the next one begins. `stop`, where it is set, becomes
   // true when nobody waits for the record any more.
   std::optional<typename Stage::value_type> next(const std::atomic<bool>* stop = nullptr) {
     for (int64_t barren = 0;;) {
-      if (auto item = stage_.pop()) {
+      in_stage_ = true;
+      auto item = stage_.pop();
+      in_stage_ = false;
+      if (item) {
         if (stage_.empty())
           mark_ = cursor_;
         else
@@ -185,6 +193,7 @@ class StreamReader {
       if (!fan_) {
         if (++barren > most_barren_) fail_barren(barren - 1, cursor_.epoch);
         fan_ = fetch_(cursor_.epoch, cursor_.input);
+        if (cursor_.offset > 0 && cursor_.offset >= static_cast<int64_t>(fan_->size())) fail_misplaced(cursor_);
       }
       push();
     }
@@ -212,15 +221,15 @@ class StreamReader {
   Fetch fetch_;
   StreamMark mark_, cursor_;  // where the next record lies; the next item to be pushed
   std::optional<Fan> fan_;    // of input record cursor_.input
-  bool finished_ = false;
+  bool finished_ = false, in_stage_ = false;
 };
 
 }  // namespace detail
 
-// Records of type T one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset. How many an
-// epoch has shows only when they are made, so a Stream has no size and no access by index: shuffle, shard, slice and
-// repeat stand before the first of these words. Immutable, lazily evaluated, and a function of the dataset's order
-// alone; what maps and filters compute for each record of the dataset, a Loader computes in its threads.
+// Records, which can be copied, one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset.
+// How many an epoch has shows only when they are made, so a Stream has no size and no access by index: shuffle, shard,
+// slice and repeat stand before the first of these words. Immutable, lazily evaluated, and a function of the dataset's
+// order alone; what maps and filters compute for each record of the dataset, a Loader computes in its threads.
 //
 // In a Loader every process reads the whole stream and keeps its own rows of each global batch, so every global batch
 // is the same under any number of processes and threads, from any saved state. The price is that maps and filters run

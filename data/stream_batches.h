@@ -40,7 +40,7 @@ class StreamBatches : public BatchReader {
     std::optional<T> last;
     int64_t count = 0;
     for (; count < options_.batch_size; ++count) {
-      auto record = reader_.next(&stop);
+      auto record = next_record(stop);
       if (!record) return end_of_epoch(std::move(kept), std::move(last), count, epoch);
       if (count / rows_ == options_.shard.index)
         kept.push_back(std::move(*record));
@@ -79,30 +79,43 @@ class StreamBatches : public BatchReader {
     }
   }
 
+  std::optional<T> next_record(const std::atomic<bool>& stop) {
+    try {
+      return reader_.next(&stop);
+    } catch (...) {
+      if (reader_.is_in_stage()) fail_at_stream_record(reader_.mark());
+      throw;
+    }
+  }
+
   Item batch(std::vector<T> records, int64_t valid, int64_t count) {
     ++batches_in_epoch_;
     const StreamMark after = reader_.mark();
     try {
       return {std::make_shared<batch_of<Collate, T>>(collate_(std::move(records), valid)), after, count};
     } catch (...) {
-      fail_at_stream_batch(after.input);
+      fail_at_stream_batch(after);
     }
   }
 
   // What is left of an epoch is dropped, or fills its last batch. The reader stands in the next epoch.
   Item end_of_epoch(std::vector<T> kept, std::optional<T> last, int64_t count, int64_t epoch) {
-    if (Collate::pads && count > 0) {
-      const auto valid = static_cast<int64_t>(kept.size());
-      const T filling = kept.empty() ? *last : kept.back();
-      kept.resize(static_cast<size_t>(rows_), filling);
-      epoch_over_ = true;
-      Item item = batch(std::move(kept), valid, count);
-      begin_epoch();
-      return item;
+    if constexpr (Collate::pads) {
+      if (count > 0) return last_batch(std::move(kept), std::move(last), count);
     }
     if (batches_in_epoch_ == 0 && whole_epoch_) fail_no_batch(count, options_.batch_size, epoch);
     begin_epoch();
     return {nullptr, reader_.mark(), count};
+  }
+
+  Item last_batch(std::vector<T> kept, std::optional<T> last, int64_t count) {
+    const auto valid = static_cast<int64_t>(kept.size());
+    const T filling = kept.empty() ? *last : kept.back();
+    kept.resize(static_cast<size_t>(rows_), filling);
+    epoch_over_ = true;
+    Item item = batch(std::move(kept), valid, count);
+    begin_epoch();
+    return item;
   }
 
   void begin_epoch() {

@@ -34,6 +34,12 @@ void check_text(std::string_view text, const std::string& where) {
                       ") is not UTF-8; convert the file, or read it as it is with {.check_utf8 = false}");
 }
 
+bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
+  uint8_t mark[3] = {};
+  if (file.size >= 3) bytes.read(file.begin, mark);
+  return mark[0] == 0xef && mark[1] == 0xbb && mark[2] == 0xbf;
+}
+
 }  // namespace
 
 int64_t first_invalid_utf8(std::string_view text) {
@@ -77,22 +83,24 @@ LineSource LineSource::from_string(std::string text, std::string name) {
 
 LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(bytes)), check_utf8_(check_utf8) {
   std::vector<Line> lines;
-  for (const SourceFile& file : bytes_.files()) {
-    int64_t begin = file.begin;
-    const int64_t end = file.begin + file.size;
-    for (int64_t at = begin; at < end;) {
-      const auto run =
-          bytes_.run(at).first(static_cast<size_t>(std::min(end - at, static_cast<int64_t>(bytes_.run(at).size()))));
-      for (size_t i = 0; i < run.size(); ++i) {
-        if (run[i] != '\n') continue;
-        lines.push_back({begin, at + static_cast<int64_t>(i)});
-        begin = at + static_cast<int64_t>(i) + 1;
-      }
-      at += static_cast<int64_t>(run.size());
-    }
-    if (begin < end) lines.push_back({begin, end});
-  }
+  for (const SourceFile& file : bytes_.files()) add_lines(file, lines);
+  if (lines.empty()) bad_file(bytes_.files().front().path, "no line in it, nor in files beside it");
   lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
+}
+
+void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) const {
+  const int64_t end = file.begin + file.size;
+  int64_t begin = file.begin + (has_byte_order_mark(bytes_, file) ? 3 : 0);
+  for (int64_t at = begin; at < end;) {
+    auto run = bytes_.run(at);
+    run = run.first(static_cast<size_t>(std::min(end - at, static_cast<int64_t>(run.size()))));
+    const auto* newline = static_cast<const uint8_t*>(std::memchr(run.data(), '\n', run.size()));
+    at += newline ? newline - run.data() + 1 : static_cast<int64_t>(run.size());
+    if (!newline) continue;
+    lines.push_back({begin, at - 1});
+    begin = at;
+  }
+  if (begin < end) lines.push_back({begin, end});
 }
 
 std::string LineSource::operator[](int64_t index) const {

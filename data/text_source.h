@@ -25,11 +25,11 @@ struct TextOptions {
 };
 
 // The lines of files, without their ends (\n or \r\n), empty ones too. A file's last line needs no end, and no line
-// goes on in the next file. The files are read through once when they are opened, to find the lines; 8 bytes a line
-// are kept. Copies share them.
+// goes on in the next file; a byte order mark at a file's beginning is no part of its first line. The files are read
+// through once when they are opened, to find the lines; 16 bytes a line are kept. Copies share them.
 class LineSource {
  public:
-  // Errors: as ByteSource::open.
+  // Errors: as ByteSource::open; no line in all the files (bad_file).
   static LineSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
   static LineSource from_string(std::string text, std::string name = "memory");
 
@@ -47,6 +47,7 @@ class LineSource {
     int64_t begin, end;
   };
   LineSource(ByteSource bytes, bool check_utf8);
+  void add_lines(const SourceFile& file, std::vector<Line>& lines) const;
 
   ByteSource bytes_;
   std::shared_ptr<const std::vector<Line>> lines_;
@@ -64,7 +65,8 @@ struct Document {
   std::string text;
 };
 
-// Whole files, each read when its record is asked for. Which files, and in which order, stands in data/file_list.h.
+// Whole files as they are, each read when its record is asked for. Which files, and in which order, stands in
+// data/file_list.h.
 class DocumentSource {
  public:
   // Errors: as list_files.

@@ -1,5 +1,4 @@
 // Shuffled windows of 256 bytes into batches of 32: the loader beside the bare loop, and beside Grain.
-// it.
 //
 //   loader [PYTHON]      the interpreter that is asked for Grain; default python3
 //

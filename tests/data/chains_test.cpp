@@ -1,8 +1,12 @@
 // The loader's laws over thousands of random chains: once per epoch, any threads, resuming anywhere, any processes.
+//
+// TESSERA_CHAINS=10 tries ten times as many, TESSERA_CHAINS_SEED=7 others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +19,26 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 using Chain = Dataset<int64_t>;
+
+int64_t setting(const char* name, int64_t otherwise) {
+  const char* given = std::getenv(name);
+  return given ? std::atoll(given) : otherwise;
+}
+
+// Runs try_chain(random) for `count` random chains; it says whether the chain could be tried. How many were is printed,
+// and at least `least` of a hundred have to be.
+template <class F>
+void for_random_chains(uint64_t law, int64_t count, int64_t least, F try_chain) {
+  const auto seed = static_cast<uint64_t>(setting("TESSERA_CHAINS_SEED", 0));
+  count *= setting("TESSERA_CHAINS", 1);
+  int64_t tried = 0;
+  for (int64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+    Philox random(law, seed, static_cast<uint64_t>(i));
+    tried += try_chain(random, i);
+  }
+  std::cout << tried << " chains\n";
+  EXPECT_GE(tried * 100, count * least);
+}
 
 constexpr int64_t sizes[] = {1, 2, 3, 5, 8, 17, 43, 64, 65, 100};
 
@@ -137,21 +161,23 @@ int64_t batch_size_for(const Pipeline& pipeline, Philox& random) {
   return 0;
 }
 
-TEST(Chains, EveryRecordExactlyOncePerEpoch) {
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
-    Philox random(1, 0, seed);
-    const int64_t size = sizes[random.integer(std::size(sizes))];
-    Chain chain = range(size);
-    for (int64_t words = 1 + random.integer(5); words > 0; --words) chain = with_order(chain, random);
-    Numbers expected(static_cast<size_t>(size));
-    for (int64_t i = 0; i < size; ++i) expected[static_cast<size_t>(i)] = i;
-    for (const int64_t epoch : {0, 1, 1000}) {
-      Numbers seen;
-      for (int64_t i = 0; i < size; ++i) seen.push_back(chain.at(epoch, i));
-      std::sort(seen.begin(), seen.end());
-      ASSERT_EQ(seen, expected) << chain.describe() << " in epoch " << epoch;
-    }
+bool has_every_record_once(Philox& random) {
+  const int64_t size = sizes[random.integer(std::size(sizes))];
+  Chain chain = range(size);
+  for (int64_t words = 1 + random.integer(5); words > 0; --words) chain = with_order(chain, random);
+  Numbers expected(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) expected[static_cast<size_t>(i)] = i;
+  for (const int64_t epoch : {0, 1, 1000}) {
+    Numbers seen;
+    for (int64_t i = 0; i < size; ++i) seen.push_back(chain.at(epoch, i));
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen, expected) << chain.describe() << " in epoch " << epoch;
   }
+  return true;
+}
+
+TEST(Chains, EveryRecordExactlyOncePerEpoch) {
+  for_random_chains(1, 2000, 100, [](Philox& random, int64_t) { return has_every_record_once(random); });
 }
 
 TEST(Chains, EveryRecordExactlyOnceAtOddSizes) {
@@ -167,93 +193,94 @@ TEST(Chains, EveryRecordExactlyOnceAtOddSizes) {
 }
 
 TEST(Chains, AnyNumberOfThreadsGivesTheSameBatches) {
-  int checked = 0;
-  for (uint64_t seed = 0; seed < 400; ++seed) {
-    Philox random(2, 0, seed);
+  for_random_chains(2, 400, 62, [](Philox& random, int64_t) {
     const Pipeline pipeline = random_pipeline(random);
     const int64_t size = batch_size_for(pipeline, random);
-    if (size == 0) continue;
+    if (size == 0) return false;
     auto alone = pipeline.open({.batch_size = size, .prefetch = 0});
     const auto expected = said(alone, 12);
     for (const int threads : {1, 2, 7}) {
       auto loader = pipeline.open({.batch_size = size, .prefetch = threads + 1, .threads = threads});
-      ASSERT_EQ(said(loader, 12), expected) << pipeline.words << ", " << threads << " threads";
+      EXPECT_EQ(said(loader, 12), expected) << pipeline.words << ", " << threads << " threads";
     }
-    ++checked;
+    return true;
+  });
+}
+
+// The first batches of a loader, each with the state before it; fewer where an epoch's filter leaves less than a batch.
+std::vector<std::pair<std::string, Numbers>> with_states(Loader<Numbers> loader, size_t count) {
+  std::vector<std::pair<std::string, Numbers>> batches;
+  try {
+    while (batches.size() < count) {
+      const std::string state = loader.state().to_json();
+      if (const std::optional<Numbers> batch = loader.next()) batches.push_back({state, *batch});
+    }
+  } catch (const Error&) {
   }
-  EXPECT_GT(checked, 250);
+  return batches;
 }
 
 TEST(Chains, ResumingAnywhereEqualsNeverStopping) {
-  int checked = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    Philox random(3, 0, seed);
+  for_random_chains(3, 1000, 60, [](Philox& random, int64_t number) {
     const Pipeline pipeline = random_pipeline(random);
     const int64_t size = batch_size_for(pipeline, random);
-    if (size == 0) continue;
-    const LoaderOptions options{.batch_size = size, .prefetch = seed % 10 ? 0 : 2, .threads = 2};
-    auto running = pipeline.open(options);
-    std::vector<std::string> states;
-    std::vector<Numbers> batches;
-    try {
-      while (batches.size() < 12) {
-        const std::string state = running.state().to_json();
-        const std::optional<Numbers> batch = running.next();
-        if (!batch) continue;
-        states.push_back(state);
-        batches.push_back(*batch);
-      }
-    } catch (const Error&) {  // an epoch whose filter leaves less than a batch
-    }
-    for (size_t stop = 0; stop < states.size(); ++stop) {
+    if (size == 0) return false;
+    const LoaderOptions options{.batch_size = size, .prefetch = number % 10 ? 0 : 2, .threads = 2};
+    const auto batches = with_states(pipeline.open(options), 12);
+    for (size_t stop = 0; stop < batches.size(); ++stop) {
       auto resumed = pipeline.open(options);
-      resumed.restore(LoaderState::from_json(states[stop]));
+      resumed.restore(LoaderState::from_json(batches[stop].first));
       for (size_t i = stop; i < std::min(stop + 3, batches.size());) {
         const std::optional<Numbers> batch = resumed.next();
         if (!batch) continue;
-        ASSERT_EQ(*batch, batches[i++]) << pipeline.words << " at " << states[stop];
+        EXPECT_EQ(*batch, batches[i++].second) << pipeline.words << " at " << batches[stop].first;
       }
     }
-    ++checked;
+    return true;
+  });
+}
+
+Numbers next_in_any_epoch(Loader<Numbers>& loader) {
+  std::optional<Numbers> batch = loader.next();
+  if (!batch) batch = loader.next();
+  return *batch;
+}
+
+// The next three global batches as `count` processes make them from `state` on, which moves on.
+std::vector<Numbers> global_batches(const Pipeline& pipeline, LoaderOptions options, int64_t count,
+                                    LoaderState& state) {
+  std::vector<Numbers> joined(3);
+  LoaderState after;
+  for (int64_t index = 0; index < count; ++index) {
+    options.shard = {index, count};
+    auto loader = pipeline.open(options);
+    loader.restore(state);
+    for (Numbers& batch : joined) {
+      const Numbers part = next_in_any_epoch(loader);
+      batch.insert(batch.end(), part.begin(), part.end());
+    }
+    EXPECT_TRUE(index == 0 || loader.state() == after) << "all processes are at one place";
+    after = loader.state();
   }
-  EXPECT_GT(checked, 600);
+  state = after;
+  return joined;
 }
 
 TEST(Chains, AnyNumberOfProcessesMakesTheSameGlobalBatches) {
-  int checked = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    Philox random(4, 0, seed);
+  for_random_chains(4, 1000, 60, [](Philox& random, int64_t number) {
     const Pipeline pipeline = random_pipeline(random);
     const int64_t size = batch_size_for(pipeline, random);
-    if (size == 0) continue;
+    if (size == 0) return false;
     auto alone = pipeline.open({.batch_size = size, .prefetch = 0});
-    LoaderState state;
-    if (said(alone, 24).back() == Numbers{-8}) continue;
+    if (said(alone, 24).back() == Numbers{-8}) return false;
     alone.restore({});
-    for (const int64_t count : {1, 2, 4, 3}) {  // three steps on each number of processes
-      std::vector<Numbers> joined(3);
-      LoaderState after;
-      for (int64_t index = 0; index < count; ++index) {
-        auto loader = pipeline.open({.batch_size = size, .shard = {index, count}, .prefetch = seed % 10 ? 0 : 1});
-        loader.restore(state);
-        for (Numbers& batch : joined) {
-          std::optional<Numbers> part = loader.next();
-          if (!part) part = loader.next();
-          batch.insert(batch.end(), part->begin(), part->end());
-        }
-        ASSERT_TRUE(index == 0 || loader.state() == after) << "all processes are at one place";
-        after = loader.state();
-      }
-      for (const Numbers& batch : joined) {
-        std::optional<Numbers> expected = alone.next();
-        if (!expected) expected = alone.next();
-        ASSERT_EQ(batch, *expected) << pipeline.words << " on " << count << " processes";
-      }
-      state = after;
-    }
-    ++checked;
-  }
-  EXPECT_GT(checked, 600);
+    LoaderState state;
+    const LoaderOptions options{.batch_size = size, .prefetch = number % 10 ? 0 : 1};
+    for (const int64_t count : {1, 2, 4, 3})  // three steps on each number of processes
+      for (const Numbers& batch : global_batches(pipeline, options, count, state))
+        EXPECT_EQ(batch, next_in_any_epoch(alone)) << pipeline.words << " on " << count << " processes";
+    return true;
+  });
 }
 
 }  // namespace

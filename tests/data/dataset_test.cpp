@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <string>
@@ -225,6 +226,23 @@ TEST(Split, TheLastRecordsAreForValidation) {
   EXPECT_EQ(train_validation_split(range(2), 0.001).validation[0], 1);
 }
 
+TEST(Dataset, IndicesBeyondTheLargestNumberAreErrors) {
+  constexpr auto bad = ErrorKind::bad_argument;
+  constexpr int64_t last = endless - 1;
+  const auto forever = range(3).repeat();
+  EXPECT_EQ(forever[last], last % 3);
+  expect_error(bad, {"[at]", "beyond 2^63"}, [&] { forever.slice(1, endless, 2)[last]; });
+  expect_error(bad, {"[at]", "beyond 2^63"}, [&] { forever.shard({0, 2})[last]; });
+  expect_error(bad, {"[at]", "beyond 2^63"}, [&] { forever.batch(2)[last]; });
+  expect_error(bad, {"[at]", "beyond 2^63"}, [] { range(3).repeat(4).at(endless / 3, 0); });
+}
+
+TEST(Dataset, HugeOnesCostNothing) {
+  const auto records = range(int64_t{1} << 40).shuffle(3).repeat();
+  EXPECT_EQ(records[(int64_t{1} << 41) + 12345], records.slice(0, endless)[(int64_t{1} << 41) + 12345]);
+  EXPECT_LT(records[(int64_t{1} << 60)], int64_t{1} << 40);
+}
+
 TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   constexpr auto bad = ErrorKind::bad_argument;
   const auto ten = range(10);
@@ -245,13 +263,19 @@ TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   expect_error(bad, {"[zip]", "10 and endless"}, [&] { zip(ten, ten.repeat()); });
   expect_error(bad, {"[mix]", "1 weights for 2"}, [&] { mix({1}, ten, ten); });
   expect_error(bad, {"[mix]", "more than 0"}, [&] { mix({1, 0}, ten, ten); });
+  expect_error(bad, {"[mix]", "more than 0"}, [&] { mix({1, -1}, ten, ten); });
+  expect_error(bad, {"[mix]", "more than 0"}, [&] { mix({1, std::nan("")}, ten, ten); });
+  expect_error(bad, {"[mix]", "more than 0"}, [&] { mix({1, INFINITY}, ten, ten); });
   expect_error(bad, {"[mix]", "1/10,000"}, [&] { mix({1, 1e-6}, ten, ten); });
   expect_error(bad, {"[shuffle]", "grain_v1 of 65537"}, [] { range(65537).shuffle(grain_v1{1}); });
   expect_error(bad, {"[repeat]", "0 times"}, [&] { ten.repeat(0); });
+  expect_error(bad, {"[repeat]", "-1 times"}, [&] { ten.repeat(-1); });
+  expect_error(bad, {"[repeat]", "0 times"}, [&] { ten.repeat().repeat(0); });
   expect_error(bad, {"[repeat]", "2^63"}, [&] { ten.repeat(endless / 2); });
   expect_error(bad, {"[shard]", "shard 2 of 2"}, [&] { ten.shard({2, 2}); });
   expect_error(bad, {"[shard]", "10 records for 11 shards"}, [&] { ten.shard({0, 11}); });
   expect_error(bad, {"[batch]", "10 records for batches of 11"}, [&] { ten.batch(11); });
+  expect_error(bad, {"[batch]", "batches of 2199023255552", "2^40"}, [&] { ten.repeat().batch(int64_t{1} << 41); });
   expect_error(bad, {"[batch]", "batches of 0"}, [&] { ten.batch(0); });
   expect_error(bad, {"[windows]", "3 values", "window of 4"}, [] { windows(ByteSource::from_string("abc"), 4); });
   expect_error(bad, {"[windows]", "length 0"}, [] { windows(ByteSource::from_string("abc"), 0); });

@@ -44,6 +44,21 @@ TEST(JsonLines, FillStructsByName) {
   EXPECT_TRUE(examples.describe().ends_with("| lines | json"));
 }
 
+struct Measured {
+  std::vector<bool> on;
+  float x = 0;
+};
+
+TEST(JsonLines, FlagsMarksAndNumbersThatAreTooLarge) {
+  const ScratchFolder folder;
+  const auto path =
+      folder.write("a.jsonl", "\xef\xbb\xbf{\"on\": [true, false], \"x\": 1e30}\r\n{\"on\": [], \"x\": 1e39}");
+  const auto records = json_lines<Measured>({path});
+  EXPECT_EQ(records[0].on, (std::vector<bool>{true, false}));
+  EXPECT_EQ(records[0].x, 1e30f);
+  expect_error(ErrorKind::bad_file, {"line 2", "\"x\" is 1E39", "at most 3.40282e+38"}, [&] { records[1]; });
+}
+
 TEST(JsonLines, ErrorsNameLineAndField) {
   const ScratchFolder folder;
   const auto start = std::string("{\"text\": \"a\", \"spans\": [], \"seen\": true, \"label\": ");
@@ -60,6 +75,11 @@ TEST(JsonLines, ErrorsNameLineAndField) {
       {"[1]", {"the record is [1]", "an object"}},
       {"{\"text\": ", {"column"}},
       {"", {"an empty line"}},
+      {start + "1, \"weight\": 1e999}", {"\"weight\" is", "at most 1.79769e+308"}},
+      {start + "1} 2", {"something follows"}},
+      {start + "1, \"label\": 1}", {"twice"}},
+      {"{\"text\": \"\\ud800\"}", {"column"}},
+      {std::string(40, '['), {"32 levels"}},
   };
   for (const auto& c : cases) {
     const auto path = folder.write("bad.jsonl", start + "1}\n" + c.line + "\n");

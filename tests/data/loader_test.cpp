@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -233,8 +234,36 @@ TEST(Loader, MistakesAreErrors) {
   expect_error(bad, {"shard 2 of 2"}, make({.batch_size = 4, .shard = {2, 2}}));
   expect_error(bad, {"prefetch -1"}, make({.batch_size = 4, .prefetch = -1}));
   expect_error(bad, {"threads 0"}, make({.batch_size = 4, .threads = 0}));
+  expect_error(bad, {"shard 0 of 0"}, make({.batch_size = 4, .shard = {0, 0}}));
+  expect_error(bad, {"shard -1 of 2"}, make({.batch_size = 4, .shard = {-1, 2}}));
   Loader loader(range(10), as_rows, {.batch_size = 4});
   expect_error(bad, {"[restore]", "-3"}, [&] { loader.restore({-3}); });
+  expect_error(bad, {"[restore]", "2^62"}, [&] { loader.restore({endless}); });
+  expect_error(bad, {"[restore]", "the state of a Stream"}, [&] { loader.restore({4, StreamMark{0, 4, 0, 0}}); });
+  EXPECT_EQ(loader.state().global_next_index, 0);
+  const Loader other = std::move(loader);
+  expect_error(bad, {"[Loader] this loader was moved into another"}, [&] { loader.next(); });
+}
+
+TEST(Loader, TheLastPlaceOfAllIsOne) {
+  constexpr int64_t last = int64_t{1} << 62;
+  for (const auto& dataset : std::vector<Dataset<int64_t>>{range(12).repeat(), range(12)}) {
+    Loader loader(dataset, as_rows, {.batch_size = 4, .prefetch = 3, .threads = 2});
+    loader.restore({last});
+    EXPECT_EQ(loader.next()->front(), last % 12);
+    EXPECT_GT(loader.state().global_next_index, last);
+  }
+}
+
+TEST(Loader, RecordsThatCannotBeCopied) {
+  const auto boxes = range(9).map([](int64_t x) { return std::make_unique<int64_t>(x); });
+  const auto sum = [](std::vector<std::unique_ptr<int64_t>> records) {
+    int64_t total = 0;
+    for (const auto& record : records) total += *record;
+    return total;
+  };
+  Loader loader(boxes, sum, {.batch_size = 3});
+  EXPECT_EQ(take(loader, 3), (std::vector<int64_t>{3, 12, 21}));
 }
 
 TEST(Loader, CountsRecordsAndWaits) {
@@ -324,10 +353,14 @@ TEST(LoaderState, IsJson) {
   for (const char* text :
        {"{}", "7", R"({"global_next_index": -1})", R"({"global_next_index": 1.5})", R"({"next": 1})",
         R"({"global_next_index": 1, "next": 1})", R"({"global_next_index": 1, "stream": {"epoch": 1}})",
-        R"({"global_next_index": 1, "dataset": 1})", R"({"global_next_index": 1, "stream": 1})"}) {
+        R"({"global_next_index": 9223372036854775808})", R"({"global_next_index": 1, "dataset": 1})",
+        R"({"global_next_index": 1, "stream": 1})"}) {
     expect_error(ErrorKind::bad_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
   }
-  expect_error(ErrorKind::bad_file, {"[from_json]", "line 1"}, [] { LoaderState::from_json("{"); });
+  expect_error(ErrorKind::bad_file, {"\"version\" is no part of a loader state of this version"},
+               [] { LoaderState::from_json(R"({"global_next_index": 1, "version": 2})"); });
+  for (const char* text : {"", "{", "\xef\xbb\xbf{}", R"({"global_next_index": 1, "global_next_index": 1})"})
+    expect_error(ErrorKind::bad_file, {"[from_json]", "line 1"}, [&] { LoaderState::from_json(text); });
 }
 
 TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {

@@ -151,6 +151,73 @@ TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
   }
 }
 
+TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
+  const auto thrice = range(10).flat_map([](int64_t x) { return Numbers(3, x); });
+  const struct {
+    StreamMark mark;
+    const char* words;
+  } cases[] = {{{0, 11, 0, 0}, "[restore] the state goes on at item 0 of record 11 in epoch 0"},
+               {{0, -1, 0, 0}, "[restore]"},
+               {{-1, 0, 0, 0}, "[restore]"},
+               {{0, 0, -1, 0}, "[restore]"},
+               {{0, 2, 3, 0}, "[next] the loader's state goes on at item 3 of what comes of record 2"},
+               {{0, 2, 0, 1}, "1 records on, and there is none"},
+               {{0, 2, 0, endless}, "and there is none"}};
+  for (const int prefetch : {0, 2}) {
+    for (const int threads : {1, 3}) {
+      for (const auto& c : cases) {
+        Loader loader(thrice, rows, {.batch_size = 4, .prefetch = prefetch, .threads = threads});
+        loader.next();
+        for (int again = 0; again < 2; ++again) {
+          expect_error(ErrorKind::bad_argument, {c.words}, [&] {
+            loader.restore({7, c.mark});
+            loader.next();
+          });
+        }
+        loader.restore({4, StreamMark{0, 1, 1, 0}});
+        EXPECT_EQ(loader.next(), (Numbers{1, 1, 2, 2}));
+      }
+    }
+  }
+  expect_error(ErrorKind::bad_argument, {"[restore]", "one endless epoch"}, [] {
+    Loader(range(5).repeat().filter(even), rows, {.batch_size = 2}).restore({0, StreamMark{1, 0, 0, 0}});
+  });
+}
+
+TEST(StreamLoader, AnErrorWhileItFindsItsPlaceLeavesItWhereItWas) {
+  const auto torn = range(20).map([](int64_t x) {
+    if (x == 9) throw std::runtime_error("torn page");
+    return x;
+  });
+  Loader loader(torn.filter(even), rows, {.batch_size = 2});
+  EXPECT_EQ(loader.next(), (Numbers{0, 2}));
+  const LoaderState state = loader.state();
+  expect_error(ErrorKind::other, {"record 9 of epoch 0", "torn page"}, [&] { loader.restore({8}); });
+  EXPECT_EQ(loader.state(), state);
+  EXPECT_EQ(loader.next(), (Numbers{4, 6}));
+  Loader packed(torn.map([](int64_t x) { return Numbers{x}; }).pack({.length = 2}), rows, {.batch_size = 1});
+  packed.restore({4, StreamMark{0, 8, 0, 1}});
+  for (int again = 0; again < 2; ++again)
+    expect_error(ErrorKind::other, {"record 9 of epoch 0", "torn page"}, [&] { packed.next(); });
+}
+
+TEST(StreamLoader, WhatFailsAfterPackingNamesItsPlace) {
+  const auto failing = [](const auto&) -> int { throw std::runtime_error("no room"); };
+  const auto ones = range(10).map([](int64_t x) { return Numbers{x}; });
+  for (const int prefetch : {0, 2}) {
+    const LoaderOptions options{.batch_size = 1, .prefetch = prefetch};
+    Loader packed(ones.pack({.length = 2, .open_rows = 1}).map(failing), rows, options);
+    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
+                 [&] { packed.next(); });
+    Loader grouped(ones.rebatch(3).map(failing), rows, options);
+    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
+                 [&] { grouped.next(); });
+    Loader collated(range(9).filter(even), failing, {.batch_size = 2, .prefetch = prefetch});
+    expect_error(ErrorKind::other, {"[next] the batch that ends before record 3 of epoch 0", "no room"},
+                 [&] { collated.next(); });
+  }
+}
+
 TEST(StreamLoader, EndsWhileItsThreadsSearch) {
   for (int round = 0; round < 20; ++round) {
     Loader loader(range(100)

@@ -24,6 +24,17 @@ TEST(Lines, EndWithNewlinesOrWithTheirFile) {
   EXPECT_EQ(all(LineSource::from_string("a\nbc\r\n\nd")), (Lines{"a", "bc", "", "d"}));
   EXPECT_EQ(all(LineSource::from_string("a\n")), (Lines{"a"}));
   EXPECT_EQ(all(LineSource::from_string("\n")), (Lines{""}));
+  EXPECT_EQ(all(LineSource::from_string("a\rb\r\r\n")), (Lines{"a\rb\r"}));
+  EXPECT_EQ(all(LineSource::from_string("\xef\xbb\xbf"
+                                        "a\n\xef\xbb\xbf"
+                                        "b")),
+            (Lines{"a",
+                   "\xef\xbb\xbf"
+                   "b"}));
+  EXPECT_EQ(all(LineSource::from_string("\xef\xbb\xbf\n")), (Lines{""}));
+  expect_error(ErrorKind::bad_file, {"marked", "no line"}, [] { LineSource::from_string("\xef\xbb\xbf", "marked"); });
+  const std::string huge(3'000'000, 'x');
+  EXPECT_EQ(all(LineSource::from_string(huge + "\n" + huge)), (Lines{huge, huge}));
   const ScratchFolder folder;
   folder.write("1", "a\nb");
   folder.write("2", "");

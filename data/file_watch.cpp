@@ -1,0 +1,45 @@
+// Compares size and time of change with what they were.
+#include "data/file_watch.h"
+
+#include <time.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "nn/tree.h"
+
+namespace tessera::data::detail {
+
+FileWatch::FileWatch(const std::string& path) : path_(path), absolute_(std::filesystem::absolute(path).string()) {
+  if (::stat(absolute_.c_str(), &opened_) != 0)
+    fail(ErrorKind::bad_file, "open", path + ": " + std::strerror(errno) + "; the file must be readable");
+}
+
+void FileWatch::check() const {
+  struct timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const int64_t tick = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  if (looked_.load(std::memory_order_relaxed) == tick) return;
+  looked_.store(tick, std::memory_order_relaxed);
+  look();
+}
+
+void FileWatch::look() const {
+  struct stat now;
+  if (::stat(absolute_.c_str(), &now) != 0 || now.st_ino != opened_.st_ino || now.st_dev != opened_.st_dev) return;
+  if (now.st_size != opened_.st_size) {
+    fail_changed("it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
+                 std::to_string(now.st_size));
+  }
+  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+    fail_changed("it was written to after it was opened");
+}
+
+void FileWatch::fail_changed(const std::string& how) const {
+  looked_.store(-1, std::memory_order_relaxed);
+  fail(ErrorKind::bad_file, "read",
+       path_ + ": the file changed underneath, " + how + "; leave files alone while they are read, and open again");
+}
+
+}  // namespace tessera::data::detail
