@@ -22,7 +22,7 @@ struct Rows {
 };
 inline constexpr Rows rows;
 
-struct Each {
+struct Each {  // the one record of a batch of one; Error (bad_argument): of more
   template <class T>
   T operator()(std::vector<T> records) const {
     if (records.size() == 1) return std::move(records.front());

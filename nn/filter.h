@@ -39,7 +39,7 @@ inline constexpr LeafFilter<detail::is_buffer_leaf> is_buffer{};
 // What has a gradient and an optimizer's state where nothing else is said: floating arrays that are no Buffer.
 inline constexpr LeafFilter<detail::is_trainable_leaf> is_trainable{};
 
-Filter by_kind(Kind kind);
+Filter by_kind(Kind kind);  // what the tree holds as this kind: Kind::param, Kind::buffer, ...
 
 // Leaves one of whose dims has this name: by_axis("vocab").
 Filter by_axis(std::string name);

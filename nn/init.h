@@ -16,9 +16,9 @@ using Initializer = std::function<Array(const Key&, const Shape&)>;
 // recipes: no memory until they are placed, slice by slice.
 namespace init {
 
-Initializer zeros();
-Initializer ones();
-Initializer constant(double value);
+Initializer zeros();  // 0 everywhere
+Initializer ones();  // 1 everywhere
+Initializer constant(double value);  // `value` everywhere
 // Normal with this standard deviation and mean 0; cut off at two of them (before which it has them): truncated_normal.
 Initializer normal(double stddev);
 Initializer truncated_normal(double stddev);

@@ -44,6 +44,6 @@ class PlacementDiff {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const PlacementDiff& diff);
 
-PlacementDiff diff_placement(const PlacementTable& before, const PlacementTable& after);
+PlacementDiff diff_placement(const PlacementTable& before, const PlacementTable& after);  // row by row, by path
 
 }  // namespace tessera::nn

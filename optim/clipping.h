@@ -84,7 +84,7 @@ void make_flags(const nn::Leaves& params, std::map<std::string, Array>& found);
 void zero_nans(const nn::Leaves& updates, std::map<std::string, Array>& found);
 }  // namespace detail
 
-struct ZeroNans {
+struct ZeroNans {  // g, with 0 for NaN
   template <class Model>
   ZeroNansState init(const Model& params) const {
     ZeroNansState state;
@@ -97,6 +97,6 @@ struct ZeroNans {
     return {std::move(grads), std::move(state)};
   }
 };
-inline ZeroNans zero_nans() { return {}; }
+inline ZeroNans zero_nans() { return {}; }  // its state says which arrays had one
 
 }  // namespace tessera::optim

@@ -87,7 +87,7 @@ Model schedule_free_eval_params(const ScheduleFree<Base>& transform, const State
   return params;
 }
 
-struct ScheduleFreeSgdOptions {
+struct ScheduleFreeSgdOptions {  // of sgd without momentum, with weight decay where it is given
   double learning_rate = 1;
   std::optional<int64_t> warmup_steps = std::nullopt;
   double b1 = 0.9;
@@ -95,15 +95,15 @@ struct ScheduleFreeSgdOptions {
   double weight_lr_power = 2;
 };
 using ScheduleFreeSgd = ScheduleFree<Chain<AddDecayedWeights, ScaleByLearningRate>>;
-ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});
+ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});  // schedule_free around it
 
-struct ScheduleFreeAdamwOptions {
+struct ScheduleFreeAdamwOptions {  // of adamw, whose b1 is the interpolation's
   double learning_rate = 0.0025;
   std::optional<int64_t> warmup_steps = std::nullopt;
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, weight_decay = 0, weight_lr_power = 2;
 };
 using ScheduleFreeAdamw = ScheduleFree<Chain<PerArray<ScaleByRms>, AddDecayedWeights, ScaleByLearningRate>>;
-ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = {});
+ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = {});  // schedule_free around it
 
 // ---- prodigy --------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
                   ByPath& row, ByPath& col, const nn::Leaves& v);
 }  // namespace detail
 
-struct ScaleByFactoredRms {
+struct ScaleByFactoredRms {  // as FactoredState says
   bool factored = true;
   double decay_rate = 0.8;
   int64_t step_offset = 0;
@@ -79,7 +79,7 @@ void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates
               const nn::Leaves& mu, ByPath& nu);
 }  // namespace detail
 
-struct ScaleByNovograd {
+struct ScaleByNovograd {  // as NovogradState says
   double b1 = 0.9;
   double b2 = 0.25;
   double eps = 1e-8;

@@ -170,7 +170,7 @@ struct ScaleByParamBlockRms {
 };
 PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
 
-struct ScaleByParamBlockNorm {
+struct ScaleByParamBlockNorm {  // the second of these
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_norm";

@@ -37,7 +37,7 @@ class Schedule {
 // of all (bad_argument): a number that is missing or not finite; steps that are out of range, as each one says.
 inline constexpr double must_be_given = std::numeric_limits<double>::quiet_NaN();
 
-Schedule constant_schedule(double value);
+Schedule constant_schedule(double value);  // the number at every count
 
 // init + (end - init) * n / transition_steps, where n = count - transition_begin, held within 0 and transition_steps.
 struct LinearSchedule {

@@ -118,7 +118,7 @@ Array array(const std::vector<T>& values, Shape shape) {
 // The same from raw bytes in this machine's order, as files hold them.
 Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 
-Array zeros(Shape shape, DType dtype = float32);
+Array zeros(Shape shape, DType dtype = float32);  // not placed, as all three: with creation.h they are
 Array ones(Shape shape, DType dtype = float32);
 Array full(Shape shape, double value, DType dtype = float32);
 

@@ -11,7 +11,7 @@
 namespace tessera {
 
 using detail::Linearity;
-using detail::Where;
+using detail::Where;  // what a function may ask about its block: see below
 
 struct DefineOptions {
   // How it treats pending sums. A function that is linear says so, and its operands need not be summed first.

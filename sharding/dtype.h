@@ -42,7 +42,7 @@ std::string_view name_of(DType dtype);
 // The element type of that name, or nothing.
 std::optional<DType> dtype_of(std::string_view name);
 
-bool is_floating(DType dtype);
+bool is_floating(DType dtype);  // float16, bfloat16, float32, float64
 
 // The type of a + b for arrays of these types: the join in JAX's promotion lattice
 // (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is

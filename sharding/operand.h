@@ -82,6 +82,6 @@ struct ResultOptions {
   std::optional<PartitionSpec> out_sharding = std::nullopt;
 };
 
-using Dims = std::vector<int>;
+using Dims = std::vector<int>;  // dims of an array; a negative one counts from the end
 
 }  // namespace tessera

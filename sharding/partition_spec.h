@@ -64,6 +64,6 @@ class PartitionSpec {
   std::vector<std::string> unreduced_, reduced_;
 };
 
-using P = PartitionSpec;
+using P = PartitionSpec;  // as it is imported in JAX
 
 }  // namespace tessera

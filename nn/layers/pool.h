@@ -35,7 +35,7 @@ struct AdaptiveAvgPool {
   Array operator()(Operand x) const;
 };
 
-struct AdaptiveMaxPool {
+struct AdaptiveMaxPool {  // the largest element of the same windows
   std::vector<int64_t> sizes;
   Array operator()(Operand x) const;
 };

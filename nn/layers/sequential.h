@@ -46,7 +46,7 @@ struct Sequential {
   }
 };
 
-template <class... Layers>
+template <class... Layers>  // sequential(a, b, c): each is called with what the one before it returns
 Sequential<Layers...> sequential(Layers... layers) {
   return {.layers = {std::move(layers)...}};
 }

@@ -1,0 +1,59 @@
+// The code of docs/data.md: text in windows on a mesh, and records of one's own.
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "data/on_mesh.h"
+#include "data/stack.h"
+#include "data/text.h"
+
+using namespace tessera;
+
+void write_books() {
+  std::filesystem::create_directory("books");
+  for (const char* name : {"books/a.txt", "books/b.txt"}) {
+    std::ofstream book(name);
+    for (int line = 0; line < 400; ++line) book << "It was line " << line << " of " << name << ".\n";
+  }
+}
+
+void text(uint64_t seed) {
+  // TokenBatch names its dims batch and seq.
+  const Layout layout{make_mesh({{"data", 8}}), {{"batch", "data"}, {"seq", replicated}}};
+
+  const auto source = data::ByteSource::open({"books"}, {.extensions = {".txt"}});
+  const auto tokens = data::windows(source, 257).shuffle(seed).repeat();
+  data::Loader loader = data::on_mesh(
+      data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(layout)}), layout);
+  for (const data::TokenBatch& batch : loader) {  // int32[32@data,256], placed ahead of use
+    std::cout << batch.inputs.value.type_string() << '\n';
+    if (loader.state().global_next_index >= 96) break;
+  }
+  std::cout << loader.state().to_json() << '\n';
+}
+
+namespace own {
+
+using namespace data;
+
+struct Example {
+  std::vector<float> pixels;
+  int32_t digit;
+};
+struct Batch {
+  NamedArray pixels{"batch", "pixel"};
+  NamedArray digit{"batch"};
+};
+
+void records(const Dataset<Example>& examples) {
+  Loader loader(examples.shuffle(0), stack_as<Batch>, {.batch_size = 64});
+  std::cout << loader.next()->pixels.value.type_string() << '\n';
+}
+
+}  // namespace own
+
+int main() {
+  write_books();
+  text(5);
+  own::records(data::range(100).map([](int64_t i) { return own::Example{{0, 1, 2}, static_cast<int32_t>(i % 10)}; }));
+}

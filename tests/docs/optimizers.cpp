@@ -1,0 +1,57 @@
+// The code of docs/optimizers.md: a chain, several optimizers, settings that change; the one of one's own is Tiger.
+#include <iostream>
+
+#include "nn/layers/linear.h"
+#include "nn/value_and_grad.h"
+#include "optim/clipping.h"
+#include "optim/masking.h"
+#include "optim/muon.h"
+#include "optim/optimizer.h"
+#include "optim/wrappers.h"
+#include "sharding/random.h"
+#include "tests/optim/own_optimizer.h"
+
+using namespace tessera;
+
+Array loss_of(const nn::Linear& model, const Array& x) { return mean(square(model(x) - x)); }
+
+template <class Optimizer>
+void train(const char* name, nn::Linear model, Optimizer optimizer) {
+  const Array x = normal(Key(1), {16, 4});
+  for (int step = 0; step < 20; ++step) {
+    const auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
+    optimizer.update(model, grads);
+  }
+  std::cout << name << ": " << loss_of(model, x).item<float>() << '\n';
+}
+
+void in_place(nn::Linear model) {
+  const auto [loss, grads] = nn::value_and_grad(loss_of)(model, ones({2, 4}));
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 3e-4})));
+  optimizer.update(model, grads);  // in place, one fused kernel
+}
+
+auto two_optimizers() {
+  const auto by_dims = [](const std::string&, const Array& p) { return p.ndim() == 2 ? "matrices" : "rest"; };
+  return optim::partition(by_dims,  //
+                          "matrices", optim::muon_matrices({.learning_rate = 0.02}), "rest",
+                          optim::adamw({.learning_rate = 3e-3}));
+}
+
+void changed_settings(const nn::Linear& model) {
+  auto optimizer = optim::Optimizer(
+      model, optim::inject_hyperparams(
+                 [](const optim::Hyperparams& h) { return optim::adamw({.learning_rate = h["learning_rate"]}); },
+                 {{"learning_rate", 3e-4}}));
+  optimizer.state().hyperparams["learning_rate"] = 1e-4;
+  train("with another rate", model, optimizer);
+}
+
+int main() {
+  const nn::Linear model = nn::Linear::init(Key(0), {"in", 4}, {"out", 4});
+  in_place(model);
+  train("two optimizers", model, optim::Optimizer(model, two_optimizers()));
+  changed_settings(model);
+  train("tiger", model, optim::Optimizer(model, own::tiger(0.01)));
+}

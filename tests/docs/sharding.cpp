@@ -1,0 +1,72 @@
+// The code of docs/sharding.md: operations of one's own, one device's program, and a mesh without hardware.
+#include <ATen/ATen.h>
+
+#include <iostream>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/linear.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/define_operation.h"
+#include "sharding/device_put.h"
+#include "sharding/forecast.h"
+#include "sharding/random.h"
+#include "sharding/shard_map.h"
+
+using namespace tessera;
+
+// ---- Operations of one's own ---------------------------------------------------------------------------------------
+
+const auto swell = define_operation("swell", "*", [](const at::Tensor& x) { return x * at::tanh(at::softplus(x)); });
+
+const auto distances = define_operation("distances", "i k, j k -> i j", [](const at::Tensor& a, const at::Tensor& b) {
+  return (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(-1);
+});
+
+void operations(const Mesh& mesh) {
+  const Array x = device_put(normal(Key(0), {8, 4}), NamedSharding(mesh, P{"data"}));
+  const Array centers = device_put(normal(Key(1), {6, 4}), NamedSharding(mesh, P{"model"}));
+  Array y = swell(distances(x, centers));
+  std::cout << y.type_string() << '\n';
+}
+
+// ---- One device's program ------------------------------------------------------------------------------------------
+
+void one_device(const Mesh& mesh) {
+  const auto place = [&](const Key& key, Shape shape, PartitionSpec spec) {
+    return device_put(normal(key, shape), NamedSharding(mesh, spec));
+  };
+  const Array x = place(Key(0), {16, 8}, P{"data"}), up = place(Key(1), {8, 32}, P{none, "model"}),
+              down = place(Key(2), {32, 8}, P{"model"});
+  const auto layer = shard_map([](const Array& x, const Array& up,
+                                  const Array& down) { return psum(matmul(gelu(matmul(x, up)), down), "model"); },
+                               mesh, {P{"data"}, P{none, "model"}, P{"model"}}, P{"data"});
+  const Array y = layer(x, up, down);
+  std::cout << y.type_string() << '\n';
+}
+
+// ---- Meshes without hardware ---------------------------------------------------------------------------------------
+
+Array mse(const nn::Linear& model, const Array& x) { return mean(square(model(x) - x)); }
+
+void without_hardware() {
+  const Layout layout{make_mesh({{"data", 64}, {"model", 8}}, {.abstract = true}),
+                      {{"batch", "data"}, {"in", "data"}, {"out", "model"}}};
+  auto model = nn::filter_shard(nn::Linear::init(Key(0), {"in", 4096}, {"out", 4096}), layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
+  const Array batch = device_put(zeros({512, 4096}), NamedSharding(layout.mesh(), P{"data"}));
+
+  const Forecast forecast;  // what follows, on one device
+  const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+  optimizer.update(model, grads);
+  forecast.peak_bytes();  // parameters, state, activations, gathered weights, gradients
+  forecast.flops();
+  std::cout << forecast.ledger().table();
+}
+
+int main() {
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
+  operations(mesh);
+  one_device(mesh);
+  without_hardware();
+}

@@ -1,0 +1,211 @@
+"""What the manual shows is so: its code is compiled, and its output is what the programs print.
+
+    docs_test.py ROOT BUILD [PAGE...]
+
+Every block of README.md, CONTRIBUTING.md and docs/*.md is one of these, or it is untested and the test fails:
+
+    ```cpp, cmake, python   a part, line by line, of a source that this build compiles or a test of it runs
+    ```text, json           a part of what a program prints that the page names as examples/NAME, or of tests/docs/PAGE
+    ```console              commands ("$ ...") that are run here, each above what it prints
+
+In all of them a line "..." stands for lines left out. Of numbers with a fraction the last digits may differ; a training
+makes two steps, and only its tables are compared. The commands of README.md are those of the test `readme`.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = {"cpp", "cmake", "python"}
+OUTPUTS = {"text", "json"}
+TABLE_LINE = re.compile(r" P\(|^(all_|reduce_scatter|total )")
+WORKFLOW = re.compile(r"cmake --workflow --preset ([\w.-]+)$")
+
+
+def blocks(page):
+    """(language, lines, number of the first line) of each fenced block; one in a list is indented as a whole."""
+    found, inside, indent = [], None, 0
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if inside is None and line.lstrip().startswith("```"):
+            inside, indent = (line.strip()[3:].strip(), [], number), len(line) - len(line.lstrip())
+        elif inside is not None and line.strip() == "```":
+            found.append(inside)
+            inside = None
+        elif inside is not None:
+            inside[1].append(line[indent:].rstrip())
+    return found
+
+
+def pieces(lines):
+    """What stands between the lines "...", without empty lines at either end."""
+    parts, part = [], []
+    for line in lines + ["..."]:
+        if line.strip() not in ("...", "// ..."):
+            part.append(line)
+            continue
+        while part and not part[0]:
+            part = part[1:]
+        while part and not part[-1]:
+            part = part[:-1]
+        if part:
+            parts.append(part)
+        part = []
+    return parts
+
+
+def contains(text, parts, same=lambda a, b: a == b):
+    """Whether the parts stand in the text one after another, each of its lines as they are or all indented alike."""
+    at = 0
+    for part in parts:
+        for begin in range(at, len(text) - len(part) + 1):
+            indent = text[begin][:len(text[begin]) - len(text[begin].lstrip())]
+            indent = indent[:len(indent) - (len(part[0]) - len(part[0].lstrip()))]
+            if all(same(indent + a if a else a, b) for a, b in zip(part, text[begin:])):
+                at = begin + len(part)
+                break
+        else:
+            return False
+    return True
+
+
+def alike(shown, printed):
+    """The same line; of numbers with a fraction only the first three digits count, of spaces none."""
+    number = re.compile(r"(\d+\.\d+(?:e[-+]?\d+)?)")
+    if shown.split() == printed.split():
+        return True
+    a, b = number.split(shown), number.split(printed)
+    return len(a) == len(b) and all(
+        abs(float(x) - float(y)) <= 2e-3 * abs(float(y)) + 1e-6 if number.fullmatch(x) and number.fullmatch(y)
+        else x.split() == y.split() for x, y in zip(a, b))
+
+
+def tested_sources(root, build):
+    """Of each file that is compiled, included by such a file, or run by a test: its lines, in order and as a set."""
+    waiting = [os.path.realpath(entry["file"]) for entry in json.load(open(build / "compile_commands.json"))]
+    waiting += map(str, [*root.glob("tests/consumer/**/*"), *root.glob("tests/**/*.py")])
+    texts = {}
+    while waiting:
+        path = Path(waiting.pop())
+        if path in texts or not path.is_file() or not path.is_relative_to(root) or path.is_relative_to(build):
+            continue
+        texts[path] = path.read_text().splitlines()
+        for line in texts[path]:
+            included = re.match(r'#include "([^"]+)"', line)
+            if included:
+                waiting += [str(root / included[1]), str(path.parent / included[1])]
+    return [(lines, {line.strip() for line in lines}) for lines in texts.values()]
+
+
+def is_compiled(parts, sources):
+    needed = {line.strip() for part in parts for line in part}
+    return any(needed <= words and contains(lines, parts) for lines, words in sources)
+
+
+class Programs:
+    """The built examples and the programs of the pages; each is run once and what it prints is kept."""
+
+    def __init__(self, root, build):
+        self.root, self.build, self.printed = root, build, {}
+        self.scratch = tempfile.TemporaryDirectory()
+
+    def path(self, name):
+        found = [p for p in (self.build / "examples" / name, self.build / "tests" / name) if p.is_file()]
+        return found[0] if found else None
+
+    def output(self, command):
+        if command not in self.printed:
+            name, *arguments = command.split(maxsplit=1)
+            line = f"{self.path(name)} {arguments[0] if arguments else ''}"
+            if name == "train_transformer" and "--help" not in line:
+                line += " --steps 2 --warmup 0"
+            line = line.replace(" docs", f" {self.root}/docs").replace(" README.md", f" {self.root}/README.md")
+            run = subprocess.run(line, shell=True, cwd=self.scratch.name, capture_output=True, text=True,
+                                 env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"})
+            self.printed[command] = (run.returncode, (run.stdout + run.stderr).splitlines())
+        return self.printed[command]
+
+    def of_page(self, page, text):
+        names = set(re.findall(r"examples/(\w+)", text)) | {"docs_" + page.stem}
+        runnable = [name for name in sorted(names) if self.path(name) and name not in ("train_transformer", "inspect")]
+        return [self.output(name)[1] for name in runnable]
+
+
+def untested_command(programs, root, command, shown):
+    """What is wrong with a command and the lines shown below it, or None."""
+    workflow = WORKFLOW.match(command)
+    if workflow:
+        presets = json.load(open(root / "CMakePresets.json"))["workflowPresets"]
+        return None if workflow[1] in [p["name"] for p in presets] else "no such preset"
+    match = re.fullmatch(r"build/release/(?:examples|tests)/(\S.*?)(?:\s+#.*)?", command)
+    if not match or not programs.path(match[1].split()[0]):
+        return None if known_elsewhere(root, command) else "a command that this test does not know"
+    code, output = programs.output(match[1])
+    if code:
+        return f"ended with {code}: " + "\n".join(output[-5:])
+    if "train_transformer" in command:
+        missing = [line for line in shown if TABLE_LINE.search(line) and line not in output]
+        return f"does not print: {missing[0]}" if missing else None
+    return None if contains(output, pieces(shown), alike) else "prints something else:\n" + "\n".join(output)
+
+
+def known_elsewhere(root, command):
+    """Commands that a test written in CMake runs, in its own folders: install, and the build of a project."""
+    words = command.split("#")[0].split()
+    return words[:2] in (["cmake", "--install"], ["cmake", "--build"], ["cmake", "-B"])
+
+
+def commands_of(lines):
+    found = []
+    for line in lines:
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found:
+            found[-1][1].append(line)
+    return found
+
+
+def check_page(page, root, sources, programs):
+    """(number of snippets, what is untested) of one page."""
+    wrong, text = [], page.read_text()
+    shown = blocks(page)
+    for language, lines, number in shown:
+        at = f"{page.relative_to(root)}:{number}"
+        if language in SOURCES:
+            if not pieces(lines) or not is_compiled(pieces(lines), sources):
+                wrong.append(f"{at}: no compiled source has this code")
+        elif language in OUTPUTS:
+            parts, outputs = pieces(lines), programs.of_page(page, text)
+            if not parts or not any(contains(output, parts, alike) for output in outputs):
+                wrong.append(f"{at}: no program that the page names prints this")
+        elif language == "console":
+            if page.name == "README.md":
+                continue
+            for command, output in commands_of(lines):
+                why = untested_command(programs, root, command, output)
+                if why:
+                    wrong.append(f"{at}: $ {command}\n  {why}")
+        else:
+            wrong.append(f"{at}: a block of the kind '{language}'; it is cpp, cmake, python, text, json or console")
+    return len(shown), wrong
+
+
+def main(root, build, *pages):
+    root, build = Path(os.path.realpath(root)), Path(os.path.realpath(build))
+    chosen = [Path(os.path.realpath(p)) for p in pages] or [root / "README.md", root / "CONTRIBUTING.md",
+                                                            *sorted((root / "docs").glob("*.md"))]
+    sources, programs = tested_sources(root, build), Programs(root, build)
+    count, wrong = 0, []
+    for page in chosen:
+        snippets, untested = check_page(page, root, sources, programs)
+        count += snippets
+        wrong += untested
+    print("\n".join(wrong))
+    print(f"{count} snippets, {len(wrong)} untested")
+    return 1 if wrong or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
