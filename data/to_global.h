@@ -15,15 +15,16 @@
 
 namespace tessera::data {
 
+namespace detail {
+Array global_array(const nn::Leaf& leaf, const Layout& layout);
+}
+
 // The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
 // placed by the names of its dims and the layout's rules for activations; an array without names is replicated. With
 // one process the rows are all rows; of several each gives its own part along every dim, and the global array has the
 // parts of all (make_array_from_process_local_data).
 // Errors, with the field's path: as Layout::resolve; rules that cut the global array otherwise than its parts
 // (bad_argument).
-namespace detail {
-Array global_array(const nn::Leaf& leaf, const Layout& layout);
-}
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
   Batch global = local;
