@@ -6,6 +6,8 @@ A declaration is documented by the comment right above it, by one on a line of i
 it follows without an empty line (a group); by another declaration of its name in the header; and a type, options say,
 by a documented declaration of the header that names it. Namespaces named detail or internal are nobody's business;
 neither are declarations that another one completes (class Array;), instantiations and assertions.
+
+And the other way round: names that the manual writes with their namespace exist, and it explains every kind of error.
 """
 import re
 import sys
@@ -162,6 +164,24 @@ def undocumented(path, text):
     return [f"{path}:{line}: {name}" for name, line in open_names.items() if name not in known and name not in words]
 
 
+def unknown_in_manual(root):
+    """Names that a page of the manual writes with their namespace, and that no header of that folder has."""
+    words = {folder: set(re.findall(r"\w+", " ".join(h.read_text() for h in Path(root, folder).rglob("*.h"))))
+             for folder in FOLDERS}
+    pages = [Path(root, "README.md"), Path(root, "CONTRIBUTING.md"), *sorted(Path(root, "docs").glob("*.md"))]
+    return [f"{page.relative_to(root)}: {folder}::{name} is in no header" for page in pages
+            for folder, name in sorted(set(re.findall(r"\b(nn|optim|data)::(\w+)", page.read_text())))
+            if name not in words[folder]]
+
+
+def unexplained_errors(root):
+    """Kinds of errors that docs/errors.md does not explain."""
+    kinds = re.search(r"enum class ErrorKind \{(.*?)\};", Path(root, "sharding/error.h").read_text(), re.S)[1]
+    page = Path(root, "docs/errors.md").read_text()
+    return [f"docs/errors.md does not explain `{kind}`" for kind in re.findall(r"^\s*(\w+),", kinds, re.M)
+            if f"**`{kind}`**" not in page]
+
+
 def main(root, *headers):
     count, missing = 0, []
     chosen = headers or sorted(str(h.relative_to(root)) for f in FOLDERS for h in Path(root, f).rglob("*.h")
@@ -170,9 +190,10 @@ def main(root, *headers):
         text = Path(root, header).read_text()
         count += sum(1 for declaration, _, _ in declarations(blanked(text)[0]) if name_of(declaration))
         missing += undocumented(header, text)
-    print("\n".join(missing))
+    wrong = unknown_in_manual(root) + unexplained_errors(root)
+    print("\n".join(missing + wrong))
     print(f"{count} public names in {len(chosen)} headers, {len(missing)} undocumented")
-    return 1 if missing or not count else 0
+    return 1 if missing or wrong or not count else 0
 
 
 if __name__ == "__main__":
