@@ -268,7 +268,7 @@ TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
 namespace {
 
 Array constant(const char* verb, Shape shape, double value, DType dtype) {
-  intern({.dtype = dtype, .shape = shape}, verb);
+  check_size(verb, dtype, shape);
   const double scale = element_value(verb, value, dtype);
   return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = scale},
                      std::move(shape), dtype);

@@ -172,7 +172,7 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
                            given_or_ones(conv_op.name, "strides", window_strides, spatial), padding);
   const bool plain = spread == Sizes(spatial, 1);
   const Array in =
-      plain ? with_halos(conv_op, lhs, {orders.lhs.begin() + 2, orders.lhs.end()}, w, 0, rhs.impl()->type->sharded) : x;
+      plain ? with_halos(conv_op, lhs, at::IntArrayRef(orders.lhs).slice(2), w, 0, rhs.impl()->type->sharded) : x;
   Attributes attributes{options.feature_group_count, packed(orders.lhs), packed(orders.rhs), packed(orders.out)};
   for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
   Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = attributes, .where = lhs.where()},
@@ -216,7 +216,7 @@ at::Tensor features_first(const at::Tensor& x, size_t spatial) {
 at::Tensor features_last(const at::Tensor& pooled, const at::Tensor& x, size_t spatial) {
   const at::Tensor rows = (spatial == 1 ? pooled.squeeze(2) : pooled).movedim(1, -1);
   if (x.dim() == rows.dim()) return rows;
-  Sizes shape = x.sizes().vec();
+  Sizes shape(x.sizes());
   std::copy(rows.sizes().begin() + 1, rows.sizes().end(), shape.end() - spatial - 1);
   return rows.reshape(shape);
 }
@@ -236,7 +236,7 @@ at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strid
 
 // `kernel` on every window; `outside` is what padding counts as.
 template <class Kernel>
-Array pool(const Operation& operation, const Operand& x, const Sizes& window, const Sizes& strides,
+Array pool(const Operation& operation, const Operand& x, at::IntArrayRef window, at::IntArrayRef strides,
            const Padding& padding, double outside, Kernel kernel) {
   const Array& a = x.array();
   materialized(a, operation.name);
@@ -245,7 +245,7 @@ Array pool(const Operation& operation, const Operand& x, const Sizes& window, co
     misfit(
         operation.name,
         fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
-                    to_string(window), a.type_string()));
+                    to_string(window.vec()), a.type_string()));
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
   Windows w = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
                            given_or_ones(operation.name, "strides", strides, spatial), padding);

@@ -39,7 +39,7 @@ Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
 template <class Make>
 Array from_blocks(const char* verb, const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding,
                   Make make) {
-  intern({.dtype = dtype, .shape = shape}, verb);
+  check_size(verb, dtype, shape);
   const auto block = [&](const IndexRanges& ranges) { return made_block(make, ranges, dtype); };
   if (!sharding) return block(whole_block(shape));
   const NamedSharding value(sharding->mesh(), PartitionSpec(sharding->spec().entries()));

@@ -62,16 +62,21 @@ namespace {
 at::Tensor multiplied(const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); }
 at::Tensor divided(const at::Tensor& x, const at::Tensor& y) { return at::div(x, y); }
 
-Array scaled_array(const Term& x, const Number& number, Local2 local) {
+// LibTorch's functions of a number, which save less for the backward pass than those of two tensors.
+using LocalScale = at::Tensor (*)(const at::Tensor&, const at::Scalar&);
+at::Tensor multiplied_by(const at::Tensor& x, const at::Scalar& number) { return at::mul(x, number); }
+at::Tensor divided_by(const at::Tensor& x, const at::Scalar& number) { return at::div(x, number); }
+
+Array scaled_array(const Term& x, double number, LocalScale local) {
   return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
-                          [number, local](Locals t, const Where&) { return local(t[0], as_tensor(number, t[0])); });
+                          [number, local](Locals t, const Where&) { return local(t[0], number); });
 }
 
 Array times(const Term& x, const Number& number) {
   const ArrayImpl* given = x.array().impl().get();
   if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
   if (given->details && given->details->recipe) return scaled(x.array(), number.floating);
-  return scaled_array(x, number, multiplied);
+  return scaled_array(x, number.floating, multiplied_by);
 }
 
 }  // namespace
@@ -85,7 +90,7 @@ Array operator*(Term a, Term b) {
 Array operator/(Term a, Term b) {
   if (b.is_number() && b.number().floating != 0 && !a.is_number() && a.array().impl() &&
       is_floating(a.array().impl()->type->dtype))
-    return scaled_array(a, b.number(), divided);
+    return scaled_array(a, b.number().floating, divided_by);
   return binary({div_op, Domain::floating}, a, b, divided);
 }
 

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "sharding/autograd.h"
 #include "sharding/elementwise_common.h"
 
@@ -34,10 +36,26 @@ at::Tensor leaky(const at::Tensor& x, double slope) {
   return out[0];
 }
 
-// Zeros keep their sign and NaN is its own; LibTorch's is 0 for all of them.
+double largest(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return std::numeric_limits<double>::max();
+    case at::kHalf:
+      return std::numeric_limits<c10::Half>::max();
+    case at::kBFloat16:
+      return std::numeric_limits<c10::BFloat16>::max();
+    default:
+      return std::numeric_limits<float>::max();
+  }
+}
+
+// Zeros keep their sign and NaN is its own; LibTorch's is 0 for all of them. Twice multiplied by the largest number,
+// every other lies beyond 1.
 at::Tensor sign_of(const at::Tensor& x) {
   if (!x.is_floating_point()) return at::sign(x);
-  return at::where(at::gt(at::abs(x.detach()), 0), at::sign(x), x.detach());
+  if (is_recorded(x)) return at::where(at::gt(at::abs(x.detach()), 0), at::sign(x), x.detach());
+  const at::Scalar most = largest(x.scalar_type());
+  return at::mul(x, most).mul_(most).clamp_(-1, 1);
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids)
 
 at::Tensor picked(const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
   if (axis == 0 && x.dim() == 2 && x.is_floating_point()) return at::embedding(x, ids);
+  if (ids.dim() == 1) return x.index_select(axis, ids);
   return unflattened(x.index_select(axis, ids.reshape({-1})), axis, ids);
 }
 
@@ -174,10 +175,10 @@ std::string take_along_axis_rule(const Attributes& axis, const std::vector<const
 
 // `t` broadcast against `other` in all dims but `axis`.
 at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axis) {
-  Shape shape = t.sizes().vec();
+  c10::DimVector shape(t.sizes());
   for (int64_t d = 0; d < t.dim(); ++d)
     if (d != axis && shape[d] == 1) shape[d] = other.size(d);
-  return t.expand(shape);
+  return t.sizes() == shape ? t : t.expand(shape);
 }
 
 }  // namespace
@@ -243,12 +244,15 @@ std::string scatter_set_rule(const Attributes& axis, const std::vector<const Typ
 
 // The updates as rows along `axis`, one for each id: broadcast, and the dims of ids as one.
 at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
-  Shape full = x.sizes().vec(), rows = full;
+  c10::DimVector full(x.sizes()), rows = full;
   full.erase(full.begin() + axis);
   full.insert(full.begin() + axis, ids.sizes().begin(), ids.sizes().end());
   rows[axis] = ids.numel();
-  return updates.expand(full).reshape(rows);
+  const at::Tensor all = updates.sizes() == full ? updates : updates.expand(full);
+  return ids.dim() == 1 ? all : all.reshape(rows);
 }
+
+at::Tensor as_row(const at::Tensor& ids) { return ids.dim() == 1 ? ids : ids.reshape({-1}); }
 
 // Ids along a dim of this many elements as LibTorch indexes with them.
 using ReadIds = at::Tensor (*)(const char* verb, const at::Tensor& ids, int64_t size);
@@ -262,18 +266,20 @@ at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor
 }
 
 // For each row of a block, the last of the ids that name it; -1 where none does.
-at::Tensor last_writers(const at::Tensor& ids, int64_t offset, int64_t rows) {
-  const Found found(ids, offset, rows);
+at::Tensor last_writers(const at::Tensor& ids, int64_t rows, const Where& where) {
   const at::Tensor order = at::arange(ids.numel(), ids.options());
-  return at::full({rows}, -1, ids.options()).scatter_reduce(0, found.place, at::where(found.here, order, -1), "amax");
+  at::Tensor writers = at::full({rows}, -1, ids.options());
+  if (where.is_whole("a")) return writers.scatter_reduce_(0, ids, order, "amax");
+  const Found found(ids, where.offset("a"), rows);
+  return writers.scatter_reduce_(0, found.place, at::where(found.here, order, -1), "amax");
 }
 
 at::Tensor set_rows(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& updates, int64_t axis,
                     const Where& where) {
   if (ids.numel() == 0) return x.clone();
-  const at::Tensor all = wrapped_indices("scatter_set", ids.reshape({-1}), where.size("a"));
-  const at::Tensor writer = last_writers(all, where.offset("a"), x.size(axis));
-  Shape column(x.dim() - axis, 1);
+  const at::Tensor all = wrapped_indices("scatter_set", as_row(ids), where.size("a"));
+  const at::Tensor writer = last_writers(all, x.size(axis), where);
+  c10::DimVector column(x.dim() - axis, 1);
   column[0] = writer.size(0);
   const at::Tensor rows = as_rows(updates, x, ids, axis).index_select(axis, writer.clamp_min(0));
   return at::where((writer >= 0).view(column), rows, x);
@@ -323,7 +329,7 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
           operands, 3);
   const bool parts = divides_ids(*call.plan);
   const Array result = run(call, scatter_add_op.name, [&](Locals t, const Where& where) {
-    const at::Tensor all = read(verb, t[1].reshape({-1}), where.size("a"));
+    const at::Tensor all = read(verb, as_row(t[1]), where.size("a"));
     return add_rows(parts ? at::zeros_like(t[0]) : t[0], all, t[1], t[2], scatter.axis, where);
   });
   return parts ? added_once(x, result) : result;

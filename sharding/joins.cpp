@@ -40,7 +40,7 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
   if (widths.size() != change.shape.size())
     fail(ErrorKind::bad_argument, "pad",
          fmt::format("{} widths for {}, expected one pair for each dim.", widths.size(), a.type_string()));
-  std::vector<int64_t> reversed;
+  c10::DimVector reversed;
   for (size_t d = widths.size(); d-- > 0;) {
     const auto [before, after] = widths[d];
     int64_t size = change.shape[d];
@@ -51,14 +51,14 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
                        before, after, d, a.type_string()));
     change.shape[d] = size;
     if (before > 0 || after > 0) change.touch(static_cast<int>(d));
-    reversed.insert(reversed.end(), {before, after});
+    reversed.push_back(before), reversed.push_back(after);
   }
   if (!change.dims) return a;
-  intern({.dtype = a.dtype(), .shape = Shape(change.shape.begin(), change.shape.end())}, "pad");
+  check_size("pad", a.dtype(), change.shape);
   value = element_value("pad", value, a.dtype());
   return change_places(
       value == 0 ? pad_op : pad_value_op, x, change,
-      [=](const at::Tensor& t) { return at::constant_pad_nd(t, reversed, value); },
+      [reversed, value](const at::Tensor& t) { return at::constant_pad_nd(t, reversed, value); },
       [&](int d) {
         return std::vector<Run>{{widths[d].first, a.shape(d), Run::any, 0, 1}};
       },
@@ -111,12 +111,12 @@ Array roll(Operand x, int64_t shift) {
 
 Array tile(Operand x, Shape reps) {
   const Array& a = x.array();
-  materialized(a, "tile");
-  Shape shape = a.shape();
-  if (reps.size() > shape.size()) shape.insert(shape.begin(), reps.size() - shape.size(), 1);
-  if (shape.size() > a.shape().size()) {
-    const Array longer = reshape(x, shape);
-    return tile({longer, x.where()}, std::move(reps));
+  const Shape& shape = materialized(a, "tile").type->shape;
+  if (reps.size() > shape.size()) {
+    Shape longer = shape;
+    longer.insert(longer.begin(), reps.size() - shape.size(), 1);
+    const Array reshaped = reshape(x, longer);
+    return tile({reshaped, x.where()}, std::move(reps));
   }
   reps.insert(reps.begin(), shape.size() - reps.size(), 1);
   Change change{shape};
@@ -129,14 +129,15 @@ Array tile(Operand x, Shape reps) {
     if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
   if (!change.dims) return a;
-  intern({.dtype = a.dtype(), .shape = Shape(change.shape.begin(), change.shape.end())}, "tile");
+  check_size("tile", a.dtype(), change.shape);
   if (const auto none = std::find(reps.begin(), reps.end(), 0); none != reps.end()) {
     const Array nothing = slice_in_dim(x, 0, 0, static_cast<int>(none - reps.begin()));
     *none = 1;
     return tile({nothing, x.where()}, std::move(reps));
   }
   return change_places(
-      tile_op, x, change, [reps](const at::Tensor& t) { return t.repeat(reps); },
+      tile_op, x, change,
+      [places = c10::DimVector(reps.begin(), reps.end())](const at::Tensor& t) { return t.repeat(places); },
       [&](int d) {
         std::vector<Run> runs;
         for (int64_t k = 0; k < reps[d]; ++k) runs.push_back({k * shape[d], shape[d], Run::any, 0, 1});
@@ -254,7 +255,7 @@ std::string split_rule(const Attributes& attributes, const std::vector<const Typ
   return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(parts, ", "));
 }
 
-std::vector<Array> split_into(const Operand& x, const std::vector<int64_t>& sizes, int dim) {
+std::vector<Array> split_into(const Operand& x, at::IntArrayRef sizes, int dim) {
   const Type& type = *x.array().impl()->type;
   if (static_cast<int>(sizes.size()) < Attributes::most && (!type.mesh || type.dims[dim].empty())) {
     Attributes attributes{dim};
@@ -281,14 +282,14 @@ std::vector<Array> split(Operand x, int64_t sections, int dim) {
     fail(ErrorKind::shape_mismatch, "split",
          fmt::format("dim {} of {} into {} sections, expected a divisor of {}.", dim, a.type_string(), sections,
                      a.shape(dim)));
-  return split_into(x, std::vector<int64_t>(sections, a.shape(dim) / sections), dim);
+  return split_into(x, c10::DimVector(sections, a.shape(dim) / sections), dim);
 }
 
 std::vector<Array> split(Operand x, const std::vector<int64_t>& places, int dim) {
   const Array& a = x.array();
   materialized(a, "split");
   dim = checked_dim("split", a, dim);
-  std::vector<int64_t> sizes;
+  c10::DimVector sizes;
   int64_t start = 0;
   for (size_t i = 0; i <= places.size(); ++i) {
     const int64_t stop = i < places.size() ? places[i] : a.shape(dim);

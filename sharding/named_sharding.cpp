@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "sharding/error.h"
+#include "sharding/number.h"
 #include "sharding/type.h"
 
 namespace tessera {
@@ -228,18 +229,10 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
-void check_size(const TypeKey& key, const char* verb) {
-  int64_t bytes = item_size(key.dtype);
-  for (int64_t size : key.shape)
-    if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes))
-      fail(ErrorKind::bad_argument, verb,
-           fmt::format("the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.", to_string(key.shape)));
-}
-
 std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   auto type = std::make_unique<Type>();
   static_cast<TypeKey&>(*type) = key;
-  check_size(key, verb);
+  check_size(verb, key.dtype, key.shape);
   type->local = key.shape;
   type->sharded = mask_of(key.dims);
   for (size_t d = 0; d < key.dims.size(); ++d) {

@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sharding/elementwise.h"
 #include "sharding/inside.h"
 #include "sharding/neural.h"
@@ -86,9 +88,11 @@ Tensors layer_norm_gradients(const Inside& inside, const std::vector<Standardize
   return x;
 }
 
+at::Tensor in_type(const at::Tensor& t, at::ScalarType type) { return t.scalar_type() == type ? t : t.to(type); }
+
 // Each gradient in the element type of the local tensor it belongs to.
 Tensors in_types(Tensors gradients, const std::vector<at::ScalarType>& types) {
-  for (size_t i = 0; i < types.size(); ++i) gradients[i] = gradients[i].to(types[i]);
+  for (size_t i = 0; i < types.size(); ++i) gradients[i] = in_type(gradients[i], types[i]);
   return gradients;
 }
 
@@ -181,8 +185,9 @@ at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double e
   {
     at::AutoGradMode off(false);
     n.set(n.squares(), size, eps);
-    out.push_back(n.result().to(x.scalar_type()));
+    out.push_back(in_type(n.result(), x.scalar_type()));
   }
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return out[0];
   std::vector<at::ScalarType> types;
   for (const at::Tensor& t : inputs) types.push_back(t.scalar_type());
   record_function("rms_norm", inputs, out, [n, size, types](const Tensors& gradients) {

@@ -1,10 +1,11 @@
-// Ranges of element types.
+// Ranges of element types, and sizes in them.
 #include "sharding/number.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -85,6 +86,15 @@ int64_t element_value(const char* verb, int64_t value, DType dtype) {
   const Bounds b = bounds_of(dtype);
   if (value < b.least || value > b.most) refuse(verb, fmt::format("{}", value), dtype);
   return value;
+}
+
+void check_size(const char* verb, DType dtype, std::span<const int64_t> shape) {
+  int64_t bytes = item_size(dtype);
+  for (int64_t size : shape)
+    if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes))
+      fail(ErrorKind::bad_argument, verb,
+           fmt::format("the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.",
+                       to_string(Shape(shape.begin(), shape.end()))));
 }
 
 }  // namespace tessera::detail

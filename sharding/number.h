@@ -1,6 +1,7 @@
-// Numbers beside arrays: what an element type holds of them, and the Error of those that it does not.
+// Numbers beside arrays, and sizes: what an element type holds of them, and the Error of those that it does not.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "sharding/operand.h"
@@ -18,5 +19,8 @@ void check_number(const char* verb, const Number& number, DType dtype);
 // fraction, of booleans 0 or 1. Error (bad_argument): NaN and what lies outside an integer type.
 double element_value(const char* verb, double value, DType dtype);
 int64_t element_value(const char* verb, int64_t value, DType dtype);
+
+// Error (bad_argument): a shape with a size below 0, or of 2^63 bytes and more in elements of this type.
+void check_size(const char* verb, DType dtype, std::span<const int64_t> shape);
 
 }  // namespace tessera::detail

@@ -97,21 +97,25 @@ int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest,
   return first;
 }
 
+at::Tensor as_long(const at::Tensor& integers) {
+  return integers.scalar_type() == at::kLong ? integers : integers.to(at::kLong);
+}
+
 }  // namespace
 
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
   checked_least(verb, integers, 0, size);
   const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
-  return readable ? integers : integers.to(at::kLong);
+  return readable ? integers : as_long(integers);
 }
 
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
   checked_least(verb, integers, 0, size);
-  return integers.to(at::kLong);
+  return as_long(integers);
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  const at::Tensor index = integers.to(at::kLong);
+  const at::Tensor index = as_long(integers);
   return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
 }
 

@@ -13,13 +13,13 @@ namespace tessera::detail {
 
 void misfit(const char* verb, const std::string& why) { fail(ErrorKind::shape_mismatch, verb, why); }
 
-Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n) {
+Sizes given_or_ones(const char* verb, const char* what, at::IntArrayRef given, size_t n) {
   if (given.empty()) return Sizes(n, 1);
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   const auto [least, largest] = std::minmax_element(given.begin(), given.end());
   if (given.size() != n || *least < 1 || *largest > most)
-    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1 to {}.", what, to_string(given), n, most));
-  return given;
+    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1 to {}.", what, to_string(given.vec()), n, most));
+  return Sizes(given);
 }
 
 namespace {
@@ -59,10 +59,12 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
 }
 
 at::Tensor padded(const at::Tensor& x, const Windows& w, double value) {
+  const auto is_none = [](int64_t n) { return n == 0; };
+  if (std::all_of(w.before.begin(), w.before.end(), is_none) && std::all_of(w.after.begin(), w.after.end(), is_none))
+    return x;
   Sizes amounts;
   for (size_t d = w.before.size(); d-- > 0;) amounts.push_back(w.before[d]), amounts.push_back(w.after[d]);
-  const bool none = std::all_of(amounts.begin(), amounts.end(), [](int64_t n) { return n == 0; });
-  return none ? x : at::constant_pad_nd(x, amounts, value);
+  return at::constant_pad_nd(x, amounts, value);
 }
 
 // ---- halos
@@ -89,7 +91,7 @@ std::vector<Run> reached(int64_t size, int64_t blocks, int64_t length, int64_t s
 
 }  // namespace
 
-Array with_halos(const Operation& operation, const Operand& x, const Sizes& dims, Windows& w, double fill,
+Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, Windows& w, double fill,
                  Mask others) {
   const Array& a = x.array();
   for (size_t i = 0; i < dims.size(); ++i) w.blocks[i] = blocks_of(*a.impl()->type, dims[i], w.out[i], others);

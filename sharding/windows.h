@@ -2,16 +2,16 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/DimVector.h>
 
 #include <string>
-#include <vector>
 
 #include "sharding/convolution.h"
 #include "sharding/rule.h"
 
 namespace tessera::detail {
 
-using Sizes = std::vector<int64_t>;
+using Sizes = c10::DimVector;
 
 struct Windows {
   Sizes extents, strides;
@@ -23,7 +23,7 @@ struct Windows {
 [[noreturn]] void misfit(const char* verb, const std::string& why);
 
 // `given`, or ones. Error (shape_mismatch) unless they are n sizes from 1.
-Sizes given_or_ones(const char* verb, const char* what, const Sizes& given, size_t n);
+Sizes given_or_ones(const char* verb, const char* what, at::IntArrayRef given, size_t n);
 
 // Windows of these extents over dims of these sizes. Errors (shape_mismatch): one that has no place.
 Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides, const Padding& padding);
@@ -31,7 +31,7 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
 // x, of which dim dims[i] is spatial dim i, with each spatial dim that is cut as blocks of what their windows reach:
 // halos come from the neighbours, `fill` stands for the padding. Dims whose windows do not divide, or that are cut by
 // `others`, stay as they are.
-Array with_halos(const Operation& operation, const Operand& x, const Sizes& dims, Windows& windows, double fill,
+Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, Windows& windows, double fill,
                  Mask others = 0);
 
 // The rule's factors of a spatial dim d, and of the windows over it.

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 
 namespace tessera::benchmarks {
 
@@ -55,6 +56,11 @@ const Unary of_numbers[] = {
     {"isinf", isinf, at::isinf},
     {"isnan", isnan, at::isnan},
     {"scale", operator-, at::neg},
+    {"sign", sign,  // as in JAX: zeros keep their sign, NaN is its own
+     [](const at::Tensor& t) {
+       constexpr double most = std::numeric_limits<float>::max();
+       return at::mul(t, most).mul_(most).clamp_(-1, 1);
+     }},
     {"square", square, [](const at::Tensor& t) { return at::mul(t, t); }},
     {"softplus", softplus, [](const at::Tensor& t) { return at::softplus(t, 1, 40); }},
     {"cbrt", cbrt, [](const at::Tensor& t) { return at::mul(at::sign(t), at::pow(at::abs(t), 1.0 / 3)); }},
@@ -120,12 +126,22 @@ void add_reductions(std::vector<Case>& all) {
         const at::Tensor best = indices.slice(-1, 0, 2).to(at::kInt);
         return values.slice(-1, 0, 2);
       }));
+  // Of a dim in one block they are top_k itself.
+  for (const char* part : {"top_k_of_blocks", "top_k_of_candidates"}) all.back().operations.emplace_back(part);
 }
 
 // ---- shapes and places
 
 void add_shapes(std::vector<Case>& all) {
   const at::Tensor x = numbers({8, 4}), row = numbers({8, 1, 4});
+  all.push_back(call(
+      "reshape", {x},
+      [](Arrays a) {
+        return reshape(a[0], {4, 8});
+      },
+      [](Tensors t) {
+        return t[0].reshape({4, 8});
+      }));
   all.push_back(call(
       "squeeze", {row}, [](Arrays a) { return squeeze(a[0], {1}); }, [](Tensors t) { return t[0].squeeze(1); }));
   all.push_back(call(

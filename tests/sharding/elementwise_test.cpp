@@ -287,5 +287,17 @@ TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
   EXPECT_EQ(sign(array<int32_t>({-4, 0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, 0, 1}));
 }
 
+TEST(ElementwiseTest, TheSignOfTheSmallestAndLargestNumbersIsOne) {
+  const std::pair<DType, double> smallest[] = {{float64, 4.9406564584124654e-324},
+                                               {float32, 1.401298464324817e-45},
+                                               {bfloat16, 9.18355e-41},
+                                               {float16, 5.96e-8}};
+  for (const auto& [dtype, least] : smallest) {
+    const Array x = astype(array<double>({least, -least, 2 * least, 3, -65504, HUGE_VAL, -HUGE_VAL}), dtype);
+    EXPECT_EQ(astype(sign(x), float32).to_host<float>(), (std::vector<float>{1, -1, 1, 1, -1, 1, -1}))
+        << name_of(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace tessera
