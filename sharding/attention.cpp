@@ -193,18 +193,34 @@ at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, co
 }
 
 bool is_finite(const at::Tensor& t) {
-  return !t.is_cpu() || std::isfinite(at::sum(t.detach(), at::toOpMathType(t.scalar_type())).item<double>());
+  return std::isfinite(at::sum(t.detach(), at::toOpMathType(t.scalar_type())).item<double>());
 }
 
-// Whether every row may have a logit that is a number: of one without, LibTorch's kernel for CPUs makes zeros.
+// Whether every row may have a logit that is a number.
 bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibility& sight) {
   if (!std::isfinite(sight.scale.value_or(1)) || !is_finite(query) || !is_finite(key)) return false;
   return !sight.bias || sight.bias->numel() == 0 || is_finite(at::amax(sight.bias->detach(), -1));
 }
 
+// Of a row without a logit that is a number, LibTorch's kernel for CPUs makes zeros, and of one with a NaN out of sight
+// NaN. Either shows in the row's first element, so that the operands need not be read for it.
+bool is_doubtful(const at::Tensor& result) {
+  if (!result.is_cpu() || result.numel() == 0) return false;
+  const at::Tensor first = result.detach().select(-1, 0);
+  return !at::all(at::gt(at::abs(first), 0)).item<bool>();
+}
+
+// In half precision, what is out of sight is not so far below that q k vanishes beside it: that shows where a bias of
+// -inf leaves a row nothing else.
+bool shows_what_is_hidden(const at::Tensor& query, const Visibility& sight) {
+  return sight.bias && query.is_cpu() && query.scalar_type() == at::kHalf && !is_finite(*sight.bias);
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
-  if (is_nested() || !has_numbers(query, key, sight)) return attend_by_products(query, key, value, sight);
-  return (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
+  if (is_nested() || shows_what_is_hidden(query, sight)) return attend_by_products(query, key, value, sight);
+  const at::Tensor result = (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
+  if (!is_doubtful(result) || has_numbers(query, key, sight)) return result;
+  return attend_by_products(query, key, value, sight);
 }
 
 void check_heads(const Array& query, const Array& key, const Array& value) {
