@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -52,6 +53,11 @@ class Definition {
     fail(ErrorKind::bad_argument, "define_operation", fmt::format("{}: the rule \"{}\": {}.", name_, rule_, why));
   }
 
+  static std::string_view trimmed(std::string_view term) {
+    const size_t first = term.find_first_not_of(' ');
+    return term.substr(first, term.find_last_not_of(' ') - first + 1);
+  }
+
   static std::vector<std::string_view> split(std::string_view operands) {
     std::vector<std::string_view> terms;
     for (size_t comma; (comma = operands.find(',')) != std::string_view::npos; operands.remove_prefix(comma + 1))
@@ -64,6 +70,7 @@ class Definition {
   void read(std::string_view term) {
     bool grouped = false;
     int dots = 0;
+    std::set<std::string> here;
     for (size_t i = 0; i < term.size();) {
       const char c = term[i];
       if (c == '{' || c == '}') {
@@ -85,7 +92,10 @@ class Definition {
         continue;
       }
       if (!grouped) dims_.emplace_back();
-      dims_.back().push_back(factor(token));
+      const std::string& name = dims_.back().emplace_back(factor(token));
+      if (!here.insert(name).second)
+        wrong(fmt::format("\"{0}\" stands twice in \"{1}\". Name each dim once; diagonals are einsum's", name,
+                          trimmed(term)));
     }
     if (grouped) wrong("a { is not closed");
   }

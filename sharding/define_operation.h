@@ -80,6 +80,7 @@ class DefinedOperation {
 //   i=4      a size that the operands' shapes do not give
 //   ...      any number of dims, broadcast
 //   *        as the whole rule: elementwise, broadcast
+// A factor stands once in an operand, and once in the result.
 // A function that has to know where its block lies takes a last parameter `const Where& where`: where.size("i") is the
 // global size of factor i, where.offset("i") where this block begins.
 //   const auto add_positions = define_operation("add_positions", "b t -> b t", [](const at::Tensor& x, const Where& w)

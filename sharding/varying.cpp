@@ -1,9 +1,12 @@
 // Types read anew over the same tensors, and what becomes of their gradients.
 #include "sharding/varying.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
+
+#include <utility>
 
 #include "sharding/autograd.h"
 #include "sharding/engine.h"

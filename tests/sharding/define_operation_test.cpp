@@ -76,6 +76,9 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
       {"i j -> i j=0", "\"j=0\" gives no size"},
       {"i (j) -> i", "\"(j)\" is no dim"},
       {"... ... -> ...", "an ellipsis stands once"},
+      {"i j, i i -> i", "\"i\" stands twice in \"i i\". Name each dim once; diagonals are einsum's."},
+      {"i {i=2 j} -> j", "\"i\" stands twice in \"i {i=2 j}\""},
+      {"i -> i i", "\"i\" stands twice in \"i i\""},
   };
   for (const auto& [rule, words] : rules)
     expect_error(ErrorKind::bad_argument, std::string("[define_operation] f: the rule \"") + rule + "\": " + words,

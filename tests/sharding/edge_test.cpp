@@ -163,6 +163,7 @@ TEST(EdgeTest, ErrorsSpeakOfTheCallThatWasMade) {
       {argument, "[stack] dim 3 of a stack of float32[4,8], expected -3 to 2.", [=] { stack({f}, 3); }},
       {argument, "[sum] dim 0 of float32[], which has no dims.", [] { sum(ones({}), {0}); }},
       {argument, "[at] index 0 of dim 0 of float32[0,3], which has no elements.", [] { zeros({0, 3}).at(0); }},
+      {argument, "of dim 0 of float32[2,3], expected -2 to 1.", [] { zeros({2, 3}).at(UINT64_MAX); }},
       {argument, "[make_mesh] mesh axis \"x,y\" has a comma", [] { make_mesh({{"x,y", 2}}); }},
   });
 }

@@ -1,0 +1,4 @@
+// expect: deleted
+#include "sharding/array.h"
+
+tessera::Array first(const tessera::Array& x) { return x.at(true); }
