@@ -56,7 +56,7 @@ int number(const Environment& get, const Launcher& launcher, const char* name) {
   return n;
 }
 
-void check_complete(const Environment& get, const Launcher& launcher, std::vector<const char*> names) {
+void check_complete(const Environment& get, const Launcher& launcher, const std::vector<const char*>& names) {
   std::vector<std::string> missing, found;
   for (const char* name : names)
     if (const char* text = value(get, name))
@@ -67,10 +67,10 @@ void check_complete(const Environment& get, const Launcher& launcher, std::vecto
   for (const char* sign : launcher.signs)
     if (found.empty() && value(get, sign)) found.push_back(fmt::format("{}={}", sign, get(sign)));
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format("{} is set, as {} does, but {} {} not. Start the program with its launcher, or set {} too, or unset "
-                   "the others.",
-                   fmt::join(found, ", "), launcher.name, fmt::join(missing, ", "), missing.size() > 1 ? "are" : "is",
-                   missing.size() > 1 ? "them" : "it"));
+       fmt::format("{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, "
+                   "or unset the rest.",
+                   launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
+                   missing.size() > 1 ? "are" : "is"));
 }
 
 ProcessesOptions said_by(const Environment& get, const Launcher& launcher) {

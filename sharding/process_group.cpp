@@ -1,16 +1,193 @@
-// Groups of processes: kept by their lists.
+// Groups of processes: their verbs as exchanges of bytes and local arithmetic, always in the members' order.
 #include "sharding/process_group.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
 
 #include "sharding/error.h"
+#include "sharding/joined.h"
+#include "sharding/wait.h"
 
 namespace tessera::detail {
 namespace {
+
+// As the local engine: losses, norms and other small sums are added in double and rounded once.
+bool is_small(const at::Tensor& t) { return t.numel() <= 4096; }
+
+at::ScalarType sum_type(const at::Tensor& t, bool small) {
+  if (!t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
+  return small ? at::kDouble : at::kFloat;
+}
+
+at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, Fold how) {
+  switch (how) {
+    case Fold::sum:
+      return total.add_(part);
+    case Fold::max:
+      return at::maximum_out(total, total, part);
+    case Fold::min:
+      return at::minimum_out(total, total, part);
+    case Fold::product:
+      return total.mul_(part);
+  }
+  return total;
+}
+
+// Of the parts in their order, into `result`, which is not among them unless it comes first. parts[0] may be destroyed.
+void fold(std::vector<at::Tensor>& parts, Fold how, bool small, at::Tensor result) {
+  at::Tensor total = parts[0];
+  if (how == Fold::sum) total = total.to(sum_type(result, small));
+  for (size_t i = 1; i < parts.size(); ++i) fold_into(total, parts[i], how);
+  if (!total.is_same(result)) result.copy_(total);
+}
+
+Parcel parcel(int process, const at::Tensor& t) {
+  return {process, t.mutable_data_ptr(), t.numel() * static_cast<int64_t>(t.itemsize())};
+}
+
+void check_contiguous(const at::Tensor& t) {
+  if (!t.is_contiguous() || !t.device().is_cpu())
+    fail(ErrorKind::bad_argument, "ProcessGroup", "a tensor is not contiguous in the memory of the CPU. Copy it first.");
+}
+
+class Members : public ProcessGroup {
+ public:
+  Members(const Joined& joined, std::vector<int> processes)
+      : waits_(joined, processes), transport_(*joined.transport), processes_(std::move(processes)) {
+    index_ = static_cast<int>(std::find(processes_.begin(), processes_.end(), joined.index) - processes_.begin());
+    if (index_ == size())
+      fail(ErrorKind::bad_argument, "process_group",
+           fmt::format("process {} is not among those of its group.", joined.index));
+  }
+
+  int size() const override { return static_cast<int>(processes_.size()); }
+  int index() const override { return index_; }
+
+  // Small tensors: everyone gets all and folds them. Others: everyone folds one part, and gets the other parts.
+  void all_reduce(at::Tensor& x, Fold how, const Waiting& waiting) override {
+    check_contiguous(x);
+    at::Tensor flat = x.view({x.numel()});
+    if (x.numel() * static_cast<int64_t>(x.itemsize()) * size() <= small_bytes || x.numel() < size())
+      return fold_all(flat, how, waiting);
+    const auto part = [&](int i) {
+      const int64_t from = flat.numel() * i / size();
+      return flat.narrow(0, from, flat.numel() * (i + 1) / size() - from);
+    };
+    fold_part(part, part(index_), how, is_small(x), waiting);
+    std::vector<Parcel> sends, receives;
+    for (int i = 0; i < size(); ++i) {
+      if (i == index_) continue;
+      sends.push_back(parcel(processes_[i], part(index_)));
+      receives.push_back(parcel(processes_[i], part(i)));
+    }
+    run(sends, receives, waiting);
+  }
+
+  void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
+    check_contiguous(mine);
+    check_contiguous(all);
+    std::vector<Parcel> sends, receives;
+    for (int i = 0; i < size(); ++i) {
+      if (i == index_) continue;
+      sends.push_back(parcel(processes_[i], mine));
+      receives.push_back(parcel(processes_[i], all.select(0, i)));
+    }
+    run(sends, receives, waiting, [&] { all.select(0, index_).copy_(mine); });
+  }
+
+  void reduce_scatter(const at::Tensor& parts, at::Tensor& mine, const Waiting& waiting) override {
+    check_contiguous(parts);
+    check_contiguous(mine);
+    fold_part([&](int i) { return parts.select(0, i); }, mine, Fold::sum, is_small(parts), waiting);
+  }
+
+  void all_to_all(const at::Tensor& parts, at::Tensor& received, const Waiting& waiting) override {
+    check_contiguous(parts);
+    check_contiguous(received);
+    std::vector<Parcel> sends, receives;
+    for (int i = 0; i < size(); ++i) {
+      if (i == index_) continue;
+      sends.push_back(parcel(processes_[i], parts.select(0, i)));
+      receives.push_back(parcel(processes_[i], received.select(0, i)));
+    }
+    run(sends, receives, waiting, [&] { received.select(0, index_).copy_(parts.select(0, index_)); });
+  }
+
+  void exchange(const std::vector<Message>& sends, std::vector<Message>& receives, const Waiting& waiting) override {
+    std::vector<Parcel> out, in;
+    std::vector<const at::Tensor*> kept;
+    for (const Message& message : sends) {
+      check_contiguous(message.tensor);
+      if (message.peer == index_)
+        kept.push_back(&message.tensor);
+      else
+        out.push_back(parcel(processes_.at(message.peer), message.tensor));
+    }
+    for (const Message& message : receives) {
+      check_contiguous(message.tensor);
+      if (message.peer != index_) in.push_back(parcel(processes_.at(message.peer), message.tensor));
+    }
+    run(out, in, waiting, [&] {
+      auto next = kept.begin();
+      for (Message& message : receives)
+        if (message.peer == index_) message.tensor.copy_(**next++);
+    });
+  }
+
+ private:
+  static constexpr int64_t small_bytes = 1 << 16;
+
+  // `meanwhile` is done while the bytes are on their way.
+  template <typename Meanwhile>
+  void run(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting,
+           Meanwhile meanwhile) {
+    waits_.begin(waiting);
+    waits_.start(sends, receives, waiting);
+    meanwhile();
+    waits_.until_done(waiting);
+  }
+  void run(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting) {
+    run(sends, receives, waiting, [] {});
+  }
+
+  void fold_all(at::Tensor& flat, Fold how, const Waiting& waiting) {
+    at::Tensor all = at::empty({size(), flat.numel()}, flat.options());
+    all_gather(flat, all, waiting);
+    std::vector<at::Tensor> parts = all.unbind(0);
+    fold(parts, how, is_small(flat), flat);
+  }
+
+  // part(i) of every member goes to member i, which folds what it gets into `mine`.
+  template <typename Part>
+  void fold_part(Part part, at::Tensor mine, Fold how, bool small, const Waiting& waiting) {
+    std::vector<Parcel> sends, receives;
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < size(); ++i) {
+      parts.push_back(i == index_ ? part(i) : at::empty_like(mine));
+      if (i == index_) continue;
+      sends.push_back(parcel(processes_[i], part(i)));
+      receives.push_back(parcel(processes_[i], parts[i]));
+    }
+    run(sends, receives, waiting);
+    // The first is folded into: another member's is a buffer, this one's is the caller's.
+    if (index_ == 0 && parts[0].const_data_ptr() != mine.const_data_ptr()) parts[0] = parts[0].clone();
+    fold(parts, how, small, mine);
+  }
+
+  Waits waits_;
+  Transport& transport_;
+  std::vector<int> processes_;
+  int index_ = 0;
+};
 
 // One process: everything is a copy.
 class Alone : public ProcessGroup {
@@ -33,9 +210,11 @@ class Alone : public ProcessGroup {
 ProcessGroup& process_group(const std::vector<int>& processes) {
   static std::map<std::vector<int>, std::unique_ptr<ProcessGroup>> groups;
   auto& group = groups[processes];
-  if (!group && processes.size() > 1)
-    fail(ErrorKind::other, "process_group", "this library was built without MPI. Build it with MPI.");
-  if (!group) group = std::make_unique<Alone>();
+  if (group) return *group;
+  if (processes.size() == 1)
+    group = std::make_unique<Alone>();
+  else
+    group = std::make_unique<Members>(joined(), processes);
   return *group;
 }
 

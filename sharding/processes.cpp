@@ -1,50 +1,210 @@
-// The program's processes: joined once, left at exit.
+// The program's processes: joined once, watched while they run, left together at exit.
 #include "sharding/processes.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <thread>
 
+#include "sharding/deadline.h"
 #include "sharding/error.h"
-#include "sharding/transport.h"
+#include "sharding/joined.h"
 
 namespace tessera {
 namespace {
 
+using namespace std::chrono_literals;
+using Duration = std::chrono::milliseconds;
+
 struct State {
   bool initialized = false;
-  int index = 0, count = 1;
-  std::unique_ptr<detail::Transport> transport;
+  pid_t pid = 0;  // a child of fork is none of the processes
+  detail::Joined joined;
+  std::terminate_handler terminate = nullptr;
 };
 
+// Lives to the very end: the thread that watches does.
 State& state() {
-  static State all;
-  return all;
+  static State* all = new State;
+  return *all;
 }
 
-const State& joined() {
-  if (!state().initialized) initialize();
-  return state();
+const char* environment(const char* name) { return std::getenv(name); }
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+Duration timeout_of(const ProcessesOptions& options) {
+  if (options.timeout) return *options.timeout;
+  const char* text = environment("TESSERA_TIMEOUT");
+  if (!text || !*text) return 60s;
+  double given = 0;
+  const char* end = text + std::string_view(text).size();
+  if (auto [rest, error] = std::from_chars(text, end, given); error != std::errc{} || rest != end || !(given >= 0.1))
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("TESSERA_TIMEOUT=\"{}\", expected seconds from 0.1.", text));
+  return Duration(static_cast<int64_t>(given * 1000));
+}
+
+ProcessesOptions completed(ProcessesOptions options) {
+  if (options.index.has_value() != options.count.has_value())
+    fail(ErrorKind::bad_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
+  if (!options.index) {
+    const std::optional<Duration> timeout = options.timeout;
+    options = from_environment(environment);
+    options.timeout = timeout;
+  }
+  if (*options.count < 1 || *options.index < 0 || *options.index >= *options.count)
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("process {} of {}, expected a count from 1 and an index below it.", *options.index,
+                     *options.count));
+  if (options.launcher.empty()) options.launcher = "the program";
+  return options;
+}
+
+void check_engine(const detail::Transport* engine, const ProcessesOptions& options) {
+  if (!engine)
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
+                     "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
+                     options.launcher, *options.count));
+  if (engine->count() == *options.count && engine->index() == *options.index) return;
+  fail(ErrorKind::bad_argument, "initialize",
+       fmt::format("{} says that this is process {} of {}, but for MPI it is process {} of {}. CPU processes are started "
+                   "by the launcher of the MPI that the library was built with ({}): mpiexec -n {} <program>, or srun.",
+                   options.launcher, *options.index, *options.count, engine->index(), engine->count(), engine->name(),
+                   *options.count));
+}
+
+// Tells all where process 0 can be reached, by the engine.
+std::string shared_address(detail::Transport& engine, std::string address) {
+  std::array<char, 4096> text{};
+  address.copy(text.data(), text.size() - 1);
+  std::vector<detail::Parcel> sends, receives;
+  if (engine.index() == 0)
+    for (int i = 1; i < engine.count(); ++i) sends.push_back({i, text.data(), text.size()});
+  else
+    receives.push_back({0, text.data(), text.size()});
+  engine.start(sends, receives);
+  while (!engine.is_done()) std::this_thread::sleep_for(1ms);
+  return text.data();
+}
+
+detail::Peers* met_peers(detail::Transport& engine, Duration timeout) {
+  const int index = engine.index(), count = engine.count();
+  auto peers = index == 0 ? std::make_unique<detail::Peers>(count, timeout) : nullptr;
+  const std::string address = shared_address(engine, peers ? peers->address() : "");
+  if (!peers) peers = std::make_unique<detail::Peers>(index, count, address, timeout);
+  while (!peers->are_all_here()) std::this_thread::sleep_for(1ms);
+  return peers.release();
+}
+
+std::string lost_words(const detail::Loss& loss, const char* where) {
+  const detail::Joined& joined = state().joined;
+  const std::string who = loss.process < 0 ? "" : fmt::format("process {} ", loss.process);
+  return fmt::format("[{}] {}{}. This is process {} of {}; all of them end.", where, who, loss.what, joined.index,
+                     joined.count);
+}
+
+// Gives the others the time to say what they know: a launcher may end them as soon as this process is gone.
+void linger() { std::this_thread::sleep_for(std::min<Duration>(state().joined.timeout / 5, 500ms)); }
+
+// Waits until all have come to their end. An error is what prevents it.
+std::optional<detail::Loss> wait_for_others() {
+  detail::Joined& joined = state().joined;
+  joined.peers->leave(0, "");
+  joined.transport->start_barrier();
+  while (!joined.transport->is_done()) {
+    if (auto loss = joined.peers->loss()) return loss;
+    std::this_thread::sleep_for(200us);
+  }
+  joined.peers->stop();
+  return std::nullopt;
+}
+
+void end_engine() {
+  detail::Joined& joined = state().joined;
+  const detail::Deadline deadline(joined.timeout, [&joined] {
+    return fmt::format("[exit] MPI has not ended within {} s, though all processes have. This is process {} of {}.",
+                       seconds(joined.timeout), joined.index, joined.count);
+  });
+  delete joined.transport;
+  delete joined.peers;
+}
+
+// With a status other than 0 the engine is not ended: that would wait for the others, who may be no more.
+void leave(int status, void*) {
+  detail::Joined& joined = state().joined;
+  if (state().pid != ::getpid() || !joined.transport) return;
+  std::optional<detail::Loss> loss = joined.peers->loss();
+  if (status == 0 && !loss) loss = wait_for_others();
+  if (status == 0 && loss) {
+    std::fprintf(stderr, "%s\n", lost_words(*loss, "exit").c_str());
+    linger();
+    std::fflush(nullptr);
+    ::_exit(1);
+  }
+  if (status == 0) return end_engine();
+  joined.peers->leave(status, fmt::format("has ended with exit status {}", status));
+  linger();
+}
+
+void terminate() {
+  detail::Joined& joined = state().joined;
+  if (state().pid == ::getpid() && joined.peers && !joined.peers->loss()) {
+    std::string words = "has called std::terminate";
+    try {
+      if (auto exception = std::current_exception()) std::rethrow_exception(exception);
+    } catch (const std::exception& error) {
+      words = fmt::format("has raised: {}", error.what());
+    } catch (...) {
+      words = "has raised something";
+    }
+    joined.peers->leave(1, words);
+  }
+  if (joined.peers) linger();
+  state().terminate();
+  std::abort();
+}
+
+void join(const ProcessesOptions& options) {
+  const Duration timeout = timeout_of(options);
+  const int index = *options.index, count = *options.count;
+  const detail::Presence presence(index);
+  const detail::Deadline deadline(timeout, [&, timeout] {
+    return fmt::format("[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
+                       "need longer.",
+                       index, count, seconds(timeout), presence.words(count));
+  });
+  std::unique_ptr<detail::Transport> engine = detail::join_by_mpi();
+  check_engine(engine.get(), options);
+  engine = detail::with_direct_reads(std::move(engine));
+  detail::Peers* peers = met_peers(*engine, timeout);
+  state().joined = {.transport = engine.release(), .peers = peers, .timeout = timeout, .index = index, .count = count};
+  state().pid = ::getpid();
+  state().terminate = std::set_terminate(terminate);
+  ::on_exit(leave, nullptr);
 }
 
 }  // namespace
 
-void initialize(ProcessesOptions options) {
-  if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
-  if (!options.index || !options.count)
-    options = from_environment([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
-  if (*options.count > 1 && !(state().transport = detail::join_by_mpi()))
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
-                     "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
-                     options.launcher.empty() ? "the program" : options.launcher, *options.count));
-  state().initialized = true;
-  state().index = *options.index;
-  state().count = *options.count;
+const detail::Joined& detail::joined() {
+  if (!state().initialized) initialize();
+  return state().joined;
 }
 
-int process_index() { return joined().index; }
-int process_count() { return joined().count; }
-void finalize_processes() { state() = {}; }
+void initialize(ProcessesOptions options) {
+  if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
+  options = completed(std::move(options));
+  if (*options.count > 1) join(options);
+  state().initialized = true;
+}
+
+int process_index() { return detail::joined().index; }
+int process_count() { return detail::joined().count; }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -46,8 +45,5 @@ using Environment = std::function<const char*(const char* name)>;
 
 // What the launcher says, as explicit arguments; both numbers are set, 0 and 1 where there is none.
 ProcessesOptions from_environment(const Environment& get);
-
-// Leaves: waits for the others as at exit. Afterwards this process is alone. For tests of start and end.
-void finalize_processes();
 
 }  // namespace tessera

@@ -1,0 +1,38 @@
+// What ends a program that is stuck where no error can be raised: inside its engine's start and end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace tessera::detail {
+
+// If it is not destroyed in time, prints words() and ends the process with status 1.
+class Deadline {
+ public:
+  Deadline(std::chrono::milliseconds longest, std::function<std::string()> words);
+  ~Deadline();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::thread thread_;
+};
+
+// That this process has come so far, for those beside it that were started by the same launcher.
+class Presence {
+ public:
+  explicit Presence(int index);
+  ~Presence();
+  // Seen on this host: 0, 1, 3; not seen: 2
+  std::string words(int count) const;
+
+ private:
+  int index_, fd_;
+};
+
+}  // namespace tessera::detail

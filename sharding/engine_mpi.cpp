@@ -1,0 +1,106 @@
+// MPI as a transport: point to point on one communicator, nothing that waits. The one file that knows mpi.h.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+
+#include "sharding/error.h"
+#include "sharding/transport.h"
+
+namespace tessera::detail {
+namespace {
+
+constexpr int64_t most_bytes = int64_t{1} << 30;  // MPI counts with an int
+
+void check(int result) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(ErrorKind::other, fmt::format("MPI says: {}", std::string_view(text, length)));
+}
+
+class Mpi : public Transport {
+ public:
+  Mpi() {
+    int initialized = 0, provided = 0;
+    MPI_Initialized(&initialized);
+    begun_here_ = !initialized;
+    if (begun_here_) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &world_);
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(world_, &index_);
+    MPI_Comm_size(world_, &count_);
+  }
+  ~Mpi() override {
+    MPI_Comm_free(&world_);
+    if (begun_here_) MPI_Finalize();
+  }
+  int index() const override { return index_; }
+  int count() const override { return count_; }
+
+  void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) override {
+    for (const Parcel& parcel : receives)
+      in_chunks(parcel, [&](char* data, int bytes, MPI_Request* request) {
+        expected_.push_back(bytes);
+        return MPI_Irecv(data, bytes, MPI_BYTE, parcel.process, 0, world_, request);
+      });
+    for (const Parcel& parcel : sends)
+      in_chunks(parcel, [&](char* data, int bytes, MPI_Request* request) {
+        return MPI_Isend(data, bytes, MPI_BYTE, parcel.process, 0, world_, request);
+      });
+  }
+
+  void start_barrier() override { check(MPI_Ibarrier(world_, &requests_.emplace_back())); }
+
+  bool is_done() override {
+    int done = 0;
+    statuses_.resize(requests_.size());
+    check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data()));
+    if (!done) return false;
+    check_received();
+    requests_.clear();
+    expected_.clear();
+    return true;
+  }
+
+  std::string name() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string_view all(text, length);
+    return std::string(all.substr(0, all.find('\n')));
+  }
+
+ private:
+  // Receives come first among the requests.
+  void check_received() const {
+    for (size_t i = 0; i < expected_.size(); ++i) {
+      int bytes = 0;
+      MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
+      if (bytes != expected_[i])
+        throw Error(ErrorKind::inconsistent, different_sizes(statuses_[i].MPI_SOURCE, bytes, expected_[i]));
+    }
+  }
+
+  template <typename Begin>
+  void in_chunks(const Parcel& parcel, Begin begin) {
+    for (int64_t at = 0; at < parcel.bytes; at += most_bytes) {
+      const int bytes = static_cast<int>(std::min(most_bytes, parcel.bytes - at));
+      check(begin(static_cast<char*>(parcel.data) + at, bytes, &requests_.emplace_back()));
+    }
+  }
+
+  bool begun_here_ = false;
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int index_ = 0, count_ = 1;
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<int> expected_;  // bytes of each receive
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> join_by_mpi() { return std::make_unique<Mpi>(); }
+
+}  // namespace tessera::detail

@@ -1,0 +1,21 @@
+// What this process has joined: the engine that moves bytes, and the watch over the others.
+#pragma once
+
+#include <chrono>
+
+#include "sharding/peers.h"
+#include "sharding/transport.h"
+
+namespace tessera::detail {
+
+struct Joined {
+  Transport* transport = nullptr;  // null where the process is alone
+  Peers* peers = nullptr;
+  std::chrono::milliseconds timeout{};
+  int index = 0, count = 1;
+};
+
+// Joins first if the program has not.
+const Joined& joined();
+
+}  // namespace tessera::detail

@@ -1,0 +1,330 @@
+// The watch over the processes: lines of text between process 0 and the others, by one thread in each.
+//
+//   hello TOKEN PROCESS PID HOST   welcome PID HOST      when a process joins
+//   beat                                                  every period
+//   left PROCESS                                          it has ended its program well
+//   lost PROCESS WORDS                                    it is no more
+//   stuck GROUP NUMBER MEMBERS     begun GROUP NUMBER     who has begun a verb, and the answer
+#include "sharding/peers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "sharding/error.h"
+
+namespace tessera::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// A process that is stopped keeps its launcher waiting for ever, so whoever gives it up and lives beside it ends it.
+// One that a debugger holds is not touched.
+void end_if_stopped(int pid) {
+  std::string line, word;
+  std::ifstream status(fmt::format("/proc/{}/stat", pid));
+  std::getline(status, line);
+  const size_t name_end = line.rfind(')');
+  if (name_end != std::string::npos && line.size() > name_end + 2 && line[name_end + 2] == 'T') ::kill(pid, SIGKILL);
+}
+
+std::string rest_of(std::istringstream& in) {
+  std::string text;
+  std::getline(in >> std::ws, text);
+  return text;
+}
+
+Peers::Duration period_of(Peers::Duration timeout) { return std::clamp<Peers::Duration>(timeout / 10, 20ms, 2s); }
+
+}  // namespace
+
+Peers::Peers(int count, Duration timeout)
+    : index_(0), count_(count), timeout_(timeout), period_(period_of(timeout)), token_(new_token()), left_(count) {
+  const Listener listener = listen_anywhere();
+  listener_ = listener.fd;
+  address_ = fmt::format("{} {} {}", listener.port, token_, fmt::join(own_addresses(), " "));
+  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  thread_ = std::thread([this] { run(); });
+}
+
+Peers::Peers(int index, int count, const std::string& address, Duration timeout)
+    : index_(index), count_(count), timeout_(timeout), period_(period_of(timeout)), address_(address), left_(count) {
+  std::istringstream in(address);
+  int port = 0;
+  in >> port >> token_;
+  for (std::string host; links_.empty() && in >> host;) {
+    auto link = std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(timeout / 4, 2000ms)))});
+    link->socket.say(fmt::format("hello {} {} {} {}", token_, index, ::getpid(), own_machine()));
+    std::istringstream answer(link->socket.hear_one(std::min(timeout / 4, 2000ms)));
+    if (std::string word; answer >> word >> link->pid >> link->host && word == "welcome") {
+      link->process = 0;
+      links_.push_back(std::move(link));
+    }
+  }
+  if (links_.empty())
+    fail(ErrorKind::other, "initialize",
+         fmt::format("process 0 does not answer process {} at any of its addresses: {}. Open the network between the "
+                     "machines.",
+                     index, address));
+  here_ = count - 1;
+  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  thread_ = std::thread([this] { run(); });
+}
+
+Peers::~Peers() {
+  stop();
+  if (listener_ >= 0) ::close(listener_);
+  ::close(wake_);
+}
+
+void Peers::stop() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  post("");
+  thread_.join();
+}
+
+// ---- From the program's thread ---------------------------------------------------------------------------------------
+
+void Peers::begin(uint64_t group, uint64_t number, std::string words) {
+  std::lock_guard lock(mutex_);
+  begun_[group] = number;
+  doing_ = std::move(words);
+}
+
+void Peers::end() {
+  std::lock_guard lock(mutex_);
+  doing_.clear();
+}
+
+std::optional<Loss> Peers::loss() const {
+  std::lock_guard lock(mutex_);
+  return loss_;
+}
+
+bool Peers::has_left(int process) const {
+  std::lock_guard lock(mutex_);
+  return left_[process];
+}
+
+void Peers::ask_who_is_missing(uint64_t group, uint64_t number, const std::vector<int>& members) {
+  post(fmt::format("stuck {} {} {}", group, number, fmt::join(members, " ")));
+}
+
+void Peers::report(const Loss& loss) {
+  {
+    std::lock_guard lock(mutex_);
+    if (loss_) return;
+    if (index_ != 0) loss_ = loss;
+  }
+  news_.store(true, std::memory_order_release);
+  post(fmt::format("lost {} {}", loss.process, loss.what));
+}
+
+void Peers::leave(int status, const std::string& words) {
+  if (status == 0)
+    post(fmt::format("left {}", index_));
+  else
+    post(fmt::format("lost {} {}", index_, words));
+}
+
+void Peers::post(std::string line) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!line.empty()) posted_.push_back(std::move(line));
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+}
+
+// ---- The thread ------------------------------------------------------------------------------------------------------
+
+void Peers::run() {
+  turned_ = beaten_ = Clock::now();
+  for (auto& link : links_) link->heard = turned_;
+  while (!stopping_) serve();
+  for (auto& link : links_) link->socket.send();
+}
+
+void Peers::serve() {
+  std::vector<pollfd> polled{{.fd = wake_, .events = POLLIN, .revents = 0}};
+  if (listener_ >= 0) polled.push_back({.fd = listener_, .events = POLLIN, .revents = 0});
+  for (auto& link : links_)
+    if (link->socket.fd() >= 0)
+      polled.push_back({.fd = link->socket.fd(),
+                        .events = static_cast<short>(POLLIN | (link->socket.has_unsent() ? POLLOUT : 0)),
+                        .revents = 0});
+  ::poll(polled.data(), polled.size(), static_cast<int>(period_.count()));
+  const Clock::time_point now = Clock::now();
+  if (now - turned_ > 3 * period_)  // this process was stopped itself, or had no processor
+    for (auto& link : links_) link->heard = now;
+  turned_ = now;
+
+  uint64_t drained;
+  [[maybe_unused]] const ssize_t got = ::read(wake_, &drained, sizeof drained);
+  std::vector<std::string> lines;
+  {
+    std::lock_guard lock(mutex_);
+    lines.swap(posted_);
+  }
+  Link self{.socket = LineSocket(-1), .process = index_};
+  for (const std::string& line : lines) index_ == 0 ? hear(self, line) : tell(line);
+
+  if (listener_ >= 0) welcome_new();
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i]->socket.send();
+    read(*links_[i]);
+  }
+  std::erase_if(links_, [](const auto& link) { return link->socket.fd() < 0; });
+  if (now - beaten_ >= period_) {
+    tell("beat");
+    beaten_ = now;
+  }
+  watch_silence(now);
+  decide(now);
+}
+
+void Peers::welcome_new() {
+  for (int fd; (fd = accept_one(listener_)) >= 0;)
+    links_.push_back(std::make_unique<Link>(Link{.socket = LineSocket(fd), .heard = Clock::now()}));
+}
+
+void Peers::read(Link& link) {
+  if (link.socket.fd() < 0) return;
+  for (const std::string& line : link.socket.hear()) {
+    link.heard = Clock::now();
+    hear(link, line);
+  }
+  if (link.socket.fd() < 0 && link.process >= 0 && !has_left(link.process))
+    lose(link.process, "has ended without a word: it was killed, or it crashed");
+}
+
+void Peers::hear(Link& link, const std::string& line) {
+  std::istringstream in(line);
+  std::string verb;
+  in >> verb;
+  if (link.process < 0) {
+    std::string token;
+    if (verb != "hello" || !(in >> token >> link.process >> link.pid >> link.host) || token != token_)
+      return link.socket.close();
+    link.socket.say(fmt::format("welcome {} {}", ::getpid(), own_machine()));
+    ++here_;
+  } else if (verb == "left") {
+    int process = link.process;
+    in >> process;
+    set_left(process);
+    if (index_ == 0) tell(line);
+  } else if (verb == "lost") {
+    int process = link.process;
+    in >> process;
+    lose(process, rest_of(in));
+  } else if (verb == "stuck" && index_ == 0) {
+    ask(line);
+  } else if (verb == "stuck") {
+    answer(line);
+  } else if (verb == "begun" && index_ == 0) {
+    count_answer(link.process, line);
+  }
+}
+
+void Peers::tell(const std::string& line) {
+  for (auto& link : links_)
+    if (link->process >= 0) link->socket.say(line);
+}
+
+void Peers::lose(int process, std::string what) {
+  {
+    std::lock_guard lock(mutex_);
+    if (loss_) return;
+    loss_ = Loss{process, what};
+  }
+  news_.store(true, std::memory_order_release);
+  if (index_ == 0) tell(fmt::format("lost {} {}", process, what));
+}
+
+void Peers::set_left(int process) {
+  {
+    std::lock_guard lock(mutex_);
+    if (process >= 0 && process < count_) left_[process] = true;
+  }
+  news_.store(true, std::memory_order_release);
+}
+
+void Peers::watch_silence(Clock::time_point now) {
+  for (auto& link : links_) {
+    if (link->process < 0 || now - link->heard < timeout_ * 8 / 10 || has_left(link->process)) continue;
+    lose(link->process, fmt::format("has not been heard from for {:.1f} s: it is stopped, or its machine is cut off",
+                                    std::chrono::duration<double>(now - link->heard).count()));
+    if (link->host == own_machine()) end_if_stopped(link->pid);
+  }
+}
+
+// ---- Who is missing --------------------------------------------------------------------------------------------------
+
+void Peers::ask(const std::string& text) {
+  for (const Question& open : questions_)
+    if (open.text == text) return;
+  std::istringstream in(text);
+  std::string verb;
+  uint64_t group = 0, number = 0;
+  in >> verb >> group >> number;
+  Question question{.text = text, .members = {}, .asked = Clock::now(), .begun = {}, .number = number};
+  for (int member; in >> member;) question.members.push_back(member);
+  questions_.push_back(std::move(question));
+  tell(text);
+  answer(text);
+}
+
+void Peers::answer(std::string_view question) {
+  std::istringstream in{std::string(question)};
+  std::string verb, line;
+  uint64_t group = 0, number = 0;
+  in >> verb >> group >> number;
+  {
+    std::lock_guard lock(mutex_);
+    const auto begun = begun_.find(group);
+    line = fmt::format("begun {} {} {} {}", group, number, begun == begun_.end() ? 0 : begun->second, doing_);
+  }
+  index_ == 0 ? count_answer(0, line) : tell(line);
+}
+
+void Peers::count_answer(int process, const std::string& text) {
+  std::istringstream in(text);
+  std::string verb, group, number;
+  uint64_t begun = 0;
+  in >> verb >> group >> number >> begun;
+  const std::string doing = rest_of(in);
+  for (Question& question : questions_)
+    if (question.text.starts_with(fmt::format("stuck {} {} ", group, number))) question.begun[process] = {begun, doing};
+}
+
+void Peers::decide(Clock::time_point now) {
+  for (const Question& question : questions_) {
+    if (now - question.asked < period_) continue;
+    for (int member : question.members) {
+      const auto answer = question.begun.find(member);
+      if (answer == question.begun.end() || answer->second.first >= question.number) continue;
+      const std::string& doing = answer->second.second;
+      lose(member, fmt::format("has not come to it within {:.1f} s; it {}",
+                               std::chrono::duration<double>(timeout_).count(),
+                               doing.empty() ? "is computing" : "waits in " + doing));
+      break;
+    }
+  }
+  std::erase_if(questions_, [&](const Question& question) { return now - question.asked >= period_; });
+}
+
+}  // namespace tessera::detail

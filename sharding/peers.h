@@ -1,0 +1,114 @@
+// Who of the other processes is alive: heartbeats and last words over sockets of their own, beside any engine.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "sharding/sockets.h"
+
+namespace tessera::detail {
+
+// A process that the program has lost, -1 where nobody can tell which: "process 2 " + what.
+struct Loss {
+  int process;
+  std::string what;
+};
+
+// A thread of each process talks to process 0, which tells all others what it hears. So a process that is killed,
+// crashes, raises or ends with a failure is known to all within milliseconds (its connection closes), and one that is
+// stopped, or whose machine cannot be reached, when it has been silent for 0.8 of the timeout; process 0 included. The
+// first loss that is known is the one that all are told, and none is forgotten. The thread never touches the engine.
+class Peers {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = std::chrono::milliseconds;
+
+  // Process 0 of `count`; the others join at address(), which they must be told.
+  Peers(int count, Duration timeout);
+  // Another one. Error (other) if process 0 does not answer.
+  Peers(int index, int count, const std::string& address, Duration timeout);
+  ~Peers();
+  const std::string& address() const { return address_; }
+  bool are_all_here() const { return here_ == count_ - 1; }
+
+  // A verb of a group begins, `number` counted by the group from 1; its words are for the others' messages.
+  void begin(uint64_t group, uint64_t number, std::string words);
+  void end();
+
+  // Whether a process is lost or has left; cheap.
+  bool has_news() const { return news_.load(std::memory_order_acquire); }
+  std::optional<Loss> loss() const;
+  bool has_left(int process) const;
+
+  // This process has waited too long for these members: if one of them has not begun the verb, it is lost a moment later.
+  void ask_who_is_missing(uint64_t group, uint64_t number, const std::vector<int>& members);
+
+  // What this process has found out by itself, for all; the first loss counts.
+  void report(const Loss& loss);
+
+  // Last words: the program ends. A status other than 0 is a loss for all others.
+  void leave(int status, const std::string& words);
+  // Nobody is watched any more; all have left.
+  void stop();
+
+ private:
+  struct Link {
+    LineSocket socket;
+    int process = -1;
+    int pid = 0;
+    std::string host;  // equal where a pid means the same
+    Clock::time_point heard{};
+  };
+  struct Question {
+    std::string text;
+    std::vector<int> members;
+    Clock::time_point asked;
+    std::map<int, std::pair<uint64_t, std::string>> begun;  // how many each has begun, and what it does
+    uint64_t number;
+  };
+
+  void run();
+  void serve();
+  void welcome_new();
+  void read(Link& link);
+  void hear(Link& link, const std::string& line);
+  void answer(std::string_view question);
+  void count_answer(int process, const std::string& text);
+  void ask(const std::string& text);
+  void decide(Clock::time_point now);
+  void watch_silence(Clock::time_point now);
+  void lose(int process, std::string what);
+  void set_left(int process);
+  void tell(const std::string& line);
+  void post(std::string line);
+
+  const int index_, count_;
+  const Duration timeout_, period_;
+  std::string address_, token_;
+  int listener_ = -1, wake_ = -1;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Question> questions_;
+  Clock::time_point turned_{}, beaten_{};
+
+  mutable std::mutex mutex_;  // of what follows
+  std::optional<Loss> loss_;
+  std::vector<char> left_;
+  std::map<uint64_t, uint64_t> begun_;
+  std::string doing_;
+  std::vector<std::string> posted_;
+
+  std::atomic<int> here_{0};
+  std::atomic<bool> news_{false}, stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,124 @@
+// Waits: spin, yield, sleep; and who is missing when it takes too long.
+#include "sharding/wait.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string_view>
+#include <thread>
+
+#include "sharding/error.h"
+
+namespace tessera::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int patience = 4;  // timeouts that all are given who have come
+
+uint64_t name_of(const std::vector<int>& members) {
+  uint64_t hash = 14695981039346656037u;
+  for (int member : members) hash = (hash ^ static_cast<uint64_t>(member + 1)) * 1099511628211u;
+  return hash;
+}
+
+std::string place_of(const Waiting& waiting) {
+  const std::source_location& where = waiting.where;
+  std::string text;
+  if (*where.file_name()) text += fmt::format("{}:{}: ", where.file_name(), where.line());
+  if (waiting.mesh && waiting.axes) text += fmt::format("mesh axis \"{}\": ", waiting.mesh->names(waiting.axes));
+  return text;
+}
+
+void pause(std::chrono::steady_clock::duration waited) {
+  if (waited < 2ms)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(waited < 50ms ? 20us : 50us);
+}
+
+}  // namespace
+
+std::string different_sizes(int sender, int64_t sent, int64_t expected) {
+  return fmt::format("process {} sent {} bytes where {} were expected: the processes do not run the same program on the "
+                     "same data (TESSERA_CHECK=1 finds the first line that differs)",
+                     sender, sent, expected);
+}
+
+Waits::Waits(const Joined& joined, std::vector<int> members)
+    : joined_(joined), members_(std::move(members)), group_(name_of(members_)) {}
+
+void Waits::begin(const Waiting& waiting) {
+  ++number_;
+  asked_ = 0;
+  left_at_ = {};
+  joined_.peers->begin(group_, number_, fmt::format("[{}] {}", waiting.operation, place_of(waiting)));
+  if (joined_.peers->has_news()) look_around(waiting, {});
+}
+
+void Waits::start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting) {
+  try {
+    joined_.transport->start(sends, receives);
+  } catch (const Error& error) {
+    fail_as_the_engine_does(waiting, error);
+  }
+}
+
+void Waits::until_done(const Waiting& waiting) {
+  const Clock::time_point from = Clock::now();
+  for (int turn = 0; !is_done(waiting); ++turn) {
+    if (turn < 64) continue;
+    const Clock::duration waited = Clock::now() - from;
+    if (joined_.peers->has_news() || waited > joined_.timeout) look_around(waiting, waited);
+    pause(waited);
+  }
+  joined_.peers->end();
+}
+
+bool Waits::is_done(const Waiting& waiting) {
+  try {
+    return joined_.transport->is_done();
+  } catch (const Error& error) {
+    fail_as_the_engine_does(waiting, error);
+  }
+}
+
+void Waits::look_around(const Waiting& waiting, Clock::duration waited) {
+  Peers& peers = *joined_.peers;
+  if (const auto loss = peers.loss()) fail_with(waiting, *loss);
+  const auto left = std::find_if(members_.begin(), members_.end(), [&](int member) { return peers.has_left(member); });
+  if (left != members_.end()) {
+    // What it sent before it left may still be on its way.
+    if (left_at_ == Clock::time_point{}) left_at_ = Clock::now();
+    if (Clock::now() - left_at_ > std::min<Clock::duration>(joined_.timeout / 4, 1s))
+      fail_with(waiting, {*left, "has ended its program, while others wait for it here"});
+  }
+  if (waited <= joined_.timeout * (asked_ + 1)) return;
+  if (asked_ == patience)
+    fail_with(waiting, {-1, fmt::format("all processes are here, but nothing has moved for {} s",
+                                        std::chrono::duration_cast<std::chrono::seconds>(waited).count())});
+  peers.ask_who_is_missing(group_, number_, members_);
+  ++asked_;
+}
+
+void Waits::fail_as_the_engine_does(const Waiting& waiting, const Error& error) {
+  const std::string words = error.what();
+  if (error.kind() == ErrorKind::inconsistent) fail_with(waiting, {-1, words});
+  // An engine notices a lost process in its own words; who it is, the peers know a little later.
+  for (int i = 0; i < 100 && !joined_.peers->loss(); ++i) std::this_thread::sleep_for(joined_.timeout / 100);
+  fail_with(waiting, joined_.peers->loss().value_or(Loss{-1, words}));
+}
+
+void Waits::fail_with(const Waiting& waiting, const Loss& loss) const {
+  const std::string who = loss.process == joined_.index ? fmt::format("this process ({}) ", loss.process)
+                          : loss.process >= 0           ? fmt::format("process {} ", loss.process)
+                                                        : "";
+  joined_.peers->report(loss);
+  throw Error(ErrorKind::other,
+              fmt::format("[{}] {}{}{}. This is process {} of {}; all of them end.", waiting.operation,
+                          place_of(waiting), who, loss.what, joined_.index, joined_.count));
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Kills or stops a random process of a run at a random moment, many times: nobody hangs, and all name the right one."""
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+
+def children(pid):
+    """The process ids below pid, as the system's table has them."""
+    table = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as stat:
+                table.setdefault(int(stat.read().rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+        except OSError:
+            pass
+    found, front = [], [pid]
+    while front:
+        front = [child for parent in front for child in table.get(parent, [])]
+        found += front
+    return found
+
+
+def ranks(launcher):
+    """{rank: pid} of the launcher's processes."""
+    found = {}
+    for pid in children(launcher):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                text = environ.read()
+        except OSError:
+            continue
+        rank = re.search(rb"(?:^|\0)(?:PMI_RANK|OMPI_COMM_WORLD_RANK)=(\d+)", text)
+        if rank:
+            found[int(rank[1])] = pid
+    return found
+
+
+def one_run(command, number, args, rng):
+    """Returns the mistakes of one run, as text; none if it ended as it should."""
+    environment = dict(os.environ, TESSERA_TIMEOUT=str(args.timeout), OMP_NUM_THREADS="1")
+    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(rng.uniform(*args.moment))
+    victim = rng.randrange(args.processes)
+    how = rng.choice([signal.SIGKILL, signal.SIGSTOP])
+    pids = ranks(run.pid)
+    if victim not in pids:
+        output = run.communicate()[0]
+        return f"run {number}: ended before anything was done to it:\n{output}"
+    os.kill(pids[victim], how)
+    try:
+        output = run.communicate(timeout=args.timeout * 2 + args.patience)[0]
+    except subprocess.TimeoutExpired:
+        for pid in children(run.pid) + [run.pid]:
+            os.kill(pid, signal.SIGKILL)
+        return f"run {number}: {how.name} of process {victim} hangs:\n{run.communicate()[0]}"
+    print(f"run {number}: {how.name} of process {victim}: status {run.returncode}", flush=True)
+    if run.returncode == 0:
+        return f"run {number}: {how.name} of process {victim}, but status 0"
+    named = re.findall(r"process (\d+) has (?:ended|not been|not come)", output)
+    unseen = re.findall(r"not seen: ([\d, ]+)", output)
+    if set(named) | set(unseen) != {str(victim)}:
+        return f"run {number}: {how.name} of process {victim}, but named are {named + unseen}:\n{output}"
+    if len(named) + len(unseen) != args.processes - 1:
+        return f"run {number}: {how.name} of process {victim}, named by {len(named) + len(unseen)} only:\n{output}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=5, help="TESSERA_TIMEOUT of the runs")
+    parser.add_argument("--patience", type=float, default=30, help="seconds beyond twice the timeout that are no hang")
+    parser.add_argument("--moment", type=float, nargs=2, default=(0.5, 3), help="seconds after the start, from and to")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mpiexec", required=True, help="the launcher with its options: 'mpiexec -disable-auto-cleanup -n'")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="a program that runs for long, and its arguments")
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    command = args.mpiexec.split() + [str(args.processes)] + args.program
+    mistakes = [mistake for number in range(args.runs) if (mistake := one_run(command, number, args, rng))]
+    print("\n".join(mistakes))
+    print(f"{args.runs} runs, {len(mistakes)} not as they should be")
+    sys.exit(bool(mistakes))
+
+
+main()

@@ -1,0 +1,11 @@
+// Runs the tests in every process: process 0 tells of all of them, the others only of what fails.
+#include <gtest/gtest.h>
+
+#include "sharding/processes.h"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  tessera::initialize();
+  if (tessera::process_index() > 0) GTEST_FLAG_SET(brief, true);
+  return RUN_ALL_TESTS();
+}

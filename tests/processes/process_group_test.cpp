@@ -1,0 +1,154 @@
+// Every verb of a group of processes, for every element type, against the same arithmetic done in one place.
+#include "sharding/process_group.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "sharding/error.h"
+#include "sharding/processes.h"
+
+namespace tessera::detail {
+namespace {
+
+Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
+
+std::vector<int> everyone() {
+  std::vector<int> all(process_count());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// What `process` holds: small whole numbers, whose folds every type has exactly.
+at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
+  int64_t n = 1;
+  for (int64_t size : shape) n *= size;
+  const at::Tensor t = (at::arange(n, at::kLong) * (process + 3)).remainder(dtype == at::kBool ? 2 : 4);
+  return t.to(dtype).view(shape).contiguous();
+}
+
+std::vector<at::Tensor> of_all(at::IntArrayRef shape, at::ScalarType dtype) {
+  std::vector<at::Tensor> all;
+  for (int i = 0; i < process_count(); ++i) all.push_back(numbers(i, shape, dtype));
+  return all;
+}
+
+at::Tensor folded(const std::vector<at::Tensor>& all, Fold how) {
+  at::Tensor total = all[0].to(at::kDouble);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const at::Tensor next = all[i].to(at::kDouble);
+    if (how == Fold::sum) total = total + next;
+    if (how == Fold::product) total = total * next;
+    if (how == Fold::max) total = at::where(total > next, total, next);
+    if (how == Fold::min) total = at::where(total < next, total, next);
+  }
+  return total.to(all[0].scalar_type());
+}
+
+class ProcessGroupLaw : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  static void expect_equal(const at::Tensor& given, const at::Tensor& expected, const std::string& what) {
+    EXPECT_TRUE(at::equal(given, expected)) << what << " in process " << process_index();
+  }
+  ProcessGroup& group_ = process_group(everyone());
+};
+
+TEST_P(ProcessGroupLaw, AllReduceIsTheFoldOfAll) {
+  for (const int64_t n : {1, 3, 5000, 100003})  // around the size from which each folds a part
+    for (const Fold how : {Fold::sum, Fold::max, Fold::min, Fold::product}) {
+      at::Tensor x = numbers(process_index(), {n}, GetParam());
+      group_.all_reduce(x, how, here("all_reduce"));
+      expect_equal(x, folded(of_all({n}, GetParam()), how),
+                   "fold " + std::to_string(static_cast<int>(how)) + " of " + std::to_string(n));
+    }
+}
+
+TEST_P(ProcessGroupLaw, AllGatherHasEveryonesInOrder) {
+  at::Tensor all = at::empty({process_count(), 5, 7}, GetParam());
+  group_.all_gather(numbers(process_index(), {5, 7}, GetParam()), all, here("all_gather"));
+  expect_equal(all, at::stack(of_all({5, 7}, GetParam())), "all_gather");
+}
+
+TEST_P(ProcessGroupLaw, ReduceScatterIsThePartOfTheSum) {
+  for (const int64_t n : {1, 40000}) {
+    const at::Tensor parts = numbers(process_index(), {process_count(), n}, GetParam());
+    const at::Tensor before = parts.clone();
+    at::Tensor mine = at::empty({n}, GetParam());
+    group_.reduce_scatter(parts, mine, here("reduce_scatter"));
+    const at::Tensor sum = folded(of_all({process_count(), n}, GetParam()), Fold::sum);
+    expect_equal(mine, sum.select(0, process_index()), "reduce_scatter");
+    expect_equal(parts, before, "the operand of reduce_scatter");
+  }
+}
+
+TEST_P(ProcessGroupLaw, AllToAllIsTheTranspose) {
+  at::Tensor received = at::empty({process_count(), 3}, GetParam());
+  group_.all_to_all(numbers(process_index(), {process_count(), 3}, GetParam()), received, here("all_to_all"));
+  const at::Tensor all = at::stack(of_all({process_count(), 3}, GetParam()));
+  expect_equal(received, all.select(1, process_index()), "all_to_all");
+}
+
+TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
+  const int n = process_count(), me = process_index(), next = (me + 1) % n, before = (me + n - 1) % n;
+  const std::vector<Message> sends{{next, numbers(me, {4}, GetParam())}, {next, numbers(me + 10, {9}, GetParam())}};
+  std::vector<Message> receives{{before, at::empty({4}, GetParam())}, {before, at::empty({9}, GetParam())}};
+  group_.exchange(sends, receives, here("exchange"));
+  expect_equal(receives[0].tensor, numbers(before, {4}, GetParam()), "first message");
+  expect_equal(receives[1].tensor, numbers(before + 10, {9}, GetParam()), "second message");
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, ProcessGroupLaw,
+                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar, at::kInt,
+                                           at::kLong, at::kByte, at::kBool),
+                         [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
+
+TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
+  for (const int64_t n : {1000, 300000}) {
+    at::Tensor x = at::arange(n, at::kFloat).mul_(0.1 * (process_index() + 1)).sin_();
+    ProcessGroup& group = process_group(everyone());
+    group.all_reduce(x, Fold::sum, here("all_reduce"));
+    at::Tensor all = at::empty({process_count(), n}, at::kFloat);
+    group.all_gather(x, all, here("all_gather"));
+    for (const at::Tensor& other : all.unbind(0)) EXPECT_TRUE(at::equal(other, x));
+  }
+}
+
+// 256 + 1 is 256 in bfloat16, so a sum that is rounded at every step loses all ones.
+TEST(ProcessGroup, SumsOfBfloat16AreRoundedOnce) {
+  at::Tensor x = at::zeros({50000}, at::kBFloat16).fill_(process_index() == 0 ? 256.0 : 1.0);
+  process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"));
+  const at::Tensor sum = at::zeros({1}, at::kFloat).fill_(256.0 + (process_count() - 1)).to(at::kBFloat16);
+  EXPECT_EQ(x[0].item().toFloat(), sum[0].item().toFloat());
+  EXPECT_EQ(x[49999].item().toFloat(), sum[0].item().toFloat());
+}
+
+TEST(ProcessGroup, PartsOfTheProgramActApart) {
+  if (process_count() < 4) GTEST_SKIP() << "needs 4 processes";
+  const std::vector<int> mine = process_index() % 2 == 0 ? std::vector<int>{2, 0} : std::vector<int>{1, 3};
+  ProcessGroup& group = process_group(mine);
+  EXPECT_EQ(mine[group.index()], process_index());
+  at::Tensor all = at::empty({2}, at::kInt);
+  const at::Tensor me = at::zeros({}, at::kInt).fill_(process_index());
+  group.all_gather(me, all, here("all_gather"));
+  EXPECT_EQ(all[0].item().toInt(), mine[0]);
+  EXPECT_EQ(all[1].item().toInt(), mine[1]);
+  EXPECT_EQ(&group, &process_group(mine));
+}
+
+TEST(ProcessGroup, RefusesWhatItCannotDo) {
+  if (process_count() < 2) GTEST_SKIP() << "needs 2 processes";
+  at::Tensor x = at::zeros({4, 4}, at::kFloat).t();
+  EXPECT_THROW(process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce")), Error);
+  EXPECT_THROW(process_group({process_index() == 0 ? 1 : 0, process_count()}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::detail

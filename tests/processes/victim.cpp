@@ -1,0 +1,76 @@
+// A program for mpiexec whose processes sum numbers until one of them comes to harm: victim KIND PROCESS [STEPS].
+#include <ATen/ops/ones.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sharding/error.h"
+#include "sharding/mesh.h"
+#include "sharding/process_group.h"
+#include "sharding/processes.h"
+
+namespace tessera {
+namespace {
+
+void wait_for_ever() {
+  while (true) ::pause();
+}
+
+void suffer(const std::string& kind) {
+  if (kind == "kill") ::raise(SIGKILL);
+  if (kind == "stop") ::raise(SIGSTOP);
+  if (kind == "abort") std::abort();
+  if (kind == "vanish") ::_exit(0);
+  if (kind == "exit") std::exit(0);
+  if (kind == "fail") std::exit(3);
+  if (kind == "throw") throw std::runtime_error("the disk is full");
+  if (kind == "hang") wait_for_ever();
+}
+
+void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
+  at::Tensor x = at::ones({30000});
+  group.all_reduce(x, detail::Fold::sum,
+                   {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
+  if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
+}
+
+void run(const std::string& kind, int victim, int steps) {
+  initialize();
+  const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});
+  std::vector<int> everyone(process_count());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  detail::ProcessGroup& group = detail::process_group(everyone);
+  for (int step = 0; step < steps; ++step) {
+    if (step == steps / 2 && process_index() == victim) suffer(kind);
+    add_ones(group, mesh);
+  }
+  if (kind == "stop_at_end" && process_index() == victim) ::raise(SIGSTOP);
+  if (kind == "kill_at_end" && process_index() == victim) ::raise(SIGKILL);
+}
+
+bool is_this(int victim) {
+  const char* rank = std::getenv("PMI_RANK") ? std::getenv("PMI_RANK") : std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank && std::atoi(rank) == victim;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "none";
+  const int victim = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (kind == "never" && tessera::is_this(victim)) tessera::wait_for_ever();
+  try {
+    tessera::run(kind, victim, argc > 3 ? std::atoi(argv[3]) : 20);
+  } catch (const tessera::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
