@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <vector>
@@ -40,7 +41,8 @@ Deadline::Deadline(std::chrono::milliseconds longest, std::function<std::string(
         if (done_.wait_for(lock, longest, [&] { return is_done_; })) return;
         std::fflush(stdout);
         std::fprintf(stderr, "%s\n", words().c_str());
-        ::_exit(1);
+        std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(longest / 2, std::chrono::seconds(2)));
+        ::_exit(1);  // not at once: the others look who is here
       }) {}
 
 Deadline::~Deadline() {

@@ -66,8 +66,8 @@ class DirectReads : public Transport {
     for (const Parcel& parcel : sends) {
       const bool direct = readers_[parcel.process] && parcel.bytes >= worth_it;
       if (direct) lent_.push_back(parcel.process);
-      out.push_back(direct ? placed(parcel.process, {reinterpret_cast<uint64_t>(parcel.data),
-                                                     static_cast<uint64_t>(parcel.bytes)})
+      out.push_back(direct ? placed(parcel.process,
+                                    {reinterpret_cast<uint64_t>(parcel.data), static_cast<uint64_t>(parcel.bytes)})
                            : parcel);
     }
     engine_->start(out, in);
@@ -120,8 +120,8 @@ class DirectReads : public Transport {
     for (const Parcel& parcel : reads_) {
       check(parcel, *place);
       if (!read_from(pids_[parcel.process], place->at, parcel.data, place->bytes))
-        throw Error(ErrorKind::other, fmt::format("the memory of process {} cannot be read: {}", parcel.process,
-                                                  std::strerror(errno)));
+        throw Error(ErrorKind::other,
+                    fmt::format("the memory of process {} cannot be read: {}", parcel.process, std::strerror(errno)));
       thanks.push_back({parcel.process, &thanks_out_, 1});
       ++place;
     }
@@ -133,7 +133,8 @@ class DirectReads : public Transport {
 
   static void check(const Parcel& parcel, const Place& place) {
     if (place.bytes == static_cast<uint64_t>(parcel.bytes)) return;
-    throw Error(ErrorKind::inconsistent, different_sizes(parcel.process, static_cast<int64_t>(place.bytes), parcel.bytes));
+    throw Error(ErrorKind::inconsistent,
+                different_sizes(parcel.process, static_cast<int64_t>(place.bytes), parcel.bytes));
   }
 
   std::unique_ptr<Transport> engine_;

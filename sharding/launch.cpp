@@ -67,10 +67,11 @@ void check_complete(const Environment& get, const Launcher& launcher, const std:
   for (const char* sign : launcher.signs)
     if (found.empty() && value(get, sign)) found.push_back(fmt::format("{}={}", sign, get(sign)));
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format("{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, "
-                   "or unset the rest.",
-                   launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
-                   missing.size() > 1 ? "are" : "is"));
+       fmt::format(
+           "{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, "
+           "or unset the rest.",
+           launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
+           missing.size() > 1 ? "are" : "is"));
 }
 
 ProcessesOptions said_by(const Environment& get, const Launcher& launcher) {

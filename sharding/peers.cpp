@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -66,7 +67,8 @@ Peers::Peers(int index, int count, const std::string& address, Duration timeout)
   int port = 0;
   in >> port >> token_;
   for (std::string host; links_.empty() && in >> host;) {
-    auto link = std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(timeout / 4, 2000ms)))});
+    auto link =
+        std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(timeout / 4, 2000ms)))});
     link->socket.say(fmt::format("hello {} {} {} {}", token_, index, ::getpid(), own_machine()));
     std::istringstream answer(link->socket.hear_one(std::min(timeout / 4, 2000ms)));
     if (std::string word; answer >> word >> link->pid >> link->host && word == "welcome") {
@@ -97,7 +99,8 @@ void Peers::stop() {
   thread_.join();
 }
 
-// ---- From the program's thread ---------------------------------------------------------------------------------------
+// ---- From the program's thread
+// ---------------------------------------------------------------------------------------
 
 void Peers::begin(uint64_t group, uint64_t number, std::string words) {
   std::lock_guard lock(mutex_);
@@ -150,7 +153,8 @@ void Peers::post(std::string line) {
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
-// ---- The thread ------------------------------------------------------------------------------------------------------
+// ---- The thread
+// ------------------------------------------------------------------------------------------------------
 
 void Peers::run() {
   turned_ = beaten_ = Clock::now();
@@ -195,6 +199,7 @@ void Peers::serve() {
   }
   watch_silence(now);
   decide(now);
+  end_if_stuck(now);
 }
 
 void Peers::welcome_new() {
@@ -272,7 +277,24 @@ void Peers::watch_silence(Clock::time_point now) {
   }
 }
 
-// ---- Who is missing --------------------------------------------------------------------------------------------------
+// A process that does not come to a wait, where it would learn of a loss, does not outlive the others for long.
+void Peers::end_if_stuck(Clock::time_point now) {
+  std::string words;
+  {
+    std::lock_guard lock(mutex_);
+    if (!loss_) return;
+    if (known_ == Clock::time_point{}) known_ = now;
+    if (now - known_ < timeout_) return;
+    words =
+        fmt::format("[watch] process {} {}. This is process {} of {}, which has not come to an end for {:.1f} s since.",
+                    loss_->process, loss_->what, index_, count_, std::chrono::duration<double>(timeout_).count());
+  }
+  std::fprintf(stderr, "%s\n", words.c_str());
+  ::_exit(1);
+}
+
+// ---- Who is missing
+// --------------------------------------------------------------------------------------------------
 
 void Peers::ask(const std::string& text) {
   for (const Question& open : questions_)
@@ -318,9 +340,9 @@ void Peers::decide(Clock::time_point now) {
       const auto answer = question.begun.find(member);
       if (answer == question.begun.end() || answer->second.first >= question.number) continue;
       const std::string& doing = answer->second.second;
-      lose(member, fmt::format("has not come to it within {:.1f} s; it {}",
-                               std::chrono::duration<double>(timeout_).count(),
-                               doing.empty() ? "is computing" : "waits in " + doing));
+      lose(member,
+           fmt::format("has not come to it within {:.1f} s; it {}", std::chrono::duration<double>(timeout_).count(),
+                       doing.empty() ? "is computing" : "waits in " + doing));
       break;
     }
   }

@@ -26,7 +26,8 @@ struct Loss {
 // A thread of each process talks to process 0, which tells all others what it hears. So a process that is killed,
 // crashes, raises or ends with a failure is known to all within milliseconds (its connection closes), and one that is
 // stopped, or whose machine cannot be reached, when it has been silent for 0.8 of the timeout; process 0 included. The
-// first loss that is known is the one that all are told, and none is forgotten. The thread never touches the engine.
+// first loss that is known is the one that all are told, and none is forgotten. The thread never touches the engine. A
+// process that has not ended by itself a timeout after a loss is ended by its thread.
 class Peers {
  public:
   using Clock = std::chrono::steady_clock;
@@ -49,7 +50,8 @@ class Peers {
   std::optional<Loss> loss() const;
   bool has_left(int process) const;
 
-  // This process has waited too long for these members: if one of them has not begun the verb, it is lost a moment later.
+  // This process has waited too long for these members: if one of them has not begun the verb, it is lost a moment
+  // later.
   void ask_who_is_missing(uint64_t group, uint64_t number, const std::vector<int>& members);
 
   // What this process has found out by itself, for all; the first loss counts.
@@ -86,6 +88,7 @@ class Peers {
   void ask(const std::string& text);
   void decide(Clock::time_point now);
   void watch_silence(Clock::time_point now);
+  void end_if_stuck(Clock::time_point now);
   void lose(int process, std::string what);
   void set_left(int process);
   void tell(const std::string& line);
@@ -97,7 +100,7 @@ class Peers {
   int listener_ = -1, wake_ = -1;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Question> questions_;
-  Clock::time_point turned_{}, beaten_{};
+  Clock::time_point turned_{}, beaten_{}, known_{};
 
   mutable std::mutex mutex_;  // of what follows
   std::optional<Loss> loss_;

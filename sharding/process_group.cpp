@@ -56,7 +56,8 @@ Parcel parcel(int process, const at::Tensor& t) {
 
 void check_contiguous(const at::Tensor& t) {
   if (!t.is_contiguous() || !t.device().is_cpu())
-    fail(ErrorKind::bad_argument, "ProcessGroup", "a tensor is not contiguous in the memory of the CPU. Copy it first.");
+    fail(ErrorKind::bad_argument, "ProcessGroup",
+         "a tensor is not contiguous in the memory of the CPU. Copy it first.");
 }
 
 class Members : public ProcessGroup {

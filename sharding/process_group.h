@@ -30,8 +30,8 @@ struct Message {
 // One per list of processes, made once. All members call the same verbs in the same order with tensors of the same
 // element types and shapes; a process may be in several groups, and calls the verbs of all in one order that suits all.
 // Tensors are contiguous CPU tensors of any of the library's element types and must not alias, except that exchange may
-// send one tensor to several peers. A verb returns when its results are there. Sums of bfloat16 and float16 are taken in
-// float and rounded once; of bool they are "or". What a process computes of a fold is the same bits on all members.
+// send one tensor to several peers. A verb returns when its results are there. Sums of bfloat16 and float16 are taken
+// in float and rounded once; of bool they are "or". What a process computes of a fold is the same bits on all members.
 // Error (other) within the timeout where a member is lost, after which no verb of any group succeeds.
 class ProcessGroup {
  public:

@@ -68,16 +68,18 @@ ProcessesOptions completed(ProcessesOptions options) {
 
 void check_engine(const detail::Transport* engine, const ProcessesOptions& options) {
   if (!engine)
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
-                     "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
-                     options.launcher, *options.count));
+    fail(
+        ErrorKind::bad_argument, "initialize",
+        fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
+                    "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
+                    options.launcher, *options.count));
   if (engine->count() == *options.count && engine->index() == *options.index) return;
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format("{} says that this is process {} of {}, but for MPI it is process {} of {}. CPU processes are started "
-                   "by the launcher of the MPI that the library was built with ({}): mpiexec -n {} <program>, or srun.",
-                   options.launcher, *options.index, *options.count, engine->index(), engine->count(), engine->name(),
-                   *options.count));
+       fmt::format(
+           "{} says that this is process {} of {}, but for MPI it is process {} of {}. CPU processes are started "
+           "by the launcher of the MPI that the library was built with ({}): mpiexec -n {} <program>, or srun.",
+           options.launcher, *options.index, *options.count, engine->index(), engine->count(), engine->name(),
+           *options.count));
 }
 
 // Tells all where process 0 can be reached, by the engine.
@@ -176,9 +178,10 @@ void join(const ProcessesOptions& options) {
   const int index = *options.index, count = *options.count;
   const detail::Presence presence(index);
   const detail::Deadline deadline(timeout, [&, timeout] {
-    return fmt::format("[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
-                       "need longer.",
-                       index, count, seconds(timeout), presence.words(count));
+    return fmt::format(
+        "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
+        "need longer.",
+        index, count, seconds(timeout), presence.words(count));
   });
   std::unique_ptr<detail::Transport> engine = detail::join_by_mpi();
   check_engine(engine.get(), options);

@@ -18,9 +18,9 @@ class LineSocket {
   int fd() const { return fd_; }
   bool has_unsent() const { return !out_.empty(); }
 
-  void say(std::string_view line);       // sent as far as possible now, the rest by send()
+  void say(std::string_view line);  // sent as far as possible now, the rest by send()
   void send();
-  std::vector<std::string> hear();       // the lines that have come; closes at the end of the stream
+  std::vector<std::string> hear();                          // the lines that have come; closes at the end of the stream
   std::string hear_one(std::chrono::milliseconds longest);  // waits for one; empty if there is none
   void close();
 

@@ -18,10 +18,10 @@ struct Parcel {
 // Calls come from one thread at a time. Between two processes parcels arrive in the order in which they are sent.
 class Transport {
  public:
-  virtual ~Transport() = default;         // leaves; all processes have agreed that they do
-  virtual int index() const = 0;          // of this process
-  virtual int count() const = 0;          // of all processes
-  virtual std::string name() const = 0;   // for messages: what moves the bytes, with its version
+  virtual ~Transport() = default;        // leaves; all processes have agreed that they do
+  virtual int index() const = 0;         // of this process
+  virtual int count() const = 0;         // of all processes
+  virtual std::string name() const = 0;  // for messages: what moves the bytes, with its version
   // Begins to send and to receive, and returns. The memory belongs to the transport until all are done.
   virtual void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) = 0;
   // Begins a barrier of all processes, and nothing after it.
@@ -33,8 +33,8 @@ class Transport {
 // Joins what MPI's launcher has started; waits until all are there. Null if the library was built without MPI.
 std::unique_ptr<Transport> join_by_mpi();
 
-// The same, but large parcels between processes of one machine are read from the sender's memory where the system allows
-// it, in one copy. All processes must do it.
+// The same, but large parcels between processes of one machine are read from the sender's memory where the system
+// allows it, in one copy. All processes must do it.
 std::unique_ptr<Transport> with_direct_reads(std::unique_ptr<Transport> engine);
 
 // For the Error of a parcel that is not as large as it should be.

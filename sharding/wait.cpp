@@ -42,9 +42,10 @@ void pause(std::chrono::steady_clock::duration waited) {
 }  // namespace
 
 std::string different_sizes(int sender, int64_t sent, int64_t expected) {
-  return fmt::format("process {} sent {} bytes where {} were expected: the processes do not run the same program on the "
-                     "same data (TESSERA_CHECK=1 finds the first line that differs)",
-                     sender, sent, expected);
+  return fmt::format(
+      "process {} sent {} bytes where {} were expected: the processes do not run the same program on the "
+      "same data (TESSERA_CHECK=1 finds the first line that differs)",
+      sender, sent, expected);
 }
 
 Waits::Waits(const Joined& joined, std::vector<int> members)

@@ -29,8 +29,8 @@ class Harm : public ::testing::TestWithParam<HarmCase> {};
 // With a timeout of 5 s; whoever hangs is ended after 60 s, and the words are not all there.
 TEST_P(Harm, EndsTheOthersWhoNameIt) {
   const HarmCase& c = GetParam();
-  const Outcome outcome = examples::run_program(
-      fmt::format("TESSERA_TIMEOUT=5 timeout -s KILL 60 {} 3 {} {} {}", TESSERA_MPIEXEC, TESSERA_VICTIM, c.kind, c.victim));
+  const Outcome outcome = examples::run_program(fmt::format("TESSERA_TIMEOUT=5 timeout -s KILL 60 {} 3 {} {} {}",
+                                                            TESSERA_MPIEXEC, TESSERA_VICTIM, c.kind, c.victim));
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;
   EXPECT_EQ(count_of(outcome.output, c.words), 2u) << c.words << "\n" << outcome.output;
 }
@@ -65,8 +65,9 @@ TEST(Launch, ThatMpiDoesNotKnowOfIsAnError) {
   const Outcome outcome = examples::run_program(
       fmt::format("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 {} none", TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(outcome.says("[initialize] torchrun says that this is process 1 of 2, but for MPI it is process 0 of 1. CPU "
-                           "processes are started by the launcher of the MPI that the library was built with"))
+  EXPECT_TRUE(
+      outcome.says("[initialize] torchrun says that this is process 1 of 2, but for MPI it is process 0 of 1. CPU "
+                   "processes are started by the launcher of the MPI that the library was built with"))
       << outcome.output;
 }
 

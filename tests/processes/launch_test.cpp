@@ -28,7 +28,8 @@ struct LaunchCase {
   const char* launcher;
 };
 
-const Variables torchrun{{"RANK", "3"},           {"WORLD_SIZE", "4"},       {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+const Variables torchrun{{"RANK", "3"},           {"WORLD_SIZE", "4"},
+                         {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
                          {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29500"}};
 
 Variables both(Variables a, const Variables& b) {
@@ -68,26 +69,32 @@ TEST(FromEnvironment, ReadsEveryLauncher) {
 TEST(FromEnvironment, SaysWhatIsMissing) {
   const std::vector<std::pair<Variables, std::string>> cases{
       {{{"RANK", "1"}},
-       "[initialize] torchrun sets RANK, WORLD_SIZE; here is RANK=1, and WORLD_SIZE is missing. Start the program with its "
+       "[initialize] torchrun sets RANK, WORLD_SIZE; here is RANK=1, and WORLD_SIZE is missing. Start the program with "
+       "its "
        "launcher, set what is missing, or unset the rest."},
       {{{"LOCAL_RANK", "1"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE; here is LOCAL_RANK=1, and RANK, WORLD_SIZE are missing. Start the "
        "program with its launcher, set what is missing, or unset the rest."},
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; here is RANK=1, WORLD_SIZE=2, "
-       "MASTER_ADDR=node, and MASTER_PORT is missing. Start the program with its launcher, set what is missing, or unset "
+       "MASTER_ADDR=node, and MASTER_PORT is missing. Start the program with its launcher, set what is missing, or "
+       "unset "
        "the rest."},
       {{{"PMI_SIZE", "2"}},
-       "[initialize] PMI sets PMI_RANK, PMI_SIZE; here is PMI_SIZE=2, and PMI_RANK is missing. Start the program with its "
+       "[initialize] PMI sets PMI_RANK, PMI_SIZE; here is PMI_SIZE=2, and PMI_RANK is missing. Start the program with "
+       "its "
        "launcher, set what is missing, or unset the rest."},
       {{{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
-       "[initialize] Slurm sets SLURM_PROCID, SLURM_NTASKS; here is SLURM_NTASKS=2, and SLURM_PROCID is missing. Start the "
+       "[initialize] Slurm sets SLURM_PROCID, SLURM_NTASKS; here is SLURM_NTASKS=2, and SLURM_PROCID is missing. Start "
+       "the "
        "program with its launcher, set what is missing, or unset the rest."},
       {{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "two"}},
-       "[initialize] OpenMPI's OMPI_COMM_WORLD_SIZE=\"two\", expected a number. Start the program with its launcher, or "
+       "[initialize] OpenMPI's OMPI_COMM_WORLD_SIZE=\"two\", expected a number. Start the program with its launcher, "
+       "or "
        "unset the variable."},
       {{{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}},
-       "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 and an index below it. Start the program with "
+       "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 and an index below it. Start the program "
+       "with "
        "its launcher, or unset both."},
   };
   for (const auto& [variables, message] : cases) {

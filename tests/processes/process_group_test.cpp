@@ -31,7 +31,7 @@ std::vector<int> everyone() {
 at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
   int64_t n = 1;
   for (int64_t size : shape) n *= size;
-  const at::Tensor t = (at::arange(n, at::kLong) * (process + 3)).remainder(dtype == at::kBool ? 2 : 4);
+  const at::Tensor t = at::arange(n, at::kLong).mul(process + 3).remainder(dtype == at::kBool ? 2 : 4);
   return t.to(dtype).view(shape).contiguous();
 }
 
@@ -45,10 +45,10 @@ at::Tensor folded(const std::vector<at::Tensor>& all, Fold how) {
   at::Tensor total = all[0].to(at::kDouble);
   for (size_t i = 1; i < all.size(); ++i) {
     const at::Tensor next = all[i].to(at::kDouble);
-    if (how == Fold::sum) total = total + next;
-    if (how == Fold::product) total = total * next;
-    if (how == Fold::max) total = at::where(total > next, total, next);
-    if (how == Fold::min) total = at::where(total < next, total, next);
+    if (how == Fold::sum) total = total.add(next);
+    if (how == Fold::product) total = total.mul(next);
+    if (how == Fold::max) total = at::where(total.gt(next), total, next);
+    if (how == Fold::min) total = at::where(total.lt(next), total, next);
   }
   return total.to(all[0].scalar_type());
 }

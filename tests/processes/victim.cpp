@@ -35,8 +35,9 @@ void suffer(const std::string& kind) {
 
 void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   at::Tensor x = at::ones({30000});
-  group.all_reduce(x, detail::Fold::sum,
-                   {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
+  group.all_reduce(
+      x, detail::Fold::sum,
+      {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
 }
 
