@@ -66,6 +66,22 @@ ProcessesOptions completed(ProcessesOptions options) {
   return options;
 }
 
+// The words of both checks below.
+[[noreturn]] void fail_unstarted(const ProcessesOptions& options, std::string_view found) {
+  fail(ErrorKind::bad_argument, "initialize",
+       fmt::format(
+           "{} says that this is process {} of {}, but {}. CPU processes are started by the launcher of the MPI that "
+           "the library was built with: mpiexec -n {} <program>, or srun.",
+           options.launcher, *options.index, *options.count, found, *options.count));
+}
+
+// MPI started for nothing would wait, or say that there is one process.
+void check_launched(const ProcessesOptions& options) {
+  for (const char* name : {"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"})
+    if (environment(name)) return;
+  fail_unstarted(options, "no launcher of MPI has started it");
+}
+
 void check_engine(const detail::Transport* engine, const ProcessesOptions& options) {
   if (!engine)
     fail(
@@ -73,13 +89,9 @@ void check_engine(const detail::Transport* engine, const ProcessesOptions& optio
         fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
                     "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
                     options.launcher, *options.count));
-  if (engine->count() == *options.count && engine->index() == *options.index) return;
-  fail(ErrorKind::bad_argument, "initialize",
-       fmt::format(
-           "{} says that this is process {} of {}, but for MPI it is process {} of {}. CPU processes are started "
-           "by the launcher of the MPI that the library was built with ({}): mpiexec -n {} <program>, or srun.",
-           options.launcher, *options.index, *options.count, engine->index(), engine->count(), engine->name(),
-           *options.count));
+  if (engine->count() != *options.count || engine->index() != *options.index)
+    fail_unstarted(options,
+                   fmt::format("for {} it is process {} of {}", engine->name(), engine->index(), engine->count()));
 }
 
 // Tells all where process 0 can be reached, by the engine.
@@ -174,6 +186,7 @@ void terminate() {
 }
 
 void join(const ProcessesOptions& options) {
+  check_launched(options);
   const Duration timeout = timeout_of(options);
   const int index = *options.index, count = *options.count;
   const detail::Presence presence(index);

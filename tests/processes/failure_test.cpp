@@ -44,8 +44,8 @@ INSTANTIATE_TEST_SUITE_P(
         HarmCase{"kill", 0, waiting("0 has ended without a word: it was killed, or it crashed. This is process")},
         HarmCase{"vanish", 2, waiting("2 has ended without a word: it was killed, or it crashed. This is process")},
         HarmCase{"abort", 2, waiting("2 has ended without a word: it was killed, or it crashed. This is process")},
-        HarmCase{"stop", 2, waiting("2 has not been heard from for 4.")},
-        HarmCase{"stop", 0, waiting("0 has not been heard from for 4.")},
+        HarmCase{"stop", 2, waiting("2 has not been heard from for ")},
+        HarmCase{"stop", 0, waiting("0 has not been heard from for ")},
         HarmCase{"throw", 1, waiting("1 has raised: the disk is full. This is process")},
         HarmCase{"fail", 0, waiting("0 has ended with exit status 3. This is process")},
         HarmCase{"exit", 2, waiting("2 has ended its program, while others wait for it here. This is process")},
@@ -65,10 +65,10 @@ TEST(Launch, ThatMpiDoesNotKnowOfIsAnError) {
   const Outcome outcome = examples::run_program(
       fmt::format("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 {} none", TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(
-      outcome.says("[initialize] torchrun says that this is process 1 of 2, but for MPI it is process 0 of 1. CPU "
-                   "processes are started by the launcher of the MPI that the library was built with"))
-      << outcome.output;
+  EXPECT_EQ(outcome.output,
+            "[initialize] torchrun says that this is process 1 of 2, but no launcher of MPI has started it. CPU "
+            "processes are "
+            "started by the launcher of the MPI that the library was built with: mpiexec -n 2 <program>, or srun.\n");
 }
 
 }  // namespace
