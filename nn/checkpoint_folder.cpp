@@ -8,7 +8,6 @@
 #include <set>
 
 #include "sharding/error.h"
-#include "sharding/file.h"
 
 namespace tessera::nn {
 namespace {
@@ -32,15 +31,16 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-bool is_complete(const fs::path& checkpoint) {
-  std::error_code ignored;
-  return fs::is_regular_file(checkpoint / kMark, ignored);
-}
-
 bool is_leftover(const std::string& name) {
   for (std::string_view suffix : {kTemporary, kDeleted})
     if (name.ends_with(suffix) && number_in(std::string_view(name).substr(0, name.size() - suffix.size()))) return true;
   return false;
+}
+
+// The mark counts in no folder that is on its way: there it may be on the disk before the rest.
+bool is_complete(const fs::path& checkpoint) {
+  std::error_code ignored;
+  return !is_leftover(checkpoint.filename().string()) && fs::is_regular_file(checkpoint / kMark, ignored);
 }
 
 void remove_folder(const fs::path& path, const char* verb) {
@@ -122,15 +122,27 @@ void NewCheckpoint::begin(bool params, bool state) const {
   if (state) make_folder(temporary_ / "state", "save");
 }
 
-void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state) const {
+void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state, std::span<const File> files) const {
   const std::string tensors = manifest.to_json(), rest = state.to_json();
-  write_text(temporary_ / "manifest.json", tensors, "save");
-  write_text(temporary_ / "state.json", rest, "save");
-  for (const char* part : {"params", "state"})
-    if (fs::exists(temporary_ / part)) sync_folder(temporary_ / part, "save");
-  sync_folder(temporary_, "save");
-  write_text(temporary_ / kMark, commit_mark(tensors, rest), "save");
-  sync_folder(temporary_, "save");
+  std::vector<File> texts;
+  std::vector<fs::path> folders = {temporary_};
+  const auto write = [&](const fs::path& name, std::string_view text) {
+    const File& file = texts.emplace_back(File::create(temporary_ / name, "save"));
+    file.write_at(std::as_bytes(std::span(text)), 0);
+    file.flush(0, static_cast<int64_t>(text.size()));
+  };
+  for (const char* folder : {"params", "state"}) {
+    const SafetensorsIndex index = SafetensorsIndex::of(manifest, folder);
+    if (index.files.empty()) continue;
+    folders.push_back(temporary_ / folder);
+    write(fs::path(folder) / "model.safetensors.index.json", index.to_json());
+  }
+  write("manifest.json", tensors);
+  write("state.json", rest);
+  write(kMark, commit_mark(tensors, rest));
+  for (const File& file : files) file.sync();
+  for (const File& file : texts) file.sync();
+  for (const fs::path& folder : folders) sync_folder(folder, "save");
   move_into_place(temporary_, final_, "save");
 }
 

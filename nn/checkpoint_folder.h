@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "nn/checkpoint_manifest.h"
+#include "sharding/file.h"
 
 namespace tessera::nn {
 
@@ -52,8 +54,9 @@ class NewCheckpoint {
   // Makes the folder, with params/ and state/ as they are wanted. What an interrupted save of this step left is
   // removed.
   void begin(bool params, bool state) const;
-  // Writes the texts and the mark, waits until all names are on the disk, and renames: from here on it is complete.
-  void commit(const Manifest& manifest, const SavedState& state) const;
+  // Writes the texts and the mark, waits until these, `files` and all names are on the disk, and renames: from here on
+  // it is complete. They are synced together, since a disk does many at once in the time of one.
+  void commit(const Manifest& manifest, const SavedState& state, std::span<const File> files) const;
   // Removes it, after an error; does not throw.
   void abandon() const noexcept;
 

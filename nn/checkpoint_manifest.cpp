@@ -209,6 +209,16 @@ SavedState SavedState::from_json(std::string_view text, std::string_view name) {
   return state;
 }
 
+SafetensorsIndex SafetensorsIndex::of(const Manifest& manifest, std::string_view folder) {
+  SafetensorsIndex index;
+  for (const SavedTensor& saved : manifest.tensors) {
+    if (!saved.file.starts_with(folder) || saved.file.find('/') != folder.size()) continue;
+    index.files[saved.name] = saved.file.substr(folder.size() + 1);
+    index.total_bytes += saved.bytes();
+  }
+  return index;
+}
+
 std::string SafetensorsIndex::to_json() const {
   json::object map;
   for (const auto& [tensor, file] : files) map.emplace(tensor, file);

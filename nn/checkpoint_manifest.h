@@ -56,6 +56,8 @@ struct SafetensorsIndex {
   int64_t total_bytes = 0;
   std::map<std::string, std::string> files;  // tensor -> file beside the index
 
+  // Of a checkpoint's tensors in one folder (params); without files where none is there.
+  static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
   std::string to_json() const;
   // Error (bad_file), so too for a file that is not beside the index. The total is not looked at.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);

@@ -19,7 +19,7 @@ using namespace tessera::detail;
 
 namespace {
 
-constexpr int64_t kFlushBytes = int64_t{16} << 20;
+constexpr int64_t kFlushBytes = int64_t{8} << 20;
 
 [[noreturn]] void refuse(const std::string& path, std::string_view message) {
   fail(ErrorKind::bad_argument, "save", fmt::format("{}: {}", path, message));
@@ -232,6 +232,7 @@ void Save::begin() {
   stage([&] {
     for (size_t i = files_.size(); i < plans_.size(); ++i)
       files_.push_back(File::modify(checkpoint_.path() / plans_[i].file, "save"));
+    flushed_.resize(files_.size(), 0);
   });
 }
 
@@ -258,9 +259,16 @@ void Save::write_tensor(const Work& work) {
     if (overlaps.empty()) continue;
     saved.checksums[chunk] = writer.write(overlaps, begin, size);
     if (processes_.count > 1) saved.checksums[chunk] ^= crc32c_of_zeros(static_cast<size_t>(size));
-    if ((begin + size) % kFlushBytes == 0)
-      files_[work.file].flush(work.offset + begin + size - kFlushBytes, kFlushBytes);
+    flush_up_to(work.file, work.offset + begin + size);
   }
+}
+
+// The disk begins while the rest is still to be written.
+void Save::flush_up_to(size_t file, int64_t offset) {
+  int64_t& flushed = flushed_[file];
+  if (offset - flushed < kFlushBytes) return;
+  files_[file].flush(flushed, offset - flushed);
+  flushed = offset;
 }
 
 void Save::write_down_to(int64_t bytes_left) noexcept {
@@ -305,19 +313,6 @@ void Save::gather_checksums() {
   for (int process = 0; process < processes_.count; ++process) std::filesystem::remove(checksums_of(process));
 }
 
-void Save::write_indices() const {
-  for (const std::string folder : {"params", "state"}) {
-    SafetensorsIndex index;
-    for (const SavedTensor& saved : manifest_.tensors) {
-      if (!saved.file.starts_with(folder + "/")) continue;
-      index.files[saved.name] = saved.file.substr(folder.size() + 1);
-      index.total_bytes += saved.bytes();
-    }
-    if (!index.files.empty())
-      write_text(checkpoint_.path() / folder / "model.safetensors.index.json", index.to_json(), "save");
-  }
-}
-
 void Save::finish() {
   const at::AutoGradMode off(false);
   if (!begun_) begin();
@@ -325,15 +320,15 @@ void Save::finish() {
   stage([&] {
     if (error_) std::rethrow_exception(error_);
     while (next_ < work_.size()) write_tensor(work_[next_++]);
+    if (processes_.count == 1) return;
+    leave_checksums();
     for (const File& file : files_) file.sync();
-    files_.clear();
-    if (processes_.count > 1) leave_checksums();
   });
   stage([&] {
-    if (processes_.index > 0) return;
+    if (processes_.index > 0) return files_.clear();
     if (processes_.count > 1) gather_checksums();
-    write_indices();
-    checkpoint_.commit(manifest_, state_);
+    checkpoint_.commit(manifest_, state_, files_);
+    files_.clear();
     apply_retention(checkpoint_.path().parent_path(), keep_);
   });
 }

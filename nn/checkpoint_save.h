@@ -50,10 +50,10 @@ class Save {
   void add_files(const std::string& folder, int64_t most_file_bytes);
   void begin();
   void write_tensor(const Work& work);
+  void flush_up_to(size_t file, int64_t offset);
   std::filesystem::path checksums_of(int process) const;
   void leave_checksums() const;
   void gather_checksums();
-  void write_indices() const;
   void stage(const std::function<void()>& f);
 
   NewCheckpoint checkpoint_;
@@ -63,7 +63,8 @@ class Save {
   SavedState state_;
   std::vector<std::vector<Part>> parts_;  // of manifest_.tensors[i]
   std::vector<PlannedFile> plans_;
-  std::vector<File> files_;  // of plans_[i], once begun
+  std::vector<File> files_;       // of plans_[i], once begun
+  std::vector<int64_t> flushed_;  // of each file, the bytes that the disk has been asked to begin with
   std::vector<Work> work_;
   size_t next_ = 0;
   int64_t bytes_left_ = 0;
