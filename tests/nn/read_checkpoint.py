@@ -1,10 +1,13 @@
-"""Reads a folder of safetensors files with another program's reader and prints every tensor: name, shape, type, sum."""
-import pathlib, sys
+"""Reads a folder of safetensors files with another program's reader and prints every tensor: name, shape, type, sum.
 
-import numpy as np
+Ends with 77 where this Python has no such reader.
+"""
+import pathlib, sys
 
 
 def show(name, values, dtype):
+    import numpy as np
+
     values = np.asarray(values, dtype=np.float64)
     print(f"{name} {list(values.shape)} {dtype} {values.sum():.6f} {values.flat[0]:.6f} {values.flat[-1]:.6f}")
 
@@ -49,4 +52,8 @@ def with_orbax(folder):
 READERS = {"safetensors": with_safetensors, "torch_dcp": with_torch_dcp, "orbax": with_orbax}
 
 if __name__ == "__main__":
-    READERS[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve())
+    try:
+        READERS[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve())
+    except ImportError as error:
+        print(error)
+        sys.exit(77)
