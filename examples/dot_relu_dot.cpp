@@ -1,6 +1,5 @@
 // Flax's guide to several devices: parameters annotated with mesh axes, and a training loop.
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <iostream>
 
 #include "nn/filter_shard.h"
@@ -44,6 +43,6 @@ int main() {
   for (int i = 0; i < 5; ++i) {
     const auto [loss, grads] = nn::value_and_grad(mse)(model, input, label);
     optimizer.update(model, grads);
-    fmt::print("loss {:.6f}\n", loss.item<float>());
+    std::printf("loss %.6f\n", loss.item<float>());
   }
 }

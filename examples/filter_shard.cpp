@@ -1,8 +1,7 @@
 // Equinox's document about filter_shard: a batch split over two devices, a model replicated on both, trained.
 #include "nn/filter_shard.h"
 
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <iostream>
 
 #include "nn/layers/embedding.h"
@@ -42,7 +41,7 @@ int main() {
   for (int step = 0; step < 5; ++step) {
     const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, x_0_batch);
     optimizer.update(model, grads);
-    fmt::print("loss {:.6f}\n", loss.item<float>());
+    std::printf("loss %.6f\n", loss.item<float>());
   }
-  fmt::print("{}\n", model(x_0_batch).sharding().spec().to_string());
+  std::cout << model(x_0_batch).sharding().spec().to_string() << '\n';
 }

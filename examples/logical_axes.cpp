@@ -1,5 +1,6 @@
 // The document about scaling up: logical axis names, their rules, and the distributed training loop.
-#include <fmt/format.h>
+#include <cstdio>
+#include <iostream>
 
 #include "data/to_global.h"
 #include "nn/filter_shard.h"
@@ -43,11 +44,11 @@ int main() {
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), layout);
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 1e-3}));
-  for (const nn::Leaf& leaf : nn::leaves(model)) fmt::print("{}\n", leaf.value->sharding().spec().to_string());
+  for (const nn::Leaf& leaf : nn::leaves(model)) std::cout << leaf.value->sharding().spec().to_string() << '\n';
   for (int step = 0; step < 5; ++step) {
     const Batch batch = data::from_process_local(get_next_batch(step), layout);
     const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
     optimizer.update(model, grads);
-    fmt::print("loss {:.6f}\n", loss.item<float>());
+    std::printf("loss %.6f\n", loss.item<float>());
   }
 }

@@ -1,6 +1,5 @@
 // The document about scaling up: placements, the eight-core meshes, and one model under DDP, FSDP, TP and both.
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <iostream>
 
 #include "nn/filter_shard.h"
@@ -42,14 +41,14 @@ void train(const char* name, const Layout& layout) {
   const Array x = device_put(normal(Key(1), {32, 128}), Axes{"batch", none}, layout);
   const Array labels = device_put(randint(Key(2), {32}, 0, 128), Axes{"batch"}, layout);
   const Mesh mesh = layout.mesh();
-  fmt::print("{} {}x{}: {} bytes, losses", name, mesh.size("data"), mesh.size("model"),
-             nn::placement_table(model).bytes_per_device());
+  std::cout << name << ' ' << mesh.size("data") << 'x' << mesh.size("model") << ": "
+            << nn::placement_table(model).bytes_per_device() << " bytes, losses";
   for (int step = 0; step < 3; ++step) {
     const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, x, labels);
     optimizer.update(model, grads);
-    fmt::print(" {:.6f}", loss.item<float>());
+    std::printf(" %.6f", loss.item<float>());
   }
-  fmt::print("\n");
+  std::cout << '\n';
 }
 
 int main() {

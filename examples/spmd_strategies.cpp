@@ -2,9 +2,9 @@
 //
 // The document "SPMD: automatic sharding" in C++. There a compiler inserts the communication into a jitted step; here
 // every operation does, and a ledger keeps account of it.
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <functional>
+#include <iomanip>
 #include <iostream>
 
 #include "nn/filter_shard.h"
@@ -22,8 +22,9 @@ using namespace tessera;
 // ----------------------------------
 
 void show(const char* what, const Array& x) {
-  fmt::print("{:<28} {:<29} each device holds {:<12} {:>8} bytes\n", what, x.type_string(),
-             to_string(x.addressable_shards()[0].data.shape()), x.shard_bytes());
+  std::cout << std::left << std::setw(28) << what << ' ' << std::setw(29) << x.type_string() << " each device holds "
+            << std::setw(12) << to_string(x.addressable_shards()[0].data.shape()) << ' ' << std::right << std::setw(8)
+            << x.shard_bytes() << " bytes\n";
 }
 
 void specs() {
@@ -99,12 +100,12 @@ void train(const Strategy& s) {
   const Array y = device_put(normal(Key(2), {64, 512}), NamedSharding(s.mesh, s.batch));
   int64_t held = 0, whole = 0;
   for (const nn::Leaf& leaf : nn::leaves(model)) held += leaf.value->shard_bytes(), whole += leaf.value->nbytes();
-  fmt::print("\n{}: {} of {} bytes of parameters on each device\n", s.name, held, whole);
+  std::cout << '\n' << s.name << ": " << held << " of " << whole << " bytes of parameters on each device\n";
   for (int step = 0; step < 3; ++step) {
     const CommLedger ledger;
     const auto [loss, grads] = nn::value_and_grad(mse)(model, x, y);
     optimizer.update(model, grads);
-    fmt::print("loss {:.6f}\n", loss.item<float>());
+    std::printf("loss %.6f\n", loss.item<float>());
     if (step == 0) std::cout << ledger.table();
   }
 }
@@ -117,7 +118,7 @@ void memory() {
   const Shape shape{10000, 10000};  // a model of 400 MB
   for (const PartitionSpec& spec : {P{}, P{"fsdp"}}) {
     const int64_t mb = NamedSharding(mesh, spec).shard_bytes(shape, float32) / 1000000;
-    fmt::print("{}: {} MB on each device, {} MB in all\n", spec.to_string(), mb, 8 * mb);
+    std::cout << spec.to_string() << ": " << mb << " MB on each device, " << 8 * mb << " MB in all\n";
   }
 }
 
