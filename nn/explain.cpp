@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "nn/filter_shard.h"
+#include "nn/near_names.h"
 #include "sharding/error.h"
 
 namespace tessera::nn {
@@ -70,27 +70,11 @@ struct Use {
   std::string path, reason;  // where it was passed over first, and why
 };
 
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 // "; "embed" is the nearest", if one is near.
 std::string nearest(const std::string& name, const std::set<std::string>& names) {
-  const auto best = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-  if (best == names.end() || edit_distance(name, *best) > 1 + name.size() / 4) return "";
-  return fmt::format("; \"{}\" is the nearest", *best);
+  const std::vector<std::string> best = detail::near_names(name, {names.begin(), names.end()}, 1);
+  if (best.empty() || detail::edit_distance(name, best[0]) > 1 + name.size() / 4) return "";
+  return fmt::format("; \"{}\" is the nearest", best[0]);
 }
 
 std::set<std::string> logical_names(const Leaves& leaves) {

@@ -7,12 +7,25 @@
 
 namespace tessera::nn::detail {
 
-void shard_one(const Leaf& leaf, const NamedSharding& sharding) {
+namespace {
+
+// What cannot be placed is filter_shard's error, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
+template <class Place>
+void place(const Leaf& leaf, const Place& placed) {
   try {
-    *leaf.value = place_parameter(*leaf.value, sharding, leaf.path);
+    *leaf.value = placed();
   } catch (const Error& error) {
-    fail(error.kind(), "filter_shard", fmt::format("{}: {}", leaf.path, error.what()));
+    const std::string_view text = error.what();
+    const size_t verb = text.find("] ");
+    fail(error.kind(), "filter_shard",
+         fmt::format("{}: {}", leaf.path, text.substr(verb == std::string_view::npos ? 0 : verb + 2)));
   }
+}
+
+}  // namespace
+
+void shard_one(const Leaf& leaf, const NamedSharding& sharding) {
+  place(leaf, [&] { return place_parameter(*leaf.value, sharding, leaf.path); });
 }
 
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
@@ -25,7 +38,8 @@ void shard_by_names(const Leaves& leaves, const Layout& layout) {
   check_distinct(leaves, "filter_shard");
   for (const Leaf& leaf : leaves) {
     if (leaf.value->is_absent()) continue;
-    *leaf.value = place_parameter(*leaf.value, layout, resolve(leaf, layout).spec, leaf.path);
+    const PartitionSpec spec = resolve(leaf, layout).spec;
+    place(leaf, [&] { return place_parameter(*leaf.value, layout, spec, leaf.path); });
   }
 }
 

@@ -27,8 +27,8 @@ Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& option
   check_positive("with_lora", "rank", options.rank);
   if (linear.lora)
     fail(ErrorKind::bad_argument, "with_lora",
-         fmt::format("{}: has a low-rank change already. Merge it first: merge_lora(linear).",
-                     linear.kernel.value.path()));
+         fmt::format("{} has a low-rank change already. Merge it first: merge_lora(linear).",
+                     linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path()));
   const Array& kernel = linear.kernel;
   const AxisName& rank = options.rank_name;
   const Array a = astype(init::fan_in_uniform()(key, {kernel.shape(0), options.rank}), kernel.dtype());

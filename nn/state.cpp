@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "nn/tree_at.h"
+#include "nn/near_names.h"
 #include "sharding/device_put.h"
 
 namespace tessera::nn::detail {
@@ -50,9 +50,11 @@ void check_state(const std::vector<Slot>& slots, const State& state, const char*
   }
   const std::set<std::string> known(paths.begin(), paths.end());
   for (const auto& [path, x] : state)
-    if (!known.contains(path))
-      mistakes.push_back(
-          fmt::format("{}: not in the tree, near it {}", path, fmt::join(near_paths(path, paths, 1), "")));
+    if (!known.contains(path)) {
+      const std::vector<std::string> near = near_names(path, paths, 1);
+      mistakes.push_back(fmt::format("{}: not in the tree, {}", path,
+                                     near.empty() ? "which has no such arrays" : "near it " + near[0]));
+    }
   if (!mistakes.empty())
     fail(ErrorKind::bad_argument, verb,
          fmt::format("{} of the arrays do not fit the tree, which is as it was:\n  {}", mistakes.size(),

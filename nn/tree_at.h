@@ -138,9 +138,6 @@ void check_replaced(std::string_view pattern, const std::vector<std::string>& se
 
 }  // namespace detail
 
-// The paths most like `path`, the nearest first.
-std::vector<std::string> near_paths(std::string_view path, const std::vector<std::string>& among, size_t most = 3);
-
 // eqx.tree_at: a copy of the tree in which the part that `where` names is `replace`, or, if that is a function of the
 // part, what it makes of it. `where` is
 //   a member            nn::tree_at(&Mlp::up, model, other_linear)

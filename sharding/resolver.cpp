@@ -180,11 +180,12 @@ class Resolver {
     std::set<std::string> known;
     for (const Rule& rule : rules_)
       if (rule.is_by_name()) known.insert("\"" + rule.logical + "\"");
-    fail_at(ErrorKind::unknown_axis,
-            fmt::format("dim {} is named \"{}\", which is in no rule. The rules know: {}. Add {{\"{}\", replicated}} "
-                        "to keep it whole.",
-                        d, axes_[d].name(), known.empty() ? "nothing" : fmt::format("{}", fmt::join(known, ", ")),
-                        axes_[d].name()));
+    fail_at(
+        ErrorKind::unknown_axis,
+        fmt::format("dim {} is named \"{}\", which is in no rule. {}. Add {{\"{}\", replicated}} to keep it whole.", d,
+                    axes_[d].name(),
+                    known.empty() ? "No rule names a dim" : fmt::format("The rules know: {}", fmt::join(known, ", ")),
+                    axes_[d].name()));
   }
 
   [[noreturn]] void fail_uneven(size_t d, const Rule& rule) const {

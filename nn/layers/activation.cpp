@@ -2,6 +2,7 @@
 #include "nn/layers/activation.h"
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 #include "sharding/operations.h"
@@ -46,6 +47,7 @@ PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
 
 Array PReLU::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("PReLU", x.array(), slope);
   const Array in = dtypes.in(x.array());
   return dtypes.out(where(in >= 0, in, dtypes.in(slope)*in));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -96,6 +97,7 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
   const CallerScope caller(input.where());
+  const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
   const bool self = with.context.is_absent();
@@ -111,6 +113,7 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
   const CallerScope caller(input.where());
+  const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
   const int64_t start = cache.length();

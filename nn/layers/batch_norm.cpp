@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/device_put.h"
 #include "sharding/error.h"
@@ -41,6 +42,7 @@ BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options)
 
 Array BatchNorm::operator()(Operand x) {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("BatchNorm", x.array(), scale);
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "BatchNorm",

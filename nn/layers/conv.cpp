@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -86,6 +87,7 @@ Conv Conv::init(const Key& key, const Axis& in, const Axis& out, const Sizes& ke
 
 Array Conv::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_input("Conv", *this, x.array());
   return convolved(*this, x.array(), strides, {}, padding);
 }
@@ -97,6 +99,7 @@ ConvTranspose ConvTranspose::init(const Key& key, const Axis& in, const Axis& ou
 
 Array ConvTranspose::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_input("ConvTranspose", *this, x.array());
   std::vector<std::pair<int64_t, int64_t>> pairs = padding.pairs;
   for (size_t d = 0; !padding.name.empty() && d < strides.size(); ++d)

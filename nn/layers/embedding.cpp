@@ -2,6 +2,7 @@
 #include "nn/layers/embedding.h"
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 
 namespace tessera::nn {
@@ -13,11 +14,13 @@ Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, 
 
 Array Embedding::operator()(Operand ids) const {
   const CallerScope caller(ids.where());
+  const ModuleScope scope(*this);
   return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array()));
 }
 
 Array Embedding::attend(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("Embedding.attend", x.array(), tokens, 1);
   return dtypes.out(matmul({dtypes.in(x.array()), x.where()}, transpose({dtypes.in(tokens), x.where()})));
 }

@@ -2,6 +2,7 @@
 #include "nn/layers/linear.h"
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 
 namespace tessera::nn {
@@ -16,6 +17,7 @@ Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const Linea
 
 Array Linear::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("Linear", x.array(), kernel);
   const Array in = dtypes.in(x.array());
   const auto base = [&](const Param& p) { return lora ? stop_gradient(dtypes.in(p)) : dtypes.in(p); };

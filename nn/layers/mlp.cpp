@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -17,6 +18,7 @@ Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOp
 
 Array Mlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   return down(activation(up(x)));
 }
 
@@ -31,6 +33,7 @@ GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, c
 
 Array GatedMlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   return down(silu(gate(x)) * up(x));
 }
 
@@ -47,6 +50,7 @@ DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const 
 
 Array DeepMlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   Array y = x.array();
   for (size_t i = 0; i < layers.size(); ++i) y = (i + 1 < layers.size() ? activation : final_activation)(layers[i](y));
   return y;

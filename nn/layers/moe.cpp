@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/device_put.h"
 #include "sharding/error.h"
@@ -120,6 +121,7 @@ int64_t MoeMlp::capacity(int64_t seq) const {
 
 MoeResult MoeMlp::operator()(Operand operand) const {
   const CallerScope caller(operand.where());
+  const ModuleScope scope(*this);
   const Array x = dtypes.in(operand.array());
   check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
   check_features("MoeMlp", x, router);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -23,6 +24,7 @@ LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtype
 
 Array LayerNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("LayerNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
   return dtypes.out(layer_norm({in, x.where()}, dtypes.in(scale), dtypes.in(bias), eps));
@@ -34,6 +36,7 @@ RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
 
 Array RMSNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("RMSNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
   return dtypes.out(rms_norm({in, x.where()}, dtypes.in(scale), eps));
@@ -53,6 +56,7 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
 
 Array GroupNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("GroupNorm", x.array(), scale);
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "GroupNorm",

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nn/layers/shapes.h"
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -69,6 +70,7 @@ LSTMCell LSTMCell::init(const Key& key, const Axis& in, const Axis& hidden, cons
 
 LSTMState LSTMCell::operator()(Operand x, const LSTMState& state) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("LSTMCell", x.array(), input);
   check_state("LSTMCell", state.h, recurrent), check_state("LSTMCell", state.c, recurrent);
   Array gates = through(dtypes.in(x.array()), dtypes.in(input)) + through(dtypes.in(state.h), dtypes.in(recurrent));
@@ -89,6 +91,7 @@ GRUCell GRUCell::init(const Key& key, const Axis& in, const Axis& hidden, const 
 
 GRUState GRUCell::operator()(Operand x, const GRUState& state) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("GRUCell", x.array(), input);
   check_state("GRUCell", state.h, recurrent);
   Array of_x = through(dtypes.in(x.array()), dtypes.in(input));

@@ -8,15 +8,19 @@
 namespace tessera::nn {
 
 void check_features(const char* layer, const Array& x, const Param& param, int dim) {
-  if (x.is_absent() || param.value.is_absent() || dim >= param.value.ndim()) return;
+  if (param.value.is_absent())
+    fail(ErrorKind::absent, layer,
+         fmt::format("its parameter {} is absent: a filter took it out of its tree. Combine the tree first.",
+                     param.axes.to_string()));
+  if (x.is_absent() || dim >= param.value.ndim()) return;
   const int64_t size = param.value.shape(dim);
   if (x.ndim() > 0 && x.shape(-1) == size) return;
   const bool named = dim < static_cast<int>(param.axes.size()) && !param.axes[dim].is_none();
   const std::string name = named ? param.axes[dim].name() : "features";
   const std::string& path = param.value.path();
   fail(ErrorKind::shape_mismatch, layer,
-       fmt::format("{}{}given {}, expected (..., {}) with {} = {}.", path, path.empty() ? "" : ": ", x.type_string(), name,
-                   name, size));
+       fmt::format("{}{}given {}, expected (..., {}) with {} = {}.", path, path.empty() ? "" : ": ", x.type_string(),
+                   name, name, size));
 }
 
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected) {

@@ -9,7 +9,8 @@ namespace tessera::nn {
 
 // Errors (shape_mismatch) that name the layer and, once it is placed, its parameter:
 // "[Linear] up.kernel: given float32[3,7], expected (..., embed) with embed = 8."
-// The last dim of x is to have the size of dim `dim` of the parameter; absent arrays are left to the operation.
+// The last dim of x is to have the size of dim `dim` of the parameter; an absent x is left to the operation. Error
+// (absent): the parameter was filtered out.
 void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
 // x is to have so many dims.
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "nn/module_scope.h"
 #include "nn/param.h"
 #include "sharding/key.h"
 
@@ -43,6 +44,7 @@ struct SpectralNorm {
   }
   template <class... Args>
   Array operator()(const Args&... args) {
+    const ModuleScope scope(*this);
     if (!inference) power.step(layer.kernel);
     Layer normalized = layer;
     normalized.kernel.value = power.normalized(layer.kernel);

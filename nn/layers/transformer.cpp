@@ -1,6 +1,7 @@
 // The blocks' parts and sums.
 #include "nn/layers/transformer.h"
 
+#include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -37,6 +38,7 @@ EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 
 Array EncoderBlock::operator()(Operand x, const AttentionInputs& with) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("EncoderBlock", false, with.context);
   AttentionInputs inner = with;
   inner.key = numbered(with.key, 0);
@@ -63,6 +65,7 @@ DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 
 Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("DecoderBlock", cross.has_value(), with.context);
   const auto key = [&](uint32_t number) { return numbered(with.key, number); };
   Array y = x.array() + dropout(attention(norm1(x), {.mask = with.mask, .key = key(0)}), key(1));
@@ -75,6 +78,7 @@ Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
 
 Array DecoderBlock::decode(Operand x, KeyValueCache& cache, const Array& context) const {
   const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("DecoderBlock", cross.has_value(), context);
   KeyValueCache longer = cache;
   Array y = x.array() + attention.decode(norm1(x), longer);

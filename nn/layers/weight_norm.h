@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "nn/module_scope.h"
 #include "nn/param.h"
 
 namespace tessera::nn {
@@ -26,6 +27,7 @@ struct WeightNorm {
   }
   template <class... Args>
   Array operator()(const Args&... args) const {
+    const ModuleScope scope(*this);
     Layer normalized = layer;
     normalized.kernel.value = with_length(layer.kernel, length);
     return normalized(args...);

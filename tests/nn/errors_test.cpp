@@ -171,6 +171,23 @@ std::vector<Row> rows() {
          const ModuleScope scope(model.layers[1]);
          model.layers[1].mlp(ones({8, 3}));
        }},
+      {"Linear", ErrorKind::absent, "layers.1.mlp.up: its parameter (embed, hidden) is absent",
+       [] {
+         filter(placed(), !by_path("**.kernel")).layers[1].mlp(ones({8, 4}));
+       }},
+      {"tree_at", ErrorKind::bad_argument, "layers.0.lost: the tree has no such path. Near it are ",
+       [] {
+         tree_at("layers.0.lost", Model(), ones({4, 8}));
+       }},
+      {"tree_at", ErrorKind::bad_argument, "the tree: it is a Model",
+       [] {
+         tree_at("", Model(), ones({4, 8}));
+       }},
+      {"update", ErrorKind::bad_argument, "up.kernel: not in the tree, which has no such arrays",
+       [] {
+         Model empty{.layers = {}};
+         update(empty, State{{"up.kernel", ones({2})}});
+       }},
       {"matmul", ErrorKind::shape_mismatch, "layers.1: ",
        [] {
          const Model model = placed();

@@ -221,12 +221,16 @@ TEST(FilterShardErrors, one_mesh_axis_on_two_dims) {
 
 TEST(FilterShardErrors, a_sharding_that_does_not_fit_says_where) {
   testing::expect_error_with(
-      ErrorKind::uneven, {"[filter_shard] up.kernel: ", "\"model\" = 2", "= 3 is not divisible"}, [] {
+      ErrorKind::uneven, {"[filter_shard] up.kernel: dim 0 of (3, 8) = 3 is not divisible", "\"model\" = 2"}, [] {
         filter_shard(Mlp::init(Key(0), {"embed", 3}, {"hidden", 8}), NamedSharding(mesh(), P{"model"}));
       });
-  testing::expect_error_with(ErrorKind::rank_mismatch, {"[filter_shard] up.bias: "}, [] {
+  testing::expect_error_with(ErrorKind::rank_mismatch, {"[filter_shard] up.bias: P("}, [] {
     filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), NamedSharding(mesh(), P{"data", "model"}));
   });
+  testing::expect_error_with(
+      ErrorKind::bad_argument, {"[filter_shard] up.kernel: P(", "given: a parameter is sharded or replicated"}, [] {
+        filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), NamedSharding(mesh(), P{}.unreduced({"data"})));
+      });
 }
 
 TEST(FilterShardErrors, one_array_in_two_places) {

@@ -1,10 +1,16 @@
 // value_and_grad with a filter for what is trained, grad, and policies of remat.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "nn/accumulate_gradients.h"
 #include "nn/eval_shape.h"
 #include "nn/filter_shard.h"
+#include "nn/layers/attention.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
 #include "nn/module_scope.h"
 #include "nn/value_and_grad.h"
 #include "sharding/device_put.h"
@@ -208,10 +214,60 @@ TEST(ModuleScope, LedgersNameTheModule) {
   EXPECT_TRUE(gathers);
 }
 
+struct Norms {
+  std::vector<GroupNorm> groups;
+  std::vector<BatchNorm> batches;
+  MultiheadAttention attention;
+};
+Norms placed_norms(const Layout& layout) {
+  const Axis hidden{"hidden", 8}, heads{"heads", 8};
+  return filter_shard(Norms{.groups = {GroupNorm::init(hidden, 1), GroupNorm::init(hidden, 1)},
+                            .batches = {BatchNorm::init(hidden), BatchNorm::init(hidden)},
+                            .attention = MultiheadAttention::init(Key(0), hidden, heads, 2)},
+                      layout);
+}
+Layout cut_both() {
+  return {make_mesh({{"data", 2}, {"model", 2}}),
+          {{"batch", "data"}, {"hidden", "model"}, {"heads", replicated}, {"seq", replicated}}};
+}
+
+// Means over sharded dims are sums over devices in which no parameter takes part, forward and backward.
+TEST(ModuleScope, LayersOpenTheirOwn) {
+  const Layout layout = cut_both();
+  Norms model = placed_norms(layout);
+  const Array x = device_put(normal(Key(1), {8, 8}), {"batch", "hidden"}, layout);
+  const auto paths = [&](const auto& call) {
+    CommLedger ledger;
+    grad([&](Norms& m, const Array& x) { return sum(square(call(m, x))); })(model, x);
+    std::set<std::string> of_sums;
+    for (const CommRecord& record : ledger.records())
+      if (record.path.starts_with("groups") || record.path.starts_with("batches"))
+        of_sums.insert(record.path);
+      else
+        EXPECT_TRUE(record.operation == "loss" || record.operation == "value_and_grad") << record.operation;
+    return of_sums;
+  };
+  EXPECT_TRUE(paths([](Norms& m, const Array& x) { return m.groups[1](x); }).contains("groups.1"));
+  EXPECT_TRUE(paths([](Norms& m, const Array& x) { return m.batches[0](x); }).contains("batches.0"));
+}
+
+TEST(ModuleScope, ErrorsInsideLayersNameTheLayer) {
+  const Norms model = placed_norms(cut_both());
+  expect_error(ErrorKind::shape_mismatch,
+               "[GroupNorm] groups.1: given float32[8], expected (batch, spatial dims..., features).",
+               [&] { model.groups[1](ones({8})); });
+  expect_error(ErrorKind::shape_mismatch,
+               "[MultiheadAttention] attention: given float32[2,8], expected (batch, seq, embed).", [&] {
+                 model.attention(ones({2, 8}));
+               });
+}
+
 TEST(ModuleScope, ErrorsNameTheModule) {
   const Layout layout = strategies()[2].layout;
   const Outer model = filter_shard(make_outer(), layout);
-  expect_error_with(ErrorKind::shape_mismatch, {"[Linear] layers.1.up.kernel: "}, [&] { model.layers[1](ones({8, 3})); });
+  expect_error_with(ErrorKind::shape_mismatch, {"[Linear] layers.1.up.kernel: "}, [&] {
+    model.layers[1](ones({8, 3}));
+  });
   expect_error_with(ErrorKind::shape_mismatch, {"[matmul] act: "}, [&] {
     const ModuleScope outer("block");
     const ModuleScope scope("act");

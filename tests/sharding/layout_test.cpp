@@ -206,7 +206,7 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
                "up.kernel: the rule ** -> P(None, 'data') has more entries than the array of shape (8) has dims. Add a "
                "rule for it: {Arrays{\"up.kernel\"}, replicated}.",
                resolve({{Arrays{}, P{none, "data"}}}, {none}, {8}));
-  expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. The rules know: nothing.",
+  expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. No rule names a dim.",
                resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
   expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
     Layout(mesh, {{Arrays{}, P{unconstrained}}});
