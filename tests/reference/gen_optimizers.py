@@ -45,7 +45,7 @@ def ndim_gt_1(params):
 
 
 def label(params):
-    return {n: "matrix" if p.ndim > 1 else "vector" for n, p in params.items()}
+    return jax.tree.map(lambda p: "matrix" if p.ndim > 1 else "vector", params)
 
 
 def build(e):
@@ -56,9 +56,9 @@ def build(e):
         return e
     kw = {k: v for k, v in e.items() if k != "name"}
     for k, v in kw.items():
-        if k in ("mask", "weight_decay_mask") and v == "ndim>1":
+        if k.endswith("mask") and v == "ndim>1":
             kw[k] = ndim_gt_1
-        elif k in ("learning_rate", "step_size_fn", "inner", "opt") or (isinstance(v, dict) and "name" in v):
+        elif k in ("inner", "opt", "optimizer", "base_optimizer") or (isinstance(v, dict) and "name" in v):
             kw[k] = build(v)
     name = e["name"]
     if name == "partition":

@@ -385,7 +385,7 @@ def write_json(path, head, lists):
             rows.append(f"{json.dumps(k)}: [\n{body}\n]")
     path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     json.loads(path.read_text())  # must be valid JSON
-    print(f"{path.relative_to(HERE)}: "
+    print(f"{path.name}: "
           + ", ".join(f"{len(v)} {k}" for k, v in lists.items())
           + f", {path.stat().st_size / 1024:.0f} KiB")
 
@@ -397,4 +397,4 @@ def save_tensors(path, tensors):
     save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, str(path),
               metadata={"generator": Path(sys.argv[0]).name})
     path.chmod(0o644)
-    print(f"{path.relative_to(HERE)}: {len(tensors)} tensors, {path.stat().st_size / 1024:.0f} KiB")
+    print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size / 1024:.0f} KiB")
