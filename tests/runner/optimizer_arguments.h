@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "optim/muon.h"
 #include "optim/schedule.h"
@@ -29,6 +30,15 @@ class Arguments {
     if (const Json* given = find(name)) read(*given, value);
     return *this;
   }
+  // A struct of options whose fields have the arguments' names; those that are not given keep their defaults.
+  template <class Options>
+  Options options() {
+    Options o = made<Options>();
+    boost::pfr::for_each_field(o, [&](auto& field, auto number) -> void {
+      (*this)(std::string(nn::detail::field_names<Options>[number]).c_str(), field);
+    });
+    return o;
+  }
   // An argument that must be there.
   const Json& at(const char* name);
   optim::Schedule schedule(const char* name) { return schedule_of(at(name)); }
@@ -39,6 +49,14 @@ class Arguments {
   std::string name() const { return std::string(all_.at("name").as_string()); }
 
  private:
+  template <class Options>
+  Options made() {
+    if constexpr (std::is_default_constructible_v<Options>)
+      return {};
+    else
+      return {.learning_rate = schedule("learning_rate")};
+  }
+
   static void read(const Json& given, double& value) { value = given.to_number<double>(); }
   static void read(const Json& given, int64_t& value) { value = given.to_number<int64_t>(); }
   static void read(const Json& given, bool& value) { value = given.as_bool(); }
@@ -72,6 +90,12 @@ template <class Result>
 using Builders = std::map<std::string, std::function<Result(Arguments&)>>;
 
 [[noreturn]] void unknown_name(const std::string& name);
+
+// What `make` makes of its options, read from the arguments.
+template <class Made, class Options>
+auto from_options(Made (*make)(Options)) {
+  return [make](Arguments& a) { return make(a.options<std::remove_cvref_t<Options>>()); };
+}
 
 template <class Result>
 Result build(const Builders<Result>& builders, const Json& expression) {

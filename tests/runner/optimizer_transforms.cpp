@@ -38,30 +38,6 @@ optim::Mask mask_of(Arguments& a, const char* name = "mask") {
   return mask;
 }
 
-AnyTransform muon_of(Arguments& a) {
-  optim::MuonOptions o{.learning_rate = a.schedule("learning_rate")};
-  a("ns_coeffs", o.ns_coeffs)("ns_steps", o.ns_steps)("beta", o.beta)("eps", o.eps)("weight_decay", o.weight_decay);
-  a("weight_decay_mask", o.weight_decay_mask)("mu_dtype", o.mu_dtype)("nesterov", o.nesterov)("adaptive", o.adaptive);
-  a("preconditioning", o.preconditioning)("adam_b1", o.adam_b1)("adam_b2", o.adam_b2);
-  a("adam_eps_root", o.adam_eps_root)("adam_weight_decay", o.adam_weight_decay);
-  a("adam_learning_rate", o.adam_learning_rate)("consistent_rms", o.consistent_rms);
-  return optim::muon(o);
-}
-
-AnyTransform scale_by_muon_of(Arguments& a) {
-  optim::ScaleByMuonOptions o;
-  a("ns_coeffs", o.ns_coeffs)("ns_steps", o.ns_steps)("beta", o.beta)("eps", o.eps)("mu_dtype", o.mu_dtype);
-  a("nesterov", o.nesterov)("adaptive", o.adaptive)("preconditioning", o.preconditioning);
-  return optim::scale_by_muon(o);
-}
-
-AnyTransform prodigy_of(Arguments& a) {
-  optim::ProdigyOptions o;
-  a("learning_rate", o.learning_rate)("betas", o.betas)("beta3", o.beta3)("eps", o.eps)("estim_lr0", o.estim_lr0);
-  a("estim_lr_coef", o.estim_lr_coef)("weight_decay", o.weight_decay)("safeguard_warmup", o.safeguard_warmup);
-  return optim::prodigy(o);
-}
-
 AnyTransform schedule_free_of(Arguments& a) {
   double b1 = 0.9, power = 2;
   a("b1", b1)("weight_lr_power", power);
@@ -85,23 +61,11 @@ const Table& wrapper_table() {
       {"apply_if_finite",
        [](Arguments& a) { return optim::apply_if_finite(a.transform("inner"), a.integer("max_consecutive_errors")); }},
       {"schedule_free", schedule_free_of},
-      {"schedule_free_sgd",
-       [](Arguments& a) {
-         optim::ScheduleFreeSgdOptions o;
-         a("learning_rate", o.learning_rate)("warmup_steps", o.warmup_steps)("b1", o.b1);
-         a("weight_decay", o.weight_decay)("weight_lr_power", o.weight_lr_power);
-         return optim::schedule_free_sgd(o);
-       }},
-      {"schedule_free_adamw",
-       [](Arguments& a) {
-         optim::ScheduleFreeAdamwOptions o;
-         a("learning_rate", o.learning_rate)("warmup_steps", o.warmup_steps)("b1", o.b1)("b2", o.b2)("eps", o.eps);
-         a("weight_decay", o.weight_decay)("weight_lr_power", o.weight_lr_power);
-         return optim::schedule_free_adamw(o);
-       }},
-      {"prodigy", prodigy_of},
-      {"muon", muon_of},
-      {"scale_by_muon", scale_by_muon_of}};
+      {"schedule_free_sgd", from_options(optim::schedule_free_sgd)},
+      {"schedule_free_adamw", from_options(optim::schedule_free_adamw)},
+      {"prodigy", from_options(optim::prodigy)},
+      {"muon", from_options(optim::muon)},
+      {"scale_by_muon", from_options(optim::scale_by_muon)}};
   return table;
 }
 
@@ -123,25 +87,10 @@ const Table& scaling_table() {
          a("weight_decay", o.weight_decay)("mask", o.mask);
          return optim::add_decayed_weights(o.weight_decay, o.mask);
        }},
-      {"trace",
-       [](Arguments& a) {
-         optim::Trace o;
-         a("decay", o.decay)("nesterov", o.nesterov)("accumulator_dtype", o.accumulator_dtype);
-         return optim::trace(o);
-       }},
-      {"ema",
-       [](Arguments& a) {
-         optim::Ema o;
-         a("decay", o.decay)("debias", o.debias)("accumulator_dtype", o.accumulator_dtype);
-         return optim::ema(o);
-       }},
+      {"trace", from_options(optim::trace)},
+      {"ema", from_options(optim::ema)},
       {"scale_by_sign", [](Arguments&) { return optim::scale_by_sign(); }},
-      {"scale_by_trust_ratio",
-       [](Arguments& a) {
-         optim::ScaleByTrustRatio o;
-         a("min_norm", o.min_norm)("trust_coefficient", o.trust_coefficient)("eps", o.eps);
-         return optim::scale_by_trust_ratio(o);
-       }},
+      {"scale_by_trust_ratio", from_options(optim::scale_by_trust_ratio)},
       {"scale_by_param_block_rms",
        [](Arguments& a) {
          double min_scale = 1e-3;
@@ -162,12 +111,7 @@ const Table& scaling_table() {
          a("k", k);
          return optim::apply_every(k);
        }},
-      {"normalize_by_update_norm",
-       [](Arguments& a) {
-         optim::NormalizeByUpdateNorm o;
-         a("scale_factor", o.scale_factor)("eps", o.eps);
-         return optim::normalize_by_update_norm(o);
-       }},
+      {"normalize_by_update_norm", from_options(optim::normalize_by_update_norm)},
       {"add_noise",
        [](Arguments& a) {
          return optim::add_noise(a.number("eta"), a.number("gamma"), Key(static_cast<uint64_t>(a.integer("key"))));
