@@ -2,6 +2,7 @@
 #include "optim/adaptive.h"
 
 #include <cmath>
+#include <optional>
 
 #include "optim/check_options.h"
 #include "sharding/creation.h"
@@ -111,16 +112,26 @@ PerArray<ScaleByYogi> scale_by_yogi(const ScaleByYogi& o) {
   return {o};
 }
 
+namespace {
+
+// How far the second moment can be relied on at update t: sqrt of the rectification, nothing below the threshold. In
+// float32, as Optax computes it: its differences of nearly equal numbers lose four digits, which is part of its values.
+std::optional<float> rectification(const ScaleByRadam& o, int64_t t) {
+  const auto rho_inf = static_cast<float>(2 / (1 - o.b2) - 1), count = static_cast<float>(t);
+  const float b2t = std::pow(static_cast<float>(o.b2), count), rho = rho_inf - 2 * count * b2t / (1 - b2t);
+  if (!(rho >= static_cast<float>(o.threshold))) return std::nullopt;
+  return std::sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho));
+}
+
+}  // namespace
+
 Array ScaleByRadam::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
   mu = moment(mu, step.gradient, b1);
   nu = moment(nu, square(step.gradient), b2);
-  const auto t = static_cast<double>(step.count);
-  const double b2t = std::pow(b2, t), rho_inf = 2 / (1 - b2) - 1, rho = rho_inf - 2 * t * b2t / (1 - b2t);
   const Array m = first_moment(mu, step.gradient, b1, step.count, nesterov);
-  if (!(rho >= threshold)) return m;
-  const double r = std::sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho));
-  return over_root(r * m, unbiased(nu, b2, step.count), eps_root, eps);
+  const std::optional<float> r = rectification(*this, step.count);
+  return r ? over_root(*r * m, unbiased(nu, b2, step.count), eps_root, eps) : m;
 }
 PerArray<ScaleByRadam> scale_by_radam(const ScaleByRadam& o) {
   detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
@@ -215,10 +226,10 @@ Array ScaleByAdemamix::initial(size_t, const Array& parameter) const { return ze
 Array ScaleByAdemamix::operator()(const ArrayStep& step) const {
   Array &m1 = step.state[0], &m2 = step.state[1], &nu = step.state[2];
   m1 = moment(m1, step.gradient, b1);
-  m2 = moment(m2, step.gradient, b3(step.count - 1));
+  m2 = moment(m2, step.gradient, detail::value_of(b3, step.count - 1, name, "b3"));
   nu = moment(nu, square(step.gradient), b2);
-  return over_root(unbiased(m1, b1, step.count) + alpha(step.count - 1) * m2, unbiased(nu, b2, step.count), eps_root,
-                   eps);
+  const double weight = detail::value_of(alpha, step.count - 1, name, "alpha");
+  return over_root(unbiased(m1, b1, step.count) + weight * m2, unbiased(nu, b2, step.count), eps_root, eps);
 }
 PerArray<ScaleByAdemamix> scale_by_ademamix(const ScaleByAdemamix& o) {
   detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
@@ -234,7 +245,8 @@ Array ScaleByAdopt::operator()(const ArrayStep& step) const {
   const double b1_now = before ? b1 : 1, b2_now = before ? b2 : 0;
   Array normed = step.gradient / maximum(sqrt(nu), eps);
   if (use_clipping) {
-    const double bound = clip_value ? (*clip_value)(before) : std::pow(static_cast<double>(before), 0.25);
+    const double bound = clip_value ? detail::value_of(*clip_value, before, name, "clip_value")
+                                    : std::pow(static_cast<double>(before), 0.25);
     normed = clip(normed, -bound, bound);
   }
   nu = moment(nu, square(step.gradient), b2_now);

@@ -2,18 +2,18 @@
 #include "optim/bulk.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <unordered_set>
+
+#include "nn/filter.h"
 #include "optim/internal.h"
+#include "optim/parts.h"
 
 namespace tessera::optim::detail {
 
 using namespace tessera::detail;
-
-std::vector<char> decays_of(const Mask& mask, const nn::Leaves& params) {
-  std::vector<char> result;
-  for (const nn::Leaf& p : params) result.push_back(!p.value->is_absent() && mask(p));
-  return result;
-}
 
 namespace {
 
@@ -21,18 +21,88 @@ const MeshImpl* mesh_of(const Array& x) { return x.is_absent() ? nullptr : x.imp
 
 }  // namespace
 
-bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads, const nn::BareArrays& state) {
-  if (params.structure != grads.structure || params.arrays.size() != grads.arrays.size()) return false;
-  const MeshImpl* mesh = nullptr;
-  for (size_t i = 0; i < params.arrays.size(); ++i) {
-    const Array &p = *params.arrays[i], &g = *grads.arrays[i];
-    if (g.is_absent()) continue;
-    if (p.is_absent() || p.impl()->type != g.impl()->type || !is_floating(p.dtype())) return false;
-    mesh = p.impl()->type->mesh;
+std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
+  if (numbers.empty() && label.empty()) return std::nullopt;
+  const auto as_first = [&](const auto& n) { return n.second == numbers[0].second; };
+  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second;
+  std::vector<std::string> labels;
+  for (const auto& [known, number] : numbers) {
+    if (known == label) return number;
+    labels.push_back(fmt::format("\"{}\"", known));
   }
-  for (const Array* x : state.arrays)
-    if (const MeshImpl* other = mesh_of(*x); other && other != mesh) return false;
+  fail(ErrorKind::bad_argument, verb,
+       fmt::format("\"{}\" given, expected the label of a part that has one ({}).", label, fmt::join(labels, ", ")));
+}
+
+void put_back(const Arrays& params, const Arrays& from, const Kept& part) {
+  for (size_t i = 0; i < params.size(); ++i)
+    if (!part || (*part)[i]) *params[i] = *from[i];
+}
+
+namespace {
+
+const Type* type_of(const Array& x) { return x.is_absent() ? nullptr : x.impl()->type; }
+
+bool plainly_fits(const Type* gradient, const Type* parameter) {
+  if (gradient == parameter || !gradient) return !gradient || is_floating(gradient->dtype);
+  return parameter && gradient->dtype == parameter->dtype && is_floating(gradient->dtype) &&
+         gradient->mesh == parameter->mesh && gradient->shape == parameter->shape;
+}
+
+// Whether no two of them are one and the same array.
+bool are_distinct(const Arrays& arrays) {
+  std::unordered_set<const ArrayImpl*> seen;
+  for (const Array* x : arrays)
+    if (!x->is_absent() && !seen.insert(x->impl().get()).second) return false;
   return true;
+}
+
+}  // namespace
+
+MadeFor::MadeFor(const nn::Leaves& params, const nn::BareArrays& bare) : structure_(bare.structure) {
+  std::vector<Entry> entries;
+  for (const nn::Leaf& p : params) {
+    entries.push_back({p.path, nn::is_trainable(p) ? std::optional(p.value->shape()) : std::nullopt});
+    types_.push_back(type_of(*p.value));
+  }
+  entries_ = std::make_shared<const std::vector<Entry>>(std::move(entries));
+}
+
+bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const {
+  if (params.structure != structure_ || grads.structure != structure_ || params.arrays.size() != types_.size() ||
+      grads.arrays.size() != types_.size())
+    return false;
+  size_t shared = 0;
+  for (size_t i = 0; i < types_.size(); ++i) {
+    ask_for_next(params.arrays, i), ask_for_next(grads.arrays, i);
+    const Type* type = type_of(*params.arrays[i]);
+    shared += type && params.arrays[i]->impl().use_count() > 1;
+    if (type != types_[i] || !detail::plainly_fits(type_of(*grads.arrays[i]), type)) return false;
+  }
+  return shared < 2 || are_distinct(params.arrays);
+}
+
+void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
+  constexpr const char* verb = "Optimizer.update";
+  for (size_t i = 0; i < std::min(params.size(), entries_->size()); ++i) {
+    const nn::Leaf& p = params[i];
+    const Entry& entry = (*entries_)[i];
+    if (p.path != entry.path)
+      fail(ErrorKind::bad_argument, verb,
+           fmt::format("{}: the model that this optimizer was made for has {} in its place. Make a new optimizer.",
+                       p.path, entry.path));
+    if (entry.shape && !p.value->is_absent() && p.value->shape() != *entry.shape)
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("{}: the parameter is {}, it was of shape {} when this optimizer was made. Make a new one.",
+                       p.path, p.value->type_string(), to_string(*entry.shape)));
+  }
+  if (params.size() != entries_->size())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.",
+                     params.size(), entries_->size()));
+  nn::check_distinct(params, verb);
+  for (size_t i = 0; i < params.size(); ++i) types_[i] = type_of(*params[i].value);
+  structure_ = bare.structure;
 }
 
 void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
@@ -53,6 +123,14 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
   }
 }
 
+bool on_mesh_of(const Arrays& params, const Arrays& state) {
+  const MeshImpl* mesh = nullptr;
+  for (size_t i = 0; i < params.size() && !mesh; ++i) mesh = mesh_of(*params[i]);
+  for (const Array* x : state)
+    if (const MeshImpl* other = mesh_of(*x); mesh && other && other != mesh) return false;
+  return true;
+}
+
 void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
   for (const nn::Leaf& p : params) {
     const MeshImpl* mesh = mesh_of(*p.value);
@@ -67,9 +145,9 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
   }
 }
 
-bool has_pending(const Arrays& arrays) {
-  for (const Array* x : arrays)
-    if (!x->is_absent() && x->impl()->type->unreduced) return true;
+bool lies_elsewhere(const Arrays& grads, const Arrays& params) {
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (const Type* g = type_of(*grads[i]); g && (g->unreduced || (g->mesh && !mesh_of(*params[i])))) return true;
   return false;
 }
 

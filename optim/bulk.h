@@ -1,26 +1,21 @@
-// Which chains end in what one kernel computes, and their update in place.
+// Updates in place: which parts of a transform one kernel computes, and all that is to be written, planned beforehand.
 #pragma once
 
-#include <optional>
+#include <functional>
+#include <map>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "optim/fused.h"
+#include "optim/masking.h"
 #include "optim/optimizers.h"
+#include "optim/wrappers.h"
 
 namespace tessera::optim::detail {
 
-// Where the first T stands in the tuple type Parts; its size if there is none.
-template <class T, class Parts, size_t I = 0>
-constexpr size_t index_of() {
-  if constexpr (I == std::tuple_size_v<Parts>)
-    return I;
-  else if constexpr (std::is_same_v<std::tuple_element_t<I, Parts>, T>)
-    return I;
-  else
-    return index_of<T, Parts, I + 1>();
-}
+// ---- what one kernel computes ---------------------------------------------------------------------------------------
 
 // Whether the tuple type Parts ends with the parts of this chain.
 template <class Parts, class... Tail>
@@ -46,6 +41,140 @@ constexpr size_t fused_parts() {
     return 0;
 }
 
+// Whether any part of a transform can be done by a kernel: that of a chain at its end.
+template <class Transform>
+inline constexpr bool has_fused = false;
+template <class... Parts>
+inline constexpr bool has_fused<Chain<Parts...>> =
+    fused_parts<std::tuple<Parts...>>() > 0 ||
+    has_fused<std::tuple_element_t<sizeof...(Parts) - 1, std::tuple<Parts...>>>;
+template <>
+inline constexpr bool has_fused<Chain<>> = false;
+template <class... Parts>
+inline constexpr bool has_fused<NamedChain<Parts...>> = has_fused<Chain<Parts...>>;
+template <class... Parts>
+inline constexpr bool has_fused<Partition<Parts...>> = (has_fused<Parts> || ...);
+template <class Inner>
+inline constexpr bool has_fused<ApplyIfFinite<Inner>> = has_fused<Inner>;
+template <class Factory>
+inline constexpr bool has_fused<InjectHyperparams<Factory>> =
+    has_fused<std::invoke_result_t<const Factory&, const Hyperparams&>>;
+
+// ---- plans ----------------------------------------------------------------------------------------------------------
+
+using Kept = std::shared_ptr<const std::vector<bool>>;
+
+// What an update will write. Nothing is written while it is made, so that an error leaves model and state as they were.
+struct Plan {
+  std::vector<FusedCall> calls;
+  std::vector<std::function<void()>> writes;
+  std::vector<std::shared_ptr<void>> kept_alive;  // what the calls' gradients are in
+
+  void carry_out() const {
+    run_fused(calls);
+    for (const auto& write : writes) write();
+  }
+};
+
+// What masks and labels said of each parameter: they are asked once.
+struct Answers {
+  std::map<const void*, std::vector<Kept>> all;
+};
+
+template <class Model>
+struct InPlace {
+  Model& model;
+  const Model& grads;
+  const Arrays& params;  // of the model
+  Kept part;             // which of them are the transform's; null for all
+  const ExtraArgs& extra;
+  Answers& answers;
+  const std::function<void()>& check_state;  // before a state is read that no kernel has checked
+
+  // f(the model, in which what is not the transform's is absent)
+  template <class F>
+  auto with_params(F f) const {
+    return part ? f(only(std::as_const(model), *part)) : f(std::as_const(model));
+  }
+};
+
+// What nn::leaves of the transform's parameters say, asked at the first update.
+template <class Model, class Ask>
+const std::vector<Kept>& answer(const void* of, const InPlace<Model>& step, Ask ask) {
+  std::vector<Kept>& known = step.answers.all[of];
+  if (known.empty())
+    step.with_params([&](const Model& params) {
+      for (std::vector<bool>& kept : ask(nn::leaves(params)))
+        known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
+    });
+  return known;
+}
+
+// The arrays of `from` that are the part's, into the model.
+void put_back(const Arrays& params, const Arrays& from, const Kept& part);
+
+// By the pure algebra.
+template <class Transform, class State, class Model>
+void plan_pure(const Transform& transform, State& state, const InPlace<Model>& step, Plan& plan) {
+  step.check_state();
+  step.with_params([&](const Model& params) {
+    auto [updates, next] = update_with(transform, step.grads, State(state), params, step.extra);
+    auto made = std::make_shared<std::pair<Model, State>>(optim::apply_updates(params, updates), std::move(next));
+    plan.writes.push_back([made, part = step.part, to = step.params, &state] {
+      put_back(to, nn::bare_arrays(made->first).arrays, part);
+      state = std::move(made->second);
+    });
+  });
+}
+
+template <class Transform, class State, class Model>
+void make_plan(const Transform& transform, State& state, const InPlace<Model>& step, Plan& plan) {
+  plan_pure(transform, state, step, plan);
+}
+
+// The call for the tail of a chain from part `head` on: its numbers, read from the parts and their states, and moments.
+// False, with nothing planned, where the kernel does not compute it.
+template <size_t head, class... Parts, class... States, class Model>
+bool plan_fused(const std::tuple<Parts...>& parts, std::tuple<States...>& states, const InPlace<Model>& step,
+                const Arrays& grads, Plan& plan) {
+  constexpr size_t last = sizeof...(Parts) - 1;
+  const ScaleByLearningRate& rate = std::get<last>(parts);
+  int64_t& rate_count = std::get<last>(states).count;
+  const double learning_rate = rate.value(rate_count) * (rate.flip_sign ? 1 : -1);
+  if constexpr (ends_with<std::tuple<Parts...>>(static_cast<Sgd*>(nullptr))) {
+    const auto& momentum = std::get<head>(parts).inner;
+    auto& trace = std::get<head>(states);
+    if (momentum && (momentum->accumulator_dtype || !trace)) return false;
+    Arrays traces;
+    if (momentum) traces = nn::bare_arrays(trace->trace).arrays;
+    if (momentum && !moments_lie_with(traces, step.params, grads)) return false;
+    plan.calls.push_back({FusedSgd{learning_rate, momentum ? momentum->decay : 0, momentum && momentum->nesterov},
+                          step.params,
+                          grads,
+                          std::move(traces),
+                          {}});
+  } else {
+    const ScaleByAdam& adam = std::get<head>(parts);
+    AdamState<Model>& moments = std::get<head>(states);
+    if (adam.eps_root != 0 || adam.nesterov || adam.mu_dtype) return false;
+    Arrays mu = nn::bare_arrays(moments.mu).arrays, nu = nn::bare_arrays(moments.nu).arrays;
+    if (!moments_lie_with(mu, step.params, grads) || !moments_lie_with(nu, step.params, grads)) return false;
+    FusedAdam call{adam.b1, adam.b2, adam.eps, moments.count + 1, learning_rate};
+    if constexpr (last == head + 2) {
+      const AddDecayedWeights& decay = std::get<head + 1>(parts);
+      call.weight_decay = decay.value(std::get<head + 1>(states).count);
+      call.decays = answer(&decay.mask, step, [&](const nn::Leaves& params) {
+        return std::vector<std::vector<bool>>{taken(decay.mask, params)};
+      })[0];
+      plan.writes.push_back([&count = std::get<head + 1>(states).count] { ++count; });
+    }
+    plan.calls.push_back({std::move(call), step.params, grads, std::move(mu), std::move(nu)});
+    plan.writes.push_back([&count = moments.count] { ++count; });
+  }
+  plan.writes.push_back([&rate_count] { ++rate_count; });
+  return true;
+}
+
 // The first `n` of a tuple.
 template <size_t n, class Tuple>
 auto first_of(const Tuple& tuple) {
@@ -55,98 +184,137 @@ auto first_of(const Tuple& tuple) {
   (std::make_index_sequence<n>());
 }
 
-// The kernel's step of the tail from part `head` on: its numbers, read from the parts and their states, and moments.
-inline bool can_fuse(const ScaleByAdam& adam) { return adam.eps_root == 0 && !adam.nesterov && !adam.mu_dtype; }
+// Pure up to part `head`, from there by the kernel or by what the last part is.
+template <size_t head, class... Parts, class... States, class Model>
+bool plan_tail(const Chain<Parts...>& chain, std::tuple<States...>& states, const InPlace<Model>& step, Plan& plan) {
+  if constexpr (fused_parts<std::tuple<Parts...>>() > 0) {
+    return plan_fused<head>(chain.parts, states, step, nn::bare_arrays(step.grads).arrays, plan);
+  } else {
+    make_plan(std::get<head>(chain.parts), std::get<head>(states), step, plan);
+    return true;
+  }
+}
 
 template <size_t head, class... Parts, class... States, class Model>
-bool run_tail(const std::tuple<Parts...>& parts, std::tuple<States...>& states, const Arrays& params,
-              const Arrays& grads, const std::vector<char>& decays, Model*) {
-  constexpr size_t last = sizeof...(Parts) - 1;
-  const ScaleByLearningRate& rate = std::get<last>(parts);
-  const double learning_rate = rate.value(std::get<last>(states).count) * (rate.flip_sign ? 1 : -1);
-  if constexpr (ends_with<std::tuple<Parts...>>(static_cast<Sgd*>(nullptr))) {
-    const auto& momentum = std::get<head>(parts).inner;
-    Arrays traces;
-    if (momentum) traces = nn::bare_arrays(std::get<head>(states)->trace).arrays;
-    if (momentum && (momentum->accumulator_dtype || !moments_lie_with(traces, params))) return false;
-    fused_sgd({learning_rate, momentum ? momentum->decay : 0, momentum && momentum->nesterov}, params, grads, traces);
+bool plan_chain(const Chain<Parts...>& chain, std::tuple<States...>& states, const InPlace<Model>& step, Plan& plan) {
+  if constexpr (head == 0) {
+    return plan_tail<0>(chain, states, step, plan);
   } else {
-    const ScaleByAdam& adam = std::get<head>(parts);
-    AdamState<Model>& moments = std::get<head>(states);
-    const Arrays mu = nn::bare_arrays(moments.mu).arrays, nu = nn::bare_arrays(moments.nu).arrays;
-    if (!can_fuse(adam) || !moments_lie_with(mu, params) || !moments_lie_with(nu, params)) return false;
-    FusedAdam step{adam.b1, adam.b2, adam.eps, moments.count + 1, learning_rate, 0, &decays};
-    if constexpr (last == head + 2)
-      step.weight_decay = std::get<head + 1>(parts).value(std::get<head + 1>(states).count);
-    fused_adam(step, params, grads, mu, nu);
-    moments.count += 1;
-    if constexpr (last == head + 2) std::get<head + 1>(states).count += 1;
-  }
-  std::get<last>(states).count += 1;
-  return true;
-}
-
-// The update of a chain with a fused tail, in place. False, with nothing done, where it has none that fits.
-template <class Transform, class State, class Model>
-bool update_in_bulk(const Transform&, State&, Model&, const Model&, const ExtraArgs&, const std::vector<char>&) {
-  return false;
-}
-template <class... Parts, class... States, class Model>
-bool update_in_bulk(const Chain<Parts...>& chain, std::tuple<States...>& states, Model& model, const Model& grads,
-                    const ExtraArgs& extra, const std::vector<char>& decays) {
-  constexpr size_t fused = fused_parts<std::tuple<Parts...>>();
-  if constexpr (fused == 0) {
-    return false;
-  } else {
-    constexpr size_t head = sizeof...(Parts) - fused;
-    const Arrays params = nn::bare_arrays(model).arrays;
-    if constexpr (head == 0) {
-      return run_tail<0>(chain.parts, states, params, nn::bare_arrays(grads).arrays, decays, &model);
-    } else {
-      auto [updates, next] =
-          chain_of(first_of<head>(chain.parts)).update(grads, first_of<head>(states), std::as_const(model), extra);
-      if (!run_tail<head>(chain.parts, states, params, nn::bare_arrays(updates).arrays, decays, &model)) return false;
-      [&]<size_t... I>(std::index_sequence<I...>) { ((std::get<I>(states) = std::move(std::get<I>(next))), ...); }
+    auto before = first_of<head>(states);
+    if (!nn::bare_arrays(before).arrays.empty()) step.check_state();
+    auto done = step.with_params([&](const Model& params) {
+      auto result = chain_of(first_of<head>(chain.parts)).update(step.grads, std::move(before), params, step.extra);
+      return std::make_shared<decltype(result)>(std::move(result));
+    });
+    const InPlace<Model> rest{step.model, done->first,  step.params,     step.part,
+                              step.extra, step.answers, step.check_state};
+    if (!plan_tail<head>(chain, states, rest, plan)) return false;
+    plan.kept_alive.push_back(done);
+    plan.writes.push_back([done, &states] {
+      [&]<size_t... I>(std::index_sequence<I...>) {
+        ((std::get<I>(states) = std::move(std::get<I>(done->second))), ...);
+      }
       (std::make_index_sequence<head>());
-      return true;
-    }
+    });
+    return true;
   }
 }
 
-// The mask of the weight decay in a fused tail, asked for every parameter.
-template <class Transform>
-const Mask* mask_of_tail(const Transform&) {
-  return nullptr;
-}
-template <class... Parts>
-const Mask* mask_of_tail(const Chain<Parts...>& chain) {
-  if constexpr (fused_parts<std::tuple<Parts...>>() == 3)
-    return &std::get<sizeof...(Parts) - 2>(chain.parts).mask;
-  else
-    return nullptr;
-}
-std::vector<char> decays_of(const Mask& mask, const nn::Leaves& params);
-
-// The first Part of a chain together with its state: f(part, state), or nothing where there is none.
-template <class Part, class Transform, class State, class F>
-std::optional<double> with_part(const Transform&, const State&, F) {
-  return std::nullopt;
-}
-template <class Part, class... Parts, class... States, class F>
-std::optional<double> with_part(const Chain<Parts...>& chain, const std::tuple<States...>& states, F f) {
-  constexpr size_t i = index_of<Part, std::tuple<Parts...>>();
-  if constexpr (i == sizeof...(Parts))
-    return std::nullopt;
-  else
-    return f(std::get<i>(chain.parts), std::get<i>(states));
+template <class... Parts, class... States, class Model>
+void make_plan(const Chain<Parts...>& chain, std::tuple<States...>& states, const InPlace<Model>& step, Plan& plan) {
+  if constexpr (has_fused<Chain<Parts...>>) {
+    constexpr size_t fused = fused_parts<std::tuple<Parts...>>();
+    if (plan_chain<sizeof...(Parts) - (fused ? fused : 1)>(chain, states, step, plan)) return;
+  }
+  plan_pure(chain, states, step, plan);
 }
 
-// Whether gradients and state fit the model, as far as can be seen in a few nanoseconds an array. If not, the checks
-// below say what does not, or find that all is well.
-bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads, const nn::BareArrays& state);
+template <class... Parts, class State, class Model>
+void make_plan(const NamedChain<Parts...>& named, State& state, const InPlace<Model>& step, Plan& plan) {
+  make_plan(named.chain, state.states, step, plan);
+}
+
+template <size_t I, class... Parts, class State, class Model>
+void plan_part(const Partition<Parts...>& partition, State& state, const InPlace<Model>& step, const Kept& kept,
+               Plan& plan) {
+  using Part = std::tuple_element_t<I, std::tuple<Parts...>>;
+  if constexpr (!std::is_same_v<Part, PerArray<SetToZero>>) {
+    auto grads = std::make_shared<Model>(only(step.grads, *kept));
+    const InPlace<Model> part{step.model, *grads, step.params, kept, step.extra, step.answers, step.check_state};
+    make_plan(std::get<I>(partition.parts), std::get<I>(state.states), part, plan);
+    plan.kept_alive.push_back(std::move(grads));
+  }
+}
+
+template <class... Parts, class State, class Model>
+void make_plan(const Partition<Parts...>& partition, State& state, const InPlace<Model>& step, Plan& plan) {
+  if constexpr (!has_fused<Partition<Parts...>>) {
+    plan_pure(partition, state, step, plan);
+  } else {
+    const std::vector<Kept>& kept = answer(&partition, step, [&](const nn::Leaves& params) {
+      return parts_by_label(partition.param_labels, partition.names.data(), sizeof...(Parts), params);
+    });
+    [&]<size_t... I>(std::index_sequence<I...>) { (plan_part<I>(partition, state, step, kept[I], plan), ...); }
+    (std::index_sequence_for<Parts...>());
+  }
+}
+
+template <class Inner, class State, class Model>
+void make_plan(const ApplyIfFinite<Inner>& transform, State& state, const InPlace<Model>& step, Plan& plan) {
+  if constexpr (!has_fused<Inner>) {
+    plan_pure(transform, state, step, plan);
+  } else {
+    const FiniteCounts counts = transform.counts(step.grads, state);
+    if (transform.applies(counts)) make_plan(transform.inner, state.inner_state, step, plan);
+    plan.writes.push_back([counts, &state] { counts.store(state); });
+  }
+}
+
+template <class Factory, class State, class Model>
+void make_plan(const InjectHyperparams<Factory>& transform, State& state, const InPlace<Model>& step, Plan& plan) {
+  using Inner = std::invoke_result_t<const Factory&, const Hyperparams&>;
+  if constexpr (!has_fused<Inner>) {
+    plan_pure(transform, state, step, plan);
+  } else {
+    Hyperparams now = transform.hyperparams(state);
+    const Inner inner = transform.inner_factory(std::as_const(now));
+    Answers answers;  // the inner transform is another one at every update
+    const InPlace<Model> inside{step.model, step.grads, step.params, step.part, step.extra, answers, step.check_state};
+    make_plan(inner, state.inner_state, inside, plan);
+    plan.writes.push_back([now, &state] { state.hyperparams = now, ++state.count; });
+  }
+}
+
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
+// The model that an optimizer was made for: the paths and shapes of its arrays.
+class MadeFor {
+ public:
+  template <class Model>
+  explicit MadeFor(const Model& model) : MadeFor(nn::leaves(model), nn::bare_arrays(model)) {}
+  MadeFor(const nn::Leaves& params, const nn::BareArrays& bare);
+  // Whether the model is as at the last check, and the gradients fit it, as far as can be seen in a few nanoseconds an
+  // array. If not, the checks below say what does not, or find that all is well.
+  bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
+  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
+  void check(const nn::Leaves& params, const nn::BareArrays& bare);
+
+ private:
+  struct Entry {
+    std::string path;
+    std::optional<Shape> shape;  // of what is trained
+  };
+  std::shared_ptr<const std::vector<Entry>> entries_;
+  std::vector<const void*> types_;  // as they were at the last check
+  size_t structure_ = 0;
+};
+
 void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
+// Whether no array of the state lies on another mesh than the model.
+bool on_mesh_of(const Arrays& params, const Arrays& state);
 // Error (device_mismatch): an array of the state lies on another mesh than the model.
 void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state);
-bool has_pending(const Arrays& arrays);
+// Whether a gradient is a pending sum, or lies on a mesh where its parameter lies on none.
+bool lies_elsewhere(const Arrays& grads, const Arrays& params);
 
 }  // namespace tessera::optim::detail

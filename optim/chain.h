@@ -17,7 +17,7 @@ struct Chain {
 
   template <class Model>
   auto init(const Model& params) const {
-    return std::apply([&](const auto&... part) { return std::tuple(part.init(params)...); }, parts);
+    return std::apply([&](const auto&... part) { return std::make_tuple(part.init(params)...); }, parts);
   }
 
   template <class Model, class State>
@@ -27,6 +27,12 @@ struct Chain {
     std::pair<Model, State> result(grads, std::move(state));
     run<0>(result.first, result.second, params, extra);
     return result;
+  }
+
+  template <class State, class Visit>
+  void visit_parts(const State& states, Visit&& visit) const {
+    [&]<size_t... I>(std::index_sequence<I...>) { (visit("", std::get<I>(parts), std::get<I>(states)), ...); }
+    (std::index_sequence_for<Parts...>());
   }
 
  private:
@@ -120,6 +126,10 @@ struct NamedChain {
     state.states = std::move(states);
     return {std::move(updates), std::move(state)};
   }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", chain, state.states);
+  }
 };
 
 // optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
@@ -136,6 +146,11 @@ auto named_chain(const Args&... args) {
   }(detail::transforms_of<n>(all));
 }
 
+namespace detail {
+// Error (bad_argument): the state was made without the transform.
+[[noreturn]] void no_state_of_optional();
+}  // namespace detail
+
 // A transform that an option may leave out: sgd without momentum. Its state is as optional.
 template <class Inner>
 struct Optional {
@@ -150,8 +165,13 @@ struct Optional {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params,
                                  const ExtraArgs& extra = {}) const {
     if (!inner) return {grads, std::move(state)};
+    if (!state) detail::no_state_of_optional();
     auto [updates, next] = detail::update_with(*inner, grads, std::move(*state), params, extra);
     return {std::move(updates), State(std::move(next))};
+  }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    if (inner && state) visit("", *inner, *state);
   }
 };
 

@@ -17,7 +17,7 @@ namespace tessera::optim {
 
 namespace detail {
 
-double clip_by_global_norm(const nn::Leaves& updates, double max_norm) {
+double clip_by_global_norm(const Arrays& updates, double max_norm) {
   at::AutoGradMode off(false);
   // Where there are no values, as if it were too large.
   const double norm = known_value(global_norm(updates)).value_or(std::numeric_limits<double>::quiet_NaN());

@@ -10,7 +10,7 @@
 namespace tessera::optim {
 
 namespace detail {
-double clip_by_global_norm(const nn::Leaves& updates, double max_norm);
+double clip_by_global_norm(const Arrays& updates, double max_norm);
 }
 
 // Every element held within -max_delta and max_delta.
@@ -52,7 +52,7 @@ struct ClipByGlobalNorm {
   std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
                                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    const double norm = detail::clip_by_global_norm(nn::leaves(grads), max_norm);
+    const double norm = detail::clip_by_global_norm(nn::bare_arrays(grads).arrays, max_norm);
     return {std::move(grads), {norm}};
   }
 };

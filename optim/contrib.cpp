@@ -12,6 +12,10 @@ namespace tessera::optim {
 
 namespace detail {
 
+double schedule_free_rate(const Schedule& learning_rate, int64_t count) {
+  return value_of(learning_rate, count, "schedule_free", "learning_rate");
+}
+
 double weight_of(double weight, double total) {
   if (std::isnan(weight) || std::isnan(total)) return std::numeric_limits<double>::quiet_NaN();
   return weight == 0 && total == 0 ? 0 : weight / total;
@@ -21,6 +25,7 @@ void schedule_free(const ScheduleFreeStep& o, const nn::Leaves& updates, const n
                    const nn::Leaves& params) {
   at::AutoGradMode off(false);
   check_same_tree("schedule_free", "the update", updates, params);
+  check_same_tree("schedule_free", "the state", z, params);
   for (size_t i = 0; i < updates.size(); ++i) {
     Array &u = *updates[i].value, &now = *z[i].value;
     if (u.is_absent()) continue;
@@ -48,11 +53,16 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers be
                        const nn::Leaves& state, const nn::Leaves& params) {
   at::AutoGradMode off(false);
   check_same_tree("prodigy", "the gradient", updates, params);
+  const size_t n = params.size();
+  if (state.size() != 4 * n)
+    fail(ErrorKind::bad_argument, "prodigy",
+         fmt::format("the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same "
+                     "model.",
+                     state.size(), n));
   const auto [beta1, beta2] = o.betas;
   const double beta3 = o.beta3.value_or(std::sqrt(beta2)), t = static_cast<double>(count + 1);
   const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
   const double d = before.estim_lr, dlr = d * value_of(o.learning_rate, count, "prodigy", "learning_rate") * correction;
-  const size_t n = params.size();
   std::vector<Array> products, sums;
   for (size_t i = 0; i < n; ++i) {
     if (updates[i].value->is_absent()) continue;

@@ -32,6 +32,8 @@ struct ScheduleFreeStep {
 void schedule_free(const ScheduleFreeStep& step, const nn::Leaves& updates, const nn::Leaves& z,
                    const nn::Leaves& params);
 void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z);
+// Error (bad_argument): a schedule whose value is not finite.
+double schedule_free_rate(const Schedule& learning_rate, int64_t count);
 // The weight of this step, max_lr^power, as a part of all so far; 0 where there were none. NaN stays.
 double weight_of(double weight, double total);
 }  // namespace detail
@@ -58,7 +60,7 @@ struct ScheduleFree {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    state.max_lr = std::max(state.max_lr, learning_rate(state.step_count));
+    state.max_lr = std::max(state.max_lr, detail::schedule_free_rate(learning_rate, state.step_count));
     const double weight = std::pow(state.max_lr, weight_lr_power);
     state.weight_sum += weight;
     state.step_count += 1;
@@ -68,6 +70,10 @@ struct ScheduleFree {
     detail::schedule_free({b1, detail::weight_of(weight, state.weight_sum)}, nn::leaves(updates), nn::leaves(state.z),
                           nn::leaves(params));
     return {std::move(updates), std::move(state)};
+  }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", base_optimizer, state.base_optimizer_state);
   }
 };
 
@@ -189,7 +195,7 @@ struct ReduceOnPlateau {
   std::pair<Model, ReduceOnPlateauState> update(Model grads, ReduceOnPlateauState state, const Model&,
                                                 const ExtraArgs& extra = {}) const {
     state = next(state, extra);
-    detail::scale(nn::leaves(grads), state.scale);
+    detail::scale(nn::bare_arrays(grads).arrays, state.scale);
     return {std::move(grads), state};
   }
   ReduceOnPlateauState next(ReduceOnPlateauState state, const ExtraArgs& extra) const;

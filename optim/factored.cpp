@@ -2,6 +2,7 @@
 #include "optim/factored.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -97,6 +98,9 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
   at::AutoGradMode off(false);
   check_same_tree("scale_by_factored_rms", "the gradient", updates, params);
   check_same_tree("scale_by_factored_rms", "the state", v, params);
+  if (count <= o.step_offset)
+    fail(ErrorKind::bad_argument, "scale_by_factored_rms",
+         fmt::format("step_offset: {} given at update {}, expected less than its number.", o.step_offset, count));
   const double beta = 1 - std::pow(static_cast<double>(count - o.step_offset), -o.decay_rate);
   for (size_t i = 0; i < updates.size(); ++i) {
     Array& u = *updates[i].value;
@@ -130,8 +134,8 @@ void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates
   for (size_t i = 0; i < updates.size(); ++i) {
     Array &u = *updates[i].value, &m = *mu[i].value;
     if (u.is_absent()) continue;
-    check_has_state("scale_by_novograd", params[i], u, m);
     Array& n = nu[params[i].path].value;
+    check_has_state("scale_by_novograd", params[i], u, m), check_has_state("scale_by_novograd", params[i], u, n);
     follow(m, *params[i].value), follow(n, *params[i].value);
     const Array g = astype(u, m.dtype()), squares = square(norm(g));
     n = kept(count == 1 ? squares : moment(n, squares, o.b2), n, "scale_by_novograd");

@@ -14,6 +14,25 @@ namespace tessera::optim::detail {
 
 using namespace tessera::detail;
 
+void ask_for_next(const Arrays& arrays, size_t i) {
+  constexpr size_t ahead = 8;
+  const auto local = [&](size_t k) -> const at::Tensor* {
+    if (k >= arrays.size() || arrays[k]->is_absent()) return nullptr;
+    const Tensors& all = arrays[k]->impl()->local;
+    return all.empty() ? nullptr : &all[0];
+  };
+  if (i + 3 * ahead < arrays.size()) {
+    const auto* impl = reinterpret_cast<const char*>(arrays[i + 3 * ahead]->impl().get());
+    __builtin_prefetch(impl), __builtin_prefetch(impl + 64);
+  }
+  if (const at::Tensor* t = local(i + 2 * ahead)) {
+    const auto* impl = reinterpret_cast<const char*>(t->unsafeGetTensorImpl());
+    __builtin_prefetch(impl), __builtin_prefetch(impl + 64), __builtin_prefetch(impl + 128);
+  }
+  if (const at::Tensor* t = local(i + ahead); t && t->has_storage())
+    __builtin_prefetch(t->storage().unsafeGetStorageImpl());
+}
+
 namespace {
 
 // What one call of the kernel gets: parameters of one element type, all decayed or none.
@@ -81,31 +100,58 @@ void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, s
   }
 }
 
-// What is updated: those that are there and have a gradient. The gradients come first: one that shares memory with the
-// parameter makes the parameter a copy.
-Groups grouped(const Arrays& params, const Arrays& grads, const Arrays* first, const Arrays* second,
-               const std::vector<char>* decays) {
-  Groups groups;
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (grads[i]->is_absent() || params[i]->is_absent()) continue;
-    const auto dtype = static_cast<at::ScalarType>(moment_dtype(params[i]->dtype()));
-    Group& group = groups.of(!decays || (*decays)[i], dtype, params.size());
-    add_gradient(*grads[i], materialized(*params[i], "Optimizer.update"), dtype, group.grads);
+bool is_updated(const FusedCall& call, size_t i) { return !call.grads[i]->is_absent() && !call.params[i]->is_absent(); }
+
+// The group of the i-th parameter.
+Group& group_of(Groups& groups, const FusedCall& call, size_t i) {
+  const auto* adam = std::get_if<FusedAdam>(&call.step);
+  const bool decayed = !adam || adam->weight_decay == 0 || !adam->decays || (*adam->decays)[i];
+  const auto dtype = static_cast<at::ScalarType>(moment_dtype(call.params[i]->dtype()));
+  return groups.of(decayed, dtype, call.params.size());
+}
+
+// The gradients come first: one that shares memory with its parameter makes the parameter a copy.
+void gather_gradients(const FusedCall& call, Groups& groups) {
+  for (size_t i = 0; i < call.params.size(); ++i) {
+    ask_for_next(call.grads, i);
+    if (!is_updated(call, i)) continue;
+    Group& group = group_of(groups, call, i);
+    add_gradient(*call.grads[i], materialized(*call.params[i], "Optimizer.update"), group.dtype, group.grads);
   }
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (grads[i]->is_absent() || params[i]->is_absent()) continue;
-    const auto dtype = static_cast<at::ScalarType>(moment_dtype(params[i]->dtype()));
-    Group& group = groups.of(!decays || (*decays)[i], dtype, params.size());
-    for (const at::Tensor& t : writable(*params[i]).local) {
-      group.params.push_back(as_dtype(t, dtype));
-      if (t.scalar_type() != dtype) groups.rounded.push_back({t, group.params.back()});
+}
+
+void gather_moments(const FusedCall& call, const Arrays& moments, std::vector<at::Tensor> Group::*list,
+                    Groups& groups) {
+  for (size_t i = 0; i < moments.size(); ++i) {
+    ask_for_next(moments, i);
+    if (!is_updated(call, i)) continue;
+    std::vector<at::Tensor>& out = group_of(groups, call, i).*list;
+    for (const at::Tensor& t : writable(*moments[i]).local) out.push_back(t);
+  }
+}
+
+void gather_params(const FusedCall& call, Groups& groups) {
+  for (size_t i = 0; i < call.params.size(); ++i) {
+    ask_for_next(call.params, i);
+    if (!is_updated(call, i)) continue;
+    Group& group = group_of(groups, call, i);
+    for (const at::Tensor& t : writable(*call.params[i]).local) {
+      group.params.push_back(as_dtype(t, group.dtype));
+      if (t.scalar_type() != group.dtype) groups.rounded.push_back({t, group.params.back()});
     }
-    if (first)
-      for (const at::Tensor& t : writable(*(*first)[i]).local) group.first.push_back(t);
-    if (second)
-      for (const at::Tensor& t : writable(*(*second)[i]).local) group.second.push_back(t);
   }
-  return groups;
+}
+
+void run(const FusedAdam& o, Group& group) {
+  const at::Tensor count = at::scalar_tensor(static_cast<double>(o.count), group.params[0].options().dtype(at::kFloat));
+  const std::vector<at::Tensor> counts(group.params.size(), count);
+  at::_fused_adamw_(group.params, group.grads, group.first, group.second, {}, counts, o.learning_rate, o.b1, o.b2,
+                    group.decayed ? o.weight_decay : 0.0, o.eps, false, false);
+}
+
+void run(const FusedSgd& o, Group& group) {
+  at::_fused_sgd_(group.params, group.grads, group.first, 0.0, o.momentum, o.learning_rate, 0.0, o.nesterov, false,
+                  false);
 }
 
 void round(const Groups& groups) {
@@ -123,35 +169,29 @@ bool lies_with(Array& moment, const Array& parameter) {
 
 }  // namespace
 
-bool moments_lie_with(const Arrays& moments, const Arrays& params) {
-  if (moments.size() != params.size()) return false;
+bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) {
+  if (moments.size() != params.size() || grads.size() != params.size()) return false;
   for (size_t i = 0; i < params.size(); ++i) {
-    const bool trained = !params[i]->is_absent() && is_floating(params[i]->dtype());
-    if (trained && !moments[i]->is_absent() && !lies_with(*moments[i], *params[i])) return false;
+    ask_for_next(moments, i);
+    if (!grads[i]->is_absent() && !params[i]->is_absent() && !lies_with(*moments[i], *params[i])) return false;
   }
   return true;
 }
 
-void fused_adam(const FusedAdam& o, const Arrays& params, const Arrays& grads, const Arrays& mu, const Arrays& nu) {
+void run_fused(const std::vector<FusedCall>& calls) {
   at::AutoGradMode off(false);
-  Groups groups = grouped(params, grads, &mu, &nu, o.weight_decay == 0 ? nullptr : o.decays);
-  for (Group& group : groups.all) {
-    const at::Tensor count =
-        at::scalar_tensor(static_cast<double>(o.count), group.params[0].options().dtype(at::kFloat));
-    const std::vector<at::Tensor> counts(group.params.size(), count);
-    at::_fused_adamw_(group.params, group.grads, group.first, group.second, {}, counts, o.learning_rate, o.b1, o.b2,
-                      group.decayed ? o.weight_decay : 0.0, o.eps, false, false);
+  std::vector<Groups> groups(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) gather_gradients(calls[i], groups[i]);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    gather_moments(calls[i], calls[i].first, &Group::first, groups[i]);
+    gather_moments(calls[i], calls[i].second, &Group::second, groups[i]);
+    gather_params(calls[i], groups[i]);
   }
-  round(groups);
-}
-
-void fused_sgd(const FusedSgd& o, const Arrays& params, const Arrays& grads, const Arrays& traces) {
-  at::AutoGradMode off(false);
-  Groups groups = grouped(params, grads, traces.empty() ? nullptr : &traces, nullptr, nullptr);
-  for (Group& group : groups.all)
-    at::_fused_sgd_(group.params, group.grads, group.first, 0.0, o.momentum, o.learning_rate, 0.0, o.nesterov, false,
-                    false);
-  round(groups);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    for (Group& group : groups[i].all)
+      if (!group.params.empty()) std::visit([&](const auto& step) { run(step, group); }, calls[i].step);
+    round(groups[i]);
+  }
 }
 
 }  // namespace tessera::optim::detail

@@ -2,20 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <variant>
 #include <vector>
 
-#include "nn/tree.h"
+#include "optim/transform.h"
 
 namespace tessera::optim::detail {
-
-using Arrays = std::vector<Array*>;
 
 struct FusedAdam {
   double b1, b2, eps;
   int64_t count;  // of this update, from 1
   double learning_rate;
   double weight_decay = 0;
-  const std::vector<char>* decays = nullptr;  // whether each parameter does; null for all
+  std::shared_ptr<const std::vector<bool>> decays = nullptr;  // whether each parameter does; null for all
 };
 
 struct FusedSgd {
@@ -24,13 +24,19 @@ struct FusedSgd {
   bool nesterov = false;
 };
 
-// Whether the kernel computes this step: every moment is where its parameter is, in the usual element type. Moments
-// that were never placed are placed with their parameter.
-bool moments_lie_with(const Arrays& moments, const Arrays& params);
+// One call of a kernel. A parameter whose gradient is absent is left alone.
+struct FusedCall {
+  std::variant<FusedAdam, FusedSgd> step;
+  Arrays params, grads;
+  Arrays first, second;  // mu and nu, or the trace, where the step has them
+};
 
-// The step, into the memory of params and moments; an array that someone else holds as well is replaced by a copy.
-// Gradients are brought to their parameters before anything is written. `traces` are empty without momentum.
-void fused_adam(const FusedAdam& step, const Arrays& params, const Arrays& grads, const Arrays& mu, const Arrays& nu);
-void fused_sgd(const FusedSgd& step, const Arrays& params, const Arrays& grads, const Arrays& traces);
+// Whether the kernel computes this step: every moment of what has a gradient is where its parameter is, in the usual
+// element type. Moments that were never placed are placed with their parameter.
+bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads);
+
+// The steps, into the memory of params and moments; an array that someone else holds as well is replaced by a copy.
+// All gradients are brought to their parameters before anything is written.
+void run_fused(const std::vector<FusedCall>& calls);
 
 }  // namespace tessera::optim::detail

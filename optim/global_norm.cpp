@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include "optim/internal.h"
 #include "sharding/array_impl.h"
 #include "sharding/communication.h"
 #include "sharding/engine.h"
@@ -23,7 +24,7 @@ namespace {
 struct Blocks {
   std::vector<at::Tensor> exact, rounded;  // float32 and float64; others, which are added up in float32
   const MeshImpl* mesh = nullptr;
-  Mask axes = 0;
+  tessera::detail::Mask axes = 0;
   int arrays = 0;
   DType dtype = DType::float32;
 };
@@ -121,13 +122,15 @@ void announce_sum(const Blocks& blocks) {
 
 }  // namespace
 
-Array global_norm(const nn::Leaves& leaves) {
+Array global_norm(const std::vector<Array*>& arrays) {
   at::AutoGradMode off(false);
   Blocks blocks;
-  for (const nn::Leaf& leaf : leaves)
-    if (!blocks.mesh && leaf.value->is_committed()) blocks.mesh = leaf.value->impl()->type->mesh;
-  for (const nn::Leaf& leaf : leaves)
-    if (!leaf.value->is_absent()) add_blocks(*leaf.value, blocks);
+  for (const Array* x : arrays)
+    if (!blocks.mesh && x->is_committed()) blocks.mesh = x->impl()->type->mesh;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    ask_for_next(arrays, i);
+    if (!arrays[i]->is_absent()) add_blocks(*arrays[i], blocks);
+  }
   announce_sum(blocks);
   const at::Tensor norm = norm_of(blocks);
   if (!blocks.mesh) return from_tensor(norm);

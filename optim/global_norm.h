@@ -2,6 +2,7 @@
 #pragma once
 
 #include <source_location>
+#include <vector>
 
 #include "nn/tree.h"
 #include "sharding/array.h"
@@ -10,7 +11,7 @@
 namespace tessera::optim {
 
 namespace detail {
-Array global_norm(const nn::Leaves& leaves);
+Array global_norm(const std::vector<Array*>& arrays);
 }
 
 // optax.global_norm: sqrt(sum of squares of all elements of all arrays), a scalar, replicated. Every element counts
@@ -20,7 +21,7 @@ Array global_norm(const nn::Leaves& leaves);
 template <class Tree>
 Array global_norm(const Tree& tree, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
-  return detail::global_norm(nn::leaves(tree));
+  return detail::global_norm(nn::bare_arrays(tree).arrays);
 }
 
 }  // namespace tessera::optim

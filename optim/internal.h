@@ -3,10 +3,13 @@
 
 #include <optional>
 
-#include "nn/tree.h"
+#include "optim/transform.h"
 #include "sharding/array_impl.h"
 
 namespace tessera::optim::detail {
+
+// The arrays of leaves.
+Arrays arrays_of(const nn::Leaves& leaves);
 
 // `value`'s tensors under a handle of its own, with the path, the layout and the placement of `parameter`; moved there
 // if it lies elsewhere on the same mesh.
@@ -36,6 +39,10 @@ NamedSharding resting_place(const Array& x);
 // Every array of `given` (whose name is `what`: "the update") has a partner in `params`: the same number, paths and
 // shapes. Absent ones pass. Error (bad_argument, shape_mismatch).
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params);
+
+// An update meets thousands of small objects that the last one has pushed out of the caches: the ones a few arrays
+// ahead are asked for while this one's are used. First the array, then its tensor, then the tensor's memory.
+void ask_for_next(const Arrays& arrays, size_t i);
 
 // Error (absent): a gradient is there, the state of its parameter is not.
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state);

@@ -54,6 +54,10 @@ struct Masked {
     detail::put_back(nn::leaves(grads), nn::leaves(updates), kept);
     return {std::move(grads), State{std::move(next)}};
   }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", inner, state.inner_state);
+  }
 };
 
 // optax.masked: masked(scale_by_trust_ratio(), matrices_only)
@@ -99,7 +103,7 @@ struct Partition {
   auto init(const Model& params) const {
     const auto kept = groups(params);
     return [&]<size_t... I>(std::index_sequence<I...>) {
-      return detail::named_states(names, std::tuple(std::get<I>(parts).init(detail::only(params, kept[I]))...));
+      return detail::named_states(names, std::make_tuple(std::get<I>(parts).init(detail::only(params, kept[I]))...));
     }
     (std::index_sequence_for<Parts...>());
   }
@@ -115,6 +119,14 @@ struct Partition {
     }
     (std::index_sequence_for<Parts...>());
     return {std::move(result), std::move(state)};
+  }
+
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      (visit(names[I], std::get<I>(parts), std::get<I>(state.states)), ...);
+    }
+    (std::index_sequence_for<Parts...>());
   }
 
  private:

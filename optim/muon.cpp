@@ -139,7 +139,7 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
                        params[i].path, params[i].value->type_string()));
     matrices.push_back(updates[i].value);
   }
-  per_array("scale_by_muon", updates, mu, params, count, [&](const ArrayStep& step) {
+  per_array("scale_by_muon", updates, mu, 1, params, count, [&](const ArrayStep& step) {
     Array& m = step.state[0];
     // Updates lie where the moments do, so that matrices of one type are dealt out together.
     const Array home = o.mu_dtype ? zeros_for(step.p()) : m;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "optim/clipping.h"
 #include "optim/global_norm.h"
 #include "optim/optimizers.h"
+#include "optim/parts.h"
 #include "optim/state_placement.h"
 #include "optim/wrappers.h"
 #include "sharding/caller.h"
@@ -31,7 +34,8 @@ inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 //                                                         optim::adamw({.learning_rate = 3e-4})));
 //   optimizer.update(model, grads);
 // Its state lies where the model's parameters lie. It is a tree, so that named("optimizer", optimizer) lists the arrays
-// optimizer.state.1.mu.layers.0.kernel and so on. A mask of a fused weight decay is asked once, at the first update.
+// optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions are
+// asked once, at the first update.
 template <class Model, class Transform>
 class Optimizer {
  public:
@@ -44,12 +48,14 @@ class Optimizer {
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
-        state_(transform_.init(with_state(model, model))) {
+        state_(transform_.init(with_state(model, model))),
+        made_for_(model) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
-  // fused kernel over all blocks of all parameters, into the memory of the parameters and moments: an array that
+  // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
+  // as a part of a partition, and within named_chain, inject_hyperparams, apply_if_finite and accumulate. An array that
   // someone else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only
   // read; gradients that are pending sums are reduced first, once for all (by accumulate: at its boundary). After an
   // error model and state are what they were. Errors: gradients of another model, or of one that this optimizer was not
@@ -72,12 +78,19 @@ class Optimizer {
 
   // Updates done.
   int64_t count() const { return count_; }
-  // The learning rate that the last update used; 0 before the first, and without a scale_by_learning_rate.
-  double learning_rate() const { return learning_rate_; }
-  // The norm of the gradients that clip_by_global_norm saw in the last update; nothing without one.
-  std::optional<double> grad_norm() const {
-    return detail::with_part<ClipByGlobalNorm>(transform_, state_,
-                                               [](const auto&, const auto& state) { return state.norm; });
+  // The learning rate that the last update used, wherever in the transform it stands; 0 before the first update, and
+  // without one. Where parts of a partition have different ones it is asked for by label, which partitions within others
+  // join with dots: learning_rate("matrices"). Error (bad_argument): a label that has none, or none given where there
+  // are different ones.
+  double learning_rate(const std::string& label = "") const {
+    return count_ == 0 ? 0 : detail::number_of("learning_rate", learning_rates_, label).value_or(0);
+  }
+  // The norm of the gradients that clip_by_global_norm saw in the last update; nothing without one. By label as above.
+  std::optional<double> grad_norm(const std::string& label = "") const {
+    return detail::number_of("grad_norm",
+                             detail::numbers_of<ClipByGlobalNorm>(
+                                 transform_, state_, [](const auto&, const auto& state) { return state.norm; }),
+                             label);
   }
 
   template <class Visit>
@@ -88,21 +101,28 @@ class Optimizer {
 
  private:
   static OptimizerOptions checked(OptimizerOptions options, const Model& model) {
-    detail::check_axes(nn::leaves(model), options);
+    detail::check_axes(nn::bare_arrays(model).arrays, options);
     return options;
   }
 
-  void check(const Model& model, const Model& grads) {
-    if (!detail::plainly_fits(nn::bare_arrays(model), nn::bare_arrays(grads), nn::bare_arrays(state_))) {
+  void check(Model& model, const Model& grads) {
+    const nn::BareArrays params = nn::bare_arrays(model);
+    if (!made_for_.plainly_fits(params, nn::bare_arrays(grads))) {
+      made_for_.check(nn::leaves(model), params);
       detail::check_gradients(nn::leaves(model), nn::leaves(grads));
-      detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
     }
-    if (!options_.shard_state.empty()) detail::check_axes(nn::leaves(model), options_);
+    if (!options_.shard_state.empty()) detail::check_axes(params.arrays, options_);
+    if constexpr (detail::accumulates<Transform>) check_state(model);
+  }
+  void check_state(const Model& model) {
+    if (!detail::on_mesh_of(nn::bare_arrays(model).arrays, nn::bare_arrays(state_).arrays))
+      detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
 
   // A copy of `tree` that lies where the state of `model` lies.
   Model with_state(Model tree, const Model& model) const {
-    if (!options_.shard_state.empty()) detail::place_with_state(nn::leaves(tree), nn::leaves(model), options_);
+    if (!options_.shard_state.empty())
+      detail::place_with_state(nn::bare_arrays(tree).arrays, nn::bare_arrays(model).arrays, options_);
     return tree;
   }
 
@@ -114,10 +134,10 @@ class Optimizer {
       state_.acc_grads = std::move(acc);
       return;
     }
-    const Model before = with_state(model, model);
-    acc = transform_.finished(with_state(std::move(acc), model), before);
+    // No copy of the model may live during the step, or its arrays would not be written to but replaced.
+    acc = transform_.finished(with_state(std::move(acc), model), with_state(model, model));
     place_and_step(transform_.opt, state_.inner_opt_state, model, acc, extra);
-    transform_.begin_anew(state_, before);
+    transform_.begin_anew(state_, with_state(model, model));
   }
 
   template <class T, class S>
@@ -126,10 +146,11 @@ class Optimizer {
       const Model before = with_state(model, model);
       Model shards = before;
       step(transform, state, shards, with_state(grads, model), extra);
-      detail::gather_updated(nn::leaves(shards), nn::leaves(before), nn::leaves(model));
-    } else if (detail::has_pending(nn::bare_arrays(grads).arrays)) {
+      detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays,
+                             nn::bare_arrays(model).arrays);
+    } else if (detail::lies_elsewhere(nn::bare_arrays(grads).arrays, nn::bare_arrays(model).arrays)) {
       Model reduced = grads;
-      detail::place_with_parameters(nn::leaves(reduced), nn::leaves(model));
+      detail::place_with_parameters(nn::bare_arrays(reduced).arrays, nn::bare_arrays(model).arrays);
       step(transform, state, model, reduced, extra);
     } else {
       step(transform, state, model, grads, extra);
@@ -139,24 +160,24 @@ class Optimizer {
   // The update where everything lies alike.
   template <class T, class S>
   void step(const T& transform, S& state, Model& model, const Model& grads, const ExtraArgs& extra) {
-    const auto rate = detail::with_part<ScaleByLearningRate>(
+    auto rates = detail::numbers_of<ScaleByLearningRate>(
         transform, state, [](const auto& part, const auto& part_state) { return part.value(part_state.count); });
-    if (const Mask* mask = detail::mask_of_tail(transform); mask && decays_.empty())
-      decays_ = detail::decays_of(*mask, nn::leaves(model));
-    if (!detail::update_in_bulk(transform, state, model, grads, extra, decays_)) {
-      auto [updates, next] = detail::update_with(transform, grads, S(state), std::as_const(model), extra);
-      model = apply_updates(model, updates);
-      state = std::move(next);
-    }
-    learning_rate_ = rate.value_or(0);
+    const std::function<void()> check_state = [&] { this->check_state(model); };
+    const detail::InPlace<Model> in_place{model,    grads,      nn::bare_arrays(model).arrays, nullptr, extra,
+                                          answers_, check_state};
+    detail::Plan plan;
+    detail::make_plan(transform, state, in_place, plan);
+    plan.carry_out();
+    learning_rates_ = std::move(rates);
   }
 
   Transform transform_;
   OptimizerOptions options_;
   State state_;
   int64_t count_ = 0;
-  double learning_rate_ = 0;
-  std::vector<char> decays_;  // which parameters a fused weight decay takes
+  detail::LabelledNumbers learning_rates_;  // of the last update
+  detail::MadeFor made_for_;
+  detail::Answers answers_;
 };
 
 }  // namespace tessera::optim

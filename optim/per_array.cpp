@@ -12,12 +12,21 @@ namespace tessera::optim::detail {
 
 namespace {
 
-// How many trees a state holds.
-size_t trees_of(const char* verb, const nn::Leaves& state, const nn::Leaves& params) {
-  if (params.empty() || state.size() % params.size() == 0) return params.empty() ? 0 : state.size() / params.size();
+void check_sizes(const char* verb, const nn::Leaves& state, size_t trees, const nn::Leaves& params) {
+  if (state.size() == trees * params.size()) return;
   fail(ErrorKind::bad_argument, verb,
-       fmt::format("the state has {} arrays, the model {}. Both must come from the same model.", state.size(),
-                   params.size()));
+       fmt::format(
+           "the state has {} arrays, the model {}, expected {} times as many. Both must come from the same model.",
+           state.size(), params.size(), trees));
+}
+
+// What a formula makes of a parameter that has changed its shape since its state was made.
+void check_shape(const char* verb, const nn::Leaf& parameter, const Array& before, const Array& now) {
+  if (now.is_absent() || before.shape() == now.shape()) return;
+  fail(ErrorKind::shape_mismatch, verb,
+       fmt::format("{}{} given for {}: the state was made for a parameter of another shape, or the formula changes it. "
+                   "Make a new state.",
+                   parameter.path.empty() ? "" : parameter.path + ": ", now.type_string(), before.type_string()));
 }
 
 }  // namespace
@@ -29,11 +38,12 @@ void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial
   }
 }
 
-void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, const nn::Leaves& params,
-               int64_t count, const ArrayFormula& formula) {
+void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, size_t trees,
+               const nn::Leaves& params, int64_t count, const ArrayFormula& formula) {
   at::AutoGradMode off(false);
   check_same_tree(verb, "the gradient", updates, params);
-  const size_t n = params.size(), trees = trees_of(verb, state, params);
+  check_sizes(verb, state, trees, params);
+  const size_t n = params.size();
   std::vector<Array> now(trees);
   for (size_t i = 0; i < n; ++i) {
     Array& update = *updates[i].value;
@@ -46,8 +56,10 @@ void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& st
     }
     const Array gradient = astype(update, moment_dtype(update.dtype()));
     update = formula({gradient, params[i], now, count});
+    check_shape(verb, params[i], gradient, update);
     for (size_t t = 0; t < trees; ++t) {
       Array& old = *state[t * n + i].value;
+      check_shape(verb, params[i], old, now[t]);
       old = kept(now[t], old, verb);
     }
   }

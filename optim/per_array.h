@@ -44,14 +44,26 @@ State with_trees(const Model& params) {
   return state;
 }
 
+// How many fields of a state are trees like the model.
+template <class Model, class State>
+constexpr size_t trees_in() {
+  if constexpr (std::is_empty_v<State>)
+    return 0;
+  else
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (size_t{0} + ... + size_t{std::is_same_v<boost::pfr::tuple_element_t<I, State>, Model>});
+    }
+  (std::make_index_sequence<boost::pfr::tuple_size_v<State>>());
+}
+
 using Initial = std::function<Array(size_t tree, const Array& parameter)>;
 using ArrayFormula = std::function<Array(const ArrayStep&)>;
 
 // Replaces the arrays of a state, in which every tree is a copy of the parameters.
 void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial);
-// Replaces the arrays of `updates` and `state`, in trees that the caller has copied.
-void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, const nn::Leaves& params,
-               int64_t count, const ArrayFormula& formula);
+// Replaces the arrays of `updates` and `state`, which are so many trees, all of which the caller has copied.
+void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, size_t trees,
+               const nn::Leaves& params, int64_t count, const ArrayFormula& formula);
 
 template <class Formula>
 Initial initial_of(const Formula& formula) {
@@ -81,8 +93,8 @@ struct PerArray : Formula {
     const CallerScope caller(where);
     int64_t count = 1;
     if constexpr (requires { state.count; }) count = ++state.count;
-    detail::per_array(Formula::name, nn::leaves(grads), nn::leaves(state), nn::leaves(params), count,
-                      [this](const ArrayStep& step) { return Formula::operator()(step); });
+    detail::per_array(Formula::name, nn::leaves(grads), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
+                      nn::leaves(params), count, [this](const ArrayStep& step) { return Formula::operator()(step); });
     return {std::move(grads), std::move(state)};
   }
 };

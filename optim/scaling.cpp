@@ -21,22 +21,22 @@ namespace detail {
 using namespace tessera::detail;
 
 // All blocks of all arrays in one call; the updates themselves are not written to.
-void scale(const nn::Leaves& updates, double factor) {
+void scale(const Arrays& updates, double factor) {
   at::AutoGradMode off(false);
   std::vector<at::Tensor> blocks;
-  for (const nn::Leaf& u : updates)
-    if (!u.value->is_absent())
-      for (const at::Tensor& t : materialized(*u.value, "scale").local) blocks.push_back(t);
+  for (const Array* u : updates)
+    if (!u->is_absent())
+      for (const at::Tensor& t : materialized(*u, "scale").local) blocks.push_back(t);
   if (blocks.empty()) return;
   const std::vector<at::Tensor> scaled = at::_foreach_mul(blocks, factor);
   auto next = scaled.begin();
-  for (const nn::Leaf& u : updates) {
-    if (u.value->is_absent()) continue;
-    const ArrayImpl& a = *u.value->impl();
+  for (Array* u : updates) {
+    if (u->is_absent()) continue;
+    const ArrayImpl& a = *u->impl();
     ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
     next += static_cast<ptrdiff_t>(a.local.size());
     copy_facts(a, *made);
-    *u.value = Array(std::move(made));
+    *u = Array(std::move(made));
   }
 }
 
@@ -63,11 +63,11 @@ void add_noise(const nn::Leaves& updates, const Key& key, double deviation) {
   }
 }
 
-void normalize(const nn::Leaves& updates, double scale_factor, double eps) {
+void normalize(const Arrays& updates, double scale_factor, double eps) {
   at::AutoGradMode off(false);
   const Array divisor = (global_norm(updates) + eps) / scale_factor;
-  for (const nn::Leaf& u : updates)
-    if (!u.value->is_absent()) *u.value = *u.value / astype(divisor, u.value->dtype());
+  for (Array* u : updates)
+    if (!u->is_absent()) *u = *u / astype(divisor, u->dtype());
 }
 
 }  // namespace detail

@@ -15,10 +15,10 @@ namespace tessera::optim {
 
 namespace detail {
 // These replace the arrays of `updates`, in trees that the caller has copied.
-void scale(const nn::Leaves& updates, double factor);
+void scale(const Arrays& updates, double factor);
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
-void normalize(const nn::Leaves& updates, double scale_factor, double eps);
+void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
 
 // step_size * g
@@ -31,7 +31,7 @@ struct Scale {
   }
   template <class Model>
   std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&) const {
-    detail::scale(nn::leaves(grads), step_size);
+    detail::scale(nn::bare_arrays(grads).arrays, step_size);
     return {std::move(grads), {}};
   }
 };
@@ -51,7 +51,7 @@ struct ScaleBySchedule {
   }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    detail::scale(nn::leaves(grads), value(state.count));
+    detail::scale(nn::bare_arrays(grads).arrays, value(state.count));
     return {std::move(grads), {state.count + 1}};
   }
   double value(int64_t count) const;
@@ -69,7 +69,8 @@ struct ScaleByLearningRate {
   }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    detail::scale(nn::leaves(grads), flip_sign ? -value(state.count) : value(state.count));
+    const double rate = value(state.count);
+    detail::scale(nn::bare_arrays(grads).arrays, flip_sign ? -rate : rate);
     return {std::move(grads), {state.count + 1}};
   }
   double value(int64_t count) const;
@@ -226,7 +227,7 @@ struct NormalizeByUpdateNorm {
   std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&,
                                       std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    detail::normalize(nn::leaves(grads), scale_factor, eps);
+    detail::normalize(nn::bare_arrays(grads).arrays, scale_factor, eps);
     return {std::move(grads), {}};
   }
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "optim/internal.h"
 #include "sharding/together.h"
@@ -35,6 +36,11 @@ const Type* state_type(const Type* parameter, const OptimizerOptions& options) {
   return parameter;
 }
 
+// All of it on every device of its mesh.
+const Type* whole(const Type* type) {
+  return placed_type(type->dtype, type->shape, NamedSharding(Mesh(type->mesh), PartitionSpec{}));
+}
+
 // Where the parameter was never placed: the value, as an array that was not, either.
 ArrayPtr unplaced(const ArrayPtr& a) {
   if (!a->type->mesh) return a;
@@ -43,20 +49,37 @@ ArrayPtr unplaced(const ArrayPtr& a) {
   return made;
 }
 
+// What type_of gives, computed once for what has one type.
 template <class TypeOf>
-void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason, TypeOf type_of) {
+class Remembered {
+ public:
+  explicit Remembered(TypeOf type_of) : type_of_(std::move(type_of)) {}
+  const Type* operator()(const Type* type) {
+    const auto [found, is_new] = known_.try_emplace(type, nullptr);
+    if (is_new) found->second = type_of_(type);
+    return found->second;
+  }
+
+ private:
+  TypeOf type_of_;
+  std::unordered_map<const Type*, const Type*> known_;
+};
+
+template <class TypeOf>
+void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf type_of) {
+  Remembered<TypeOf> home_of(std::move(type_of));
   std::vector<Array*> values;
   std::vector<ArrayPtr> arrays;
   std::vector<const Type*> homes, to;
   for (size_t i = 0; i < tree.size(); ++i) {
-    if (tree[i].value->is_absent() || params[i].value->is_absent()) continue;
-    const Type* type = type_of(params[i].value->impl()->type);
-    if (!type->mesh && !tree[i].value->is_committed()) continue;  // and a recipe stays one
-    const ArrayImpl& a = materialized(*tree[i].value, "Optimizer.update");
-    values.push_back(tree[i].value);
-    arrays.push_back(tree[i].value->impl());
+    if (tree[i]->is_absent() || params[i]->is_absent()) continue;
+    const Type* type = home_of(params[i]->impl()->type);
+    if (!type->mesh && !tree[i]->is_committed()) continue;  // and a recipe stays one
+    const ArrayImpl& a = materialized(*tree[i], "Optimizer.update");
+    values.push_back(tree[i]);
+    arrays.push_back(tree[i]->impl());
     homes.push_back(type);
-    to.push_back(type->mesh ? with_dtype(type, a.type->dtype) : with_unreduced(a.type, 0));
+    to.push_back(!type->mesh ? whole(a.type) : type->dtype == a.type->dtype ? type : with_dtype(type, a.type->dtype));
   }
   std::vector<ArrayPtr> placed = convert_together(arrays, to,
                                                   {.operation = "Optimizer.update",
@@ -71,32 +94,31 @@ void place(const nn::Leaves& tree, const nn::Leaves& params, const char* reason,
 
 }  // namespace
 
-void place_with_state(const nn::Leaves& tree, const nn::Leaves& params, const OptimizerOptions& options) {
+void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerOptions& options) {
   place(tree, params, "the optimizer's state is sharded over the batch's axes",
         [&](const Type* type) { return state_type(type, options); });
 }
 
-void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params) {
+void place_with_parameters(const Arrays& tree, const Arrays& params) {
   place(tree, params, "a parameter stays where it was placed", [](const Type* type) { return type; });
 }
 
-void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn::Leaves& params) {
-  nn::Leaves updated, homes;
+void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& params) {
+  Arrays updated, homes;
   for (size_t i = 0; i < shards.size(); ++i)
-    if (!shards[i].value->is_same(*before[i].value)) updated.push_back(shards[i]), homes.push_back(params[i]);
+    if (!shards[i]->is_same(*before[i])) updated.push_back(shards[i]), homes.push_back(params[i]);
   place_with_parameters(updated, homes);
-  for (size_t i = 0; i < homes.size(); ++i)
-    *homes[i].value = like_parameter(*updated[i].value, *homes[i].value, "Optimizer.update");
+  for (size_t i = 0; i < homes.size(); ++i) *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");
 }
 
-void check_axes(const nn::Leaves& params, const OptimizerOptions& options) {
+void check_axes(const Arrays& params, const OptimizerOptions& options) {
   for (const std::string& name : options.shard_state)
     if (std::count(options.shard_state.begin(), options.shard_state.end(), name) > 1)
       fail(ErrorKind::bad_argument, "Optimizer",
            fmt::format("shard_state: \"{}\" given twice, expected each axis once.", name));
-  for (const nn::Leaf& leaf : params) {
-    if (leaf.value->is_absent()) continue;
-    const MeshImpl* mesh = leaf.value->impl()->type->mesh;
+  for (const Array* p : params) {
+    if (p->is_absent()) continue;
+    const MeshImpl* mesh = p->impl()->type->mesh;
     for (const std::string& name : options.shard_state)
       if (mesh && mesh->find(name) < 0)
         fail(

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/tree.h"
+#include "optim/transform.h"
 
 namespace tessera::optim {
 
@@ -24,13 +24,13 @@ namespace detail {
 
 // Replaces the arrays of `tree`, a copy: each goes where the state of its partner in `params` lies, or where that
 // partner lies itself. What moves alike moves in one collective. Absent arrays stay.
-void place_with_state(const nn::Leaves& tree, const nn::Leaves& params, const OptimizerOptions& options);
-void place_with_parameters(const nn::Leaves& tree, const nn::Leaves& params);
+void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerOptions& options);
+void place_with_parameters(const Arrays& tree, const Arrays& params);
 // Makes those of `shards` that are no longer what they were `before` the parameters: gathered to where these lie.
-void gather_updated(const nn::Leaves& shards, const nn::Leaves& before, const nn::Leaves& params);
+void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& params);
 
 // Errors: an axis that the parameters' mesh does not have (unknown_axis), or that is given twice (bad_argument).
-void check_axes(const nn::Leaves& params, const OptimizerOptions& options);
+void check_axes(const Arrays& params, const OptimizerOptions& options);
 
 }  // namespace detail
 }  // namespace tessera::optim

@@ -35,6 +35,12 @@ std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" :
 
 }  // namespace
 
+Arrays arrays_of(const nn::Leaves& leaves) {
+  Arrays result;
+  for (const nn::Leaf& leaf : leaves) result.push_back(leaf.value);
+  return result;
+}
+
 DType moment_dtype(DType parameter) { return item_size(parameter) < 4 ? DType::float32 : parameter; }
 
 Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
@@ -123,6 +129,12 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
     if (!updates[i].value->is_absent())
       p = like_parameter(astype(p + *updates[i].value, p.dtype()), p, "apply_updates");
   }
+}
+
+void no_state_of_optional() {
+  fail(ErrorKind::bad_argument, "update",
+       "the state has no part for an optional transform (momentum, clipping, ...) that is used now, expected one. Make "
+       "a new state with init.");
 }
 
 void check_names(const char* verb, const std::string* names, size_t count) {

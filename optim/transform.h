@@ -6,6 +6,7 @@
 #include <source_location>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "nn/tree.h"
 #include "sharding/array.h"
@@ -46,6 +47,8 @@ inline bool matrices_only(const std::string&, const Array& parameter) { return p
 Array zeros_for(const Array& parameter, std::optional<DType> dtype = std::nullopt);
 
 namespace detail {
+using Arrays = std::vector<Array*>;
+
 // These replace the arrays of the first tree, which the caller has copied.
 void make_zeros(const nn::Leaves& state);
 void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);

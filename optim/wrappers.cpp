@@ -50,7 +50,8 @@ void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool
 
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
   at::AutoGradMode off(false);
-  place_with_parameters(acc, params);
+  check_same_tree("accumulate", "the state", acc, params);
+  place_with_parameters(arrays_of(acc), arrays_of(params));
   for (size_t i = 0; i < acc.size(); ++i)
     if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());
 }
@@ -70,9 +71,11 @@ bool all_finite(const nn::Leaves& tree) {
 
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {
   at::AutoGradMode off(false);
+  check_same_tree("lookahead", "the state", slow, params);
   for (size_t i = 0; i < updates.size(); ++i) {
     Array &u = *updates[i].value, &s = *slow[i].value;
     if (u.is_absent()) continue;
+    check_has_state("lookahead", params[i], u, s);
     follow(s, *params[i].value);
     const Array p = astype(*params[i].value, s.dtype());
     const Array next = s + step_size * (p + u - s);
@@ -96,6 +99,7 @@ void own_copies(const nn::Leaves& tree) {
 void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay) {
   at::AutoGradMode off(false);
   check_same_tree("params_ema", "the update", updates, params);
+  check_same_tree("params_ema", "the state", average, params);
   for (size_t i = 0; i < params.size(); ++i) {
     Array &a = *average[i].value, &p = *params[i].value;
     if (a.is_absent()) continue;
@@ -103,6 +107,18 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
     const Array now = astype(p, a.dtype());
     a = kept(moment(a, updates[i].value->is_absent() ? now : now + *updates[i].value, decay), a, "params_ema");
   }
+}
+
+double checked_step_size(double slow_step_size) {
+  check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
+  return slow_step_size;
+}
+
+int64_t checked_errors(int64_t max_consecutive_errors) {
+  if (max_consecutive_errors < 0)
+    fail(ErrorKind::bad_argument, "apply_if_finite",
+         fmt::format("max_consecutive_errors: {} given, expected at least 0.", max_consecutive_errors));
+  return max_consecutive_errors;
 }
 
 }  // namespace detail

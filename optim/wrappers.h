@@ -19,8 +19,23 @@ void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool
 // The accumulated gradients in the parameters' element types, where these lie: reduced, all in one collective.
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
 int64_t checked_period(int64_t steps, const char* verb, const char* name);
+double checked_step_size(double slow_step_size);
+int64_t checked_errors(int64_t max_consecutive_errors);
 // Whether every element is a number. One all-reduce.
 bool all_finite(const nn::Leaves& tree);
+// What apply_if_finite counts.
+struct FiniteCounts {
+  int64_t notfinite_count;  // in a row
+  bool last_finite;
+  int64_t total_notfinite;
+
+  template <class State>
+  void store(State& state) const {
+    state.notfinite_count = notfinite_count;
+    state.last_finite = last_finite;
+    state.total_notfinite = total_notfinite;
+  }
+};
 // slow + step_size (params + updates - slow), and the updates that lead there.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
 // Copies under handles of their own, where something is trained; in float32 for half precision.
@@ -67,6 +82,11 @@ struct MultiSteps {
     state.inner_opt_state = std::move(next);
     begin_anew(state, params);
     return {std::move(updates), std::move(state)};
+  }
+
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", opt, state.inner_opt_state);
   }
 
   // The parts of an update: the mean so far, whether these gradients are the last of it, the mean as the inner
@@ -137,19 +157,33 @@ struct ApplyIfFinite {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    state.last_finite = detail::all_finite(nn::leaves(grads));
-    state.notfinite_count = state.last_finite ? 0 : state.notfinite_count + 1;
-    state.total_notfinite += !state.last_finite;
-    if (!state.last_finite && state.notfinite_count <= max_consecutive_errors)
-      return {zeros_like(params), std::move(state)};
+    const detail::FiniteCounts now = counts(grads, state);
+    now.store(state);
+    if (!applies(now)) return {zeros_like(params), std::move(state)};
     auto [updates, next] = detail::update_with(inner, grads, std::move(state.inner_state), params, extra);
     state.inner_state = std::move(next);
     return {std::move(updates), std::move(state)};
   }
+
+  // The parts of an update: the counts with these gradients, and whether the inner transform gets them.
+  template <class Model, class State>
+  detail::FiniteCounts counts(const Model& grads, const State& state) const {
+    const bool finite = detail::all_finite(nn::leaves(grads));
+    return {finite ? 0 : state.notfinite_count + 1, finite, state.total_notfinite + !finite};
+  }
+  bool applies(const detail::FiniteCounts& now) const {
+    return now.last_finite || now.notfinite_count > max_consecutive_errors;
+  }
+
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", inner, state.inner_state);
+  }
 };
+// Error (bad_argument): max_consecutive_errors below 0.
 template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
-  return {std::move(inner), max_consecutive_errors};
+  return {std::move(inner), detail::checked_errors(max_consecutive_errors)};
 }
 
 // ---- lookahead, averages --------------------------------------------------------------------------------------------
@@ -191,11 +225,16 @@ struct Lookahead {
     }
     return {std::move(updates), std::move(state)};
   }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    visit("", fast_optimizer, state.fast_state);
+  }
 };
+// Errors (bad_argument): sync_period below 1, slow_step_size negative or not finite.
 template <class Inner>
 Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
-  return {std::move(fast_optimizer), detail::checked_period(sync_period, "lookahead", "sync_period"), slow_step_size,
-          reset_state};
+  return {std::move(fast_optimizer), detail::checked_period(sync_period, "lookahead", "sync_period"),
+          detail::checked_step_size(slow_step_size), reset_state};
 }
 
 template <class Model>
@@ -268,12 +307,23 @@ struct InjectHyperparams {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    state.hyperparams = at(state.count, state.hyperparams);
+    state.hyperparams = hyperparams(state);
     auto [updates, next] = detail::update_with(inner_factory(std::as_const(state.hyperparams)), grads,
                                                std::move(state.inner_state), params, extra);
     state.inner_state = std::move(next);
     state.count += 1;
     return {std::move(updates), std::move(state)};
+  }
+
+  // Those of the next update.
+  template <class State>
+  Hyperparams hyperparams(const State& state) const {
+    return at(state.count, state.hyperparams);
+  }
+  template <class State, class Visit>
+  void visit_parts(const State& state, Visit&& visit) const {
+    const Hyperparams now = hyperparams(state);
+    visit("", inner_factory(now), state.inner_state);
   }
 
  private:

@@ -19,37 +19,10 @@ auto clipped_adamw() {
                       .mask = matrices_only}));
 }
 
-// Gradients for `model`, at its placement.
-Toy gradients_for(const Toy& model, uint32_t seed) {
-  Toy grads = Toy::init(seed);
-  const nn::Leaves g = nn::leaves(grads), p = nn::leaves(model);
-  for (size_t i = 0; i < g.size(); ++i)
-    *g[i].value = p[i].value->is_committed() ? device_put(*g[i].value, p[i].value->sharding()) : *g[i].value * 1.0;
-  return grads;
-}
-
 const at::Tensor& local(const Array& x, size_t i = 0) { return x.impl()->local[i]; }
 
 Array loss_of(const Toy& model, const Array& x) {
   return mean(square(matmul(x, model.kernel) + model.bias)) + 0.1 * sum(square(model.table));
-}
-
-// The pure algebra, step by step, beside the optimizer.
-template <class Tx>
-void expect_equal_to_pure(const Tx& tx, Toy model) {
-  Toy pure = model;
-  Optimizer optimizer(model, tx);
-  auto state = tx.init(pure);
-  for (uint32_t step = 0; step < 5; ++step) {
-    const Toy grads = gradients_for(model, 10 + step);
-    auto [updates, next] = tx.update(grads, state, pure);
-    pure = apply_updates(pure, updates);
-    state = next;
-    optimizer.update(model, grads);
-  }
-  expect_tree_near(model, pure, 1e-6);
-  expect_tree_near(optimizer.state(), state, 1e-6);
-  EXPECT_EQ(optimizer.count(), 5);
 }
 
 TEST(Optimizer, FusedEqualsPure) {

@@ -96,4 +96,34 @@ std::string error_of(F f, ErrorKind kind) {
   return "";
 }
 
+namespace optim {
+
+// Gradients for `model`, at its placement.
+inline Toy gradients_for(const Toy& model, uint32_t seed) {
+  Toy grads = Toy::init(seed);
+  const nn::Leaves g = nn::leaves(grads), p = nn::leaves(model);
+  for (size_t i = 0; i < g.size(); ++i)
+    *g[i].value = p[i].value->is_committed() ? device_put(*g[i].value, p[i].value->sharding()) : *g[i].value * 1.0;
+  return grads;
+}
+
+// The pure algebra, step by step, beside the optimizer.
+template <class Tx>
+void expect_equal_to_pure(const Tx& tx, Toy model) {
+  Toy pure = model;
+  Optimizer optimizer(model, tx);
+  auto state = tx.init(pure);
+  for (uint32_t step = 0; step < 5; ++step) {
+    const Toy grads = gradients_for(model, 10 + step);
+    auto [updates, next] = tx.update(grads, state, pure);
+    pure = apply_updates(pure, updates);
+    state = next;
+    optimizer.update(model, grads);
+  }
+  expect_tree_near(model, pure, 1e-6);
+  expect_tree_near(optimizer.state(), state, 1e-6);
+  EXPECT_EQ(optimizer.count(), 5);
+}
+
+}  // namespace optim
 }  // namespace tessera

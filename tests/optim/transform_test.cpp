@@ -70,8 +70,8 @@ TEST(Transform, ClipIsOptaxs) {
 
 TEST(Transform, AChainInAChainIsLaidFlat) {
   const auto nested = chain(clip_by_global_norm(1), chain(identity(), adamw({.learning_rate = 0.1})));
-  const auto flat =
-      chain(clip_by_global_norm(1), identity(), scale_by_adam(), add_decayed_weights(1e-4), scale_by_learning_rate(0.1));
+  const auto flat = chain(clip_by_global_norm(1), identity(), scale_by_adam(), add_decayed_weights(1e-4),
+                          scale_by_learning_rate(0.1));
   static_assert(std::is_same_v<decltype(nested), decltype(flat)>);
   expect_near(three_steps(nested), host(three_steps(flat)), 0);
   const auto state = nested.init(Tree{{"p", zeros({2})}});

@@ -1,0 +1,58 @@
+// The parts of a transform that is made of others, each with its state: where the learning rate is, and the norm.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::optim::detail {
+
+// A transform that holds others has
+//   template <class State, class Visit> void visit_parts(const State& state, Visit&& visit) const
+// which calls visit(label, part, part's state) for each; the label is empty where parts are not told apart by one.
+struct AnyVisit {
+  template <class Part, class State>
+  void operator()(std::string_view, const Part&, const State&) const {}
+};
+template <class T, class State>
+concept HasParts = requires(const T& transform, const State& state) {
+  transform.visit_parts(state, AnyVisit());
+};
+
+// f(label, part, state) for every Part within the transform; labels of partitions within others are joined by dots.
+template <class Part, class T, class State, class F>
+void for_each_part(const T& transform, const State& state, const std::string& label, F& f) {
+  if constexpr (std::is_same_v<T, Part>) {
+    f(label, transform, state);
+  } else if constexpr (HasParts<T, State>) {
+    transform.visit_parts(state, [&](std::string_view name, const auto& part, const auto& part_state) {
+      const std::string below =
+          label.empty() || name.empty() ? label + std::string(name) : label + "." + std::string(name);
+      for_each_part<Part>(part, part_state, below, f);
+    });
+  }
+}
+
+// Numbers of the parts by their labels: of a chain the first counts.
+using LabelledNumbers = std::vector<std::pair<std::string, double>>;
+
+template <class Part, class T, class State, class Number>
+LabelledNumbers numbers_of(const T& transform, const State& state, Number number) {
+  LabelledNumbers result;
+  auto add = [&](const std::string& label, const Part& part, const auto& part_state) {
+    for (const auto& known : result)
+      if (known.first == label) return;
+    result.emplace_back(label, number(part, part_state));
+  };
+  for_each_part<Part>(transform, state, "", add);
+  return result;
+}
+
+// The number of this label; of an empty one the number that all have, or nothing where there is none. Errors
+// (bad_argument): an empty label where there are different numbers, a label that has none.
+std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label);
+
+}  // namespace tessera::optim::detail

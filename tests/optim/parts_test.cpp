@@ -1,0 +1,90 @@
+// Transforms made of others: their parts updated in place, and what an optimizer tells of each.
+#include "optim/masking.h"
+#include "sharding/array_impl.h"
+#include "support.h"
+
+namespace tessera::optim {
+namespace {
+
+std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "vector"; }
+auto two_groups() {
+  return chain(clip_by_global_norm(1.0),
+               partition(by_dims, "matrix", adamw({.learning_rate = 0.1, .weight_decay = 0.1, .mask = matrices_only}),
+                         "vector", chain(clip_by_global_norm(0.5), sgd({.learning_rate = 0.2, .momentum = 0.9}))));
+}
+auto injected() {
+  return inject_hyperparams([](const Hyperparams& h) { return adam({.learning_rate = h["rate"]}); },
+                            {{"rate", [](int64_t count) { return 0.1 / static_cast<double>(1 + count); }}});
+}
+
+const void* memory_of(const Array& x) { return x.impl()->local[0].data_ptr(); }
+
+TEST(Parts, InPlaceEqualPure) {
+  on_all_meshes([](const Case&, const Layout& layout) {
+    const Toy model = nn::filter_shard(Toy::init(1), layout);
+    expect_equal_to_pure(two_groups(), model);
+    expect_equal_to_pure(selective_transform(adam({.learning_rate = 0.1}), matrices_only), model);
+    expect_equal_to_pure(partition(by_dims, "matrix", lion({.learning_rate = 0.1}), "vector", two_groups()), model);
+    expect_equal_to_pure(named_chain("clip", clip_by_global_norm(1), "adamw", adamw({.learning_rate = 0.1})), model);
+    expect_equal_to_pure(injected(), model);
+    expect_equal_to_pure(apply_if_finite(adam({.learning_rate = 0.1}), 2), model);
+  });
+}
+
+// The memory of the parameters is written to, not replaced.
+TEST(Parts, KeepTheirMemory) {
+  const auto expect_in_place = [](const auto& tx) {
+    Toy model = Toy::init(1);
+    Optimizer optimizer(model, tx);
+    optimizer.update(model, gradients_for(model, 2));
+    std::vector<const void*> before;
+    for (const nn::Leaf& p : nn::leaves(model)) before.push_back(memory_of(*p.value));
+    optimizer.update(model, gradients_for(model, 3));
+    const nn::Leaves after = nn::leaves(model);
+    for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(memory_of(*after[i].value), before[i]) << after[i].path;
+  };
+  expect_in_place(two_groups());
+  expect_in_place(injected());
+  expect_in_place(named_chain("adam", adam({.learning_rate = 0.1})));
+  expect_in_place(apply_if_finite(sgd({.learning_rate = 0.1}), 2));
+  expect_in_place(accumulate(two_groups(), 1));
+}
+
+TEST(Parts, TellTheirRatesAndNorms) {
+  Toy model = Toy::init(1);
+  Optimizer optimizer(model, partition(by_dims, "matrix", adamw({.learning_rate = 0.1}), "vector",
+                                       chain(clip_by_global_norm(0.5), injected())));
+  const Toy grads = gradients_for(model, 2);
+  EXPECT_EQ(optimizer.learning_rate("vector"), 0);
+  for (int i = 0; i < 2; ++i) optimizer.update(model, grads);
+  EXPECT_EQ(optimizer.learning_rate("matrix"), 0.1);
+  EXPECT_EQ(optimizer.learning_rate("vector"), 0.05);
+  EXPECT_NEAR(*optimizer.grad_norm(), global_norm(grads.bias).item<float>(), 1e-5);
+  EXPECT_EQ(error_of([&] { optimizer.learning_rate(); }, ErrorKind::bad_argument),
+            "[learning_rate] \"\" given, expected the label of a part that has one (\"matrix\", \"vector\").");
+  EXPECT_EQ(error_of([&] { optimizer.grad_norm("matrix"); }, ErrorKind::bad_argument),
+            "[grad_norm] \"matrix\" given, expected the label of a part that has one (\"vector\").");
+  Optimizer accumulated(model, accumulate(adam({.learning_rate = 0.3}), 2));
+  for (int i = 0; i < 2; ++i) accumulated.update(model, grads);
+  EXPECT_EQ(accumulated.learning_rate(), 0.3);
+}
+
+// A gradient that lies on a mesh, in parts, of a parameter that lies on none.
+TEST(Parts, GradientsOfWhatWasNeverPlacedAreGathered) {
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+    const Array g = device_put(array<float>({1, -2, -3, 4}), NamedSharding(mesh, P{"data"}));
+    const auto expect_updated = [&](const auto& tx) {
+      std::vector<Array> model{zeros({4})};
+      Optimizer optimizer(model, tx);
+      optimizer.update(model, {g});
+      expect_near(model[0], {-0.1f, 0.1f, 0.1f, -0.1f}, 1e-6);
+      EXPECT_FALSE(model[0].is_committed());
+    };
+    expect_updated(adam({.learning_rate = 0.1}));
+    expect_updated(sign_sgd({.learning_rate = 0.1}));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::optim

@@ -1,0 +1,278 @@
+// Wrong gradients, wrong models and numbers out of range: every error says what it means, and nothing is half updated.
+#include <functional>
+#include <map>
+
+#include "optim/muon.h"
+#include "support.h"
+
+namespace tessera::optim {
+namespace {
+
+using Tree = std::map<std::string, Array>;
+
+Array placed(const Array& x) {
+  static const Mesh mesh = make_mesh({{"data", 2}});
+  return device_put(x, NamedSharding(mesh, P{}));
+}
+Tree model() {
+  return {{"b", placed(array<float>({1, -2}))},
+          {"t", placed(normal(Key(1), {4, 2}))},
+          {"w", placed(normal(Key(2), {4, 4}))}};
+}
+Tree gradients_of(const Tree& model) {
+  Tree grads = model;
+  for (auto& [name, g] : grads) g = 0.5 * g;
+  return grads;
+}
+
+std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "rest"; }
+auto two_groups(const Schedule& rate) {
+  return partition(by_dims, "matrix", adamw({.learning_rate = 0.1, .mask = matrices_only}), "rest",
+                   chain(clip_by_global_norm(1), sgd({.learning_rate = rate, .momentum = 0.9})));
+}
+
+// Runs f(transform) for one of every way in which an update is computed.
+template <class F>
+void every_way(F f) {
+  const auto named = [&](const char* name, const auto& transform) {
+    SCOPED_TRACE(name);
+    f(transform);
+  };
+  named("fused", chain(clip_by_global_norm(1), adamw({.learning_rate = 0.1, .mask = matrices_only})));
+  named("pure", lion({.learning_rate = 0.1}));
+  named("parts fused", two_groups(0.1));
+  named("parts of both kinds", muon({.learning_rate = 0.1}));
+  named("accumulated", accumulate(adam({.learning_rate = 0.1}), 2));
+  named("injected", inject_hyperparams([](const Hyperparams& h) { return adam({.learning_rate = h["rate"]}); },
+                                       {{"rate", [](int64_t count) { return 0.1 / static_cast<double>(1 + count); }}}));
+  named("if finite", apply_if_finite(chain(scale(0.5), sgd({.learning_rate = 0.1})), 2));
+}
+
+// All values of a tree by their paths.
+template <class T>
+std::map<std::string, std::vector<float>> values_of(T& tree) {
+  std::map<std::string, std::vector<float>> values;
+  for (const nn::Leaf& leaf : nn::leaves(tree))
+    if (!leaf.value->is_absent()) values[leaf.path] = host(*leaf.value);
+  return values;
+}
+
+struct Mistake {
+  std::string name;
+  std::function<void(Tree& model, Tree& grads)> make;
+  ErrorKind kind;
+  std::string message;
+};
+
+const std::vector<Mistake>& mistakes() {
+  static const Mesh other = make_mesh({{"data", 4}});
+  static const std::string same = " Both must come from the same model.";
+  static const std::vector<Mistake> all = {
+      {"a gradient of another shape",
+       [](Tree&, Tree& g) {
+         g["w"] = placed(ones({4, 5}));
+       },
+       ErrorKind::shape_mismatch, "w: the gradient is float32[4,5], the parameter float32[4,4]." + same},
+      {"a gradient that broadcasts", [](Tree&, Tree& g) { g["w"] = placed(ones({})); }, ErrorKind::shape_mismatch,
+       "w: the gradient is float32[], the parameter float32[4,4]." + same},
+      {"a gradient too few", [](Tree&, Tree& g) { g.erase("w"); }, ErrorKind::bad_argument,
+       "the gradient has 2 arrays, the model 3." + same},
+      {"a gradient too many", [](Tree&, Tree& g) { g["x"] = g["w"]; }, ErrorKind::bad_argument,
+       "the gradient has 4 arrays, the model 3." + same},
+      {"a gradient of another name",
+       [](Tree&, Tree& g) {
+         g["a"] = g["b"];
+         g.erase("b");
+       },
+       ErrorKind::bad_argument, "b: the gradient has the array a in its place." + same},
+      {"a gradient of another element type", [](Tree&, Tree& g) { g["t"] = astype(g["t"], bfloat16); },
+       ErrorKind::dtype_mismatch,
+       "t: the gradient is bfloat16[4,2], the parameter float32[4,2]. Both must have the same floating element type; "
+       "an "
+       "integer's gradient is absent."},
+      {"a gradient on another mesh",
+       [](Tree&, Tree& g) {
+         g["t"] = device_put(ones({4, 2}), NamedSharding(other, P{}));
+       },
+       ErrorKind::device_mismatch,
+       "t: the gradient is float32[4,2], the parameter float32[4,2]. Both must lie on the same mesh."},
+      {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::absent,
+       "t: the gradient is float32[4,2], the parameter is absent."},
+      {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::bad_argument,
+       "the model has 4 arrays, the one that this optimizer was made for 3. Make a new optimizer."},
+      {"a model that doubled",
+       [](Tree& m, Tree& g) {
+         for (const char* name : {"x", "y", "z"}) m[name] = placed(ones({2})), g[name] = placed(ones({2}));
+       },
+       ErrorKind::bad_argument,
+       "the model has 6 arrays, the one that this optimizer was made for 3. Make a new optimizer."},
+      {"a model that shrank",
+       [](Tree& m, Tree& g) {
+         m.erase("b");
+         g.erase("b");
+       },
+       ErrorKind::bad_argument,
+       "t: the model that this optimizer was made for has b in its place. Make a new optimizer."},
+      {"a parameter of another shape", [](Tree& m, Tree& g) { m["b"] = placed(ones({3})), g["b"] = placed(ones({3})); },
+       ErrorKind::shape_mismatch,
+       "b: the parameter is float32[3], it was of shape (2) when this optimizer was made. Make a new one."},
+  };
+  return all;
+}
+
+TEST(WrongUse, IsRefusedAndChangesNothing) {
+  every_way([](const auto& transform) {
+    for (const Mistake& mistake : mistakes()) {
+      SCOPED_TRACE(mistake.name);
+      Tree params = model();
+      Optimizer optimizer(params, transform);
+      optimizer.update(params, gradients_of(params));
+      Tree grads = gradients_of(params);
+      mistake.make(params, grads);
+      const auto before = values_of(params), state = values_of(optimizer);
+      EXPECT_EQ(error_of([&] { optimizer.update(params, grads); }, mistake.kind),
+                "[Optimizer.update] " + mistake.message);
+      EXPECT_EQ(values_of(params), before);
+      EXPECT_EQ(values_of(optimizer), state);
+      EXPECT_EQ(optimizer.count(), 1);
+    }
+  });
+}
+
+TEST(WrongUse, AModelMovedToAnotherMeshIsRefused) {
+  const Mesh other = make_mesh({{"rows", 2}});
+  every_way([&](const auto& transform) {
+    Tree params = model();
+    Optimizer optimizer(params, transform);
+    optimizer.update(params, gradients_of(params));
+    if (nn::leaves(optimizer).empty() || values_of(optimizer).empty()) return;  // no state, nothing to lie elsewhere
+    for (auto& [name, p] : params) p = device_put(p, NamedSharding(other, P{}));
+    const auto before = values_of(params);
+    const std::string words =
+        error_of([&] { optimizer.update(params, gradients_of(params)); }, ErrorKind::device_mismatch);
+    EXPECT_NE(words.find("the state lies on "), std::string::npos) << words;
+    EXPECT_EQ(values_of(params), before);
+  });
+}
+
+TEST(WrongUse, TwoParametersThatBecameOneAreNamed) {
+  std::vector<Array> params{ones({2}) * 1.0, ones({2}) * 2.0};
+  Optimizer optimizer(params, adam({.learning_rate = 0.1}));
+  params[1] = params[0];
+  const std::string words = error_of(
+      [&] {
+        optimizer.update(params, {ones({2}), ones({2})});
+      },
+      ErrorKind::bad_argument);
+  EXPECT_TRUE(words.starts_with("[Optimizer.update] ")) << words;
+  EXPECT_EQ(host(params[0]), (std::vector<float>{1, 1}));
+}
+
+// The first part of a partition is not updated where the second one cannot be.
+TEST(WrongUse, AScheduleThatIsNoNumberInOnePartChangesNone) {
+  Tree params = model();
+  Optimizer optimizer(params, two_groups([](int64_t count) { return count == 2 ? NAN : 0.1; }));
+  for (int i = 0; i < 2; ++i) optimizer.update(params, gradients_of(params));
+  const auto before = values_of(params), state = values_of(optimizer);
+  EXPECT_EQ(error_of([&] { optimizer.update(params, gradients_of(params)); }, ErrorKind::bad_argument),
+            "[scale_by_learning_rate] learning_rate: the schedule is nan at count 2, expected a number. Nothing was "
+            "updated.");
+  EXPECT_EQ(values_of(params), before);
+  EXPECT_EQ(values_of(optimizer), state);
+}
+
+struct Setting {
+  std::function<void()> make;
+  std::string message;
+};
+
+TEST(WrongUse, NumbersOutOfRangeAreRefused) {
+  const std::vector<Setting> settings = {
+      {[] { lookahead(identity(), 0, 0.5); }, "[lookahead] sync_period: 0 given, expected at least 1."},
+      {[] { lookahead(identity(), 2, NAN); }, "[lookahead] slow_step_size: nan given, expected slow_step_size >= 0."},
+      {[] { apply_if_finite(identity(), -1); },
+       "[apply_if_finite] max_consecutive_errors: -1 given, expected at least 0."},
+      {[] { linear_schedule({.init_value = 1, .end_value = 0, .transition_steps = -5}); },
+       "[linear_schedule] transition_steps: -5 given, expected at least 1."},
+      {[] { linear_schedule({.init_value = 1, .end_value = 0, .transition_steps = 5, .transition_begin = -1}); },
+       "[linear_schedule] transition_begin: -1 given, expected at least 0."},
+      {[] { cosine_decay_schedule({.init_value = 1, .decay_steps = 0}); },
+       "[cosine_decay_schedule] decay_steps: 0 given, expected at least 1."},
+      {[] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = 10, .decay_steps = 10}); },
+       "[warmup_cosine_decay_schedule] warmup_steps = 10, decay_steps = 10, expected 0 <= warmup_steps < decay_steps: "
+       "decay_steps is the length of the whole schedule, warmup included."},
+      {[] { exponential_decay({.init_value = 1, .transition_steps = 1, .decay_rate = 0}); },
+       "[exponential_decay] decay_rate: 0 given, expected decay_rate > 0."},
+      {[] {
+         piecewise_constant_schedule({.init_value = 1, .boundaries_and_scales = {{3, -1}}});
+       },
+       "[piecewise_constant_schedule] boundaries_and_scales: -1 given at 3, expected a scale >= 0."},
+      {[] { clip_by_global_norm(0); }, "[clip_by_global_norm] max_norm 0 given, expected above 0."},
+      {[] {
+         Tree params{{"p", ones({2})}};
+         Optimizer(params, adafactor({.learning_rate = 0.1, .decay_offset = 3})).update(params, Tree(params));
+       },
+       "[scale_by_factored_rms] step_offset: 3 given at update 1, expected less than its number."},
+      {[] {
+         Tree params{{"p", ones({2})}};
+         Optimizer(params, ademamix({.learning_rate = 0.1, .alpha = [](int64_t) { return NAN; }}))
+             .update(params, Tree(params));
+       },
+       "[scale_by_ademamix] alpha: the schedule is nan at count 0, expected a number. Nothing was updated."}};
+  for (const Setting& setting : settings) EXPECT_EQ(error_of(setting.make, ErrorKind::bad_argument), setting.message);
+}
+
+TEST(WrongUse, PureUpdatesRefuseStatesOfAnotherModel) {
+  const std::vector<Array> two{ones({2}), ones({3})}, four{ones({2}), ones({3}), ones({2}), ones({3})},
+      wide{ones({2}), ones({1})};
+  const auto tx = scale_by_adam();
+  EXPECT_EQ(
+      error_of([&] { tx.update(four, tx.init(two), four); }, ErrorKind::bad_argument),
+      "[scale_by_adam] the state has 4 arrays, the model 4, expected 2 times as many. Both must come from the same "
+      "model.");
+  EXPECT_EQ(
+      error_of([&] { tx.update(wide, tx.init(two), wide); }, ErrorKind::shape_mismatch),
+      "[scale_by_adam] 1: float32[3] given for float32[1]: the state was made for a parameter of another shape, or "
+      "the formula changes it. Make a new state.");
+}
+
+// Models of every kind of array, and of none: in place as by the pure algebra.
+const std::map<std::string, Tree>& models() {
+  static const std::map<std::string, Tree> all = {
+      {"none", {}},
+      {"integers", {{"ids", array<int32_t>({1, 2})}}},
+      {"scalar", {{"p", array<float>({3}, {})}}},
+      {"empty", {{"e", ones({0, 4})}, {"p", normal(Key(1), {2, 3})}, {"z", ones({0})}}},
+      {"bfloat16", {{"p", normal(Key(1), {4, 4}, bfloat16)}, {"q", normal(Key(2), {3})}}},
+      {"float16", {{"p", normal(Key(1), {4, 4}, float16)}}},
+      {"float64", {{"p", astype(normal(Key(1), {4, 4}), float64)}, {"q", normal(Key(2), {3})}}},
+  };
+  return all;
+}
+
+TEST(UnusualModels, AreUpdatedAsByThePureAlgebra) {
+  every_way([](const auto& transform) {
+    for (const auto& [name, made] : models()) {
+      SCOPED_TRACE(name);
+      Tree params = made, pure = made;
+      Optimizer optimizer(params, transform);
+      auto state = transform.init(pure);
+      for (int i = 0; i < 4; ++i) {
+        Tree grads = gradients_of(params);
+        for (auto& [path, g] : grads)
+          if (params.at(path).dtype() == int32) g = {};
+        auto [updates, next] = transform.update(grads, state, pure);
+        pure = apply_updates(pure, updates);
+        state = std::move(next);
+        optimizer.update(params, grads);
+      }
+      for (const auto& [path, p] : params) {
+        EXPECT_EQ(p.dtype(), made.at(path).dtype()) << path;
+        expect_near(p, host(pure.at(path)), item_size(p.dtype()) < 4 ? 0.05 : 1e-5, path);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera::optim
