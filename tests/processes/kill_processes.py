@@ -84,10 +84,14 @@ def main():
     args = parser.parse_args()
     rng = random.Random(args.seed)
     command = args.mpiexec.split() + [str(args.processes)] + args.program
-    mistakes = [mistake for number in range(args.runs) if (mistake := one_run(command, number, args, rng))]
-    print("\n".join(mistakes))
-    print(f"{args.runs} runs, {len(mistakes)} not as they should be")
-    sys.exit(bool(mistakes))
+    mistakes = 0
+    for number in range(args.runs):
+        mistake = one_run(command, number, args, rng)
+        if mistake:
+            mistakes += 1
+            print(mistake, flush=True)
+    print(f"{args.runs} runs, {mistakes} not as they should be")
+    sys.exit(mistakes > 0)
 
 
 main()
