@@ -1,6 +1,8 @@
 // Proportions as a pattern of turns.
 #include "data/combine.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numeric>
 
@@ -16,7 +18,7 @@ constexpr int64_t kFinest = 10'000;
 
 std::string list_of(const std::vector<double>& weights) {
   std::string text;
-  for (const double weight : weights) text += (text.empty() ? "" : ", ") + std::to_string(weight);
+  for (const double weight : weights) text += fmt::format("{}{:g}", text.empty() ? "" : ", ", weight);
   return "{" + text + "}";
 }
 
