@@ -30,6 +30,9 @@ class Presence {
   ~Presence();
   // Seen on this host: 0, 1, 3; not seen: 2
   std::string words(int count) const;
+  // Ends those beside it, of the same program and launcher, that are stopped: the launcher would wait for them for
+  // ever.
+  void end_stopped() const;
 
  private:
   int index_, fd_;

@@ -191,10 +191,12 @@ void join(const ProcessesOptions& options) {
   const int index = *options.index, count = *options.count;
   const detail::Presence presence(index);
   const detail::Deadline deadline(timeout, [&, timeout] {
+    const std::string seen = presence.words(count);
+    presence.end_stopped();
     return fmt::format(
         "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
         "need longer.",
-        index, count, seconds(timeout), presence.words(count));
+        index, count, seconds(timeout), seen);
   });
   std::unique_ptr<detail::Transport> engine = detail::join_by_mpi();
   check_engine(engine.get(), options);
