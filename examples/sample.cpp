@@ -47,7 +47,7 @@ Array ids_of(std::string_view bytes) {
 }
 
 std::vector<float> last_logits(const Array& logits) {
-  const std::vector<float> all = logits.to_host<float>();
+  const std::vector<float> all = (logits.is_fully_addressable() ? logits : reshard(logits, P{})).to_host<float>();
   return {all.end() - logits.shape(-1), all.end()};
 }
 

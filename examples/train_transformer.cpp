@@ -19,6 +19,7 @@
 #include "nn/placement_table.h"
 #include "optim/optimizer.h"
 #include "sharding/ledger.h"
+#include "sharding/processes.h"
 
 namespace tessera::examples {
 namespace {
@@ -155,13 +156,21 @@ void train(const TrainOptions& options, const Config& config) {
   if (options.sample.bytes) print_sample(model, options);
 }
 
+// Of several processes, the first prints and writes for all.
+void leave_output_to_the_first(TrainOptions& options) {
+  options.metrics = {};
+  if (!std::freopen("/dev/null", "w", stdout))
+    fail(ErrorKind::other, "train", "standard output cannot be turned off on this process.");
+}
+
 }  // namespace
 }  // namespace tessera::examples
 
 int main(int argc, char** argv) {
   using namespace tessera::examples;
   try {
-    const TrainOptions options = parse_options({argv + 1, argv + argc});
+    TrainOptions options = parse_options({argv + 1, argv + argc});
+    if (tessera::process_index() != 0) leave_output_to_the_first(options);
     if (options.help)
       fmt::print("{}", usage());
     else if (options.model.name == "llama")

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sharding/agreement.h"
 #include "sharding/device_put.h"
 
 namespace tessera::nn::detail {
@@ -34,8 +35,24 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
     if (!leaf.value->is_absent()) shard_one(leaf, sharding);
 }
 
+namespace {
+
+// Before anything is placed: all processes have the same model.
+void check_processes_agree(const Leaves& leaves, const Layout& layout) {
+  if (layout.mesh().process_count() == 1) return;
+  std::string lines;
+  for (const Leaf& leaf : leaves)
+    if (!leaf.value->is_absent())
+      lines +=
+          fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), resolve(leaf, layout).spec.to_string());
+  tessera::detail::check_agreement("filter_shard", layout.mesh().process_count(), lines);
+}
+
+}  // namespace
+
 void shard_by_names(const Leaves& leaves, const Layout& layout) {
   check_distinct(leaves, "filter_shard");
+  check_processes_agree(leaves, layout);
   for (const Leaf& leaf : leaves) {
     if (leaf.value->is_absent()) continue;
     const PartitionSpec spec = resolve(leaf, layout).spec;

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <map>
 
+#include "sharding/divided.h"
 #include "sharding/elementwise.h"
 #include "sharding/linear_algebra.h"
 #include "sharding/operations_common.h"
@@ -223,7 +224,7 @@ Array contracted(std::string_view equation, const Pointers& operands, std::sourc
   Prepared call;
   prepare(call, {.operation = einsum_op, .rule = einsum_rule, .attributes = packed(equation), .where = where},
           operands.data(), static_cast<int>(operands.size()));
-  const bool cuts = call.plan->runs > 1 && has_diagonal(equation);
+  const bool cuts = is_divided(*call.plan) && has_diagonal(equation);
   const Equation e = cuts ? EquationReader(equation, operands.size()).read() : Equation();
   return run(call, einsum_op.name, [&](Locals t, const Where& where) {
     c10::SmallVector<at::Tensor, max_operands> tensors;

@@ -30,7 +30,10 @@ at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   return t.narrow(dim, i * width, width);
 }
 
-at::Tensor stacked(const Tensors& parts) { return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())); }
+// Contiguous, whatever the memory format of the parts.
+at::Tensor stacked(const Tensors& parts) {
+  return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())).contiguous();
+}
 
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   std::vector<int64_t> sizes = t.sizes().vec();

@@ -104,8 +104,10 @@ at::Tensor product_of(at::Tensor t, at::IntArrayRef dims, bool keepdims, at::Sca
 // The number of each slot in its group.
 std::vector<int> places_in_groups(const Inside& inside, size_t slots) {
   std::vector<int> places(slots);
+  const Members& members = inside.step->members;
   for (const Group& group : inside.step->groups)
-    for (size_t k = 0; k < group.in.size(); ++k) places[group.in[k]] = static_cast<int>(k);
+    for (size_t k = 0; k < group.in.size(); ++k)
+      places[group.in[k]] = members.processes.empty() ? static_cast<int>(k) : members.numbers[members.self][k];
   return places;
 }
 

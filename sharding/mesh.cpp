@@ -13,6 +13,7 @@
 #include <numeric>
 #include <set>
 
+#include "sharding/agreement.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
 #include "sharding/type.h"
@@ -272,7 +273,11 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
   std::lock_guard lock(mutex);
   auto& entry = meshes[key];
-  if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
+  if (entry) return Mesh(entry.get());
+  detail::check_agreement(
+      "make_mesh", mesh.processes,
+      fmt::format("the mesh ({}) over the devices {}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", ")));
+  entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
   return Mesh(entry.get());
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/divided.h"
 #include "sharding/inside.h"
 #include "sharding/operations_common.h"
 
@@ -79,7 +80,7 @@ Array cross_entropy(Operand logits, const Array& labels) {
       [scale](Locals t, const Where& where) {
         const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
         const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));
-        if (where.plan().runs == 1) return at::cross_entropy_loss(rows, columns);
+        if (!is_divided(where.plan())) return at::cross_entropy_loss(rows, columns);
         return at::cross_entropy_loss(rows, columns, {}, at::Reduction::Sum) * scale;
       },
       [scale](const Prepared& call, const Inside& inside) { return cross_entropy_across(call, inside, scale); });

@@ -3,10 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "sharding/agreement.h"
 #include "sharding/autograd.h"
+#include "sharding/check.h"
 #include "sharding/communication.h"
 #include "sharding/engine.h"
 #include "sharding/plan.h"
@@ -15,9 +18,17 @@
 namespace tessera::detail {
 namespace {
 
+std::string described(const Step& step, const Exchange& exchange, const at::Tensor& x, const Cause& cause) {
+  const std::source_location& line = cause.where;
+  return fmt::format("{} over {} of {}, for {} at {}:{}", name_of(exchange.move) ? name_of(exchange.move) : "no move",
+                     step.mesh->names(step.axes), to_string(x.sizes().vec()), cause.operation, line.file_name(),
+                     line.line());
+}
+
 // Across processes all groups move at once.
 void run_members(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out,
                  const Cause& cause) {
+  if (checks) check_agreement("TESSERA_CHECK", step.mesh->processes, described(step, exchange, in[0], cause));
   std::vector<Tensors> from, to;
   for (const Group& group : step.groups) {
     Tensors& members = from.emplace_back();

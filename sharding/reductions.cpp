@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sharding/divided.h"
 #include "sharding/elementwise.h"
 #include "sharding/reduction_dims.h"
 
@@ -39,7 +40,7 @@ Array mean(Operand x, Dims dims, bool keepdims) {
   const double elements = static_cast<double>(elements_of(a, r));
   return run({.operation = mean_op, .rule = pending_rule, .attributes = r.attributes, .where = x.where()}, {&a},
              [&](Locals t, const Where& where) {
-               if (where.plan().runs == 1) return at::mean(t[0], r.dims, keepdims);
+               if (!is_divided(where.plan())) return at::mean(t[0], r.dims, keepdims);
                return at::sum(t[0], r.dims, keepdims).div(elements);
              });
 }

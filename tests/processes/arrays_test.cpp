@@ -1,69 +1,12 @@
-// Several processes, started by mpiexec: placements, collectives, gradients and reading on meshes that lie across them.
-#include <sstream>
-
-#include "expect_error.h"
-#include "law.h"
+// Several processes: every placement, collective and gradient on meshes that lie across them, as on one.
 #include "sharding/collectives.h"
-#include "sharding/make_array.h"
-#include "sharding/processes.h"
 #include "sharding/shard_map.h"
-#include "sharding/together.h"
+#include "tests/processes/ways.h"
 
 namespace tessera {
 namespace {
 
 using namespace tessera::testing;
-
-// A mesh whose processes have boxes of these extents; without private replicas unless asked for.
-Mesh mesh_in_boxes(const std::vector<MeshAxis>& axes, const std::vector<int64_t>& extents, bool private_replicas) {
-  int64_t each = 1, n = 1;
-  for (size_t a = 0; a < axes.size(); ++a) each *= extents[a], n *= axes[a].size;
-  std::vector<int> devices;
-  for (int64_t place = 0; place < n; ++place) {
-    int64_t process = 0, here = 0, stride = n;
-    for (size_t a = 0; a < axes.size(); ++a) {
-      stride /= axes[a].size;
-      const int64_t at = place / stride % axes[a].size;
-      process = process * (axes[a].size / extents[a]) + at / extents[a];
-      here = here * extents[a] + at % extents[a];
-    }
-    devices.push_back(static_cast<int>(process * each + here));
-  }
-  return make_mesh(axes, {.devices = devices, .private_replicas = private_replicas});
-}
-
-// The ways to lay a grid over the processes: along each axis inside them, across them, or both.
-struct Way {
-  std::vector<MeshAxis> axes;
-  std::vector<int64_t> extents;
-};
-
-std::vector<Way> ways() {
-  const int64_t p = process_count();
-  std::vector<Way> all{{{{"a", 2 * p}}, {2}}, {{{"a", p}}, {1}}};
-  for (const auto& [x, y] : {std::pair<int64_t, int64_t>{2, 2}, {2, 4}})
-    for (int64_t i = 1; i <= x; i *= 2)
-      for (int64_t j = 1; j <= y; j *= 2)
-        if (x / i * (y / j) == p) all.push_back({{{"a", x}, {"b", y}}, {i, j}});
-  return all;
-}
-
-std::string name_of(const Way& way) {
-  std::string name = fmt::format("{} processes:", process_count());
-  for (size_t a = 0; a < way.axes.size(); ++a)
-    name += fmt::format(" {}={} by {}", way.axes[a].name, way.axes[a].size, way.extents[a]);
-  return name;
-}
-
-// test(mesh, the same mesh without hardware), with shared and with private replicas.
-template <class Test>
-void on_every_way(const Test& test) {
-  for (const Way& way : ways())
-    for (const bool private_replicas : {false, true}) {
-      SCOPED_TRACE(name_of(way) + (private_replicas ? ", private" : ", shared"));
-      test(mesh_in_boxes(way.axes, way.extents, private_replicas), make_mesh(way.axes, {.abstract = true}));
-    }
-}
 
 // ---- placements
 
@@ -252,96 +195,6 @@ TEST(ManyProcesses, WhatIsSaidToBeEqualIsTheFirstDevices) {
   });
 }
 
-// ---- values
-
-TEST(ManyProcesses, TheSameSeedGivesTheSameBits) {
-  const at::Tensor expected = to_tensor(normal(Key(7), {8, 16}));
-  on_every_way([&](Mesh mesh, Mesh) {
-    for (const PartitionSpec& spec : placements(mesh, {8, 16})) {
-      if (!spec.unreduced_axes().empty()) continue;
-      const Array x = device_put(normal(Key(7), {8, 16}), NamedSharding(mesh, spec));
-      EXPECT_TRUE(at::equal(whole(x), expected)) << spec.to_string();
-    }
-  });
-}
-
-TEST(ManyProcesses, EachSeesItsDevicesAndKnowsOfTheOthers) {
-  on_every_way([](Mesh mesh, Mesh) {
-    EXPECT_EQ(mesh.process_count(), process_count());
-    EXPECT_EQ(mesh.process_index(), process_index());
-    EXPECT_EQ(static_cast<int64_t>(mesh.local_devices().size()) * process_count(), mesh.size());
-    const at::Tensor x = random_tensor({8, 16}, 1);
-    const Array a = placed(x, mesh, P{"a"});
-    EXPECT_FALSE(a.is_fully_addressable());
-    std::vector<int> mine;
-    for (const Shard& shard : a.addressable_shards()) {
-      mine.push_back(shard.device);
-      EXPECT_EQ(shard.process, process_index());
-      EXPECT_TRUE(at::equal(to_tensor(shard.data), detail::cut(x, shard.index)));
-    }
-    EXPECT_EQ(mine, mesh.local_devices());
-    EXPECT_EQ(static_cast<int64_t>(a.global_shards().size()), mesh.size());
-  });
-}
-
-TEST(ManyProcesses, ReadingDoesNotCommunicate) {
-  const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
-  const at::Tensor x = random_tensor({8, 16}, 1);
-  EXPECT_TRUE(at::equal(to_tensor(placed(x, mesh, P{none, "b"})), x));
-  const Array apart = placed(x, mesh, P{"a"});
-  expect_error(ErrorKind::bad_argument,
-               "[to_host] float64[8@a,16] has parts on other processes, along \"a\". Reading does not communicate: "
-               "gather it first, on all processes.",
-               [&] { to_tensor(apart); });
-  std::ostringstream text;
-  text << placed(at::arange(process_count(), at::kInt), mesh, P{"a"});
-  EXPECT_EQ(text.str(), fmt::format("int32[{0}@a] on process {1} of {0}\n[{1}:{2}] on device {3} [{1}]",
-                                    process_count(), process_index(), process_index() + 1, 2 * process_index()));
-}
-
-TEST(ManyProcesses, ArraysAreMadeOfWhatEachProcessHas) {
-  on_every_way([](Mesh mesh, Mesh) {
-    const at::Tensor x = random_tensor({8, 16}, 1);
-    for (const PartitionSpec& spec : placements(mesh, {8, 16})) {
-      if (!spec.unreduced_axes().empty()) continue;
-      SCOPED_TRACE(spec.to_string());
-      const NamedSharding sharding(mesh, spec);
-      const Array a = device_put(from_tensor(x), sharding);
-      std::vector<Array> shards;
-      for (const Shard& shard : a.addressable_shards()) shards.push_back(shard.data);
-      EXPECT_TRUE(at::equal(whole(make_array_from_shards({8, 16}, sharding, shards)), x));
-      int made = 0;
-      const Array called = make_array_from_callback({8, 16}, sharding, [&](const IndexRanges& block) {
-        ++made;
-        return from_tensor(detail::cut(x, block));
-      });
-      EXPECT_TRUE(at::equal(whole(called), x));
-      EXPECT_LE(made, static_cast<int>(mesh.local_devices().size()));
-    }
-  });
-}
-
-TEST(ManyProcesses, RowsOfEachProcess) {
-  const int64_t p = process_count(), i = process_index();
-  const Mesh mesh = make_mesh({{"a", p}, {"b", 2}});
-  const at::Tensor x = random_tensor({4 * p, 6}, 1);
-  const at::Tensor rows = x.narrow(0, 4 * i, 4);
-  for (const PartitionSpec& spec : {P{"a"}, P{{"a", "b"}}, P{"a", "b"}}) {
-    const Array made = make_array_from_process_local_data(NamedSharding(mesh, spec), from_tensor(rows));
-    EXPECT_EQ(made.shape(), (Shape{4 * p, 6}));
-    EXPECT_TRUE(at::equal(whole(made), x)) << spec.to_string();
-  }
-  const Array equal = make_array_from_process_local_data(NamedSharding(mesh, P{"b"}), from_tensor(x));
-  EXPECT_EQ(equal.shape(), (Shape{4 * p, 6}));
-  expect_error(ErrorKind::shape_mismatch,
-               fmt::format("[make_array_from_process_local_data] float64[4,6] given for the global shape ({}, 6): this "
-                           "process holds [{}:{}, 0:6] of it",
-                           8 * p, 8 * i, 8 * i + 8),
-               [&] {
-                 make_array_from_process_local_data(NamedSharding(mesh, P{"a"}), from_tensor(rows), {8 * p, 6});
-               });
-}
-
 // ---- gradients
 
 // Two uses of a weight that reduce over different axes, and one that reduces over none.
@@ -360,36 +213,14 @@ TEST(ManyProcesses, GradientsOfWeightsOnEveryPlacement) {
           const Array loss = sum(tanh(matmul(placed(x, on, data), v))) + sum(v * v);
           const Array gradient = tape.gradients(loss)[0];
           const std::string text = ledger_text(ledger);
-          if (read) EXPECT_LE(difference(whole(gradient), w.grad()), 1e-14);
+          if (!read) return text;
+          EXPECT_LE(difference(whole(gradient), w.grad()), 1e-14);
           return text;
         };
         EXPECT_EQ(run(mesh, {}, true), run(abstract, {}, false));
         run(mesh, {.reduce = false}, true);
       }
   });
-}
-
-// ---- what is refused
-
-TEST(ManyProcesses, EveryProcessHasABlockOfTheGrid) {
-  const int p = process_count();
-  expect_error(ErrorKind::device_mismatch,
-               fmt::format("[make_mesh] {} devices are no equal parts for {} processes. Choose another mesh, or say "
-                           "with TESSERA_CPU_DEVICES how many devices each process has.",
-                           p + 1, p),
-               [&] {
-                 make_mesh({{"a", p + 1}});
-               });
-  std::vector<int> dealt;
-  for (int i = 0; i < 2; ++i)
-    for (int q = 0; q < p; ++q) dealt.push_back(2 * q + i);
-  expect_error(
-      ErrorKind::device_mismatch,
-      "[make_mesh] the devices of process 0 are no block of the grid, the same range along each axis for every "
-      "process. Order the devices so that neighbours belong to one process.",
-      [&] {
-        make_mesh({{"a", 2 * p}}, {.devices = dealt});
-      });
 }
 
 }  // namespace
