@@ -68,7 +68,7 @@ Array scan(const Scan& s, const Operand& x, int dim) {
   return run({.operation = s.after, .rule = after_rule, .attributes = attributes, .where = x.where()},
              {&within, &totals}, [&](Locals t, const Where& where) {
                const int64_t before = where.offset("d") / t[0].size(dim);
-               return before == 0 ? t[0].alias() : s.join(t[0], t[1].narrow(dim, 0, before), dim);
+               return s.join(t[0], t[1].narrow(dim, 0, before), dim);  // on all, or a process would miss the gradient
              });
 }
 
