@@ -54,8 +54,9 @@ class Array {
   int64_t nbytes() const;            // of the whole value
   int64_t shard_bytes() const;       // of what one device holds
 
-  // The value, gathered from this process's devices; no communication is recorded, since reading is not computing.
-  // T must be the C++ type of dtype() (bfloat16 and float16 read as float).
+  // The value, put together from this process's devices; nothing is communicated, since reading is not computing. Error
+  // (bad_argument) where other processes have parts of it: gather it first (device_put.h). T must be the C++ type of
+  // dtype() (bfloat16 and float16 read as float).
   template <class T>
   std::vector<T> to_host() const;
   // The value of an array with one element, converted to T.
@@ -99,7 +100,7 @@ struct Shard {
                        // it is this device's part of the sum.
 };
 
-// Prints the type, and the values of small arrays.
+// Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.
 std::ostream& operator<<(std::ostream& out, const Array& x);
 
 // An uncommitted array with these values, in row-major order. Error (shape_mismatch) unless they are as many as the

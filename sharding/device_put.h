@@ -57,6 +57,10 @@ Array reshard(const Array& x, const Spec& spec, std::source_location where = std
   return reshard_to_spec(x, spec, where);
 }
 
+// The whole value on every device, so that every process can read it (to_host, item, print): reshard to P{}, which all
+// processes call. An array that is not placed comes back as it is.
+Array gather(const Array& x, std::source_location where = std::source_location::current());
+
 // By names, with the rules that ride on x: with_sharding_constraint(x, {"batch", "seq", "embed"}). An array that
 // carries no layout, since nothing it was computed from was placed by one, comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,

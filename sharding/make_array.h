@@ -30,9 +30,9 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
 Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local);
 IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape);
 
-// An array of one shard for each of this process's devices, in mesh order (jax.make_array_from_single_device_arrays): the inverse of
-// addressable_shards. A shard is an array that is not placed, or one that lies on its device alone. Of a sum left
-// pending, a shard is its device's part.
+// An array of one shard for each of this process's devices, in mesh order: the inverse of addressable_shards
+// (jax.make_array_from_single_device_arrays). A shard is an array that is not placed, or one that lies on its device
+// alone. Of a sum left pending, a shard is its device's part.
 // Errors: not as many shards as devices, or one of another shape than its block (shape_mismatch), shards of several
 // element types (dtype_mismatch), one that lies elsewhere (device_mismatch), and devices that hold the same block with
 // other bits (bad_argument).

@@ -21,7 +21,7 @@ struct MeshAxis {
 };
 
 struct MeshOptions {
-  // Ids of the devices in row-major order of the axes; empty: 0, 1, 2, ...
+  // Ids of the devices in row-major order of the axes; empty: 0, 1, 2, ..., of several processes the first ids of each.
   std::vector<int> devices = {};
   // Every device keeps its own copy of what others hold too, and collectives copy for real, instead of one
   // tensor per distinct block. Slower; made for tests. Also set by the environment: TESSERA_PRIVATE_REPLICAS=1.
@@ -33,8 +33,8 @@ struct MeshOptions {
 };
 
 // A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
-// The devices are virtual CPU devices of this process, or nowhere (MeshOptions::abstract). A mesh of one is legal and
-// communicates nothing.
+// The devices are virtual CPU devices, of this process or of all processes (processes.h), or nowhere
+// (MeshOptions::abstract). A mesh of one is legal and communicates nothing.
 class Mesh {
  public:
   Mesh() = default;  // no mesh
@@ -64,10 +64,14 @@ class Mesh {
   const detail::MeshImpl* impl_ = nullptr;
 };
 
-// A mesh over this process's virtual CPU devices:
+// A mesh over virtual CPU devices:
 //   make_mesh({{"data", 4}, {"model", 2}})
-// With TESSERA_CPU_DEVICES=n in the environment there are n devices, and a larger mesh is an Error
-// (device_mismatch); unset, there are as many as the mesh needs. Errors: an axis twice (duplicate_axis), a size
+// With TESSERA_CPU_DEVICES=n in the environment every process has n devices, process p those with the ids from p * n
+// on, and a larger mesh is an Error (device_mismatch); unset, there are as many as the mesh needs, equally many on each
+// process. Where several processes run, each has a block of the grid: the same range along every axis, so that an axis
+// lies inside the processes, across them, or both; all make the mesh with the same arguments. Devices that are all this
+// process's make a mesh of its own. Other devices are an Error (device_mismatch) that says which process has them.
+// More errors: an axis twice (duplicate_axis), a size
 // below one, more than 16 axes, devices that are not as many as the grid has places or that repeat.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 
