@@ -63,6 +63,9 @@ def build(e):
     name = e["name"]
     if name == "partition":
         return optax.partition({k: build(v) for k, v in e["transforms"].items()}, label)
+    if name == "selective_transform":  # it takes a tree only: any function is true
+        frozen = {n: kw["freeze_mask"] is ndim_gt_1 and len(shape) > 1 for n, shape in SHAPES["public"].items()}
+        return optax.selective_transform(kw["optimizer"], freeze_mask=frozen)
     if name == "MultiSteps":
         return optax.MultiSteps(kw["opt"], every_k_schedule=kw["every_k"]).gradient_transformation()
     if name == "join_schedules":
