@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "sharding/processes.h"
+
 namespace tessera::examples {
 
 std::string RunIdentity::to_json() const {
@@ -11,6 +13,11 @@ std::string RunIdentity::to_json() const {
 
 RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) : flags_(flags), run_(run.to_json()) {
   if (flags.folder.empty()) return;
+  if (process_count() > 1)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("{}: {} processes given, expected one: several do not save together yet. Leave --save and "
+                     "--resume out, or train in one process.",
+                     flags.folder, process_count()));
   const auto steps = nn::checkpoint_steps(flags.folder);
   if (!steps.empty() && !flags.resume)
     fail(ErrorKind::bad_file, "save",
