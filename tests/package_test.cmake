@@ -20,6 +20,7 @@ endfunction()
 
 set(mine "${SOURCE}/tests/consumer")
 file(REMOVE_RECURSE "${SCRATCH}")
+string(REPLACE ";" "\\;" LAUNCHER "${LAUNCHER}")
 set(configure "${CMAKE_COMMAND}" -B "${SCRATCH}/build" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
               "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
 
