@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ostream>
 #include <string>
 
 #include "tests/examples/program.h"
@@ -16,6 +16,7 @@ struct HarmCase {
   const char* kind;
   int victim;
   std::string words;  // of the error that both survivors raise
+  friend std::ostream& operator<<(std::ostream& out, const HarmCase& c) { return out << c.kind << ' ' << c.victim; }
 };
 
 size_t count_of(const std::string& text, const std::string& words) {
@@ -26,11 +27,21 @@ size_t count_of(const std::string& text, const std::string& words) {
 
 class Harm : public ::testing::TestWithParam<HarmCase> {};
 
-// With a timeout of 5 s; whoever hangs is ended after 60 s, and the words are not all there.
+Outcome run_victim(const HarmCase& c) {
+  return examples::run_program(fmt::format("TESSERA_TIMEOUT=5 timeout -s KILL 60 {} 3 {} {} {}", TESSERA_MPIEXEC,
+                                           TESSERA_VICTIM, c.kind, c.victim));
+}
+
+// With a timeout of 5 s; whoever hangs is ended after 60 s, and the words are not all there. MPICH's launcher now and
+// then sees a dead process's connection close before it sees its end, and kills the others before they can speak,
+// whatever it was told: such a run is made again.
 TEST_P(Harm, EndsTheOthersWhoNameIt) {
   const HarmCase& c = GetParam();
-  const Outcome outcome = examples::run_program(fmt::format("TESSERA_TIMEOUT=5 timeout -s KILL 60 {} 3 {} {} {}",
-                                                            TESSERA_MPIEXEC, TESSERA_VICTIM, c.kind, c.victim));
+  Outcome outcome = run_victim(c);
+  for (int again = 0; again < 4 && count_of(outcome.output, c.words) < 2 &&
+                      count_of(outcome.output, "YOUR APPLICATION TERMINATED");
+       ++again)
+    outcome = run_victim(c);
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;
   EXPECT_EQ(count_of(outcome.output, c.words), 2u) << c.words << "\n" << outcome.output;
 }
