@@ -18,6 +18,7 @@
 #include "nn/filter_shard.h"
 #include "nn/placement_table.h"
 #include "optim/optimizer.h"
+#include "sharding/device_put.h"
 #include "sharding/ledger.h"
 #include "sharding/processes.h"
 
@@ -26,7 +27,7 @@ namespace {
 
 using data::TokenBatch;
 
-double value_of(const Array& loss) { return loss.item<double>(); }
+double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
 template <class Model, class Loss>
 double mean_loss(const Model& model, const std::vector<TokenBatch>& batches, const Loss& loss_fn) {
