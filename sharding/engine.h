@@ -14,6 +14,13 @@ struct Exchange {
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
 };
 
+// Block i of n of a dim, a view; and the tensor as that block of zeros.
+at::Tensor block(const at::Tensor& t, int dim, int i, int n);
+at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
+// Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
+// notice.
+bool is_small(const at::Tensor& t);
+
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
 // one holds the sum already). out: as many as the group's devices store apart, one or all.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);

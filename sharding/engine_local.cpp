@@ -9,16 +9,23 @@
 #include "sharding/engine.h"
 
 namespace tessera::detail {
-namespace {
 
 at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   const int64_t width = t.size(dim) / n;
   return t.narrow(dim, i * width, width);
 }
 
-// Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
-// notice.
+at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes[dim] *= n;
+  at::Tensor whole = t.new_zeros(sizes);
+  block(whole, dim, i, n).copy_(t);
+  return whole;
+}
+
 bool is_small(const at::Tensor& t) { return t.numel() <= 4096 && t.is_floating_point() && t.itemsize() < 8; }
+
+namespace {
 
 at::Tensor sum_in_double(const Tensors& parts) {
   at::Tensor total = parts[0].to(at::kDouble);
@@ -49,14 +56,6 @@ at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
   Tensors blocks;
   for (const at::Tensor& part : parts) blocks.push_back(block(part, dim, i, n));
   return sum(blocks);
-}
-
-at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
-  std::vector<int64_t> sizes = t.sizes().vec();
-  sizes[dim] *= n;
-  at::Tensor whole = t.new_zeros(sizes);
-  block(whole, dim, i, n).copy_(t);
-  return whole;
 }
 
 }  // namespace

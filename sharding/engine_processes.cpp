@@ -14,20 +14,10 @@
 namespace tessera::detail {
 namespace {
 
-// Small sums are taken in double and in the processes' order, as the local engine takes them.
-constexpr int64_t most_in_double = 4096;
-
-bool is_small(const at::Tensor& t) { return t.numel() <= most_in_double && t.is_floating_point(); }
-
 std::vector<int64_t> longer(int64_t first, at::IntArrayRef rest) {
   std::vector<int64_t> sizes{first};
   sizes.insert(sizes.end(), rest.begin(), rest.end());
   return sizes;
-}
-
-at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
-  const int64_t width = t.size(dim) / n;
-  return t.narrow(dim, i * width, width);
 }
 
 // Contiguous, whatever the memory format of the parts.
@@ -35,12 +25,13 @@ at::Tensor stacked(const Tensors& parts) {
   return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())).contiguous();
 }
 
-at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
-  std::vector<int64_t> sizes = t.sizes().vec();
-  sizes[dim] *= n;
-  at::Tensor whole = t.new_zeros(sizes);
-  block(whole, dim, i, n).copy_(t);
-  return whole;
+// The process of each device of a group, and which of its devices it is, in the order of the group.
+std::vector<std::pair<int, int>> places_of(const Members& members, int devices) {
+  std::vector<std::pair<int, int>> places(devices);
+  for (size_t p = 0; p < members.numbers.size(); ++p)
+    for (size_t i = 0; i < members.numbers[p].size(); ++i)
+      places[members.numbers[p][i]] = {static_cast<int>(p), static_cast<int>(i)};
+  return places;
 }
 
 // One step of all groups: `in` and `out` as the local engine's, one entry for each group.
@@ -51,6 +42,7 @@ class Crossing {
       : e_(exchange),
         members_(members),
         mine_(members.numbers[members.self]),
+        places_(places_of(members, exchange.devices)),
         waiting_(waiting),
         group_(process_group(members.processes)),
         in_(in),
@@ -99,15 +91,15 @@ class Crossing {
       for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = fn(in_[g][in_[g].size() == 1 ? 0 : i], mine_[i]);
   }
 
-  // What this process's devices of each group make of their tensors.
-  at::Tensor folded_here(Move move) const {
+  // What this process's devices of each group make of their tensors, small sums in double.
+  Tensors folded_here(Move move, bool small = false) const {
     Tensors folds;
     for (const Tensors& tensors : in_) {
       Tensors one(1);
-      exchange_locally({move, static_cast<int>(tensors.size()), 0, 0}, tensors, one);
+      exchange_locally({move, static_cast<int>(tensors.size()), 0, 0}, small ? in_double(tensors) : tensors, one);
       folds.push_back(one[0]);
     }
-    return stacked(folds);
+    return folds;
   }
 
   at::Tensor gathered(const at::Tensor& here) const {
@@ -128,18 +120,14 @@ class Crossing {
 
   void sum() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    if (!is_small(in_[0][0])) {
-      at::Tensor total = folded_here(Move::all_reduce);
+    const bool small = is_small(in_[0][0]);
+    const at::Tensor here = stacked(folded_here(Move::all_reduce, small));
+    if (!small) {
+      at::Tensor total = here;
       group_.all_reduce(total, Fold::sum, waiting_);
       return fill(total);
     }
-    Tensors here;
-    for (const Tensors& tensors : in_) {
-      Tensors one(1);
-      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0}, in_double(tensors), one);
-      here.push_back(one[0]);
-    }
-    const at::Tensor all = gathered(stacked(here));
+    const at::Tensor all = gathered(here);
     at::Tensor total = all[0].clone();
     for (int p = 1; p < processes(); ++p) total.add_(all[p]);
     fill(total.to(dtype));
@@ -147,19 +135,10 @@ class Crossing {
 
   // NaNs stay NaNs, as the local kernels have it, and products are rounded in the processes' order.
   void fold(at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
-    const at::Tensor all = gathered(folded_here(e_.move));
+    const at::Tensor all = gathered(stacked(folded_here(e_.move)));
     at::Tensor total = all[0];
     for (int p = 1; p < processes(); ++p) total = combine(total, all[p]);
     fill(total);
-  }
-
-  // visit(process, its i-th device) in the order of the group.
-  template <class Visit>
-  void in_order(Visit visit) const {
-    std::vector<std::pair<int, int>> place(e_.devices);
-    for (int p = 0; p < processes(); ++p)
-      for (size_t i = 0; i < members_.numbers[p].size(); ++i) place[members_.numbers[p][i]] = {p, static_cast<int>(i)};
-    for (const auto& [p, i] : place) visit(p, i);
   }
 
   void gather() {
@@ -168,21 +147,15 @@ class Crossing {
     const at::Tensor all = gathered(stacked(here));  // [process, group, device, ...]
     for (int64_t g = 0; g < groups(); ++g) {
       std::vector<at::Tensor> blocks;
-      in_order([&](int p, int i) { blocks.push_back(all[p][g][i]); });
+      for (const auto& [p, i] : places_) blocks.push_back(all[p][g][i]);
       std::fill(out_[g].begin(), out_[g].end(), at::cat(blocks, e_.dim));
     }
   }
 
   void scatter() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    const bool small = in_[0][0].is_floating_point() && in_[0][0].numel() / e_.devices <= most_in_double;
-    Tensors sums, blocks;
-    for (const Tensors& tensors : in_) {
-      Tensors one(1);
-      exchange_locally({Move::all_reduce, static_cast<int>(tensors.size()), 0, 0}, small ? in_double(tensors) : tensors,
-                       one);
-      sums.push_back(one[0]);
-    }
+    const Tensors sums = folded_here(Move::all_reduce, is_small(block(in_[0][0], e_.dim, 0, e_.devices)));
+    Tensors blocks;
     for (int p = 0; p < processes(); ++p)
       for (const at::Tensor& t : sums)
         for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
@@ -208,33 +181,25 @@ class Crossing {
     for (int64_t g = 0; g < groups(); ++g)
       for (size_t i = 0; i < out_[g].size(); ++i) {
         std::vector<at::Tensor> joined;
-        in_order([&](int p, int from) { joined.push_back(received[p][g][from][static_cast<int64_t>(i)]); });
+        for (const auto& [p, from] : places_) joined.push_back(received[p][g][from][static_cast<int64_t>(i)]);
         out_[g][i] = at::cat(joined, e_.dim);
       }
   }
 
-  // The process of each device of a group, and which of its devices it is.
-  std::vector<std::pair<int, int>> places() const {
-    std::vector<std::pair<int, int>> all;
-    in_order([&](int p, int i) { all.emplace_back(p, i); });
-    return all;
-  }
-
   // For each other process one message: the tensors of all groups, by the number of the device that gets them.
   void permute() {
-    const std::vector<std::pair<int, int>> place = places();
     std::map<int, Tensors> outgoing;
     std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
     for (int64_t g = 0; g < groups(); ++g)
       for (int to = 0; to < e_.devices; ++to) {
         const int from = (*e_.senders)[to];
-        const auto [to_process, to_device] = place[to];
+        const auto [to_process, to_device] = places_[to];
         const bool is_mine = to_process == members_.self;
         if (from < 0) {
           if (is_mine) out_[g][to_device] = at::zeros_like(in_[g][0]);
           continue;
         }
-        const auto [from_process, from_device] = place[from];
+        const auto [from_process, from_device] = places_[from];
         if (is_mine && from_process == members_.self) out_[g][to_device] = in_[g][from_device];
         if (is_mine && from_process != members_.self) incoming[from_process].emplace_back(g, to_device);
         if (!is_mine && from_process == members_.self) outgoing[to_process].push_back(in_[g][from_device]);
@@ -255,6 +220,7 @@ class Crossing {
   const Exchange& e_;
   const Members& members_;
   const std::vector<int>& mine_;  // the numbers of this process's devices
+  const std::vector<std::pair<int, int>> places_;
   const Waiting& waiting_;
   ProcessGroup& group_;
   const std::vector<Tensors>& in_;

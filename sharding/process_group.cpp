@@ -84,25 +84,14 @@ class Members : public ProcessGroup {
       return flat.narrow(0, from, flat.numel() * (i + 1) / size() - from);
     };
     fold_part(part, part(index_), how, is_small(x), waiting);
-    std::vector<Parcel> sends, receives;
-    for (int i = 0; i < size(); ++i) {
-      if (i == index_) continue;
-      sends.push_back(parcel(processes_[i], part(index_)));
-      receives.push_back(parcel(processes_[i], part(i)));
-    }
-    run(sends, receives, waiting);
+    swap([&](int) { return part(index_); }, part, waiting);
   }
 
   void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
     check_contiguous(mine);
     check_contiguous(all);
-    std::vector<Parcel> sends, receives;
-    for (int i = 0; i < size(); ++i) {
-      if (i == index_) continue;
-      sends.push_back(parcel(processes_[i], mine));
-      receives.push_back(parcel(processes_[i], all.select(0, i)));
-    }
-    run(sends, receives, waiting, [&] { all.select(0, index_).copy_(mine); });
+    const auto of = [&](int i) { return all.select(0, i); };
+    swap([&](int) { return mine; }, of, waiting, [&] { of(index_).copy_(mine); });
   }
 
   void reduce_scatter(const at::Tensor& parts, at::Tensor& mine, const Waiting& waiting) override {
@@ -114,13 +103,9 @@ class Members : public ProcessGroup {
   void all_to_all(const at::Tensor& parts, at::Tensor& received, const Waiting& waiting) override {
     check_contiguous(parts);
     check_contiguous(received);
-    std::vector<Parcel> sends, receives;
-    for (int i = 0; i < size(); ++i) {
-      if (i == index_) continue;
-      sends.push_back(parcel(processes_[i], parts.select(0, i)));
-      receives.push_back(parcel(processes_[i], received.select(0, i)));
-    }
-    run(sends, receives, waiting, [&] { received.select(0, index_).copy_(parts.select(0, index_)); });
+    const auto to = [&](int i) { return parts.select(0, i); };
+    const auto from = [&](int i) { return received.select(0, i); };
+    swap(to, from, waiting, [&] { from(index_).copy_(to(index_)); });
   }
 
   void exchange(const std::vector<Message>& sends, std::vector<Message>& receives, const Waiting& waiting) override {
@@ -156,8 +141,19 @@ class Members : public ProcessGroup {
     meanwhile();
     waits_.until_done(waiting);
   }
-  void run(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting) {
-    run(sends, receives, waiting, [] {});
+
+  static constexpr auto nothing = [] {};
+
+  // to(i) goes to every other member i, and from(i) is filled with what it sends: views of what the caller holds.
+  template <typename To, typename From, typename Meanwhile = decltype(nothing)>
+  void swap(To to, From from, const Waiting& waiting, Meanwhile meanwhile = nothing) {
+    std::vector<Parcel> sends, receives;
+    for (int i = 0; i < size(); ++i) {
+      if (i == index_) continue;
+      sends.push_back(parcel(processes_[i], to(i)));
+      receives.push_back(parcel(processes_[i], from(i)));
+    }
+    run(sends, receives, waiting, meanwhile);
   }
 
   void fold_all(at::Tensor& flat, Fold how, const Waiting& waiting) {
@@ -170,15 +166,9 @@ class Members : public ProcessGroup {
   // part(i) of every member goes to member i, which folds what it gets into `mine`.
   template <typename Part>
   void fold_part(Part part, at::Tensor mine, Fold how, bool small, const Waiting& waiting) {
-    std::vector<Parcel> sends, receives;
     std::vector<at::Tensor> parts;
-    for (int i = 0; i < size(); ++i) {
-      parts.push_back(i == index_ ? part(i) : at::empty_like(mine));
-      if (i == index_) continue;
-      sends.push_back(parcel(processes_[i], part(i)));
-      receives.push_back(parcel(processes_[i], parts[i]));
-    }
-    run(sends, receives, waiting);
+    for (int i = 0; i < size(); ++i) parts.push_back(i == index_ ? part(i) : at::empty_like(mine));
+    swap(part, [&](int i) { return parts[i]; }, waiting);
     // The first is folded into: another member's is a buffer, this one's is the caller's.
     if (index_ == 0 && parts[0].const_data_ptr() != mine.const_data_ptr()) parts[0] = parts[0].clone();
     fold(parts, how, small, mine);
