@@ -48,6 +48,11 @@ AnyItem make_batch(const Node& node, const Collate& collate, const RecordRange& 
   }
 }
 
+template <class Batch>
+std::optional<Batch> moved_out(const AnyItem& item) {
+  return item ? std::optional<Batch>(std::move(*std::static_pointer_cast<Batch>(item))) : std::nullopt;
+}
+
 }  // namespace detail
 
 // The number of batches in an epoch of a stream, which nobody knows before.
@@ -91,10 +96,7 @@ class Loader {
   // again tries again, and restore() can pass over it. Further errors: a batch that is not ready after
   // LoaderOptions::timeout (other; asking again goes on waiting); an epoch of a stream without a whole batch, and a
   // stream that gives nothing over two passes of its data (bad_argument); no more threads to be had (other).
-  std::optional<Batch> next() {
-    const auto batch = std::static_pointer_cast<Batch>(core().next());
-    return batch ? std::optional<Batch>(std::move(*batch)) : std::nullopt;
-  }
+  std::optional<Batch> next() { return detail::moved_out<Batch>(core().next()); }
 
   // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever
   // if the dataset is endless), and a second one over the epoch after it.
@@ -142,12 +144,26 @@ class Loader {
   // dataset, saying what differs; a place in a stream that this one does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 
-  // The same loader, of f(batch): done where batches are made, in the worker threads.
+  // The same loader, of f(batch): done where batches are made, in the worker threads (after handed_out, there).
   template <class F>
   auto then(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
     using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
     core().finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
       return std::make_shared<Result>(std::invoke(f, std::move(*std::static_pointer_cast<Batch>(batch))));
+    });
+    return Loader<Result>(std::move(core_));
+  }
+
+  // The same loader, of f(batch, place), done where batches are handed out, in the thread that asks for them: for what
+  // processes do together. `batch` is a std::optional<Batch>, nothing at the end of an epoch, and so is what f returns;
+  // `place` is the state's global_next_index before it. What f throws leaves the loader before the batch.
+  template <class F>
+  auto handed_out(
+      F f) && -> Loader<typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type> {
+    using Result = typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type;
+    core().hand_out_with([f = std::move(f)](AnyItem batch, int64_t place) -> AnyItem {
+      auto result = std::invoke(f, detail::moved_out<Batch>(batch), place);
+      return result ? std::make_shared<Result>(*std::move(result)) : nullptr;
     });
     return Loader<Result>(std::move(core_));
   }

@@ -95,14 +95,26 @@ LoaderCore::LoaderCore(const LoaderOptions& options, DatasetFacts facts)
 AnyItem LoaderCore::next() {
   const auto asked = Clock::now();
   if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
+  const LoaderState before = place();
   Made made = make_next();
   stats_.seconds_waited += seconds_since(asked);
+  if (hand_out_) hand_out(made.batch, before);
   stats_.seconds = seconds_since(began_);
   if (!made.batch) return nullptr;
   ++stats_.batches;
   stats_.records += options_.batch_size / options_.shard.count;
   stats_.mean_ready += (made.ready - stats_.mean_ready) / static_cast<double>(stats_.batches);
   return std::move(made.batch);
+}
+
+void LoaderCore::hand_out(AnyItem& batch, const LoaderState& before) {
+  try {
+    batch = hand_out_(std::move(batch), before.global_next_index);
+  } catch (...) {
+    stop();
+    go_to(before);
+    throw;
+  }
 }
 
 LoaderState LoaderCore::state() const {
@@ -127,12 +139,25 @@ LoaderProgress LoaderCore::progress() const {
   return {static_cast<int64_t>(whole), done - whole};
 }
 
-void LoaderCore::finish_with(std::function<AnyItem(AnyItem)> finish) {
+void LoaderCore::finish_with(Finish finish) {
+  if (hand_out_) {
+    return hand_out_with(
+        [finish = std::move(finish)](AnyItem x, int64_t) { return x ? finish(std::move(x)) : nullptr; });
+  }
   stop();
   if (finish_)
     finish_ = [first = std::move(finish_), then = std::move(finish)](AnyItem x) { return then(first(std::move(x))); };
   else
     finish_ = std::move(finish);
+}
+
+void LoaderCore::hand_out_with(HandOut hand_out) {
+  if (hand_out_)
+    hand_out_ = [first = std::move(hand_out_), then = std::move(hand_out)](AnyItem x, int64_t place) {
+      return then(first(std::move(x), place), place);
+    };
+  else
+    hand_out_ = std::move(hand_out);
 }
 
 // ---- by index -------------------------------------------------------------------------------------------------------

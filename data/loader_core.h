@@ -75,7 +75,13 @@ class LoaderCore {
   const LoaderStats& stats() const { return stats_; }
   void reset_stats() { stats_ = {}; }
   LoaderProgress progress() const;
-  void finish_with(std::function<AnyItem(AnyItem)> finish);  // to be done with every batch, where it is made
+
+  // What is to be done with every batch where it is made, and where it is handed out: there also with null at the end
+  // of an epoch, and with the batch's global_next_index.
+  using Finish = std::function<AnyItem(AnyItem)>;
+  using HandOut = std::function<AnyItem(AnyItem, int64_t place)>;
+  void finish_with(Finish finish);
+  void hand_out_with(HandOut hand_out);
 
   virtual int64_t batches_per_epoch() const = 0;
   virtual int64_t epoch() const = 0;
@@ -97,7 +103,10 @@ class LoaderCore {
   DatasetFacts facts_;
 
  private:
-  std::function<AnyItem(AnyItem)> finish_;
+  void hand_out(AnyItem& batch, const LoaderState& before);
+
+  Finish finish_;
+  HandOut hand_out_;
   LoaderStats stats_;
   std::chrono::steady_clock::time_point began_;
 };

@@ -1,11 +1,18 @@
-// Rows by process, from the blocks of its devices; and checksums of what was read.
+// Rows by process, from the blocks of its devices; and what processes read, compared.
 #include "data/to_global.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <numeric>
+#include <span>
 
+#include "sharding/agreement.h"
+#include "sharding/crc32c.h"
+#include "sharding/process_group.h"
 #include "sharding/type.h"
 
 namespace tessera::data {
@@ -41,12 +48,6 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
   return rows;
 }
 
-template <class T>
-void add(uint64_t& hash, std::span<const T> values) {
-  const auto bytes = std::as_bytes(values);
-  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
-}
-
 }  // namespace
 
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of) {
@@ -78,8 +79,49 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec) {
   return shard_of(mesh, spec, mesh.process_index(), process_of);
 }
 
-// Whether the rules cut a dim depends on its global size, which depends on how it is cut: a guess that is too large, by
-// all processes, shrinks until both agree.
+// ---- rows to global arrays ------------------------------------------------------------------------------------------
+
+namespace {
+
+// How the rows alone lie.
+NamedSharding row_sharding(const NamedSharding& sharding) {
+  PartitionSpec rows;
+  if (!sharding.spec().entries().empty()) rows = PartitionSpec{sharding.spec().entries()[0]};
+  return {sharding.mesh(), rows};
+}
+
+// The number of all rows, where this process has those of `local`.
+int64_t all_rows(const Array& local, const NamedSharding& sharding) {
+  return shape_from_process_local(row_sharding(sharding), {local.shape()[0]})[0];
+}
+
+Range rows_here(int64_t rows, const NamedSharding& sharding) {
+  return process_local_part(row_sharding(sharding), {rows})[0];
+}
+
+// Of dims other than the rows a process gives all, and its devices may hold any part.
+Array from_rows(const Array& local, const NamedSharding& sharding, int64_t all) {
+  Shape shape = local.shape();
+  shape[0] = all;
+  const int64_t first = rows_here(all, sharding).first;
+  const at::Tensor rows = to_tensor(local);
+  return make_array_from_callback(shape, sharding, [&](const IndexRanges& block) {
+    at::Tensor part = rows.slice(0, block[0].first - first, block[0].second - first);
+    for (size_t d = 1; d < block.size(); ++d)
+      part = part.slice(static_cast<int64_t>(d), block[d].first, block[d].second);
+    return from_tensor(part.clone(at::MemoryFormat::Contiguous));
+  });
+}
+
+}  // namespace
+
+Array detail::global_array(const Array& local, const NamedSharding& sharding) {
+  if (sharding.mesh().process_count() == 1 || local.ndim() == 0) return device_put(local, sharding);
+  return from_rows(local, sharding, all_rows(local, sharding));
+}
+
+// Whether the rules cut the rows depends on their number, which depends on how they are cut: a guess that is too large,
+// by all processes, shrinks until both agree.
 Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
   const Array& local = *leaf.value;
   const auto resolve = [&](const Shape& shape) {
@@ -87,19 +129,18 @@ Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
                      : PartitionSpec();
   };
   const Mesh mesh = layout.mesh();
-  if (mesh.process_count() == 1) return place_batch(local, layout, resolve(local.shape()));
-  Shape shape = local.shape();
-  for (int64_t& size : shape) size *= mesh.process_count();
+  if (mesh.process_count() == 1 || local.ndim() == 0) return place_batch(local, layout, resolve(local.shape()));
+  int64_t rows = local.shape()[0] * mesh.process_count();
   for (int round = 0; round < 4; ++round) {
+    Shape shape = local.shape();
+    shape[0] = rows;
     const NamedSharding sharding(mesh, resolve(shape));
-    const Shape global = shape_from_process_local(sharding, local.shape());
-    if (global == shape)
-      return place_batch(make_array_from_process_local_data(sharding, local, global), layout, sharding.spec());
-    shape = global;
+    rows = all_rows(local, sharding);
+    if (rows == shape[0]) return place_batch(from_rows(local, sharding, rows), layout, sharding.spec());
   }
   fail(ErrorKind::bad_argument, "from_process_local",
        leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
-           " processes is no part of an array that the rules cut alike; give the dims sizes that their mesh axes "
+           " processes are no rows of an array that the rules cut alike; give a number of rows that their mesh axes "
            "divide");
 }
 
@@ -108,27 +149,57 @@ ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)
           shard_of(layout.mesh(),
                    layout.activations().resolve(Axes(rows), {layout.mesh().size()}, "ShardByProcess", rows).spec)) {}
 
-uint64_t detail::checksum_of(const nn::Leaves& leaves) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const nn::Leaf& leaf : leaves) {
-    add(hash, std::span<const char>(leaf.path));
-    if (leaf.value->is_absent()) continue;
-    const at::Tensor tensor = to_tensor(*leaf.value).contiguous();
-    const std::string type = leaf.value->type_string();
-    add(hash, std::span<const char>(type));
-    add(hash, std::span(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()));
+// ---- replicas -------------------------------------------------------------------------------------------------------
+
+std::vector<detail::ReadRows> detail::read_rows(const nn::Leaves& local, const nn::Leaves& global) {
+  std::vector<ReadRows> all;
+  for (size_t i = 0; i < local.size(); ++i) {
+    if (local[i].value->is_absent()) continue;
+    const Array& array = *global[i].value;
+    const NamedSharding sharding = array.sharding();
+    const at::Tensor rows = to_tensor(*local[i].value).contiguous();
+    all.push_back({.array = (local[i].path.empty() ? "" : local[i].path + ": ") + array.type_string(),
+                   .begin = array.ndim() == 0 ? 0 : rows_here(sharding.mesh().size(), sharding).first,
+                   .checksum = crc32c({static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()})});
   }
-  return hash;
+  return all;
 }
 
-void check_replicas(std::span<const ReplicaChecksum> checksums) {
-  for (size_t i = 0; i < checksums.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (checksums[i].shard != checksums[j].shard || checksums[i].checksum == checksums[j].checksum) continue;
-      fail(ErrorKind::inconsistent, "check_replicas",
-           "processes " + std::to_string(checksums[j].process) + " and " + std::to_string(checksums[i].process) +
-               " both read " + to_string(checksums[i].shard) +
-               ", and their rows differ; give them the same files, seeds and state");
+namespace {
+
+// [process, array, {begin, checksum}] of all processes.
+at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, int processes) {
+  std::vector<int> all(static_cast<size_t>(processes));
+  std::iota(all.begin(), all.end(), 0);
+  const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
+  auto* to = mine.mutable_data_ptr<int64_t>();
+  for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
+  at::Tensor table = at::empty({processes, mine.size(0), 2}, at::kLong);
+  tessera::detail::process_group(all).all_gather(mine, table, {.operation = verb, .where = {}});
+  return table;
+}
+
+}  // namespace
+
+void detail::check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows,
+                        const Mesh& mesh) {
+  const int processes = mesh.process_count();
+  if (processes == 1) return;
+  std::string arrays = batch + "\n";
+  for (const ReadRows& read : rows) arrays += read.array + "\n";
+  tessera::detail::check_agreement(verb, processes, arrays);
+  const at::Tensor table = gathered(verb, rows, processes);
+  const auto at = table.accessor<int64_t, 3>();
+  for (int64_t i = 0; i < at.size(1); ++i) {
+    std::map<int64_t, int> first;  // process that has the rows from there on
+    for (int process = 0; process < processes; ++process) {
+      const int other = first.try_emplace(at[process][i][0], process).first->second;
+      if (at[process][i][1] == at[other][i][1]) continue;
+      fail(ErrorKind::inconsistent, verb,
+           fmt::format(
+               "{}, {}: processes {} and {} hold the same rows of it and have read different ones. Give them the "
+               "same files, seeds and state.",
+               batch, rows[static_cast<size_t>(i)].array, other, process));
     }
   }
 }

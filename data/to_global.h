@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,14 +15,17 @@
 namespace tessera::data {
 
 namespace detail {
+Array global_array(const Array& local, const NamedSharding& sharding);
 Array global_array(const nn::Leaf& leaf, const Layout& layout);
-}
+}  // namespace detail
 
 // The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
 // placed by the names of its dims and the layout's rules for activations; an array without names is replicated. With
-// one process the rows are all rows; of several each gives its own part along every dim, and the global array has the
-// parts of all (make_array_from_process_local_data).
-// Errors, with the field's path: as Layout::resolve; rules that cut the global array otherwise than its parts
+// one process the rows are all rows; of several each gives its own along the first dim, and the global array has those
+// of all, one below the other. Along other dims every process gives all there is, also where the rules cut them
+// (a process that has parts of these calls make_array_from_process_local_data). No process waits for another here;
+// check_replicas finds those that gave other rows than their replicas.
+// Errors, with the field's path: as Layout::resolve; rules that cut the rows of all otherwise than into those of each
 // (bad_argument).
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
@@ -53,25 +55,28 @@ struct ShardByProcess : ShardOptions {
   explicit ShardByProcess(const Layout& layout, const std::string& rows = "batch");
 };
 
-// What a process read: equal on all processes that read the same rows.
-struct ReplicaChecksum {
-  int process = 0;
-  ShardOptions shard;
-  uint64_t checksum = 0;
-};
-
 namespace detail {
-uint64_t checksum_of(const nn::Leaves& leaves);
-}
 
-// A checksum of names, shapes, element types and values of a batch that is not placed.
+// What this process has read of one array of a batch.
+struct ReadRows {
+  std::string array;     // inputs: int32[32@data,256]
+  int64_t begin = 0;     // of its rows, in units of the mesh's size
+  int64_t checksum = 0;  // of their values
+};
+std::vector<ReadRows> read_rows(const nn::Leaves& local, const nn::Leaves& global);  // without communication
+
+// check_replicas, with the words that an error begins with.
+void check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows, const Mesh& mesh);
+
+}  // namespace detail
+
+// Whether processes that hold the same rows (along a model axis) have read the same; `global` is from_process_local of
+// `local`. All processes of the mesh ask together. on_mesh (data/on_mesh.h) does so for every batch.
+// Errors (inconsistent), the same on all processes and naming two that differ: other values, as of processes that read
+// other files or went on from other states; arrays of other shapes.
 template <class Batch>
-uint64_t checksum(const Batch& local) {
-  return detail::checksum_of(nn::leaves(local));
+void check_replicas(const Batch& local, const Batch& global, const Mesh& mesh) {
+  detail::check_rows("check_replicas", "the batch", detail::read_rows(nn::leaves(local), nn::leaves(global)), mesh);
 }
-
-// Error (inconsistent) naming two processes of one shard whose rows differ: they read other files, or went on from
-// other states.
-void check_replicas(std::span<const ReplicaChecksum> checksums);
 
 }  // namespace tessera::data

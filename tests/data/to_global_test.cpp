@@ -1,4 +1,4 @@
-// Which rows a process reads, global batches out of a loader, and checksums of replicas.
+// Which rows a process reads, and global batches out of a loader.
 #include "data/to_global.h"
 
 #include <gtest/gtest.h>
@@ -66,21 +66,6 @@ TEST(OnMesh, BatchesComePlaced) {
   EXPECT_EQ(numbers.next()->type_string(), "int64[4@data]");
   Loader odd = on_mesh(Loader(tokens, token_batch, {.batch_size = 3}), layout);
   expect_error(ErrorKind::uneven, {"inputs", "batch"}, [&] { odd.next(); });
-}
-
-TEST(Replicas, ThatReadOtherRowsAreFound) {
-  const auto batch_of = [](uint64_t seed) {
-    Loader loader(windows(ByteSource::from_string("abcdefghijklmnopq"), 3).shuffle(seed), token_batch,
-                  {.batch_size = 4, .shard = {1, 2}});
-    return *loader.next();
-  };
-  EXPECT_EQ(checksum(batch_of(1)), checksum(batch_of(1)));
-  EXPECT_NE(checksum(batch_of(1)), checksum(batch_of(2)));
-  std::vector<ReplicaChecksum> read = {{0, {0, 2}, 5}, {1, {0, 2}, 5}, {2, {1, 2}, 6}};
-  check_replicas(read);
-  read.push_back({3, {1, 2}, 7});
-  expect_error(ErrorKind::inconsistent, {"[check_replicas] processes 2 and 3", "shard 1 of 2"},
-               [&] { check_replicas(read); });
 }
 
 }  // namespace

@@ -1,0 +1,180 @@
+// Several processes: each reads its rows, all get the global batches of one, and replicas that read others are found.
+#include <functional>
+
+#include "data/on_mesh.h"
+#include "data/stack.h"
+#include "data/text.h"
+#include "tests/processes/ways.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera::data {
+namespace {
+
+using namespace tessera::testing;
+
+const std::string text = [] {
+  std::string all;
+  for (int i = 0; i < 2000; ++i) all += static_cast<char>(i * i % 251);
+  return all;
+}();
+
+auto tokens(uint64_t seed = 5) { return windows(ByteSource::from_string(text), 17).shuffle(seed); }
+LoaderOptions by(const ShardOptions& shard, int threads = 2) {
+  return {.batch_size = 24, .shard = shard, .prefetch = 3, .threads = threads};
+}
+
+// Rows along each axis, along both where a process has neighbours, along none; the other dim cut where an axis is left.
+std::vector<Rules> rules_of(const Mesh& mesh) {
+  if (mesh.axes().size() == 1) return {{{"batch", "a"}, {"seq", replicated}}, {{"batch", replicated}, {"seq", "a"}}};
+  std::vector<Rules> all{{{"batch", "a"}, {"seq", replicated}},
+                         {{"batch", "b"}, {"seq", "a"}},
+                         {{"batch", replicated}, {"seq", {"b", "a"}}}};
+  const auto& extent = mesh.impl()->extent;
+  if (extent[0] == 1 || extent[1] == mesh.axes()[1].size) all.push_back({{"batch", {"a", "b"}}, {"seq", replicated}});
+  return all;
+}
+
+void on_every_layout(const std::function<void(const Layout&)>& test) {
+  on_every_way([&](Mesh mesh, Mesh) {
+    for (const Rules& rules : rules_of(mesh)) {
+      const Layout layout(mesh, rules);
+      SCOPED_TRACE(ShardByProcess(layout).count);
+      test(layout);
+    }
+  });
+}
+
+void expect_same(const std::optional<TokenBatch>& global, const std::optional<TokenBatch>& expected) {
+  ASSERT_EQ(global.has_value(), expected.has_value());
+  if (!expected) return;
+  EXPECT_TRUE(at::equal(whole(global->inputs), to_tensor(expected->inputs)));
+  EXPECT_TRUE(at::equal(whole(global->targets), to_tensor(expected->targets)));
+}
+
+// One process that never stops, and all of these; each then goes on from where the other stood.
+template <class Records>
+void expect_one_process(const Records& records, const Layout& layout) {
+  Loader alone(records, token_batch, by({}));
+  Loader here = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout);
+  for (int step = 0; step < 7; ++step) expect_same(here.next(), alone.next());
+  EXPECT_EQ(here.state(), alone.state());
+  const auto state = LoaderState::from_json(here.state().to_json());
+  Loader other = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout), 1)), layout);
+  other.restore(state);
+  Loader back(records, token_batch, by({}));
+  back.restore(state);
+  for (int step = 0; step < 4; ++step) {
+    const auto expected = alone.next();
+    expect_same(other.next(), expected);
+    EXPECT_TRUE(at::equal(to_tensor(back.next()->inputs), to_tensor(expected->inputs)));
+  }
+}
+
+TEST(Input, GlobalBatchesAreThoseOfOneProcess) {
+  on_every_layout([](const Layout& layout) {
+    expect_one_process(tokens().repeat(), layout);
+    expect_one_process(tokens().repeat().filter([](const auto& window) { return window[0] % 3 != 0; }), layout);
+  });
+}
+
+TEST(Input, AllMakeTheSameSteps) {
+  on_every_layout([](const Layout& layout) {
+    const auto steps = [&](auto loader) {
+      std::vector<int> count;
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        count.push_back(0);
+        for ([[maybe_unused]] const auto& batch : loader) ++count.back();
+      }
+      return count;
+    };
+    const ShardByProcess shard(layout);
+    const auto odd = tokens().filter([](const auto& window) { return window[0] % 2 == 1; });
+    EXPECT_EQ(steps(on_mesh(Loader(tokens(), token_batch, by(shard)), layout)),
+              steps(Loader(tokens(), token_batch, by({}))));
+    EXPECT_EQ(steps(on_mesh(Loader(odd, token_batch, by(shard)), layout)), steps(Loader(odd, token_batch, by({}))));
+    const auto padded = on_mesh(Loader(tokens(), masked(token_batch), by(shard)), layout).batches_per_epoch();
+    EXPECT_EQ(padded, (tokens().size() + 23) / 24);
+  });
+}
+
+TEST(Input, OneArrayLiesAsItsShardingSays) {
+  const auto records = range(100).repeat().map([](int64_t x) { return std::vector<int64_t>(16, x); });
+  on_every_layout([&](const Layout& layout) {
+    const NamedSharding sharding(layout.mesh(), layout.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
+    Loader here = on_mesh(Loader(records, stack, by(ShardByProcess(layout))), sharding);
+    Loader alone(records, stack, by({}));
+    for (int step = 0; step < 3; ++step) {
+      const Array batch = *here.next();
+      EXPECT_EQ(batch.sharding(), sharding);
+      EXPECT_TRUE(at::equal(whole(batch), to_tensor(*alone.next())));
+    }
+  });
+}
+
+// ---- processes that read what they should not
+
+// Half of the processes have the rows, and the other half has them again.
+Layout two_replicas() {
+  return {make_mesh({{"model", 2}, {"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}}};
+}
+int last() { return process_count() - 1; }
+int its_replica() { return last() - process_count() / 2; }
+
+TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
+  const Layout layout = two_replicas();
+  const auto loader_of = [&](uint64_t seed, const OnMeshOptions& options = {}) {
+    return on_mesh(Loader(tokens(seed), token_batch, by(ShardByProcess(layout))), layout, options);
+  };
+  const uint64_t seed = process_index() == last() ? 6 : 5;
+  auto wrong = loader_of(seed);
+  const std::string words = fmt::format(
+      "[next] the batch at record 0, inputs: int32[24@data,16]: processes {} and {} hold the same rows of it and have "
+      "read "
+      "different ones. Give them the same files, seeds and state.",
+      its_replica(), last());
+  for (int again = 0; again < 2; ++again) {
+    expect_error(ErrorKind::inconsistent, words, [&] { wrong.next(); });
+    EXPECT_EQ(wrong.state().global_next_index, 0);
+  }
+  EXPECT_TRUE(loader_of(seed, {.check_replicas = false}).next().has_value());
+
+  auto loader = loader_of(5);
+  if (process_index() == last()) loader.restore({24});
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("[next] process 0 has the batch at record 0, process {} has the batch at record 24. All "
+                           "processes must run the same program with the same arguments.",
+                           last()),
+               [&] { loader.next(); });
+  loader.restore({0});
+  EXPECT_TRUE(loader.next().has_value()) << "nothing is lost";
+}
+
+TEST(Input, AnEpochThatEndsOnOneProcessIsAnErrorOnAll) {
+  const Layout layout = two_replicas();
+  const auto records = tokens().slice(0, process_index() == last() ? 48 : 72);
+  auto loader = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout);
+  for (int step = 0; step < 2; ++step) EXPECT_TRUE(loader.next().has_value());
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("[next] process 0 has the batch at record 48, process {} has the end of an epoch before "
+                           "record 48.",
+                           last()),
+               [&] { loader.next(); });
+}
+
+TEST(Input, WhatIsReadByHandIsCheckedByHand) {
+  const Layout layout = two_replicas();
+  const auto check = [&](uint64_t seed) {
+    const TokenBatch local = *Loader(tokens(seed), token_batch, by(ShardByProcess(layout))).next();
+    check_replicas(local, from_process_local(local, layout), layout.mesh());
+  };
+  check(5);
+  expect_error(
+      ErrorKind::inconsistent,
+      fmt::format("[check_replicas] the batch, inputs: int32[24@data,16]: processes {} and {} hold the same rows "
+                  "of it and have read different ones. Give them the same files, seeds and state.",
+                  its_replica(), last()),
+      [&] { check(process_index() == last() ? 6 : 5); });
+}
+
+}  // namespace
+}  // namespace tessera::data
