@@ -2,7 +2,8 @@
 #
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
-#                                 tessera_deps::mpi where there is an MPI, with tessera_mpiexec, its launcher
+#                                 tessera_deps::mpi where there is an MPI, with tessera_mpiexec, its launcher;
+#                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL
 #
 # A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
 
@@ -345,6 +346,39 @@ function(tessera_import_mpi)
   message(STATUS "MPI: MPICH ${tessera_mpich_version}, ${root}")
 endfunction()
 
+# ---- CUDA and NCCL ---------------------------------------------------------------------------------------------------
+
+# tessera_deps::nccl, where the CUDA Toolkit and NCCL are installed: what tessera::nccl alone is linked with, and with
+# LibTorch's own CUDA library where it has one (tessera_deps::c10_cuda). TESSERA_CUDA is AUTO, OFF or ON (an error if
+# they are missing).
+function(tessera_import_nccl)
+  if(TESSERA_CUDA STREQUAL "OFF")
+    return()
+  endif()
+  find_package(CUDAToolkit QUIET)
+  set(hints ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR} "${NCCL_ROOT}" "$ENV{NCCL_ROOT}")
+  find_path(include nccl.h HINTS ${hints} PATH_SUFFIXES include NO_CACHE)
+  find_library(library nccl HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
+  if(NOT CUDAToolkit_FOUND OR NOT include OR NOT library)
+    if(TESSERA_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "[dependencies] TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL. Install both (they are "
+                          "named by -DCUDAToolkit_ROOT= and -DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
+    endif()
+    return()
+  endif()
+  message(STATUS "NCCL: ${library}, CUDA ${CUDAToolkit_VERSION}")
+  add_library(tessera_deps::nccl INTERFACE IMPORTED GLOBAL)
+  target_include_directories(tessera_deps::nccl INTERFACE "${include}")
+  target_link_libraries(tessera_deps::nccl INTERFACE "${library}" CUDA::cudart)
+  get_target_property(torch_cpu tessera_deps::torch_cpu IMPORTED_LOCATION)
+  get_filename_component(torch_libraries "${torch_cpu}" DIRECTORY)
+  if(EXISTS "${torch_libraries}/libc10_cuda.so")
+    add_library(tessera_deps::c10_cuda SHARED IMPORTED GLOBAL)
+    set_target_properties(tessera_deps::c10_cuda PROPERTIES IMPORTED_LOCATION "${torch_libraries}/libc10_cuda.so")
+    target_link_libraries(tessera_deps::nccl INTERFACE tessera_deps::c10_cuda)
+  endif()
+endfunction()
+
 # Sets `result` to whether tessera_fetch would find `wheels` in the cache, in a folder of wheels, or may download them.
 function(tessera_is_fetchable result name wheels pattern)
   set(${result} FALSE PARENT_SCOPE)
@@ -370,5 +404,6 @@ function(tessera_require_libraries)
     tessera_import_torch()
     tessera_import_boost()
     tessera_import_mpi()
+    tessera_import_nccl()
   endif()
 endfunction()

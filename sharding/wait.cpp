@@ -18,9 +18,10 @@ using namespace std::chrono_literals;
 
 constexpr int patience = 4;  // timeouts that all are given who have come
 
-uint64_t name_of(const std::vector<int>& members) {
+uint64_t name_of(const std::vector<int>& members, std::string_view kind) {
   uint64_t hash = 14695981039346656037u;
   for (int member : members) hash = (hash ^ static_cast<uint64_t>(member + 1)) * 1099511628211u;
+  for (unsigned char c : kind) hash = (hash ^ c) * 1099511628211u;
   return hash;
 }
 
@@ -48,8 +49,8 @@ std::string different_sizes(int sender, int64_t sent, int64_t expected) {
       sender, sent, expected);
 }
 
-Waits::Waits(const Joined& joined, std::vector<int> members)
-    : joined_(joined), members_(std::move(members)), group_(name_of(members_)) {}
+Waits::Waits(const Joined& joined, std::vector<int> members, std::string_view kind)
+    : joined_(joined), members_(std::move(members)), group_(name_of(members_, kind)) {}
 
 void Waits::begin(const Waiting& waiting) {
   ++number_;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "sharding/error.h"
@@ -14,7 +15,8 @@ namespace tessera::detail {
 // The waits of one group. Short ones spin, longer ones yield and then sleep, so that processes may share a core.
 class Waits {
  public:
-  Waits(const Joined& joined, std::vector<int> members);
+  // `kind` tells apart groups of the same members whose engines differ.
+  Waits(const Joined& joined, std::vector<int> members, std::string_view kind = "");
   // Error (other) "[operation] file:line: mesh axis "data": process 2 ..." if a member is lost already.
   void begin(const Waiting& waiting);
   void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting);
