@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace tessera::detail {
@@ -28,25 +30,68 @@ socklen_t name_of(int index, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-bool is_seen(int index) {
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+// A connection to the process that has come so far under this index, -1 if none has. It need not answer.
+int connected_to(int index) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_un address;
   const socklen_t size = name_of(index, address);
-  const bool seen = ::connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
   ::close(fd);
-  return seen;
+  return -1;
+}
+
+// Of the process under this index, 0 if there is none.
+pid_t seen_pid(int index) {
+  const int fd = connected_to(index);
+  if (fd < 0) return 0;
+  ucred who{};
+  socklen_t size = sizeof who;
+  ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+  ::close(fd);
+  return who.pid;
+}
+
+// Lies in the other's queue, unread, as long as the other lives.
+bool send_descriptors(int to, const std::vector<int>& descriptors) {
+  const size_t bytes = descriptors.size() * sizeof(int);
+  char byte = 0;
+  std::vector<char> control(CMSG_SPACE(bytes));
+  iovec data{.iov_base = &byte, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(bytes);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
+  return ::sendmsg(to, &message, MSG_NOSIGNAL) == 1;
+}
+
+// State and parent as the system's table has them; 0 where there is no such process.
+std::pair<char, pid_t> state_of(const std::string& pid) {
+  std::string line;
+  std::getline(std::ifstream("/proc/" + pid + "/stat"), line);
+  const size_t name_end = line.rfind(')');
+  char state = 0;
+  pid_t parent = 0;
+  if (name_end != std::string::npos) std::istringstream(line.substr(name_end + 1)) >> state >> parent;
+  return {state, parent};
 }
 
 }  // namespace
 
-Deadline::Deadline(std::chrono::milliseconds longest, std::function<std::string()> words)
-    : thread_([this, longest, words = std::move(words)] {
+Deadline::Deadline(std::chrono::milliseconds longest, std::function<std::string()> words, std::function<void()> last)
+    : thread_([this, longest, words = std::move(words), last = std::move(last)] {
         std::unique_lock lock(mutex_);
         if (done_.wait_for(lock, longest, [&] { return is_done_; })) return;
         std::fflush(stdout);
         std::fprintf(stderr, "%s\n", words().c_str());
-        std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(longest / 2, std::chrono::seconds(2)));
-        ::_exit(1);  // not at once: the others look who is here
+        std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(longest / 2, std::chrono::seconds(5)));
+        if (last) last();
+        ::_exit(1);
       }) {}
 
 Deadline::~Deadline() {
@@ -62,29 +107,39 @@ void Presence::end_stopped() const {
   std::error_code none;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
-    std::string line;
-    std::getline(std::ifstream(entry.path() / "stat"), line);
-    const size_t name_end = line.rfind(')');
-    char state = 0;
-    pid_t parent = 0;
-    if (name_end == std::string::npos || !(std::istringstream(line.substr(name_end + 1)) >> state >> parent)) continue;
+    const std::string pid = entry.path().filename();
+    const auto [state, parent] = state_of(pid);
     if (state == 'T' && parent == ::getppid() && std::filesystem::read_symlink(entry.path() / "exe", none) == program)
-      ::kill(std::stoi(line), SIGKILL);
+      ::kill(std::stoi(pid), SIGKILL);
   }
 }
 
-Presence::Presence(int index) : index_(index), fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+void Presence::lend(const std::vector<int>& descriptors, int count) const {
+  for (int i = 1; i < count; ++i) {
+    const int fd = connected_to((index_ + i) % count);
+    if (fd < 0) continue;
+    const bool lent = send_descriptors(fd, descriptors);
+    ::close(fd);
+    if (lent) return;
+  }
+}
+
+Presence::Presence(int index) : index_(index), fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_un address;
   const socklen_t size = name_of(index, address);
-  [[maybe_unused]] const int bound = ::bind(fd_, reinterpret_cast<sockaddr*>(&address), size);
+  if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0) ::listen(fd_, 4096);
 }
 
 Presence::~Presence() { ::close(fd_); }
 
 std::string Presence::words(int count) const {
-  std::vector<int> seen, unseen;
-  for (int i = 0; i < count; ++i) (i == index_ || is_seen(i) ? seen : unseen).push_back(i);
-  return fmt::format("Seen on this host: {}; not seen: {}", fmt::join(seen, ", "),
+  std::vector<int> seen, stopped, unseen;
+  for (int i = 0; i < count; ++i) {
+    const pid_t pid = i == index_ ? ::getpid() : seen_pid(i);
+    (pid == 0 ? unseen : state_of(std::to_string(pid)).first == 'T' ? stopped : seen).push_back(i);
+  }
+  return fmt::format("Seen on this host: {}{}{}; not seen: {}", fmt::join(seen, ", "),
+                     stopped.empty() ? "" : "; stopped: ", fmt::join(stopped, ", "),
                      unseen.empty() ? "none" : fmt::format("{}", fmt::join(unseen, ", ")));
 }
 

@@ -7,13 +7,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace tessera::detail {
 
-// If it is not destroyed in time, prints words() and ends the process with status 1.
+// If it is not destroyed in time, prints words(), and a little later, when others have seen this process once more,
+// calls last() and ends it with status 1.
 class Deadline {
  public:
-  Deadline(std::chrono::milliseconds longest, std::function<std::string()> words);
+  Deadline(std::chrono::milliseconds longest, std::function<std::string()> words, std::function<void()> last = {});
   ~Deadline();
 
  private:
@@ -28,11 +30,13 @@ class Presence {
  public:
   explicit Presence(int index);
   ~Presence();
-  // Seen on this host: 0, 1, 3; not seen: 2
+  // Seen on this host: 0, 1; stopped: 3; not seen: 2
   std::string words(int count) const;
   // Ends those beside it, of the same program and launcher, that are stopped: the launcher would wait for them for
   // ever.
   void end_stopped() const;
+  // Another one beside it, of `count`, keeps these descriptors open until it ends, also when this process is no more.
+  void lend(const std::vector<int>& descriptors, int count) const;
 
  private:
   int index_, fd_;

@@ -53,7 +53,13 @@ Peers::Duration period_of(Peers::Duration timeout) { return std::clamp<Peers::Du
 }  // namespace
 
 Peers::Peers(int count, Duration timeout)
-    : index_(0), count_(count), timeout_(timeout), period_(period_of(timeout)), token_(new_token()), left_(count) {
+    : index_(0),
+      count_(count),
+      timeout_(timeout),
+      period_(period_of(timeout)),
+      token_(new_token()),
+      left_(count),
+      arrived_(count) {
   const Listener listener = listen_anywhere();
   listener_ = listener.fd;
   address_ = fmt::format("{} {} {}", listener.port, token_, fmt::join(own_addresses(), " "));
@@ -116,6 +122,12 @@ void Peers::end() {
 std::optional<Loss> Peers::loss() const {
   std::lock_guard lock(mutex_);
   return loss_;
+}
+
+int Peers::first_missing() const {
+  std::lock_guard lock(mutex_);
+  const auto missing = std::find(arrived_.begin() + 1, arrived_.end(), 0);
+  return missing == arrived_.end() ? -1 : static_cast<int>(missing - arrived_.begin());
 }
 
 bool Peers::has_left(int process) const {
@@ -226,7 +238,7 @@ void Peers::hear(Link& link, const std::string& line) {
     if (verb != "hello" || !(in >> token >> link.process >> link.pid >> link.host) || token != token_)
       return link.socket.close();
     link.socket.say(fmt::format("welcome {} {}", ::getpid(), own_machine()));
-    ++here_;
+    set_arrived(link.process);
   } else if (verb == "left") {
     int process = link.process;
     in >> process;
@@ -258,6 +270,13 @@ void Peers::lose(int process, std::string what) {
   }
   news_.store(true, std::memory_order_release);
   if (index_ == 0) tell(fmt::format("lost {} {}", process, what));
+}
+
+void Peers::set_arrived(int process) {
+  std::lock_guard lock(mutex_);
+  if (process <= 0 || process >= count_ || arrived_[process]) return;
+  arrived_[process] = true;
+  ++here_;
 }
 
 void Peers::set_left(int process) {

@@ -40,6 +40,8 @@ class Peers {
   ~Peers();
   const std::string& address() const { return address_; }
   bool are_all_here() const { return here_ == count_ - 1; }
+  // Of process 0: the first that has not joined; -1 if all have.
+  int first_missing() const;
 
   // A verb of a group begins, `number` counted by the group from 1; its words are for the others' messages.
   void begin(uint64_t group, uint64_t number, std::string words);
@@ -90,6 +92,7 @@ class Peers {
   void watch_silence(Clock::time_point now);
   void end_if_stuck(Clock::time_point now);
   void lose(int process, std::string what);
+  void set_arrived(int process);
   void set_left(int process);
   void tell(const std::string& line);
   void post(std::string line);
@@ -104,7 +107,7 @@ class Peers {
 
   mutable std::mutex mutex_;  // of what follows
   std::optional<Loss> loss_;
-  std::vector<char> left_;
+  std::vector<char> left_, arrived_;
   std::map<uint64_t, uint64_t> begun_;
   std::string doing_;
   std::vector<std::string> posted_;

