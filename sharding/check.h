@@ -31,4 +31,14 @@ void check_array(const ArrayImpl& a, const char* verb);
 // be read as one. Error (inconsistent).
 void check_operands(const Operation& operation, const std::vector<const Type*>& operands);
 
+// Before processes move `x` together: all are about to make the same move over the same axes, of as many bytes, for the
+// same operation and line. All processes of the mesh call it. Error (inconsistent), the same on all, with the lines of
+// the first two that differ.
+void check_same_move(const char* kind, const MeshImpl* mesh, Mask axes, const at::Tensor& x, const Cause& cause);
+
+// Before an array moves between processes, and of every parameter at its gradient: processes that hold the same block
+// hold the same bits. All processes of the mesh call it. Error (inconsistent), the same on all, which names the first
+// two that differ.
+void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause);
+
 }  // namespace tessera::detail

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 
+#include "sharding/check.h"
 #include "sharding/engine.h"
 
 namespace tessera::detail {
@@ -243,6 +244,7 @@ Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, co
   Members members{processes, self, {}};
   for (int p = 0; p < n; ++p) members.numbers.push_back({p});
   std::vector<Tensors> in{Tensors(1, at::cat(flat))}, out{Tensors(1)};
+  if (checks) check_same_move("all_reduce", mesh, axes, in[0][0], cause);
   exchange_between_processes({Move::all_reduce, n, 0, 0}, members, {cause.operation, cause.where, mesh, axes}, in, out);
   Tensors sums;
   int64_t begin = 0;

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "sharding/check.h"
 #include "sharding/pieces.h"
 #include "sharding/process_group.h"
 
@@ -59,6 +60,7 @@ template <class Part>
 std::vector<at::Tensor> parts_from_others(const Pieces& pieces, const std::vector<Piece>& wanted,
                                           const std::vector<Piece>& sent, const at::Tensor& like, const Cause& cause,
                                           Part part) {
+  if (checks && pieces.processes.size() > 1) check_same_move("block_exchange", pieces.mesh, pieces.axes, like, cause);
   std::vector<at::Tensor> parts(wanted.size());
   std::map<int, std::vector<at::Tensor>> outgoing;
   std::map<int, int64_t> incoming;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "sharding/agreement.h"
 #include "sharding/autograd.h"
 #include "sharding/check.h"
 #include "sharding/communication.h"
@@ -18,17 +17,11 @@
 namespace tessera::detail {
 namespace {
 
-std::string described(const Step& step, const Exchange& exchange, const at::Tensor& x, const Cause& cause) {
-  const std::source_location& line = cause.where;
-  return fmt::format("{} over {} of {}, for {} at {}:{}", name_of(exchange.move) ? name_of(exchange.move) : "no move",
-                     step.mesh->names(step.axes), to_string(x.sizes().vec()), cause.operation, line.file_name(),
-                     line.line());
-}
-
 // Across processes all groups move at once.
 void run_members(const Step& step, const Exchange& exchange, bool backward, const Tensors& in, Tensors& out,
                  const Cause& cause) {
-  if (checks) check_agreement("TESSERA_CHECK", step.mesh->processes, described(step, exchange, in[0], cause));
+  const char* kind = name_of(exchange.move);
+  if (checks) check_same_move(kind ? kind : "no move", step.mesh, step.axes, in[0], cause);
   std::vector<Tensors> from, to;
   for (const Group& group : step.groups) {
     Tensors& members = from.emplace_back();
@@ -78,6 +71,12 @@ void announce_step(const Step& step, Move move, bool backward, const Tensors& x,
   const auto bytes = static_cast<int64_t>(x[0].nbytes()), item = static_cast<int64_t>(x[0].itemsize());
   Communication next = communication_of(step, move, backward, bytes, item, cause, from, to);
   if (next.kind) announce(std::move(next));
+}
+
+bool cross_processes(const std::vector<std::shared_ptr<const Step>>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const auto& step) {
+    return step->pieces ? step->pieces->processes.size() > 1 : !step->members.processes.empty();
+  });
 }
 
 }  // namespace
@@ -141,6 +140,7 @@ Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   Tensors now = as_dtype(x, to->dtype);
   if (is_guarded()) ask_about_steps(now[0], in_backward_pass);
+  if (checks && cross_processes(steps)) check_replicas_across_processes(from, now, cause);
   for (const auto& step : steps) {
     announce_step(*step, forward_move(*step), in_backward_pass, now, cause, from, to);
     now = exchange_forward(*step, now, cause);

@@ -15,6 +15,7 @@
 #include "sharding/abstract_tensor.h"
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
+#include "sharding/check.h"
 #include "sharding/communication.h"
 #include "sharding/gradient_buckets.h"
 #include "sharding/recipe.h"
@@ -162,6 +163,7 @@ class Backpropagation {
   std::vector<Array> finish() {
     for (size_t p = 0; p < shadows_.size(); ++p)
       if (is_traced(shadows_[p])) gather_contributions(p);
+    if (checks) check_parameters();
     buckets_.announce();
     sums_ = sum_each(contributions_);
     buckets_.reduce(sums_);
@@ -184,6 +186,15 @@ class Backpropagation {
   static bool is_defined(const at::Tensor& t) { return t.defined(); }
 
   const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
+
+  void check_parameters() const {
+    for (size_t p = 0; p < shadows_.size(); ++p) {
+      if (!is_traced(shadows_[p])) continue;
+      const ArrayImpl& a = parameter(p);
+      const Text path = a.details ? a.details->path : nullptr;
+      check_replicas_across_processes(a.type, a.local, {.operation = gradients_operation, .path = path});
+    }
+  }
 
   void add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors) {
     homes_[p].leaves.push_back({leaf, leaves_.size()});

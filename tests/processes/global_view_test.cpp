@@ -149,7 +149,7 @@ TEST(ManyProcesses, UnderCheckAllMoveTheSame) {
   const Array x = placed(values, mesh, P{"a"});
   const detail::CheckScope checked;
   EXPECT_LE(difference(whole(placed(values, mesh, P{"a"})), values), 0);
-  expect_error(ErrorKind::inconsistent, "[TESSERA_CHECK] process 0 has all_gather over a of (", [&] {
+  expect_error(ErrorKind::inconsistent, "[TESSERA_CHECK] process 0 has all_gather over a of float64 (", [&] {
     process_index() == 0 ? reshard(x, P{}) : reshard(x, P{none, "a"});
   });
 }

@@ -1,0 +1,113 @@
+// TESSERA_CHECK across processes: what they are about to do is compared, whatever its kind, and so are their replicas.
+#include "sharding/check.h"
+
+#include "sharding/make_array.h"
+#include "tests/processes/ways.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+Mesh line_of_processes() { return make_mesh({{"a", process_count()}}); }
+
+// A program that is another one in process 0.
+struct Divergence {
+  const char* name;
+  std::string first, other;  // how what the two are about to do is told
+  std::function<void(const Array&x)> in_first, in_others;
+};
+
+void take_gradients(const Array& x, const std::vector<Array>& weights, const GradientOptions& options = {}) {
+  Tape tape(weights, options);
+  Array loss = sum(x * tape.shadows()[0]);
+  for (size_t i = 1; i < weights.size(); ++i) loss = loss + sum(x * tape.shadows()[i]);
+  tape.gradients(loss);
+}
+
+std::vector<Divergence> divergences() {
+  const Array w = placed(random_tensor({8, 16}, 2), line_of_processes(), P{});
+  return {
+      {"another collective", "all_gather over a", "all_to_all over a", [](const Array& x) { reshard(x, P{}); },
+       [](const Array& x) {
+         reshard(x, P{none, "a"});
+       }},
+      {"a parameter of another shape", "replicas of float64[8,16], for mul", "replicas of float64[1,16], for gradients",
+       [w](const Array& x) { take_gradients(x, {w}); },
+       [](const Array& x) {
+         take_gradients(x, {placed(random_tensor({1, 16}, 3), line_of_processes(), P{})});
+       }},
+      {"a bucket of gradients", "all_reduce over a of float64 (128)", "all_gather over a",
+       [w](const Array& x) { take_gradients(x, {w}); },
+       [w](const Array& x) {
+         take_gradients(x, {w}, {.reduce = false});
+         reshard(x, P{});
+       }},
+      {"another line", "all_gather over a", "all_gather over a", [](const Array& x) { reshard(x, P{}); },
+       [](const Array& x) { reshard(x, P{}); }},
+      {"an exchange of blocks", "block_exchange over a", "all_gather over a",
+       [](const Array& x) {
+         concatenate({x, x}, 0);
+       },
+       [](const Array& x) { reshard(x, P{}); }},
+      {"a sum", "all_reduce over a", "all_gather over a", [](const Array& x) { reshard(sum(x, {0}), P{}); },
+       [](const Array& x) { reshard(x, P{}); }},
+      {"a parameter more", "replicas of float64[8,16], for gradients", "replicas of float64[8,16], for mul",
+       [w](const Array& x) { take_gradients(x, {w}); },
+       [w](const Array& x) {
+         take_gradients(x, {w, placed(random_tensor({8, 16}, 3), line_of_processes(), P{})});
+       }},
+  };
+}
+
+// The error shows both, on all processes, which then still agree.
+TEST(ManyProcesses, UnderCheckAnotherProgramIsAnErrorOnAll) {
+  const Array x = placed(random_tensor({8, 16}, 1), line_of_processes(), P{"a"});
+  for (const Divergence& d : divergences()) {
+    SCOPED_TRACE(d.name);
+    const detail::CheckScope checked;
+    std::string words;
+    try {
+      process_index() == 0 ? d.in_first(x) : d.in_others(x);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::inconsistent);
+      words = error.what();
+    }
+    EXPECT_EQ(words.rfind("[TESSERA_CHECK] process 0 has " + d.first, 0), 0u) << words;
+    const size_t second = words.find(", process 1 has " + d.other);
+    ASSERT_NE(second, std::string::npos) << words;
+    EXPECT_NE(words.rfind("check_test.cpp:", second), std::string::npos) << "process 0's line: " << words;
+  }
+}
+
+TEST(ManyProcesses, UnderCheckTheSameProgramRuns) {
+  const Array x = placed(random_tensor({8, 16}, 1), line_of_processes(), P{"a"});
+  const Array w = placed(random_tensor({8, 16}, 2), line_of_processes(), P{});
+  const detail::CheckScope checked;
+  take_gradients(x, {w});
+  EXPECT_LE(difference(whole(concatenate({x, x}, 0)), at::cat({random_tensor({8, 16}, 1), random_tensor({8, 16}, 1)})),
+            0);
+}
+
+// A process whose replica has gone its own way: one that is cut before its use, and one that is used as it is.
+TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
+  const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
+  const Array x = placed(random_tensor({8, 16}, 1), mesh, P{"a"});
+  for (const auto& [shape, before] : {std::pair<Shape, const char*>{{8, 16}, "mul"}, {{1, 16}, "gradients"}}) {
+    const Array w = place_parameter(from_tensor(random_tensor(shape, 2)), NamedSharding(mesh, P{}), "layers.0.kernel");
+    if (process_index() == 1) w.impl()->local[0][0][0].add_(1e-12);
+    take_gradients(x, {w});
+    const detail::CheckScope checked;
+    expect_error(
+        ErrorKind::inconsistent,
+        fmt::format("[TESSERA_CHECK] layers.0.kernel: float64[{},16]: processes 0 and 1 hold different values "
+                    "of the same block, before {}. This is an error of the library, or of code that wrote into "
+                    "its tensors.",
+                    shape[0], before),
+        [&] { take_gradients(x, {w}); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera
