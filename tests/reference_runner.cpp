@@ -1,4 +1,4 @@
-// Runs files of reference numbers made with JAX against the library: reference_runner FILE.json...
+// Runs files of reference numbers made with JAX against the library: reference_runner [--plain] FILE.json...
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -59,10 +59,11 @@ void run_file(const std::filesystem::path& file, Report& report) {
 int main(int argc, char** argv) {
   tessera::runner::Report report;
   if (argc < 2) {
-    std::cerr << "usage: reference_runner FILE.json...\n";
+    std::cerr << "usage: reference_runner [--plain] FILE.json...\n";
     return 2;
   }
-  for (int i = 1; i < argc; ++i) {
+  report.plain = std::string_view(argv[1]) == "--plain";
+  for (int i = report.plain ? 2 : 1; i < argc; ++i) {
     try {
       tessera::runner::run_file(argv[i], report);
     } catch (const std::exception& error) {

@@ -17,6 +17,9 @@ class Report {
   // |got - expected| <= tolerance; a NaN fails.
   void near(double got, double expected, double tolerance, const std::string& where);
 
+  // Of files with several ways to compute the same, only the plain one.
+  bool plain = false;
+
   int failed() const { return failed_; }
   void print_total() const { std::cout << passed_ << " passed, " << failed_ << " failed" << std::endl; }
 

@@ -228,13 +228,15 @@ template <class Model>
 void run_all(Model model, const TransformerFile& file, Report& report) {
   Run run(std::move(model), file, report);
   if (process_count() == 1) run.run({"one", {}, Layout(make_mesh({{"data", 1}}), examples::with_all_names({})), {}});
-  for (const Mode& mode : modes)
+  for (const Mode& mode : modes) {
+    if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
       const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")));
       const Case c{std::string(name) + mode.name, mode, layout, spec_of(strategy.at("residual_stream_spec")),
                    &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // The validator: every registered operation, on every placement of its operands, is what it is on one device.
+#include <cstdlib>
 #include <map>
+#include <string>
 
 #include "sharding/processes.h"
 #include "sharding/rule.h"
@@ -10,9 +12,11 @@ namespace tessera::testing {
 namespace {
 
 // All placements are tried where there are few, else a fixed sample of them. Several processes, which run the same
-// program on meshes that lie across them, try fewer.
+// program on meshes that lie across them, try 12, or as many as TESSERA_PLACEMENTS says.
 const bool alone = process_count() == 1;
-const size_t few = alone ? 128 : 12, sample = alone ? 64 : 12;
+const char* const said = std::getenv("TESSERA_PLACEMENTS");
+const size_t across = said ? std::stoul(said) : 12;
+const size_t few = alone ? 128 : across, sample = alone ? 64 : across;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
 
 std::vector<Case> all_cases() {

@@ -1,0 +1,135 @@
+// A whole model across processes, on every layout: the same parameters, the same step, the same ledger as without any.
+#include "data/text.h"
+#include "examples/transformer.h"
+#include "nn/filter_shard.h"
+#include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "tests/processes/ways.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+using data::TokenBatch;
+using examples::Gpt;
+
+struct Strategy {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  Rules rules;
+  bool zero1 = false;  // gradients pending, the optimizer's state over "data"
+};
+
+const std::vector<Strategy> strategies{
+    {"dp8", {{"data", 8}}, {{"batch", "data"}}},
+    {"zero1", {{"data", 8}}, {{"batch", "data"}}, true},
+    {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}}},
+    {"tp4", {{"model", 4}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
+    {"dp2_tp4",
+     {{"data", 2}, {"model", 4}},
+     {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
+    {"fsdp4_tp2",
+     {{"data", 4}, {"model", 2}},
+     {{"batch", "data"}, {"embed", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
+    {"sequence",
+     {{"data", 2}, {"model", 4}},
+     {{"batch", "data"}, {"stream_seq", "model"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
+};
+
+bool has_a_place(const Strategy& s) {
+  int64_t devices = 1;
+  for (const MeshAxis& axis : s.mesh) devices *= axis.size;
+  return devices % process_count() == 0;
+}
+
+Layout layout_of(const Strategy& s, bool abstract) {
+  return Layout(make_mesh(s.mesh, {.abstract = abstract}), examples::with_all_names(s.rules));
+}
+
+TokenBatch tokens() {
+  constexpr int64_t batch = 8, seq = 32;
+  std::vector<int32_t> ids(batch * seq);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % 256);
+  TokenBatch all;
+  all.inputs = array<int32_t>(ids, {batch, seq});
+  all.targets = array<int32_t>(ids, {batch, seq});
+  return all;
+}
+
+TokenBatch placed_tokens(const Layout& layout) {
+  TokenBatch all = tokens();
+  for (const nn::Leaf& leaf : nn::leaves(all))
+    *leaf.value = place_batch(*leaf.value, layout,
+                              layout.activations().resolve(*leaf.axes, leaf.value->shape(), "test", leaf.path).spec);
+  return all;
+}
+
+struct Step {
+  Array loss;
+  Gpt gradients, after;
+};
+
+Step step_of(Gpt model, const TokenBatch& batch, bool zero1) {
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
+                       {.shard_state = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+  const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
+  auto [loss, grads] = nn::value_and_grad(loss_fn, {.reduce = !zero1})(model, batch);
+  optimizer.update(model, grads);
+  return {loss, grads, model};
+}
+
+void expect_near(Gpt given, Gpt expected, double tolerance) {
+  const nn::Leaves ours = nn::leaves(given), theirs = nn::leaves(expected);
+  for (size_t i = 0; i < ours.size(); ++i)
+    EXPECT_LE(difference(whole(*ours[i].value), whole(*theirs[i].value)), tolerance) << ours[i].path;
+}
+
+TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
+  Gpt alone = Gpt::init(Key(0), {});
+  const Step expected = step_of(alone, tokens(), false);
+  for (const Strategy& s : strategies) {
+    if (!has_a_place(s)) continue;
+    SCOPED_TRACE(s.name);
+    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout_of(s, false));
+    expect_near(model, alone, 0);
+    const Step step = step_of(model, placed_tokens(layout_of(s, false)), s.zero1);
+    EXPECT_NEAR(step.loss.item<double>(), expected.loss.item<double>(), 1e-5);
+    expect_near(step.gradients, expected.gradients, 1e-6);
+    expect_near(step.after, expected.after, 1e-4);  // Adam's first step is the gradient's sign, of noise too
+  }
+}
+
+TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
+  for (const Strategy& s : strategies) {
+    if (!has_a_place(s)) continue;
+    SCOPED_TRACE(s.name);
+    const auto ledger_on = [&](const Layout& layout) {
+      const Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout);
+      CommLedger ledger;
+      step_of(model, placed_tokens(layout), s.zero1);
+      return ledger_text(ledger);
+    };
+    const std::string across = ledger_on(layout_of(s, false));
+    EXPECT_FALSE(across.empty());
+    EXPECT_EQ(across, ledger_on(layout_of(s, true)));
+  }
+}
+
+TEST(ManyProcesses, AllPlaceTheSameModel) {
+  const Layout layout(make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}}));
+  const int64_t mlp = process_index() == 1 ? 128 : 256;
+  expect_error(
+      ErrorKind::inconsistent,
+      "[filter_shard] process 0 has layers.0.mlp.up.kernel: float32[64,256] as P(None, None), process 1 has "
+      "layers.0.mlp.up.kernel: float32[64,128] as P(None, None). All processes must run the same program with the same "
+      "arguments.",
+      [&] { nn::filter_shard(Gpt::init(Key(0), {.mlp = mlp}), layout); });
+  const int64_t layers = process_index() == 1 ? 1 : 2;
+  expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has layers.1.",
+               [&] { nn::filter_shard(Gpt::init(Key(0), {.layers = layers}), layout); });
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Two hosts, made of network namespaces: they train together over TCP, and part with an error when the link goes down.
+
+Status 77 where the system permits no namespaces, with the reason.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+# What ssh would do: enter the host, its own pids among it, and run there what the launcher asks for.
+ENTER = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+case $host in 10.77.0.1) space=%s;; *) space=%s;; esac
+exec ip netns exec $space unshare -u -p -f --mount-proc sh -c "hostname $host; $*"
+"""
+
+
+def run(command, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+class Hosts:
+    """Two namespaces and a cable between them."""
+
+    def __init__(self):
+        self.names = [f"tessera{os.getpid()}{side}" for side in "ab"]
+        self.ends = [f"v{os.getpid()}{side}" for side in "ab"]
+
+    def __enter__(self):
+        a, b = self.names
+        for command in [["netns", "add", a], ["netns", "add", b],
+                        ["link", "add", self.ends[0], "netns", a, "type", "veth", "peer", "name", self.ends[1],
+                         "netns", b]]:
+            self.ip(*command)
+        for i, name in enumerate(self.names):
+            self.ip("-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", self.ends[i])
+            self.ip("-n", name, "link", "set", self.ends[i], "up")
+            self.ip("-n", name, "link", "set", "lo", "up")
+        entered = run(["ip", "netns", "exec", a, "unshare", "-u", "-p", "-f", "--mount-proc", "true"])
+        if entered.returncode:
+            raise OSError(f"unshare: {entered.stdout.strip()}")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            for pid in run(["ip", "netns", "pids", name]).stdout.split():
+                run(["kill", "-9", pid])
+            run(["ip", "netns", "delete", name])
+
+    def ip(self, *arguments):
+        done = run(["ip", *arguments])
+        if done.returncode:
+            self.__exit__()
+            raise OSError(f"ip {' '.join(arguments)}: {done.stdout.strip()}")
+
+    def cut(self):
+        self.ip("-n", self.names[1], "link", "set", self.ends[1], "down")
+
+    def programs(self, name):
+        """The pids of a program on both hosts."""
+        found = []
+        for space in self.names:
+            for pid in run(["ip", "netns", "pids", space]).stdout.split():
+                try:
+                    if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name:
+                        found.append(pid)
+                except OSError:
+                    pass
+        return found
+
+
+def launch(hosts, mpiexec, folder, command, **environment):
+    enter = os.path.join(folder, "enter.sh")
+    with open(enter, "w") as script:
+        script.write(ENTER % tuple(hosts.names))
+    os.chmod(enter, 0o755)
+    # The hosts share this kernel's memory: only TCP is what two machines would have.
+    environment = dict(os.environ, UCX_TLS="tcp,self", OMP_NUM_THREADS="1", **environment)
+    return subprocess.Popen(["ip", "netns", "exec", hosts.names[0], mpiexec, "-disable-auto-cleanup", "-launcher", "ssh",
+                             "-launcher-exec", enter, "-iface", hosts.ends[0], "-hosts", "10.77.0.1,10.77.0.2",
+                             "-ppn", "1", "-n", "2", *command], env=environment, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def losses(path):
+    with open(path) as metrics:
+        return [float(x) for x in re.findall(r'"loss":\s*([0-9.eE+-]+)', metrics.read())]
+
+
+def check_training(hosts, args, folder):
+    train = [args.train, "--mesh", "data=2", "--steps", "3", "--warmup", "0", "--layers", "1", "--data", args.text]
+    alone, together = os.path.join(folder, "alone.json"), os.path.join(folder, "together.json")
+    done = run(train + ["--metrics", alone], env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert done.returncode == 0, done.stdout
+    both = launch(hosts, args.mpiexec, folder, train + ["--metrics", together], TESSERA_TIMEOUT="60")
+    output = both.communicate(timeout=240)[0]
+    assert both.returncode == 0, output
+    one, two = losses(alone), losses(together)
+    assert one and len(one) == len(two), (one, two)
+    assert all(abs(x - y) <= 1e-4 * abs(x) for x, y in zip(one, two)), (one, two)
+    print(f"two hosts train as one process does: {json.dumps(two)}")
+
+
+def check_cut(hosts, args, folder):
+    name = os.path.basename(args.victim)
+    both = launch(hosts, args.mpiexec, folder, [args.victim, "none", "0", "1000000000"], TESSERA_TIMEOUT="5")
+    deadline = time.time() + 60
+    while len(hosts.programs(name)) < 2:
+        assert both.poll() is None and time.time() < deadline, f"the program has not started\n{both.communicate()[0]}"
+        time.sleep(0.1)
+    time.sleep(args.running)
+    assert len(hosts.programs(name)) == 2, both.communicate()[0]
+    hosts.cut()
+    cut = time.time()
+    while hosts.programs(name):
+        assert time.time() - cut < 60, "a process hangs 60 s after the link went down"
+        time.sleep(0.1)
+    print(f"all processes have ended {time.time() - cut:.1f} s after the link went down")
+    for pid in run(["pgrep", "-g", str(both.pid)]).stdout.split():  # the launcher still waits for its other half
+        run(["kill", "-9", pid])
+    output = both.communicate(timeout=30)[0]
+    expected = r'\[all_reduce\] \S+: mesh axis "data": process 1 has not been heard from for [\d.]+ s: it is stopped, or'
+    assert re.search(expected, output), output
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mpiexec", required=True, help="MPICH's mpiexec.hydra")
+    parser.add_argument("--train", required=True, help="the program train_transformer")
+    parser.add_argument("--victim", required=True, help="the program victim")
+    parser.add_argument("--text", required=True, help="a text to train on")
+    parser.add_argument("--running", type=float, default=5, help="seconds until the link goes down")
+    args = parser.parse_args()
+    try:
+        hosts = Hosts().__enter__()
+    except OSError as reason:
+        print(f"skipped: no network namespaces here ({reason})")
+        sys.exit(77)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            check_training(hosts, args, folder)
+            check_cut(hosts, args, folder)
+    finally:
+        hosts.__exit__()
+
+
+main()
