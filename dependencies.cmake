@@ -361,8 +361,8 @@ function(tessera_import_nccl)
   find_library(library nccl HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
   if(NOT CUDAToolkit_FOUND OR NOT include OR NOT library)
     if(TESSERA_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "[dependencies] TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL. Install both (they are "
-                          "named by -DCUDAToolkit_ROOT= and -DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
+      message(FATAL_ERROR "[dependencies] TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL. Install both (named "
+                          "by -DCUDAToolkit_ROOT= and -DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
     endif()
     return()
   endif()

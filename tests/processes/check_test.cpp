@@ -28,20 +28,18 @@ void take_gradients(const Array& x, const std::vector<Array>& weights, const Gra
 
 std::vector<Divergence> divergences() {
   const Array w = placed(random_tensor({8, 16}, 2), line_of_processes(), P{});
+  const Array v = placed(random_tensor({1, 16}, 3), line_of_processes(), P{});
   return {
       {"another collective", "all_gather over a", "all_to_all over a", [](const Array& x) { reshard(x, P{}); },
        [](const Array& x) {
          reshard(x, P{none, "a"});
        }},
       {"a parameter of another shape", "replicas of float64[8,16], for mul", "replicas of float64[1,16], for gradients",
-       [w](const Array& x) { take_gradients(x, {w}); },
-       [](const Array& x) {
-         take_gradients(x, {placed(random_tensor({1, 16}, 3), line_of_processes(), P{})});
-       }},
-      {"a bucket of gradients", "all_reduce over a of float64 (128)", "all_gather over a",
-       [w](const Array& x) { take_gradients(x, {w}); },
-       [w](const Array& x) {
-         take_gradients(x, {w}, {.reduce = false});
+       [w](const Array& x) { take_gradients(x, {w}); }, [v](const Array& x) { take_gradients(x, {v}); }},
+      {"a bucket of gradients", "all_reduce over a of float64 (16)", "all_gather over a",
+       [v](const Array& x) { take_gradients(x, {v}); },
+       [v](const Array& x) {
+         take_gradients(x, {v}, {.reduce = false});
          reshard(x, P{});
        }},
       {"another line", "all_gather over a", "all_gather over a", [](const Array& x) { reshard(x, P{}); },
@@ -53,10 +51,10 @@ std::vector<Divergence> divergences() {
        [](const Array& x) { reshard(x, P{}); }},
       {"a sum", "all_reduce over a", "all_gather over a", [](const Array& x) { reshard(sum(x, {0}), P{}); },
        [](const Array& x) { reshard(x, P{}); }},
-      {"a parameter more", "replicas of float64[8,16], for gradients", "replicas of float64[8,16], for mul",
-       [w](const Array& x) { take_gradients(x, {w}); },
-       [w](const Array& x) {
-         take_gradients(x, {w, placed(random_tensor({8, 16}, 3), line_of_processes(), P{})});
+      {"a parameter more", "all_reduce over a of float64 (16)", "replicas of float64[1,16], for gradients",
+       [v](const Array& x) { take_gradients(x, {v}); },
+       [v](const Array& x) {
+         take_gradients(x, {v, placed(random_tensor({1, 16}, 4), line_of_processes(), P{})});
        }},
   };
 }

@@ -51,9 +51,10 @@ def one_run(command, number, args, rng, counts):
     victim = rng.randrange(args.processes)
     how = rng.choice([signal.SIGKILL, signal.SIGSTOP])
     pids = ranks(run.pid)
+    while victim not in pids and run.poll() is None:  # at its very start, then
+        pids = ranks(run.pid)
     if victim not in pids:
-        output = run.communicate()[0]
-        return f"run {number}: {len(pids)} processes at {moment:.2f} s, nothing was done to them:\n{output}"
+        return f"run {number}: ended by itself:\n{run.communicate()[0]}"
     os.kill(pids[victim], how)
     try:
         output = run.communicate(timeout=args.timeout * 2 + args.patience)[0]
@@ -96,8 +97,8 @@ def main():
             mistakes += 1
             print(mistake, flush=True)
     print(f"{args.runs} runs: {counts['SIGKILL']} killed, {counts['SIGSTOP']} stopped; {counts['hangs']} hung, "
-          f"{mistakes - counts['hangs']} ended otherwise than they should; {counts['not by all']} of the others were "
-          "not named by all who were left")
+          f"{mistakes - counts['hangs']} ended otherwise than they should; in {counts['not by all']} of the others the "
+          "launcher had ended some before they could say who it was")
     sys.exit(mistakes > 0)
 
 
