@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "sharding/processes.h"
-
 namespace tessera::examples {
 
 std::string RunIdentity::to_json() const {
@@ -13,11 +11,6 @@ std::string RunIdentity::to_json() const {
 
 RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) : flags_(flags), run_(run.to_json()) {
   if (flags.folder.empty()) return;
-  if (process_count() > 1)
-    fail(ErrorKind::bad_argument, "save",
-         fmt::format("{}: {} processes given, expected one: several do not save together yet. Leave --save and "
-                     "--resume out, or train in one process.",
-                     flags.folder, process_count()));
   const auto steps = nn::checkpoint_steps(flags.folder);
   if (!steps.empty() && !flags.resume)
     fail(ErrorKind::bad_file, "save",
@@ -29,13 +22,14 @@ RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) :
 int64_t RunCheckpoints::restore(const nn::NamedState& state, Loader& loader) const {
   if (!flags_.resume || nn::checkpoint_steps(flags_.folder).empty()) return 0;
   const auto newest = nn::find_checkpoint(flags_.folder);
-  const std::string saved = nn::read_state(newest).extra["run"];
-  if (saved != run_)
+  auto extra = nn::read_state(newest).extra;
+  const std::string saved = extra["run"];
+  if (saved != run_ || !extra.contains("loader"))
     fail(ErrorKind::bad_file, "restore",
          fmt::format("{}: it is of the run {}, this one is {}. Give the same --data, --seq and --seed.",
                      newest.string(), saved, run_));
   const nn::Restored restored = nn::restore(newest, state);
-  loader.restore(data::LoaderState::from_json(restored.extra.at("loader")));
+  loader.restore(data::LoaderState::from_json(extra.at("loader")));
   return restored.step;
 }
 

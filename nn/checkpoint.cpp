@@ -11,18 +11,39 @@
 #include "nn/checkpoint_save.h"
 #include "nn/with_commas.h"
 #include "sharding/file.h"
+#include "sharding/processes.h"
+#include "sharding/votes.h"
 
 namespace tessera::nn {
+
+using tessera::detail::Votes;
+
 namespace {
 
 namespace fs = std::filesystem;
 
 void check_processes(const Processes& processes) {
+  if (processes.count == 0 && processes.index == 0 && !processes.all_ok) return;
   if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
     fail(ErrorKind::bad_argument, "save",
          fmt::format("process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are "
                      "several.",
                      processes.index, processes.count, processes.all_ok ? "" : " without all_ok"));
+}
+
+void check_options(const CheckpointOptions& options) {
+  check_processes(options.processes);
+  const Keep& keep = options.keep;
+  if (keep.latest < 0 || keep.every < 0 || keep.best < 0)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("keep: latest {}, every {}, best {} given, expected numbers from 0 on.", keep.latest, keep.every,
+                     keep.best));
+  if (keep.best > 0 && keep.metric.empty())
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("keep: the best {} are to stay, by no metric. Name one in Keep::metric.", keep.best));
+  if (options.most_file_bytes < 1)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("most_file_bytes: {} given, expected a number from 1 on.", options.most_file_bytes));
 }
 
 void make_folders(const fs::path& folder) {
@@ -34,12 +55,33 @@ void make_folders(const fs::path& folder) {
                      error.message()));
 }
 
+// What this process sees of a folder that all are to see.
+std::string seen_in(const fs::path& folder) {
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  return steps.empty() ? "no checkpoint there"
+                       : fmt::format("{} there, the last of step {}", steps.size(), steps.back());
+}
+
 }  // namespace
 
 struct Checkpointer::Impl {
   Impl(fs::path where, CheckpointOptions how) : folder(std::move(where)), options(std::move(how)) {
-    check_processes(options.processes);
-    together(options.processes, folder, [&] {
+    check_options(options);
+    if (options.processes.count == 0) vote_by_program();
+    take_folder();
+    if (votes) votes->check_same(seen_in(folder), "Give all processes one folder, on a filesystem that they share.");
+  }
+
+  // The saving thread may vote while this one computes.
+  void vote_by_program() {
+    options.processes = {.index = process_index(), .count = process_count()};
+    if (options.processes.count == 1) return;
+    votes = std::make_shared<Votes>("save", folder.string());
+    options.processes.all_ok = [ballot = votes](bool ok) { return ballot->all(ok); };
+  }
+
+  void take_folder() {
+    together(options.processes, folder, "save", [&] {
       make_folders(folder);
       if (options.processes.index > 0) return;
       lock = File::lock(folder / ".lock", "save");
@@ -49,6 +91,7 @@ struct Checkpointer::Impl {
 
   fs::path folder;
   CheckpointOptions options;
+  std::shared_ptr<Votes> votes;  // of the program's processes, where they save
   File lock;
   std::future<void> pending;
 };
@@ -77,12 +120,13 @@ void Checkpointer::wait() {
 void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& extra) {
   wait();
   std::unique_ptr<Save> save;
-  together(impl_->options.processes, impl_->folder / std::to_string(step), [&] {
+  together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
     if (step < 0)
       fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
     check_step_is_free(impl_->folder, step);
     save = std::make_unique<Save>(impl_->folder, step, state, extra, impl_->options);
   });
+  if (impl_->votes) impl_->votes->check_same(save->identity(), "Save the same trees at the same steps everywhere.");
   save->write_down_to(impl_->options.most_pending_bytes);
   // Where no thread can be had, wait() does the work: the other processes count on it.
   impl_->pending = std::async(std::launch::async | std::launch::deferred, [save = std::move(save)] { save->finish(); });
@@ -93,6 +137,17 @@ void save(const fs::path& folder, int64_t step, const NamedState& state, const S
   checkpoints.save(step, state, extra);
   checkpoints.wait();
 }
+
+namespace {
+
+// A name out of a file, without what a terminal would obey.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
+}  // namespace
 
 std::string describe_checkpoint(const fs::path& path) {
   const fs::path checkpoint = find_checkpoint(path, "inspect");
@@ -105,15 +160,16 @@ std::string describe_checkpoint(const fs::path& path) {
   for (const SavedTensor& tensor : manifest.tensors) {
     std::string axes;
     for (const std::string& axis : tensor.axes.value_or(std::vector<std::string>()))
-      axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : axis);
-    text += fmt::format("{:<{}}  {:<18} {:<10} {:>16}  {}  {}\n", tensor.name, widest, to_string(tensor.shape),
-                        name_of(tensor.dtype), detail::with_commas(tensor.bytes()), tensor.file, axes);
+      axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : printable(axis));
+    text +=
+        fmt::format("{:<{}}  {:<18} {:<10} {:>16}  {}  {}\n", printable(tensor.name), widest, to_string(tensor.shape),
+                    name_of(tensor.dtype), detail::with_commas(tensor.bytes()), printable(tensor.file), axes);
     bytes += tensor.bytes();
   }
   text += fmt::format("\n{} arrays, {} bytes\n", manifest.tensors.size(), detail::with_commas(bytes));
-  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", name, value);
-  for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", name, value);
-  for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", name, value);
+  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
+  for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
+  for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);
   return text;
 }
 

@@ -27,12 +27,14 @@ namespace tessera::nn {
 //   100/commit_success.txt    written last
 // Tensors are whole, and nothing in the bytes depends on mesh, placement or number of processes.
 
-// The processes that save together; without: one. Each makes its Checkpointer, and calls save, in the same order. What
-// fails on one process fails on all at the same call, with its own error there and one that says so on the others, so
-// that none waits for a process that has given up. Every process sees the same files.
+// The processes that save together: unless told otherwise those of this program, however many it was started with. Each
+// makes its Checkpointer, and calls save, in the same order. What fails on one process fails on all at the same call,
+// with its own error there and one that says so on the others, so that none waits for a process that has given up.
+// Every process sees the same files; those that see others are told at the start. A process that is killed or stopped
+// while others save ends them, as it does in a collective.
 struct Processes {
   int index = 0;
-  int count = 1;
+  int count = 0;  // 0: process_count() of sharding/processes.h, and nothing else is to be said; 1: this one alone
   // Waits until every process has called it; whether all gave true. Called by one thread at a time, the caller's or the
   // one that saves, as often and in the same order on every process. It must not wait for a process that has ended.
   std::function<bool(bool)> all_ok = {};
@@ -65,7 +67,8 @@ struct SaveExtra {
 class Checkpointer {
  public:
   // Makes the folder if it is not there, takes hold of it until the end, and removes what interrupted saves left.
-  // Errors (bad_file): it cannot be written to; another run holds it. (bad_argument): Processes that cannot be.
+  // Errors (bad_file): it cannot be written to; another run holds it. (inconsistent): other processes of the program
+  // see other checkpoints there. (bad_argument): Processes, a Keep or sizes that cannot be.
   explicit Checkpointer(std::filesystem::path folder, CheckpointOptions options = {});
   Checkpointer(Checkpointer&&) noexcept;
   Checkpointer& operator=(Checkpointer&&) = delete;
@@ -75,7 +78,8 @@ class Checkpointer {
   // Takes the values as they are now, and returns before they are written; the values may change at once. Waits for the
   // save before, and throws its error: then nothing of this step is saved, and the next call tries anew.
   // Errors: this step is there already, a file cannot be written (bad_file); an array that is a pending sum, or
-  // without data, two of one path, metrics that are not finite (bad_argument); extra that is no JSON (bad_file).
+  // without data, two of one path, metrics that are not finite (bad_argument); extra that is no JSON (bad_file); other
+  // steps or trees on other processes (inconsistent).
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
   // Until the last save is complete; throws its error.
@@ -88,7 +92,7 @@ class Checkpointer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Saves one checkpoint and waits for it.
+// Saves one checkpoint and waits for it; of several processes, all do.
 void save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
 struct RestoreOptions {
@@ -113,6 +117,8 @@ struct Restored {
 // new arrays no more than a chunk is held. Arrays on an abstract mesh are compared and left without data.
 // The tree is changed only when everything was read: after an error it is what it was. For that, arrays that hold
 // values are held beside the new ones until then; recipes cost nothing.
+// Where an array is placed on devices of several processes, all of these call restore: all have the same checkpoint
+// then, or all an Error.
 // Errors (bad_file): no complete checkpoint; tensors or numbers that are missing or too many, other shapes or element
 // types, all in one message; a file that is missing, cut off, or whose bytes are not what was saved.
 Restored restore(const std::filesystem::path& path, const NamedState& state, const RestoreOptions& options = {});

@@ -47,13 +47,13 @@ bool is_empty(const IndexRanges& block) {
 
 }  // namespace
 
-std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, int index, int count) {
+std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, const std::vector<int>& owners,
+                                         int process) {
   std::map<IndexRanges, std::set<int>> holders;
-  const auto size = static_cast<int64_t>(blocks.size());
-  for (int64_t place = 0; place < size; ++place) holders[blocks[place]].insert(process_of(place, size, count));
+  for (size_t place = 0; place < blocks.size(); ++place) holders[blocks[place]].insert(owners[place]);
   std::vector<IndexRanges> mine;
   for (const auto& [block, processes] : holders) {
-    const auto found = processes.find(index);
+    const auto found = processes.find(process);
     if (found == processes.end() || is_empty(block)) continue;
     const auto part = std::distance(processes.begin(), found);
     if (block.empty() && part > 0) continue;  // a scalar is the first holder's

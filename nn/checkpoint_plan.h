@@ -22,13 +22,11 @@ struct PlannedFile {
 std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector<TensorEntry>& tensors,
                                     int64_t most_bytes);
 
-// The process, of `count`, that owns the device at `place` in a mesh of `size`: equal numbers of consecutive devices.
-inline int process_of(int64_t place, int64_t size, int count) { return static_cast<int>(place * count / size); }
-
-// The parts of an array that process `index` of `count` writes: of every distinct block that one of its devices holds,
-// an equal share with the other processes that hold it, cut along the first dim that is long enough. All processes
-// together write every element once. `blocks` is what each device holds, in mesh order.
-std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, int index, int count);
+// The parts of an array that a process writes: of every distinct block that one of its devices holds, an equal share
+// with the other processes that hold it, cut along the first dim that is long enough. All together write every element
+// once. `blocks` is what each device holds, in mesh order, and `owners` the process of each device.
+std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, const std::vector<int>& owners,
+                                         int process);
 
 // Where a block of a row-major array lies in the whole: runs of consecutive bytes, in increasing order. Each run
 // follows the one before it in the block's own row-major memory.

@@ -11,11 +11,14 @@
 
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_plan.h"
+#include "nn/checkpoint_save.h"
 #include "nn/filter_shard.h"
 #include "sharding/array_impl.h"
 #include "sharding/crc32c.h"
 #include "sharding/file.h"
+#include "sharding/processes.h"
 #include "sharding/safetensors.h"
+#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -233,9 +236,21 @@ class Restore {
     differences_.refuse_any(checkpoint_);
   }
 
-  Restored run() {
+  // Which checkpoint this is: step 100, of checksum 1b2c3d4e
+  std::string identity() const {
+    const std::string mark = commit_mark(manifest_.to_json(), saved_.to_json());
+    return fmt::format("step {}, of checksum {:08x}", manifest_.step, crc32c(std::as_bytes(std::span(mark))));
+  }
+
+  // All that may fail. Of the tree only numbers are changed, and these only if all can be.
+  void prepare() {
     read_arrays();
     set_numbers();
+  }
+  void undo() {
+    for (size_t i = 0; i < numbers_before_.size(); ++i) numbers_[i].first.set_json(numbers_before_[i]);
+  }
+  Restored finish() {
     for (const Target& target : targets_)
       if (target.made) *target.leaf->value = Array(target.made);
     return {manifest_.step, saved_.extra, saved_.metrics, kept_, unused_};
@@ -308,16 +323,14 @@ class Restore {
     }
   }
 
-  // All of them, or none.
   void set_numbers() {
-    std::vector<std::string> before;
     try {
       for (const auto& [number, text] : numbers_) {
-        before.push_back(number.to_json());
+        numbers_before_.push_back(number.to_json());
         number.set_json(text);
       }
     } catch (...) {
-      for (size_t i = 0; i < before.size(); ++i) numbers_[i].first.set_json(before[i]);
+      undo();
       throw;
     }
   }
@@ -329,13 +342,52 @@ class Restore {
   Differences differences_;
   std::vector<Target> targets_;
   std::vector<std::pair<Number, std::string>> numbers_;
+  std::vector<std::string> numbers_before_;
   std::vector<std::string> kept_, unused_;
 };
+
+// ---- several processes
+
+bool is_of_several(const MeshImpl* mesh) { return mesh && mesh->processes > 1; }
+
+bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
+  if (leaf.value->is_absent()) return false;
+  return is_of_several(leaf.value->impl()->type->mesh) ||
+         (layout && leaf.value->is_recipe() && is_of_several(layout->mesh().impl()));
+}
+
+// f here, then the word of all; the error of f, or one that says that another process has one.
+void in_step(Votes& votes, const fs::path& path, const std::function<void()>& f) {
+  together({.index = process_index(), .count = process_count(), .all_ok = [&](bool ok) { return votes.all(ok); }}, path,
+           "restore", f);
+}
+
+Restored restore_together(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
+  Votes votes("restore", path.string());
+  std::optional<Restore> restore;
+  in_step(votes, path, [&] { restore.emplace(path, state, options); });
+  votes.check_same(restore->identity(), "Give all processes one folder, on a filesystem that they share.");
+  bool prepared = false;
+  try {
+    in_step(votes, path, [&] {
+      restore->prepare();
+      prepared = true;
+    });
+  } catch (...) {
+    if (prepared) restore->undo();
+    throw;
+  }
+  return restore->finish();
+}
 
 }  // namespace
 
 Restored restore(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
-  return Restore(path, state, options).run();
+  const auto is_shared = [&](const Leaf& leaf) { return is_of_several(leaf, options.layout); };
+  if (std::any_of(state.arrays.begin(), state.arrays.end(), is_shared)) return restore_together(path, state, options);
+  Restore restore(path, state, options);
+  restore.prepare();
+  return restore.finish();
 }
 
 }  // namespace tessera::nn

@@ -36,23 +36,41 @@ const ArrayImpl& values_of(const Leaf& leaf) {
   return a;
 }
 
-// What each device holds, in mesh order; of an array on no mesh, what each process holds.
-std::vector<IndexRanges> blocks_of(const ArrayImpl& a, const Processes& processes) {
-  const MeshImpl* mesh = a.type->mesh;
-  if (!mesh) return std::vector<IndexRanges>(processes.count, whole_block(a.type->shape));
+// Who has what of an array, device by device in mesh order; of an array that lies on no mesh, process by process.
+struct Held {
   std::vector<IndexRanges> blocks;
-  for (int place = 0; place < mesh->count(mesh->all()); ++place) {
+  std::vector<int> owners;
+};
+
+// Where a mesh is of one process alone, every process has its own like it, so they share the devices out.
+Held held_of(const ArrayImpl& a, const Processes& processes) {
+  const MeshImpl* mesh = a.type->mesh;
+  const int places = mesh ? static_cast<int>(mesh->devices.size()) : processes.count;
+  Held held;
+  for (int place = 0; place < places; ++place) {
+    const bool is_shared_out = !mesh || mesh->processes == 1;
+    held.owners.push_back(is_shared_out ? static_cast<int>(int64_t{place} * processes.count / places)
+                                        : mesh->process_of(place));
     int coordinates[max_axes] = {};
-    unravel_place(mesh, mesh->all(), place, coordinates);
-    blocks.push_back(block_of(a.type, coordinates));
+    if (mesh) unravel_place(mesh, mesh->all(), place, coordinates);
+    held.blocks.push_back(mesh ? block_of(a.type, coordinates) : whole_block(a.type->shape));
   }
-  return blocks;
+  return held;
 }
 
 bool contains(const IndexRanges& outer, const IndexRanges& inner) {
   for (size_t d = 0; d < outer.size(); ++d)
     if (inner[d].first < outer[d].first || inner[d].second > outer[d].second) return false;
   return true;
+}
+
+// Those who save are those who have the values.
+void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
+  if (!mesh || mesh->processes == 1 || mesh->processes == processes.count) return;
+  refuse(leaf.path,
+         fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so "
+                     "that all save, or save gather(x).",
+                     leaf.value->type_string(), mesh->processes, processes.count, processes.count == 1 ? "s" : ""));
 }
 
 // A part of the array, out of the memory of a device that holds it.
@@ -138,26 +156,33 @@ int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
 
 }  // namespace
 
-void together(const Processes& processes, const std::filesystem::path& path, const std::function<void()>& f) {
+void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
+              const std::function<void()>& f) {
   std::exception_ptr error;
   try {
     f();
   } catch (...) {
     error = std::current_exception();
   }
-  const bool all = processes.all_ok ? processes.all_ok(!error) : !error;
+  bool all = !error;
+  try {
+    if (processes.all_ok) all = processes.all_ok(!error);
+  } catch (...) {  // a process is lost; what went wrong here comes first
+    if (!error) throw;
+  }
   if (error) std::rethrow_exception(error);
   if (!all)
-    fail(ErrorKind::other, "save",
-         fmt::format("{}: another process could not save its part. Its own error says why.", path.string()));
+    fail(ErrorKind::other, verb,
+         fmt::format("{}: another process could not {} its part. Its own error says why.", path.string(), verb));
 }
 
 std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {
   const ArrayImpl& a = values_of(leaf);
-  const std::vector<IndexRanges> blocks = blocks_of(a, processes);
+  check_owners(leaf, a.type->mesh, processes);
+  const Held held = held_of(a, processes);
   std::vector<Part> parts;
-  for (IndexRanges& mine : blocks_to_write(blocks, processes.index, processes.count)) {
-    at::Tensor values = values_in(a, blocks, mine);
+  for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.index)) {
+    at::Tensor values = values_in(a, held.blocks, mine);
     parts.push_back({std::move(mine), std::move(values)});
   }
   return parts;
@@ -184,6 +209,12 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
   add_files("state", options.most_file_bytes);
 }
 
+std::string Save::identity() const {
+  const std::string tensors = manifest_.to_json();
+  return fmt::format("step {} of {} arrays, of checksum {:08x}", manifest_.step, manifest_.tensors.size(),
+                     crc32c(std::as_bytes(std::span(tensors))));
+}
+
 // Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.
 void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
   std::map<std::string, size_t> numbers;
@@ -205,7 +236,7 @@ void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
 
 void Save::stage(const std::function<void()>& f) {
   try {
-    together(processes_, checkpoint_.path(), f);
+    together(processes_, checkpoint_.path(), "save", f);
   } catch (...) {
     over_ = std::current_exception();
     files_.clear();

@@ -19,7 +19,8 @@ namespace tessera::nn {
 // A stage that all processes pass, or none: f here, then everybody's word on it. Throws the error of f, or where f went
 // well and another process's did not, one that says so of `path`. Whatever may fail on one process alone belongs into
 // a stage, since the others would wait for it at the next.
-void together(const Processes& processes, const std::filesystem::path& path, const std::function<void()>& f);
+void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
+              const std::function<void()>& f);
 
 // The stages of one save, the same on every process in the same order: begin, twice, then write and commit. Each
 // process may pass them from whichever thread is at hand.
@@ -29,6 +30,9 @@ class Save {
   // first, as with any other copy of an array.
   Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
        const CheckpointOptions& options);
+
+  // What all processes that save must have alike.
+  std::string identity() const;
 
   // Writes until no more than so many bytes are left. An error comes out in finish(), so that it does so on every
   // process, however much each of them has left.
@@ -46,6 +50,7 @@ class Save {
     int64_t offset;  // in the file
   };
 
+  // The parts of the values that this process writes.
   static std::vector<Part> parts_of(const Leaf& leaf, const Processes& processes);
   void add_files(const std::string& folder, int64_t most_file_bytes);
   void begin();

@@ -140,7 +140,11 @@ class Weights {
   using Tensors = std::map<std::string, SafetensorsFile>;
 
   void add(const SafetensorsFile& file) {
-    for (const std::string& name : file.names()) tensors_.emplace(name, file);
+    for (const std::string& name : file.names())
+      if (const auto [there, fresh] = tensors_.emplace(name, file); !fresh)
+        fail(ErrorKind::bad_file, "load_hugging_face",
+             fmt::format("{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.", path_.string(),
+                         name, there->second.path().filename().string(), file.path().filename().string()));
   }
   Tensors::const_iterator find(const std::string& name) const {
     constexpr std::string_view prefix = "transformer.";
@@ -231,7 +235,22 @@ namespace {
 // Of one tensor there, the arrays of ours that it is made of, in order.
 using Sources = std::map<std::string, std::vector<std::pair<const Leaf*, const HuggingFaceName*>>>;
 
+// Kernels are matrices, and what is cut into parts there needs all of them here.
+void check_sources(const std::string& name, const Sources::mapped_type& sources) {
+  for (const auto& [leaf, from] : sources)
+    if (const Shape shape = leaf->value->shape(); shape.size() < (from->transposed ? 2 : 1) || shape.size() > 2)
+      fail(ErrorKind::bad_argument, "save_hugging_face",
+           fmt::format("{}: its shape is {}, {} needs {} dims. nn/hugging_face.h lists the fields.", leaf->path,
+                       to_string(shape), name, from->transposed ? "2" : "1 or 2"));
+  const auto& [first, from] = sources.front();
+  if (static_cast<int64_t>(sources.size()) != from->parts)
+    fail(ErrorKind::bad_argument, "save_hugging_face",
+         fmt::format("{}: {} is made of {} arrays, the model has {} of them. nn/hugging_face.h lists the fields.",
+                     first->path, name, from->parts, sources.size()));
+}
+
 TensorEntry entry_of(const std::string& name, const Sources::mapped_type& sources) {
+  check_sources(name, sources);
   const auto& [leaf, from] = sources.front();
   Shape shape = leaf->value->shape();
   if (from->transposed) std::swap(shape[0], shape[1]);

@@ -60,7 +60,10 @@ File File::opened(const std::filesystem::path& path, int flags, const char* verb
   return File(fd, path, verb);
 }
 
-File File::open(const std::filesystem::path& path, const char* verb) { return opened(path, O_RDONLY, verb); }
+// A pipe without a writer would keep a reader waiting.
+File File::open(const std::filesystem::path& path, const char* verb) {
+  return opened(path, O_RDONLY | O_NONBLOCK, verb);
+}
 File File::create(const std::filesystem::path& path, const char* verb) {
   return opened(path, O_RDWR | O_CREAT | O_TRUNC, verb);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include "sharding/peers.h"
 #include "sharding/transport.h"
@@ -17,5 +18,8 @@ struct Joined {
 
 // Joins first if the program has not.
 const Joined& joined();
+
+// process 2 has ended without a word: it was killed, or it crashed. This is process 0 of 4; all of them end.
+std::string words_of(const Loss& loss, const Joined& joined);
 
 }  // namespace tessera::detail

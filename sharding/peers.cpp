@@ -5,6 +5,7 @@
 //   left PROCESS                                          it has ended its program well
 //   lost PROCESS WORDS                                    it is no more
 //   stuck GROUP NUMBER MEMBERS     begun GROUP NUMBER     who has begun a verb, and the answer
+//   vote BOX NUMBER TEXT           voted BOX NUMBER WORDS to process 0, and from it (peers_votes.cpp)
 #include "sharding/peers.h"
 
 #include <fmt/format.h>
@@ -211,6 +212,7 @@ void Peers::serve() {
   }
   watch_silence(now);
   decide(now);
+  watch_votes(now);
   end_if_stuck(now);
 }
 
@@ -254,6 +256,10 @@ void Peers::hear(Link& link, const std::string& line) {
     answer(line);
   } else if (verb == "begun" && index_ == 0) {
     count_answer(link.process, line);
+  } else if (verb == "vote" && index_ == 0) {
+    count_vote(link.process, line);
+  } else if (verb == "voted") {
+    settle(line);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "sharding/sockets.h"
@@ -56,6 +58,13 @@ class Peers {
   // later.
   void ask_who_is_missing(uint64_t group, uint64_t number, const std::vector<int>& members);
 
+  // The vote of this process, a line of text; `number` is counted by the box from 1. Process 0 counts. A process that
+  // has not voted some timeouts after the first is lost: it may be long at a disk.
+  void vote(uint64_t box, uint64_t number, const std::string& text);
+  // Once all have voted: "" where all texts are the same, else "process 0 has TEXT, process 2 has TEXT". It is given
+  // out once. Waits for at most so long.
+  std::optional<std::string> verdict(uint64_t box, uint64_t number, Duration longest);
+
   // What this process has found out by itself, for all; the first loss counts.
   void report(const Loss& loss);
 
@@ -80,6 +89,12 @@ class Peers {
     uint64_t number;
   };
 
+  struct Tally {
+    uint64_t box, number;
+    Clock::time_point since;
+    std::map<int, std::string> texts;
+  };
+
   void run();
   void serve();
   void welcome_new();
@@ -89,6 +104,9 @@ class Peers {
   void count_answer(int process, const std::string& text);
   void ask(const std::string& text);
   void decide(Clock::time_point now);
+  void count_vote(int process, const std::string& line);
+  void settle(const std::string& line);
+  void watch_votes(Clock::time_point now);
   void watch_silence(Clock::time_point now);
   void end_if_stuck(Clock::time_point now);
   void lose(int process, std::string what);
@@ -103,6 +121,7 @@ class Peers {
   int listener_ = -1, wake_ = -1;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Question> questions_;
+  std::vector<Tally> tallies_;
   Clock::time_point turned_{}, beaten_{}, known_{};
 
   mutable std::mutex mutex_;  // of what follows
@@ -111,6 +130,8 @@ class Peers {
   std::map<uint64_t, uint64_t> begun_;
   std::string doing_;
   std::vector<std::string> posted_;
+  std::map<std::pair<uint64_t, uint64_t>, std::string> verdicts_;
+  std::condition_variable settled_;
 
   std::atomic<int> here_{0};
   std::atomic<bool> news_{false}, stopping_{false};

@@ -137,13 +137,6 @@ void lend_connections(const detail::Presence& presence, int count) {
     presence.lend({std::atoi(launcher), STDOUT_FILENO, STDERR_FILENO}, count);
 }
 
-std::string lost_words(const detail::Loss& loss, const char* where) {
-  const detail::Joined& joined = state().joined;
-  const std::string who = loss.process < 0 ? "" : fmt::format("process {} ", loss.process);
-  return fmt::format("[{}] {}{}. This is process {} of {}; all of them end.", where, who, loss.what, joined.index,
-                     joined.count);
-}
-
 // Gives the others the time to say what they know: a launcher may end them as soon as this process is gone.
 void linger() { std::this_thread::sleep_for(std::min<Duration>(state().joined.timeout / 5, 500ms)); }
 
@@ -177,7 +170,7 @@ void leave(int status, void*) {
   std::optional<detail::Loss> loss = joined.peers->loss();
   if (status == 0 && !loss) loss = wait_for_others();
   if (status == 0 && loss) {
-    std::fprintf(stderr, "%s\n", lost_words(*loss, "exit").c_str());
+    std::fprintf(stderr, "[exit] %s\n", detail::words_of(*loss, joined).c_str());
     linger();
     std::fflush(nullptr);
     ::_exit(1);
@@ -241,6 +234,13 @@ void join(const ProcessesOptions& options) {
 const detail::Joined& detail::joined() {
   if (!state().initialized) initialize();
   return state().joined;
+}
+
+std::string detail::words_of(const Loss& loss, const Joined& joined) {
+  const std::string who = loss.process == joined.index ? fmt::format("this process ({}) ", loss.process)
+                          : loss.process >= 0          ? fmt::format("process {} ", loss.process)
+                                                       : "";
+  return fmt::format("{}{}. This is process {} of {}; all of them end.", who, loss.what, joined.index, joined.count);
 }
 
 void initialize(ProcessesOptions options) {

@@ -114,13 +114,9 @@ void Waits::fail_as_the_engine_does(const Waiting& waiting, const Error& error) 
 }
 
 void Waits::fail_with(const Waiting& waiting, const Loss& loss) const {
-  const std::string who = loss.process == joined_.index ? fmt::format("this process ({}) ", loss.process)
-                          : loss.process >= 0           ? fmt::format("process {} ", loss.process)
-                                                        : "";
   joined_.peers->report(loss);
   throw Error(ErrorKind::other,
-              fmt::format("[{}] {}{}{}. This is process {} of {}; all of them end.", waiting.operation,
-                          place_of(waiting), who, loss.what, joined_.index, joined_.count));
+              fmt::format("[{}] {}{}", waiting.operation, place_of(waiting), words_of(loss, joined_)));
 }
 
 }  // namespace tessera::detail

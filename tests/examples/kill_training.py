@@ -1,12 +1,18 @@
 """Kills a training at random moments, resumes it on another mesh each time, and compares the curve with a whole run.
 
     python3 tests/examples/kill_training.py build/release/examples/train_transformer [--kills 50] [--seed 0]
+    ... --mpiexec 'mpiexec -disable-auto-cleanup -n' [--processes 1 2 4]    one process of so many, another number each time
 
 Saves come at every step, so that many kills meet one. After every kill each folder that looks like a checkpoint is read
-by `inspect`, and the newest is never older than the one before. Ends with 1 where anything differs.
+by `inspect`, and the newest is never older than the one before; of several processes the others end. Ends with 1 where
+anything differs.
 """
-import argparse, json, os, pathlib, random, signal, subprocess, sys, tempfile
+import argparse, json, os, pathlib, random, signal, subprocess, sys, tempfile, time
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "processes"))
+from kill_processes import children, ranks
+
+PATIENCE = 60  # seconds in which the others must have ended
 MESHES = [["--strategy", name] for name in ("dp", "fsdp", "tp", "2d", "zero1")] + [["--mesh", "data=1"]]
 TOLERANCE = 5e-5  # float32, summed in other orders
 
@@ -18,12 +24,16 @@ def arguments():
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--longest", type=float, default=3.0, help="seconds until a kill, at most")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mpiexec", help="launches several processes; their number follows it")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], help="where there is --mpiexec")
     return parser.parse_args()
 
 
-def command(options, folder, mesh, metrics, extra=()):
-    sizes = "--embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --warmup 10 --lr 0.003".split()
-    return [options.program, "--data", str(folder / "text.txt"), *sizes, "--steps", str(options.steps), *mesh,
+def command(options, folder, mesh, metrics, extra=(), processes=1):
+    # A low rate: at ten times this one the model is chaotic, and even runs that nobody kills drift apart.
+    sizes = "--embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --warmup 10 --lr 0.0003".split()
+    launcher = options.mpiexec.split() + [str(processes)] if options.mpiexec and processes > 1 else []
+    return [*launcher, options.program, "--data", str(folder / "text.txt"), *sizes, "--steps", str(options.steps), *mesh,
             "--metrics", str(metrics), *extra]
 
 
@@ -36,21 +46,42 @@ def newest(save):
     return max(steps, default=0)
 
 
+def kill(run, processes, chance):
+    """Kills the program, or one process of several, whose others must end by themselves."""
+    if processes == 1:
+        run.send_signal(signal.SIGKILL)
+        return run.wait()
+    pids = ranks(run.pid)
+    while len(pids) < processes and run.poll() is None:
+        time.sleep(0.01)
+        pids = ranks(run.pid)
+    if run.poll() is None:
+        os.kill(pids[chance.randrange(processes)], signal.SIGKILL)
+    try:
+        run.wait(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        for pid in children(run.pid) + [run.pid]:
+            os.kill(pid, signal.SIGKILL)
+        sys.exit(f"one of {processes} processes was killed, and the others hang")
+
+
 def kill_once(options, folder, save, environment, chance):
-    mesh = chance.choice(MESHES)
+    processes = chance.choice(options.processes) if options.mpiexec else 1
+    mesh = chance.choice(MESHES if processes == 1 else MESHES[:-1])
     extra = ["--save", str(save), "--save-every", "1", "--resume"]
     before = newest(save)
     with open(folder / "log.txt", "w") as log:
-        run = subprocess.Popen(command(options, folder, mesh, folder / "curve.jsonl", extra), env=environment,
-                               stdout=log, stderr=log)
+        run = subprocess.Popen(command(options, folder, mesh, folder / "curve.jsonl", extra, processes),
+                               env=environment, stdout=log, stderr=log)
         try:
             run.wait(timeout=chance.uniform(0.2, options.longest))
         except subprocess.TimeoutExpired:
             pass
+        killed = run.poll() is None
         in_save = any(save.glob("*.tmp")) or any(save.glob("*.deleted"))
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    if run.returncode > 0:
+        if killed:
+            kill(run, processes, chance)
+    if not killed and run.returncode:
         sys.exit(f"the run failed:\n{(folder / 'log.txt').read_text()}")
     after = newest(save)
     inspect = pathlib.Path(options.program).with_name("inspect")
@@ -59,16 +90,15 @@ def kill_once(options, folder, save, environment, chance):
             subprocess.run([inspect, checkpoint], check=True, stdout=subprocess.DEVNULL)
     if after < before:
         sys.exit(f"step {before} was complete, now the newest is {after}")
-    killed = run.returncode == -signal.SIGKILL
     end = "ended" if not killed else "killed in a save" if in_save else "killed"
-    print(f"{' '.join(mesh):20} {before:4} -> {after:4}  {end}", flush=True)
+    print(f"{processes} x {' '.join(mesh):20} {before:4} -> {after:4}  {end}", flush=True)
     return killed, in_save
 
 
 def main():
     options = arguments()
     chance = random.Random(options.seed)
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", TESSERA_TIMEOUT="10")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "text.txt").write_text("".join(f"the number {i * i % 97} follows; " for i in range(2000)))

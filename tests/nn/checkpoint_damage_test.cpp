@@ -1,6 +1,7 @@
 // Checkpoints in a world that fails: damaged files, full disks, folders in other hands.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -85,6 +86,23 @@ TEST_F(DamageTest, TruncatedSwappedAndMissingFilesAreRefused) {
     fs::remove(folder() / "1" / name);
     expect_refused_or_whole(name + " removed", false);
     overwrite(folder() / "1" / name, bytes);
+  }
+}
+
+// A reader that opened a pipe as it opens a file would wait for somebody who writes into it.
+TEST_F(DamageTest, PipesAndFoldersInPlaceOfFilesAreRefused) {
+  save_small();
+  for (const auto& [name, bytes] : files_of(folder() / "1")) {
+    if (name.ends_with(".index.json")) continue;
+    const fs::path file = folder() / "1" / name;
+    fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    expect_refused_or_whole(name + " is a pipe", false);
+    fs::remove(file);
+    fs::create_directory(file);
+    expect_refused_or_whole(name + " is a folder", false);
+    fs::remove(file);
+    overwrite(file, bytes);
   }
 }
 
@@ -238,6 +256,14 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
   expect_error_with(ErrorKind::bad_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
     checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}});
   });
+  for (const Keep& keep : {Keep{.latest = -1}, Keep{.every = -2}, Keep{.best = -3, .metric = "loss"}})
+    expect_error_with(ErrorKind::bad_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
+                      [&] { Checkpointer(folder_.path("other"), {.keep = keep}); });
+  expect_error(ErrorKind::bad_argument, "[save] keep: the best 2 are to stay, by no metric. Name one in Keep::metric.",
+               [&] { Checkpointer(folder_.path("other"), {.keep = {.best = 2}}); });
+  expect_error(ErrorKind::bad_argument, "[save] most_file_bytes: 0 given, expected a number from 1 on.",
+               [&] { Checkpointer(folder_.path("other"), {.most_file_bytes = 0}); });
+  EXPECT_FALSE(fs::exists(folder_.path("other")));
   Leaves twice = named("model", model_);
   twice.push_back(twice[0]);
   expect_error(ErrorKind::bad_argument,

@@ -161,6 +161,38 @@ TEST_F(HuggingFaceTest, LlamaIsTransposedAndItsHeadMayBeTheEmbedding) {
   EXPECT_EQ(k[3 * 8 + 5], element(model.layers[0].attn.k.kernel, 5, 3));
 }
 
+TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
+  const Llama model = Llama::init(Key(1));
+  save_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(model), 900);
+  fs::copy(path("two") / "model-00001-of-00004.safetensors", path("two") / "again.safetensors");
+  const fs::path index = path("two") / "model.safetensors.index.json";
+  std::string text = text_of(index);
+  text.replace(text.find("model-00002"), std::string("model-00002-of-00004").size(), "again");
+  overwrite(index, text);
+  Llama back = Llama::init(Key(2));
+  expect_error_with(ErrorKind::bad_file,
+                    {"[load_hugging_face] ", "is in again.safetensors and in model-00001-of-00004.safetensors"},
+                    [&] { load_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(back)); });
+}
+
+TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
+  Gpt2 gpt = Gpt2::init(Key(1));
+  Leaves incomplete = leaves(gpt);
+  std::erase_if(incomplete, [](const Leaf& leaf) { return leaf.path == "layers.1.attn.v.kernel"; });
+  expect_error(
+      ErrorKind::bad_argument,
+      "[save_hugging_face] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
+      "model has 2 of them. nn/hugging_face.h lists the fields.",
+      [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, incomplete); });
+  Llama llama = Llama::init(Key(1));
+  llama.layers[0].attn.q.kernel.value = zeros({8});
+  expect_error(ErrorKind::bad_argument,
+               "[save_hugging_face] layers.0.attn.q.kernel: its shape is (8), model.layers.0.self_attn.q_proj.weight "
+               "needs 2 dims. nn/hugging_face.h lists the fields.",
+               [&] { save_hugging_face(path("no"), HuggingFaceLayout::llama, leaves(llama)); });
+  EXPECT_FALSE(fs::exists(path("no")));
+}
+
 TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
   Theirs files = gpt2_files("");
   const auto refuse = [&](std::initializer_list<std::string> words) {

@@ -102,4 +102,5 @@ def main():
     sys.exit(mistakes > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+// Checkpoints of several processes: the bytes of one, restored to any placement, by all processes or by none.
+#include <unistd.h>
+
+#include "sharding/device_put.h"
+#include "sharding/votes.h"
+#include "tests/nn/checkpoint_support.h"
+#include "tests/processes/ways.h"
+
+namespace tessera::nn::testing {
+namespace {
+
+using tessera::testing::on_every_way;
+
+// A folder that all processes see, there while the test runs. Those of one machine have one launcher.
+class SharedFolder {
+ public:
+  SharedFolder() : path_(fs::temp_directory_path() / fmt::format("tessera_checkpoints_{}", ::getppid())) {
+    if (process_index() == 0) {
+      fs::remove_all(path_);
+      fs::create_directories(path_);
+    }
+    wait_for_all();
+  }
+  ~SharedFolder() {
+    wait_for_all();
+    if (process_index() == 0) fs::remove_all(path_);
+  }
+
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  void wait_for_all() { votes_.all(true); }
+
+ private:
+  fs::path path_;
+  tessera::detail::Votes votes_{"test", "shared folder"};
+};
+
+class ProcessCheckpoints : public ::testing::Test {
+ protected:
+  // What one process would save of the values, on no mesh; others may read it afterwards.
+  std::map<std::string, std::string> files_of_one() {
+    if (process_index() == 0) {
+      Checkpointer checkpoints(folder_ / "one", {.most_file_bytes = 1 << 20, .processes = {.count = 1}});
+      checkpoints.save(12, named_state_of(model_, optimizer_), {.extra = {{"loader", R"({"next": 3})"}}});
+    }
+    folder_.wait_for_all();
+    return files_of(folder_ / "one");
+  }
+
+  static Layout layout_on(const Mesh& mesh, bool cut) {
+    const std::vector<std::string> embed = cut ? std::vector<std::string>{"a"} : std::vector<std::string>();
+    return {mesh,
+            {{"embed", embed}, {"embed", replicated}, {"hidden", "b"}, {"vocab", replicated}, {"norm", replicated}}};
+  }
+
+  // What `call` throws, on this process.
+  template <class F>
+  static std::string error_of(F call) {
+    try {
+      call();
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  Saved model_ = Saved::init(Key(1));
+  SavedState optimizer_{.count = 41, .mu = Saved::init(Key(2))};
+  SharedFolder folder_;
+};
+
+void expect_values(const Leaves& got, const Leaves& expected) {
+  ASSERT_EQ(paths_of(got), paths_of(expected));
+  for (size_t i = 0; i < got.size(); ++i) {
+    Array whole = gather(*got[i].value);
+    expect_same_values({{.path = got[i].path, .value = &whole}}, {{.path = got[i].path, .value = expected[i].value}},
+                       got[i].path);
+  }
+}
+
+TEST_F(ProcessCheckpoints, BytesAreThoseOfOneProcessAndComeBackOnEveryWay) {
+  const auto expected = files_of_one();
+  EXPECT_TRUE(expected.contains("12/params/model-00002-of-00002.safetensors"));
+  int number = 0;
+  on_every_way([&](Mesh mesh, Mesh) {
+    for (const bool cut : {false, true}) {
+      const Layout layout = layout_on(mesh, cut);
+      Saved model = filter_shard(model_, layout);
+      SavedState optimizer = optimizer_;
+      optimizer.mu = filter_shard(optimizer_.mu, layout);
+      const fs::path to = folder_ / std::to_string(number++);
+      {
+        Checkpointer checkpoints(to, {.most_file_bytes = 1 << 20, .most_pending_bytes = process_index() * 100'000});
+        checkpoints.save(12, named_state_of(model, optimizer), {.extra = {{"loader", R"({"next": 3})"}}});
+      }
+      EXPECT_TRUE(files_of(to) == expected);
+
+      Saved other = filter_shard(Saved::init(Key(8)), layout), recipes = Saved::init(Key(9));
+      SavedState state{.count = 0, .mu = filter_shard(Saved::init(Key(7)), layout), .key = {}};
+      EXPECT_EQ(restore(folder_ / "one", named_state_of(other, state)).step, 12);
+      expect_values(leaves(other), leaves(model_));
+      expect_values(leaves(state.mu), leaves(optimizer_.mu));
+      EXPECT_EQ(state.count, 41);
+      EXPECT_EQ(other.kernel.value.type_string(), model.kernel.value.type_string());
+      restore(to, named_state("model", recipes), {.layout = layout, .ignore_unused = true});
+      expect_values(leaves(recipes), leaves(model_));
+      folder_.wait_for_all();
+    }
+  });
+  std::cout << number << " placements\n";
+}
+
+TEST_F(ProcessCheckpoints, TwoAreSavedAtOnceWhileTheProgramComputes) {
+  const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
+  Saved model = filter_shard(model_, layout_on(mesh, true));
+  Checkpointer first(folder_ / "first"), second(folder_ / "second", {.keep = {.latest = 1}});
+  for (int64_t step = 1; step <= 3; ++step) {
+    first.save(step, named_state("model", model));
+    second.save(step, named_state("model", model));
+    for (int i = 0; i < 20; ++i)
+      EXPECT_EQ(gather(sum(model.kernel.value * 0.0)).item<float>(), 0.0f) << "a collective while files are written";
+  }
+  first.wait();
+  second.wait();
+  folder_.wait_for_all();
+  EXPECT_EQ(checkpoint_steps(folder_ / "first"), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(names_in(folder_ / "second"), (std::vector<std::string>{".lock", "3"}));
+}
+
+// ---- all or none
+
+constexpr int odd_one = 1;  // the process that something happens to
+bool is_odd_one() { return process_index() == odd_one; }
+
+class OddOne : public ProcessCheckpoints {
+ protected:
+  void SetUp() override {
+    if (process_count() == 1) GTEST_SKIP() << "one process: none is different";
+  }
+
+  // Each process restores from `path` and says `words`, and nothing is changed.
+  void expect_refused(const fs::path& path, const std::string& words) {
+    Saved model = filter_shard(Saved::init(Key(5)), layout_on(make_mesh({{"a", process_count()}}), true));
+    model.rate = 7;
+    const Array kernel = model.kernel.value;
+    const std::string error = error_of([&] { restore(path, named_state("model", model)); });
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+    EXPECT_TRUE(model.kernel.value.is_same(kernel) && model.rate == 7) << error;
+  }
+
+  // Two checkpoints of other values, the same for all.
+  void save_two() {
+    Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+    Checkpointer checkpoints(folder_ / "run");
+    for (const int64_t step : {1, 2}) {
+      model.rate = static_cast<double>(step);
+      checkpoints.save(step, named_state("model", model));
+    }
+  }
+};
+
+const char* const kAnother = "another process could not restore its part. Its own error says why.";
+
+TEST_F(OddOne, ThatWouldRestoreAnotherStepIsFound) {
+  save_two();
+  expect_refused(folder_ / (is_odd_one() ? "run/1" : "run/2"), ": process 0 has step 2, of checksum ");
+  expect_refused(is_odd_one() ? folder_ / "nowhere" : folder_ / "run",
+                 is_odd_one() ? "no complete checkpoint is here" : kAnother);
+}
+
+TEST_F(OddOne, WhoseFilesAreDamagedRefusesForAll) {
+  save_two();
+  const fs::path mine = folder_ / fmt::format("copy{}", process_index());
+  fs::copy(folder_ / "run/2", mine, fs::copy_options::recursive);
+  if (is_odd_one())
+    for (const char* file : {"params", "state"}) {
+      const fs::path tensors = mine / file / "model-00001-of-00001.safetensors";
+      std::string bytes = text_of(tensors);
+      for (size_t i = bytes.size() - 64; i < bytes.size(); ++i) bytes[i] = static_cast<char>(~bytes[i]);
+      overwrite(tensors, bytes);
+    }
+  expect_refused(mine, is_odd_one() ? "the file is damaged" : kAnother);
+  fs::remove(mine / "params/model-00001-of-00001.safetensors");
+  expect_refused(mine, "it cannot be opened");
+}
+
+TEST_F(OddOne, ThatSeesAnotherFolderIsFoundAtTheStart) {
+  save_two();
+  const fs::path mine = folder_ / (is_odd_one() ? "elsewhere" : "run");
+  EXPECT_EQ(error_of([&] { Checkpointer checkpoints(mine); }),
+            fmt::format("[save] {}: process 0 has 2 there, the last of step 2, process 1 has no checkpoint there. Give "
+                        "all processes one folder, on a filesystem that they share.",
+                        mine.string()));
+}
+
+TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
+  Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+  Checkpointer checkpoints(folder_ / "run");
+  const std::string error = error_of([&] { checkpoints.save(is_odd_one() ? -1 : 1, named_state("model", model)); });
+  EXPECT_NE(error.find(is_odd_one() ? "step -1 given" : "another process could not save its part"), std::string::npos)
+      << error;
+  checkpoints.save(2, named_state("model", model));
+  checkpoints.wait();
+  EXPECT_EQ(names_in(folder_ / "run"), (std::vector<std::string>{".lock", "2"}));
+}
+
+TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {
+  Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+  const fs::path mine = folder_ / std::to_string(process_index());
+  const std::string error =
+      error_of([&] { Checkpointer(mine, {.processes = {.count = 1}}).save(1, named_state("model", model)); });
+  EXPECT_EQ(error, fmt::format("[save] model.kernel: {} lies on devices of {} processes, 1 of them saves. Leave "
+                               "Processes as it is, so that all save, or save gather(x).",
+                               model.kernel.value.type_string(), process_count()));
+}
+
+}  // namespace
+}  // namespace tessera::nn::testing
