@@ -34,6 +34,8 @@ void specs() {
   show("P(None, 'data') on 8 x 1", device_put(x, NamedSharding(tall, P{none, "data"})));
   show("P('data', 'model') on 4 x 2", device_put(x, NamedSharding(both, P{"data", "model"})));
   show("P() on 4 x 2", device_put(x, NamedSharding(both, P{})));
+  const Array query = normal(Key(0), {512, 512});
+  show("a query's, P(None, 'model')", device_put(query, NamedSharding(make_mesh({{"model", 8}}), P{none, "model"})));
 }
 
 // ---- Placement follows the data: where the operands lie, the result lies
@@ -79,13 +81,9 @@ bool is_kernel(const std::string& path) { return path.ends_with("kernel"); }
 std::vector<Strategy> strategies() {
   return {{"data parallel", make_mesh({{"data", 8}}), P{"data"}, [](const auto&, const auto&) { return P{}; }},
           {"tensor parallel", make_mesh({{"model", 8}}), P{},
-           [](const auto& path, const auto&) {
-             return is_kernel(path) ? P{none, "model"} : P{};
-           }},
+           [](const auto& path, const auto&) { return is_kernel(path) ? P{none, "model"} : P{}; }},
           {"2D parallel", make_mesh({{"data", 4}, {"model", 2}}), P{"data"},
-           [](const auto& path, const auto&) {
-             return is_kernel(path) ? P{none, "model"} : P{};
-           }},
+           [](const auto& path, const auto&) { return is_kernel(path) ? P{none, "model"} : P{}; }},
           {"fully sharded", make_mesh({{"fsdp", 8}}), P{"fsdp"},
            [](const auto&, const Array& x) { return x.size() > 1024 ? P{"fsdp"} : P{}; }}};
 }
