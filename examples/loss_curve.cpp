@@ -8,11 +8,14 @@
 #include <iterator>
 #include <string_view>
 
+#include "nn/curves.h"
+
 namespace tessera::examples {
 namespace {
 
 constexpr double width = 880, height = 480;                                      // of the picture
 constexpr double left = 52, right = width - 72, top = 92, bottom = height - 52;  // of the plot
+constexpr auto pixels = static_cast<size_t>(right - left);
 
 // No variables and no selectors but classes: the plainest of renderers know these.
 constexpr std::string_view style = R"(
@@ -103,48 +106,21 @@ Scale scale_of_losses(const LossCurve& curve) {
 struct Plot {
   Scale x, y;
 
-  std::string point(const LossPoint& p) const {
-    return fmt::format("{:.1f},{:.1f}", x(static_cast<double>(p.step)), y(p.loss));
-  }
+  std::string point(const nn::CurvePoint& p) const { return fmt::format("{:.1f},{:.1f}", x(p.x), y(p.y)); }
 };
 
 // ---- curves
 
-// At most as many points as a screen shows, in the order of their steps.
-std::vector<LossPoint> extremes(const std::vector<LossPoint>& points) {
-  constexpr size_t most = 2 * static_cast<size_t>(right - left);
-  if (points.size() <= 2 * most) return points;
-  const auto less = [](const LossPoint& a, const LossPoint& b) { return a.loss < b.loss; };
-  std::vector<LossPoint> kept;
-  for (size_t i = 0; i < most; ++i) {
-    const auto begin = points.begin() + static_cast<ptrdiff_t>(i * points.size() / most);
-    const auto end = points.begin() + static_cast<ptrdiff_t>((i + 1) * points.size() / most);
-    const auto [low, high] = std::minmax_element(begin, end, less);
-    kept.push_back(*std::min(low, high));
-    if (low != high) kept.push_back(*std::max(low, high));
-  }
-  return kept;
+nn::Curve curve_of(const std::vector<LossPoint>& points) {
+  nn::Curve curve;
+  for (const LossPoint& point : points) curve.push_back({static_cast<double>(point.step), point.loss});
+  return curve;
 }
 
-// At the steep start the window narrows, so that the mean does not lag; at the end it keeps what there is of it.
-std::vector<LossPoint> centred_means(const std::vector<LossPoint>& points) {
-  const size_t n = points.size(), half = n / 40, stride = 1 + n / static_cast<size_t>(right - left);
-  std::vector<double> sums = {0};
-  for (const LossPoint& point : points) sums.push_back(sums.back() + point.loss);
-  const auto mean_at = [&](size_t i) {
-    const size_t reach = std::min(half, i), begin = i - reach, end = std::min(i + reach + 1, n);
-    return LossPoint{points[i].step, (sums[end] - sums[begin]) / static_cast<double>(end - begin)};
-  };
-  std::vector<LossPoint> means;
-  for (size_t i = 0; i + 1 < n; i += stride) means.push_back(mean_at(i));
-  if (n) means.push_back(mean_at(n - 1));
-  return means;
-}
-
-std::string polyline(const Plot& plot, const char* kind, const std::vector<LossPoint>& points) {
+std::string polyline(const Plot& plot, const char* kind, const nn::Curve& points) {
   if (points.empty()) return "";
   std::string text = fmt::format("<polyline class=\"line {}\" points=\"", kind);
-  for (const LossPoint& point : points) text += plot.point(point) + ' ';
+  for (const nn::CurvePoint& point : points) text += plot.point(point) + ' ';
   return text + plot.point(points.back()) + "\"/>\n";  // again: a line to itself makes a single point a dot
 }
 
@@ -237,15 +213,15 @@ struct Value {
 };
 
 // The last values, at the right end of their lines; those that would overlap move apart.
-std::string last_values(const LossCurve& curve, const std::vector<LossPoint>& means, const Plot& plot) {
+std::string last_values(const LossCurve& curve, const nn::Curve& means, const Plot& plot) {
   constexpr double apart = 17;
   std::vector<Value> values = {{"value of_unigram", curve.unigram_entropy, plot.y(curve.unigram_entropy)},
                                {"value of_bigram", curve.bigram_entropy, plot.y(curve.bigram_entropy)}};
-  const auto add_last = [&](const char* kind, const std::vector<LossPoint>& points) {
-    if (!points.empty()) values.push_back({kind, points.back().loss, plot.y(points.back().loss)});
+  const auto add_last = [&](const char* kind, const nn::Curve& points) {
+    if (!points.empty()) values.push_back({kind, points.back().y, plot.y(points.back().y)});
   };
   add_last("value of_training", means);
-  add_last("value of_validation", curve.validation);
+  add_last("value of_validation", curve_of(curve.validation));
   std::sort(values.begin(), values.end(), [](const Value& a, const Value& b) { return a.y < b.y; });
   for (size_t i = 1; i < values.size(); ++i) values[i].y = std::max(values[i].y, values[i - 1].y + apart);
   double lowest = bottom - 4;  // what was pushed below the plot pushes back
@@ -277,8 +253,8 @@ std::string LossCurve::svg() const {
       width, height, escaped(in_words(*this)), style);
   text += words("title", "start", 20, 34, "Loss") + words("note", "start", 20, 54, caption) + legend();
   text += axes(plot) + level(plot, "unigram", unigram_entropy) + level(plot, "bigram", bigram_entropy);
-  text += polyline(plot, "steps", extremes(training)) + polyline(plot, "path", validation);
-  const std::vector<LossPoint> means = centred_means(training);
+  const nn::Curve losses = curve_of(training), means = nn::centred_means(losses, pixels);
+  text += polyline(plot, "steps", nn::extremes(losses, 2 * pixels)) + polyline(plot, "path", curve_of(validation));
   text += polyline(plot, "training", means) + dots(plot, validation);
   return text + last_values(*this, means, plot) + "</svg>\n";
 }

@@ -7,13 +7,68 @@
 #include <boost/json/value.hpp>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "sharding/json.h"
 
 namespace tessera::examples {
+namespace {
 
-Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, int64_t steps_done)
-    : svg_(files.svg), curve_(curve) {
+StepMetrics step_of(const boost::json::object& row) {
+  const auto number = [&](const char* key) { return row.at(key).to_number<double>(); };
+  return {row.at("step").as_int64(), number("loss"), number("grad_norm"), number("learning_rate"),
+          number("tokens_per_second")};
+}
+
+// ---- the charts of the page
+
+using Look = nn::ReportSeries::Look;
+
+nn::Curve over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::* value) {
+  nn::Curve curve;
+  for (const StepMetrics& row : steps) curve.push_back({static_cast<double>(row.step), row.*value});
+  return curve;
+}
+
+nn::Curve over_steps(const std::vector<LossPoint>& losses) {
+  nn::Curve curve;
+  for (const LossPoint& loss : losses) curve.push_back({static_cast<double>(loss.step), loss.loss});
+  return curve;
+}
+
+std::vector<nn::ReportChart> charts_of(const std::vector<StepMetrics>& steps, const LossCurve& curve) {
+  const auto end = static_cast<double>(curve.steps);
+  return {{.title = "Loss",
+           .x = "step",
+           .y = "nats per byte",
+           .series = {{"training loss", over_steps(steps, &StepMetrics::loss), Look::noisy},
+                      {"validation loss", over_steps(curve.validation), Look::dots, true}},
+           .levels = {{"bigram entropy", curve.bigram_entropy}, {"unigram entropy", curve.unigram_entropy}},
+           .x_end = end},
+          {.title = "Throughput",
+           .x = "step",
+           .y = "tokens per second",
+           .series = {{"throughput", over_steps(steps, &StepMetrics::tokens_per_second), Look::noisy, true}},
+           .from_zero = true,
+           .x_end = end},
+          {.title = "Norm of the gradient",
+           .x = "step",
+           .y = "before clipping",
+           .series = {{"norm", over_steps(steps, &StepMetrics::grad_norm), Look::noisy}},
+           .from_zero = true,
+           .x_end = end},
+          {.title = "Learning rate",
+           .x = "step",
+           .y = "of the update",
+           .series = {{"learning rate", over_steps(steps, &StepMetrics::learning_rate)}},
+           .from_zero = true,
+           .x_end = end}};
+}
+
+}  // namespace
+
+Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report, int64_t steps_done)
+    : svg_(files.svg), page_(files.report), curve_(curve), report_(std::move(report)) {
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
     if (goes_on) replace_file(files.json_lines, rows_to_keep(files.json_lines, steps_done));
@@ -34,7 +89,7 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
     if (row.contains("validation_loss"))
       curve_.validation.push_back({step, row.at("validation_loss").to_number<double>()});
     else
-      curve_.training.push_back({step, row.at("loss").to_number<double>()});
+      remember(step_of(row));
     rows += line + '\n';
   }
   return rows;
@@ -51,6 +106,11 @@ void Metrics::write(const StepMetrics& row) {
                               {"train/grad_norm", row.grad_norm},
                               {"train/learning_rate", row.learning_rate},
                               {"train/tokens_per_second", row.tokens_per_second}});
+  remember(row);
+}
+
+void Metrics::remember(const StepMetrics& row) {
+  steps_.push_back(row);
   curve_.training.push_back({row.step, row.loss});
 }
 
@@ -65,8 +125,11 @@ void Metrics::write(const ValidationMetrics& row) {
   draw();
 }
 
-void Metrics::draw() const {
+void Metrics::draw() {
   if (!svg_.empty()) replace_file(svg_, curve_.svg());
+  if (page_.empty()) return;
+  report_.charts = charts_of(steps_, curve_);
+  replace_file(page_, report_.html());
 }
 
 }  // namespace tessera::examples

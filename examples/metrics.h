@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "examples/event_file.h"
 #include "examples/loss_curve.h"
 #include "examples/output_file.h"
+#include "nn/report.h"
 
 namespace tessera::examples {
 
@@ -29,14 +31,19 @@ struct MetricsFiles {
   std::string json_lines;   // a file of one JSON object a line
   std::string tensorboard;  // a folder for a TensorBoard event file
   std::string svg;          // a picture of the loss, drawn anew at every validation
+  std::string report;       // a page of placement, communication and curves, written anew at every validation
 };
 
 class Metrics {
  public:
-  // `curve` is what the picture says from the start: its caption, its steps, the entropies.
+  // `curve` is what the picture says from the start: its caption, its steps, the entropies; `report` what the page
+  // says: title, facts, placement.
   // Where `steps_done` steps were done before, their rows in the file of JSON lines stay and are drawn again.
   // Error (bad_file), here and in both `write`: a file cannot be written.
-  Metrics(const MetricsFiles& files, const LossCurve& curve, int64_t steps_done = 0);
+  Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
+
+  // What a step communicates, for the page.
+  void keep(const std::vector<CommRecord>& collectives) { report_.collectives = collectives; }
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}
   // train/loss, train/grad_norm, train/learning_rate, train/tokens_per_second
@@ -47,12 +54,15 @@ class Metrics {
 
  private:
   std::string rows_to_keep(const std::string& file, int64_t steps_done);
-  void draw() const;
+  void remember(const StepMetrics& row);
+  void draw();
 
   std::optional<OutputFile> json_lines_;
   std::optional<EventFile> events_;
-  std::string svg_;
+  std::string svg_, page_;
   LossCurve curve_;
+  std::vector<StepMetrics> steps_;
+  nn::Report report_;
 };
 
 }  // namespace tessera::examples

@@ -239,6 +239,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
       words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
+      words("--report", "FILE", o.metrics.report,
+            "writes a page of placement, communication and curves, anew at every validation"),
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),

@@ -99,6 +99,20 @@ LossCurve curve_before_training(const TrainOptions& options, const Layout& layou
           .bigram_entropy = corpus.bigram_entropy};
 }
 
+nn::Report report_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus,
+                                  const nn::PlacementTable& table) {
+  const ModelOptions& model = options.model;
+  return {.title = fmt::format("{}, {} blocks of width {}", model.name == "gpt" ? "GPT" : "Llama", model.layers,
+                               model.embed),
+          .facts = {{"mesh", layout.mesh().to_string()},
+                    {"placement", options.placement},
+                    {"rules", to_flag(options.rules)},
+                    {"batch", fmt::format("{} windows of {} bytes", options.batch, model.seq)},
+                    {"data", fmt::format("{} files, {:.3g} MB", corpus.files, static_cast<double>(corpus.bytes) / 1e6)},
+                    {"precision", std::string(name_of(options.step.precision))}},
+          .placement = table};
+}
+
 std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus) {
   return fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
                      row.step, row.loss < corpus.bigram_entropy ? "below" : "not below", corpus.bigram_entropy,
@@ -116,7 +130,8 @@ void train(const TrainOptions& options, const Config& config) {
   auto optimizer = optim::Optimizer(model, clipped_adamw(options), {.shard_state = options.step.shard_state});
   const auto loss_fn = next_token_loss_in<Model, TokenBatch>(options.step.precision);
   const auto loss_and_grads = loss_and_gradients(loss_fn, options.step);
-  std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer)) << std::endl;
+  const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
+  std::cout << table << std::endl;
 
   RunCheckpoints checkpoints(options.save, {corpus.bytes, options.model.seq, options.seed});
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
@@ -124,7 +139,8 @@ void train(const TrainOptions& options, const Config& config) {
   model.remat = options.step.remat;
   if (options.save.resume) print_resumed(done, options);
 
-  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus), done);
+  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
+                  report_before_training(options, layout, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
   const int64_t validate_every = (options.steps + 4) / 5;
 
@@ -139,7 +155,10 @@ void train(const TrainOptions& options, const Config& config) {
     StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
     check_finite(step, "loss", row.loss);
     check_finite(step, "norm of the gradient", row.grad_norm);
-    if (ledger) progress.print("One step communicates\n" + ledger->table());
+    if (ledger) {
+      progress.print("One step communicates\n" + ledger->table());
+      metrics.keep(ledger->records());
+    }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
     metrics.write(row);
 

@@ -1,16 +1,15 @@
 // A ledger as JSON, and as a trace for chrome://tracing.
+#include "sharding/ledger_json.h"
+
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
-#include "sharding/ledger.h"
-
 namespace tessera {
-namespace {
 
 namespace json = boost::json;
 
-json::object fields_of(const CommRecord& r) {
+json::object detail::to_object(const CommRecord& r) {
   return {{"kind", r.kind},
           {"axes", r.axes},
           {"devices", r.devices},
@@ -24,6 +23,8 @@ json::object fields_of(const CommRecord& r) {
           {"file", r.where.file_name()},
           {"line", r.where.line()}};
 }
+
+namespace {
 
 // The number of the track for these axes, which begins with its name.
 size_t track_of(const std::string& axes, std::vector<std::string>& tracks, json::array& events) {
@@ -42,7 +43,7 @@ size_t track_of(const std::string& axes, std::vector<std::string>& tracks, json:
 
 std::string CommLedger::to_json() const {
   json::array collectives;
-  for (const CommRecord& r : records()) collectives.push_back(fields_of(r));
+  for (const CommRecord& r : records()) collectives.push_back(detail::to_object(r));
   return json::serialize(json::object{{"collectives", collectives}, {"count", count()}, {"bytes", bytes()}}) + "\n";
 }
 
@@ -60,7 +61,7 @@ std::string CommLedger::chrome_trace(const CommTime& time) const {
                       {"tid", track},
                       {"ts", now},
                       {"dur", duration},
-                      {"args", fields_of(r)}});
+                      {"args", detail::to_object(r)}});
     now += duration;
   }
   return json::serialize(json::object{{"traceEvents", events}, {"displayTimeUnit", "ms"}}) + "\n";

@@ -1,0 +1,33 @@
+// The report of two layers: placed, one step, one page (docs/report.md).
+#include "nn/report.h"
+
+#include <fstream>
+#include <iostream>
+
+#include "nn/filter_shard.h"
+#include "nn/layers/mlp.h"
+#include "nn/value_and_grad.h"
+#include "sharding/device_put.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+using namespace tessera;
+
+Array mean_square(const nn::Mlp& model, const Array& x) { return mean(square(model(x))); }
+
+int main() {
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+  const auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+  const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, layout);
+
+  CommLedger ledger;
+  nn::value_and_grad(mean_square)(model, x);
+
+  nn::Report report{.title = "Two layers", .facts = {{"mesh", layout.mesh().to_string()}}};
+  report.placement = nn::placement_table(model);
+  report.collectives = ledger.records();
+  report.charts = {{.title = "Loss", .x = "step", .y = "nats", .series = {{"training loss", {{1, 2.5}, {2, 2.25}}}}}};
+  std::ofstream("report.html") << report.html();
+  std::cout << "report.html: " << report.collectives.size() << " collectives, " << ledger.bytes() << " bytes\n";
+}
