@@ -81,9 +81,13 @@ bool is_kernel(const std::string& path) { return path.ends_with("kernel"); }
 std::vector<Strategy> strategies() {
   return {{"data parallel", make_mesh({{"data", 8}}), P{"data"}, [](const auto&, const auto&) { return P{}; }},
           {"tensor parallel", make_mesh({{"model", 8}}), P{},
-           [](const auto& path, const auto&) { return is_kernel(path) ? P{none, "model"} : P{}; }},
+           [](const auto& path, const auto&) {
+             return is_kernel(path) ? P{none, "model"} : P{};
+           }},
           {"2D parallel", make_mesh({{"data", 4}, {"model", 2}}), P{"data"},
-           [](const auto& path, const auto&) { return is_kernel(path) ? P{none, "model"} : P{}; }},
+           [](const auto& path, const auto&) {
+             return is_kernel(path) ? P{none, "model"} : P{};
+           }},
           {"fully sharded", make_mesh({{"fsdp", 8}}), P{"fsdp"},
            [](const auto&, const Array& x) { return x.size() > 1024 ? P{"fsdp"} : P{}; }}};
 }
