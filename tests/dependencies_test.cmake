@@ -135,3 +135,13 @@ check_mpi("" OFF x86_64)
 file(WRITE "${SCRATCH}/boost/boost/version.hpp" "#define BOOST_VERSION 108401 // 1.84.1\n")
 check("" "tessera_boost_version(version \"${SCRATCH}/boost\")
           if(NOT version STREQUAL 1.84.1)\nmessage(FATAL_ERROR \"\${version}\")\nendif()")
+
+# The engine for GPUs is left out where the CUDA Toolkit is missing, unless it was asked for.
+function(check_nccl message wanted)
+  check("${message}" "set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON)\nset(TESSERA_CUDA ${wanted})\ntessera_import_nccl()
+                      if(TARGET tessera_deps::nccl)\nmessage(FATAL_ERROR \"an NCCL from nowhere\")\nendif()")
+endfunction()
+
+check_nccl("" AUTO)
+check_nccl("" OFF)
+check_nccl("TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL." ON)

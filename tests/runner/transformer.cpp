@@ -224,6 +224,11 @@ class Run {
   std::map<std::string, std::vector<float>> alone_;
 };
 
+// Whether every process has as many of the devices.
+bool has_a_place(const Json& strategy) {
+  return strategy.at("mesh").at("device_ids").as_array().size() % static_cast<size_t>(process_count()) == 0;
+}
+
 template <class Model>
 void run_all(Model model, const TransformerFile& file, Report& report) {
   Run run(std::move(model), file, report);
@@ -231,6 +236,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
+      if (!has_a_place(strategy)) continue;
       const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")));
       const Case c{std::string(name) + mode.name, mode, layout, spec_of(strategy.at("residual_stream_spec")),
                    &strategy};
