@@ -134,6 +134,7 @@ Array ScaleByRadam::operator()(const ArrayStep& step) const {
   return r ? over_root(*r * m, unbiased(nu, b2, step.count), eps_root, eps) : m;
 }
 PerArray<ScaleByRadam> scale_by_radam(const ScaleByRadam& o) {
+  detail::check_finite(o.name, "threshold", o.threshold);
   detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
   return {o};
 }
@@ -144,7 +145,7 @@ Array ScaleByRss::initial(size_t, const Array& parameter) const {
 Array ScaleByRss::operator()(const ArrayStep& step) const {
   Array& sum = step.state[0];
   sum = square(step.gradient) + sum;
-  return where(sum > 0.0, step.gradient * rsqrt(sum + eps), 0.0);
+  return where(sum > 0.0, rsqrt(sum + eps), 0.0) * step.gradient;
 }
 PerArray<ScaleByRss> scale_by_rss(const ScaleByRss& o) {
   detail::check_options(o.name, {}, {{"initial_accumulator_value", o.initial_accumulator_value}, {"eps", o.eps}});

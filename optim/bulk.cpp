@@ -10,6 +10,7 @@
 #include "nn/filter.h"
 #include "optim/internal.h"
 #include "optim/parts.h"
+#include "sharding/tape_state.h"
 
 namespace tessera::optim::detail {
 
@@ -69,8 +70,8 @@ MadeFor::MadeFor(const nn::Leaves& params, const nn::BareArrays& bare) : structu
 }
 
 bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const {
-  if (params.structure != structure_ || grads.structure != structure_ || params.arrays.size() != types_.size() ||
-      grads.arrays.size() != types_.size())
+  if (current_tape() || params.structure != structure_ || grads.structure != structure_ ||
+      params.arrays.size() != types_.size() || grads.arrays.size() != types_.size())
     return false;
   size_t shared = 0;
   for (size_t i = 0; i < types_.size(); ++i) {

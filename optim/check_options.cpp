@@ -32,6 +32,9 @@ void check_rate(const char* verb, const char* name, const Schedule& rate) {
 }
 
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name) {
+  if (count < 0)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{}: the state's count is {}, expected 0 or more. Nothing was updated.", name, count));
   const double value = schedule(count);
   if (!std::isfinite(value))
     fail(

@@ -20,7 +20,7 @@ void check_options(const char* verb, Settings decays, Settings bounds);
 // A number that is finite; a schedule is asked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);
 
-// The schedule's value before update number `count` + 1. Error (bad_argument): it is not finite.
+// The schedule's value before update number `count` + 1. Error (bad_argument): it is not finite, a count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
 
 // Errors (bad_argument) unless value > 0, or finite.

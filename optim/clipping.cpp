@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "nn/filter.h"
@@ -19,6 +20,7 @@ namespace detail {
 
 double clip_by_global_norm(const Arrays& updates, double max_norm) {
   at::AutoGradMode off(false);
+  check_constant("clip_by_global_norm", updates);
   // Where there are no values, as if it were too large.
   const double norm = known_value(global_norm(updates)).value_or(std::numeric_limits<double>::quiet_NaN());
   if (!(norm < max_norm)) scale(updates, max_norm / norm);
@@ -33,6 +35,7 @@ void make_flags(const nn::Leaves& params, std::map<std::string, Array>& found) {
 
 void zero_nans(const nn::Leaves& updates, std::map<std::string, Array>& found) {
   at::AutoGradMode off(false);
+  check_constant("zero_nans", updates);
   for (const nn::Leaf& leaf : updates) {
     Array& u = *leaf.value;
     if (u.is_absent()) continue;
@@ -66,33 +69,37 @@ ClipByGlobalNorm clip_by_global_norm(double max_norm) {
 
 namespace {
 
-// The norm of every unit, with dims of size one where it was reduced.
-Array unit_norms(const Array& x, const std::string& path) {
-  int wide = 0;
-  for (int64_t size : x.shape()) wide += size != 1;
-  if (x.ndim() > 5)
+// The dims of a unit by the layers' conventions; none for all of them.
+Dims unit_dims(const nn::Leaf& parameter) {
+  const Shape& shape = parameter.value->shape();
+  const auto n = static_cast<int>(shape.size());
+  if (std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1) return {};
+  if (n > 5)
     fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
-         fmt::format("{}: {} dims given, expected at most five.", path, x.ndim()));
-  Dims dims;
-  if (wide > 1) {
-    dims = {0};
-    for (int d = 1; x.ndim() > 3 && d + 1 < x.ndim(); ++d) dims.push_back(d);
-  }
-  return sqrt(sum(square(x), dims, true));
+         fmt::format("{}: {} dims given, expected at most five, or an axis.", parameter.path, n));
+  Dims dims = {0};
+  for (int d = 1; n > 3 && d + 1 < n; ++d) dims.push_back(d);
+  return dims;
 }
+
+// The norm of every unit, with dims of size one where it was reduced.
+Array unit_norms(const Array& x, const Dims& dims) { return sqrt(sum(square(x), dims, true)); }
 
 }  // namespace
 
 Array AdaptiveGradClip::operator()(const ArrayStep& step) const {
   const Array& g = step.gradient;
-  const Array length = unit_norms(g, step.parameter.path);
-  const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), step.parameter.path), eps);
+  const Dims dims = axis ? *axis : unit_dims(step.parameter);
+  const Array length = unit_norms(g, dims);
+  const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), dims), eps);
   return where(length < bound, g, g * (bound / maximum(length, 1e-6)));
 }
-PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps) {
+PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps, std::optional<Dims> axis) {
   detail::check_positive("adaptive_grad_clip", "clipping", clipping);
   detail::check_options("adaptive_grad_clip", {}, {{"eps", eps}});
-  return {AdaptiveGradClip{clipping, eps}};
+  if (axis && axis->empty())
+    fail(ErrorKind::bad_argument, "adaptive_grad_clip", "axis: no dim given, expected one or more, or no axis.");
+  return {AdaptiveGradClip{clipping, eps, std::move(axis)}};
 }
 
 }  // namespace tessera::optim

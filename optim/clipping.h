@@ -6,6 +6,7 @@
 #include <string>
 
 #include "optim/per_array.h"
+#include "sharding/operand.h"
 
 namespace tessera::optim {
 
@@ -60,19 +61,22 @@ struct ClipByGlobalNorm {
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 // Unit by unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps). A unit is what lies along the first
-// dim of an array of two or three dims, along all dims but the last of one of four or five, and else the whole array.
-// Error (bad_argument): an array of more than five dims.
+// dim of an array of two or three dims, along all dims but the last of one of four or five, and else the whole array;
+// or along the dims of `axis`. Errors: an array of more than five dims without an axis, an empty one (bad_argument), a
+// dim of the axis that an array does not have.
 // Brock et al., "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {
   double clipping;
   double eps = 1e-3;
+  std::optional<Dims> axis = std::nullopt;
 
   static constexpr const char* name = "adaptive_grad_clip";
   template <class Model>
   using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
-PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3);
+PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3,
+                                              std::optional<Dims> axis = std::nullopt);
 
 // 0 for every NaN. The state says, under the path of each array, whether the last gradient had one.
 struct ZeroNansState {

@@ -30,7 +30,7 @@ void schedule_free(const ScheduleFreeStep& o, const nn::Leaves& updates, const n
     Array &u = *updates[i].value, &now = *z[i].value;
     if (u.is_absent()) continue;
     check_has_state("schedule_free", params[i], u, now);
-    follow(now, *params[i].value);
+    follow("schedule_free", now, params[i]);
     const Array y = astype(*params[i].value, now.dtype());
     const Array x = (y - (1 - o.b1) * now) / o.b1;
     const Array next = now + u;
@@ -52,6 +52,7 @@ void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z
 ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers before, const nn::Leaves& updates,
                        const nn::Leaves& state, const nn::Leaves& params) {
   at::AutoGradMode off(false);
+  check_count("prodigy", count + 1);
   check_same_tree("prodigy", "the gradient", updates, params);
   const size_t n = params.size();
   if (state.size() != 4 * n)
@@ -69,7 +70,7 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers be
     Array *m = state[i].value, *v = state[n + i].value, *s = state[2 * n + i].value, *p0 = state[3 * n + i].value;
     const Array& p = *params[i].value;
     check_has_state("prodigy", params[i], *updates[i].value, *m);
-    for (Array* x : {m, v, s, p0}) follow(*x, p);
+    for (Array* x : {m, v, s, p0}) follow("prodigy", *x, params[i]);
     const Array g = astype(*updates[i].value, m->dtype()), dg = d * g;
     products.push_back(sum(g * (*p0 - astype(p, m->dtype()))));
     *m = kept(moment(*m, dg, beta1), *m, "prodigy");
@@ -111,6 +112,7 @@ Schedule warmed_up(const char* verb, double learning_rate, const std::optional<i
 ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& o) {
   const Schedule rate = warmed_up("schedule_free_sgd", o.learning_rate, o.warmup_steps);
   detail::check_finite("schedule_free_sgd", "weight_decay", o.weight_decay.value_or(0));
+  detail::check_finite("schedule_free_sgd", "weight_lr_power", o.weight_lr_power);
   return schedule_free(chain(add_decayed_weights(o.weight_decay.value_or(0)), scale_by_learning_rate(rate)), rate, o.b1,
                        o.weight_lr_power);
 }
@@ -119,6 +121,7 @@ ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& o) {
   const Schedule rate = warmed_up("schedule_free_adamw", o.learning_rate, o.warmup_steps);
   detail::check_options("schedule_free_adamw", {{"b2", o.b2}}, {{"eps", o.eps}});
   detail::check_finite("schedule_free_adamw", "weight_decay", o.weight_decay);
+  detail::check_finite("schedule_free_adamw", "weight_lr_power", o.weight_lr_power);
   const ScaleByRms rms{.decay = o.b2, .eps = o.eps, .eps_in_sqrt = false, .bias_correction = true};
   return schedule_free(chain(scale_by_rms(rms), add_decayed_weights(o.weight_decay), scale_by_learning_rate(rate)),
                        rate, o.b1, o.weight_lr_power);
@@ -130,6 +133,7 @@ Prodigy prodigy(const ProdigyOptions& o) {
                         {{"betas", o.betas.first}, {"betas", o.betas.second}, {"beta3", o.beta3.value_or(0)}},
                         {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
   detail::check_positive("prodigy", "estim_lr0", o.estim_lr0);
+  detail::check_finite("prodigy", "estim_lr_coef", o.estim_lr_coef);
   return {o};
 }
 

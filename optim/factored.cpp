@@ -47,6 +47,7 @@ TypeKey type_without(const Array& parameter, int dim) {
 
 // A row or column that was made before its parameter was placed.
 void follow_without(Array& x, const nn::Leaf& parameter, int dim) {
+  check_can_follow("scale_by_factored_rms", x, parameter);
   if (!x.is_committed() && parameter.value->is_committed())
     x = device_put(x, sharding_of(intern(type_without(*parameter.value, dim))));
 }
@@ -115,20 +116,24 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
     }
     Array& moment = *v[i].value;
     check_has_state("scale_by_factored_rms", params[i], u, moment);
-    follow(moment, *params[i].value);
+    follow("scale_by_factored_rms", moment, params[i]);
     moment = kept(beta * moment + (1 - beta) * squares, moment, "scale_by_factored_rms");
     u = g * rsqrt(moment);
   }
 }
 
-void make_norms(const nn::Leaves& params, ByPath& nu) {
-  for (const nn::Leaf& p : params)
+void make_norms(const ScaleByNovograd& o, const nn::Leaves& params, const nn::Leaves& mu, ByPath& nu) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const nn::Leaf& p = params[i];
+    *mu[i].value = nn::is_trainable(p) ? zeros_for(*p.value, o.mu_dtype) : Array();
     if (nn::is_trainable(p)) nu[p.path] = zeros_beside(*p.value, {}, moment_dtype(p.value->dtype()));
+  }
 }
 
 void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates, const nn::Leaves& params,
               const nn::Leaves& mu, ByPath& nu) {
   at::AutoGradMode off(false);
+  check_count("scale_by_novograd", count);
   check_same_tree("scale_by_novograd", "the gradient", updates, params);
   check_same_tree("scale_by_novograd", "the state", mu, params);
   for (size_t i = 0; i < updates.size(); ++i) {
@@ -136,12 +141,13 @@ void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates
     if (u.is_absent()) continue;
     Array& n = nu[params[i].path].value;
     check_has_state("scale_by_novograd", params[i], u, m), check_has_state("scale_by_novograd", params[i], u, n);
-    follow(m, *params[i].value), follow(n, *params[i].value);
-    const Array g = astype(u, m.dtype()), squares = square(norm(g));
+    follow("scale_by_novograd", m, params[i]), follow("scale_by_novograd", n, params[i]);
+    const DType exact = moment_dtype(u.dtype());
+    const Array g = astype(u, exact), squares = square(norm(g));
     n = kept(count == 1 ? squares : moment(n, squares, o.b2), n, "scale_by_novograd");
-    const Array step = g / (sqrt(n + o.eps_root) + o.eps) + o.weight_decay * astype(*params[i].value, m.dtype());
-    m = kept(count == 1 ? step : o.b1 * m + step, m, "scale_by_novograd");
-    u = m;
+    const Array step = g / (sqrt(n + o.eps_root) + o.eps) + o.weight_decay * astype(*params[i].value, exact);
+    u = count == 1 ? step : o.b1 * astype(m, exact) + step;
+    m = kept(u, m, "scale_by_novograd");
   }
 }
 

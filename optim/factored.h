@@ -74,7 +74,7 @@ struct NovogradState {
 struct ScaleByNovograd;
 
 namespace detail {
-void make_norms(const nn::Leaves& params, ByPath& nu);
+void make_norms(const ScaleByNovograd& o, const nn::Leaves& params, const nn::Leaves& mu, ByPath& nu);
 void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates, const nn::Leaves& params,
               const nn::Leaves& mu, ByPath& nu);
 }  // namespace detail
@@ -85,11 +85,12 @@ struct ScaleByNovograd {  // as NovogradState says
   double eps = 1e-8;
   double eps_root = 0;
   double weight_decay = 0;
+  std::optional<DType> mu_dtype = std::nullopt;
 
   template <class Model>
   NovogradState<Model> init(const Model& params) const {
-    NovogradState<Model> state{.mu = zeros_like(params)};
-    detail::make_norms(nn::leaves(params), state.nu);
+    NovogradState<Model> state{.mu = params};
+    detail::make_norms(*this, nn::leaves(params), nn::leaves(state.mu), state.nu);
     return state;
   }
   template <class Model>

@@ -180,6 +180,8 @@ bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays&
 
 void run_fused(const std::vector<FusedCall>& calls) {
   at::AutoGradMode off(false);
+  for (const FusedCall& call : calls)
+    if (const auto* adam = std::get_if<FusedAdam>(&call.step)) check_count("scale_by_adam", adam->count);
   std::vector<Groups> groups(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) gather_gradients(calls[i], groups[i]);
   for (size_t i = 0; i < calls.size(); ++i) {

@@ -5,7 +5,9 @@
 #include <ATen/ops/linalg_matrix_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
@@ -43,11 +45,17 @@ at::Tensor first_iteration(const at::Tensor& x, Preconditioning by, const Newton
   return iterate(x * s, a * s * s, c);
 }
 
+// The largest singular value; NaN of a matrix that is not finite, of which LAPACK finds none.
+at::Tensor spectral_norm(const at::Tensor& x) {
+  if (x.numel() == 0) return at::zeros({}, x.options());
+  return at::linalg_matrix_norm(at::nan_to_num(x, 0, 0, 0), at::Scalar(2)) + (0 * x).sum();
+}
+
 at::Tensor orthogonal(const ScaleByMuonOptions& o, const at::Tensor& matrix) {
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = tall ? matrix.t() : matrix;
   if (o.preconditioning == Preconditioning::frobenius) x = x / (at::linalg_vector_norm(x) + o.eps);
-  if (o.preconditioning == Preconditioning::spectral) x = x / (at::linalg_matrix_norm(x, at::Scalar(2)) + o.eps);
+  if (o.preconditioning == Preconditioning::spectral) x = x / (spectral_norm(x) + o.eps);
   const bool later = o.preconditioning == Preconditioning::aol || o.preconditioning == Preconditioning::schatten;
   const size_t n = o.ns_coeffs.size(), steps = static_cast<size_t>(o.ns_steps);
   for (size_t i = 0; i < steps; ++i) {

@@ -60,7 +60,8 @@ class Optimizer {
   // read; gradients that are pending sums are reduced first, once for all (by accumulate: at its boundary). After an
   // error model and state are what they were. Errors: gradients of another model, or of one that this optimizer was not
   // made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
-  // (device_mismatch), and the transform's own. NaN is not looked for: see apply_if_finite.
+  // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is not looked
+  // for: see apply_if_finite.
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -79,7 +80,7 @@ class Optimizer {
   // Updates done.
   int64_t count() const { return count_; }
   // The learning rate that the last update used, wherever in the transform it stands; 0 before the first update, and
-  // without one. Where parts of a partition have different ones it is asked for by label, which partitions within others
+  // without one. Where parts of a partition have different ones it is asked for by label, which partitions in others
   // join with dots: learning_rate("matrices"). Error (bad_argument): a label that has none, or none given where there
   // are different ones.
   double learning_rate(const std::string& label = "") const {

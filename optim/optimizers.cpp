@@ -139,6 +139,7 @@ Lars lars(LarsOptions o) {
 }
 
 Radam radam(RadamOptions o) {
+  detail::check_finite("radam", "threshold", o.threshold);
   check("radam", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
   return {{{ScaleByRadam{o.b1, o.b2, o.eps, o.eps_root, o.threshold, o.nesterov}}, {o.learning_rate}}};
 }

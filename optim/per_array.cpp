@@ -41,6 +41,7 @@ void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial
 void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, size_t trees,
                const nn::Leaves& params, int64_t count, const ArrayFormula& formula) {
   at::AutoGradMode off(false);
+  check_count(verb, count);
   check_same_tree(verb, "the gradient", updates, params);
   check_sizes(verb, state, trees, params);
   const size_t n = params.size();
@@ -51,7 +52,7 @@ void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& st
     for (size_t t = 0; t < trees; ++t) {
       Array& old = *state[t * n + i].value;
       check_has_state(verb, params[i], update, old);
-      follow(old, *params[i].value);
+      follow(verb, old, params[i]);
       now[t] = old;
     }
     const Array gradient = astype(update, moment_dtype(update.dtype()));

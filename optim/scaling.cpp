@@ -23,6 +23,7 @@ using namespace tessera::detail;
 // All blocks of all arrays in one call; the updates themselves are not written to.
 void scale(const Arrays& updates, double factor) {
   at::AutoGradMode off(false);
+  check_constant("scale", updates);
   std::vector<at::Tensor> blocks;
   for (const Array* u : updates)
     if (!u->is_absent())
@@ -51,6 +52,7 @@ void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, do
 
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation) {
   at::AutoGradMode off(false);
+  check_constant("add_noise", updates);
   int64_t present = 0;
   for (const nn::Leaf& u : updates) present += !u.value->is_absent();
   const std::vector<Key> keys = split(key, present);
@@ -65,6 +67,7 @@ void add_noise(const nn::Leaves& updates, const Key& key, double deviation) {
 
 void normalize(const Arrays& updates, double scale_factor, double eps) {
   at::AutoGradMode off(false);
+  check_constant("normalize_by_update_norm", updates);
   const Array divisor = (global_norm(updates) + eps) / scale_factor;
   for (Array* u : updates)
     if (!u->is_absent()) *u = *u / astype(divisor, u->dtype());
@@ -171,8 +174,8 @@ Array KeepParamsNonnegative::operator()(const ArrayStep& step) const {
 Array ApplyEvery::operator()(const ArrayStep& step) const {
   const int64_t place = (step.count - 1) % k;
   Array& sum = step.state[0];
-  sum = place == 0 ? step.gradient : sum + step.gradient;
-  return place == k - 1 ? sum : tessera::zeros_like(sum);
+  sum = step.gradient + (place == 0 ? 0.0 : 1.0) * sum;
+  return (place == k - 1 ? 1.0 : 0.0) * sum;
 }
 PerArray<ApplyEvery> apply_every(int64_t k) {
   detail::check_positive(ApplyEvery::name, "k", static_cast<double>(k));

@@ -180,7 +180,7 @@ Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& o) {
 
 Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
   constexpr const char* verb = "linear_onecycle_schedule";
-  check_numbers(verb, {{"peak_value", o.peak_value}});
+  check_numbers(verb, {{"peak_value", o.peak_value}, {"pct_start", o.pct_start}, {"pct_final", o.pct_final}});
   check_steps(verb, "transition_steps", o.transition_steps, 1);
   detail::check_positive(verb, "div_factor", o.div_factor);
   detail::check_positive(verb, "final_div_factor", o.final_div_factor);
@@ -200,7 +200,7 @@ Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
 
 Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
   constexpr const char* verb = "cosine_onecycle_schedule";
-  check_numbers(verb, {{"peak_value", o.peak_value}});
+  check_numbers(verb, {{"peak_value", o.peak_value}, {"pct_start", o.pct_start}});
   check_steps(verb, "transition_steps", o.transition_steps, 1);
   detail::check_positive(verb, "div_factor", o.div_factor);
   detail::check_positive(verb, "final_div_factor", o.final_div_factor);

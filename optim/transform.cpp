@@ -12,6 +12,7 @@
 #include "sharding/device_put.h"
 #include "sharding/operations.h"
 #include "sharding/redistribute.h"
+#include "sharding/tape_state.h"
 
 namespace tessera::optim {
 
@@ -49,11 +50,44 @@ Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
   return zeros_of_type(on_mesh(uncommitted_type(dtype, shape), mesh));
 }
 
-void follow(Array& state, const Array& parameter) {
-  if (state.is_absent() || state.is_committed() || !parameter.is_committed()) return;
-  state = device_put(state, state.shape() == parameter.shape()
-                                ? resting_place(parameter)
-                                : NamedSharding(parameter.sharding().mesh(), PartitionSpec{}));
+void check_can_follow(const char* verb, const Array& state, const nn::Leaf& parameter) {
+  if (state.is_absent() || !state.is_committed() || parameter.value->is_committed()) return;
+  fail(ErrorKind::device_mismatch, verb,
+       fmt::format("{}the state lies on {}, the parameter was never placed. Place the model with nn::filter_shard, or "
+                   "make a new state.",
+                   name_of_leaf(parameter), state.sharding().mesh().to_string()));
+}
+
+void follow(const char* verb, Array& state, const nn::Leaf& parameter) {
+  check_can_follow(verb, state, parameter);
+  const Array& p = *parameter.value;
+  if (state.is_absent() || state.is_committed() || !p.is_committed()) return;
+  state = device_put(
+      state, state.shape() == p.shape() ? resting_place(p) : NamedSharding(p.sharding().mesh(), PartitionSpec{}));
+}
+
+namespace {
+
+void check_constant(const char* verb, const std::string& name, const Array& x) {
+  if (x.is_absent()) return;
+  const ArrayImpl& a = *x.impl();
+  if (is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad()))
+    fail(ErrorKind::no_gradient, verb,
+         fmt::format("{}{} is recorded by value_and_grad, and updates are not differentiated. Update after "
+                     "value_and_grad has returned.",
+                     name, x.type_string()));
+}
+
+}  // namespace
+
+void check_constant(const char* verb, const nn::Leaves& leaves) {
+  if (!current_tape()) return;
+  for (const nn::Leaf& leaf : leaves) check_constant(verb, name_of_leaf(leaf), *leaf.value);
+}
+
+void check_constant(const char* verb, const Arrays& arrays) {
+  if (!current_tape()) return;
+  for (const Array* x : arrays) check_constant(verb, "", *x);
 }
 
 Array like_parameter(const Array& value, const Array& parameter, const char* verb) {
@@ -87,6 +121,7 @@ Array total(const std::vector<Array>& scalars) {
 NamedSharding resting_place(const Array& x) { return sharding_of(at_rest(x.impl()->type)); }
 
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params) {
+  check_constant(verb, given), check_constant(verb, params);
   for (size_t i = 0; i < std::min(given.size(), params.size()); ++i) {
     const nn::Leaf &g = given[i], &p = params[i];
     if (g.path != p.path)
@@ -106,6 +141,12 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
     fail(ErrorKind::bad_argument, verb,
          fmt::format("{} has {} arrays, the model {}. Both must come from the same model.", what, given.size(),
                      params.size()));
+}
+
+void check_count(const char* verb, int64_t count) {
+  if (count < 1)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("the state's count is {}, expected 0 or more. Nothing was updated.", count - 1));
 }
 
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state) {
@@ -153,6 +194,9 @@ Array zeros_for(const Array& parameter, std::optional<DType> dtype) {
   if (parameter.is_absent() || !is_floating(parameter.dtype())) return {};
   const ArrayImpl& p = *parameter.impl();
   const DType moments = dtype.value_or(detail::moment_dtype(parameter.dtype()));
+  if (!is_floating(moments))
+    fail(ErrorKind::bad_argument, "init",
+         fmt::format("{} given for a state, expected a floating element type.", name_of(moments)));
   if (!p.type->mesh) return zeros(parameter.shape(), moments);
   const Array made = detail::zeros_of_type(with_dtype(detail::at_rest(p.type), moments));
   copy_facts(p, *made.impl());

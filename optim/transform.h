@@ -20,6 +20,7 @@ namespace tessera::optim {
 // Both are pure. `update` gives what apply_updates adds to the parameters: signs and learning rate are inside. State is
 // a tree as well (counts are plain integers, arrays lie where their parameter lies), so that placement_table,
 // filter_shard and checkpoints see it. Arithmetic with the operators of arrays keeps placements by itself.
+// Updates are constants: inside a function that value_and_grad records, its arrays are refused (no_gradient).
 // Arrays that are absent from the gradients (integers, or filtered out) are left alone. A transform that treats every
 // array by one formula is a formula: optim/per_array.h.
 template <class T, class Model>

@@ -76,7 +76,7 @@ void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Lea
     Array &u = *updates[i].value, &s = *slow[i].value;
     if (u.is_absent()) continue;
     check_has_state("lookahead", params[i], u, s);
-    follow(s, *params[i].value);
+    follow("lookahead", s, params[i]);
     const Array p = astype(*params[i].value, s.dtype());
     const Array next = s + step_size * (p + u - s);
     u = next - p;
@@ -103,7 +103,7 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
   for (size_t i = 0; i < params.size(); ++i) {
     Array &a = *average[i].value, &p = *params[i].value;
     if (a.is_absent()) continue;
-    follow(a, p);
+    follow("params_ema", a, params[i]);
     const Array now = astype(p, a.dtype());
     a = kept(moment(a, updates[i].value->is_absent() ? now : now + *updates[i].value, decay), a, "params_ema");
   }

@@ -55,7 +55,8 @@ struct MultiStepsState {
 // optax.MultiSteps: the inner transform's update of the mean (or the sum) of k gradients at every k-th update, zeros in
 // between. The inner update is computed at that boundary only. Gradients are added up in float32, and as they are:
 // those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the boundary, where they are
-// reduced once, all together. k may depend on the number of inner updates done.
+// reduced once, all together. k may depend on the number of inner updates done. A NaN waits for the boundary as well
+// (Optax's zeros are 0 times an inner update, which a NaN survives); what follows begins anew.
 template <class Inner>
 struct MultiSteps {
   Inner opt;

@@ -2,6 +2,8 @@
 #include <functional>
 #include <map>
 
+#include "nn/value_and_grad.h"
+#include "optim/contrib.h"
 #include "optim/muon.h"
 #include "support.h"
 
@@ -155,6 +157,59 @@ TEST(WrongUse, AModelMovedToAnotherMeshIsRefused) {
   });
 }
 
+TEST(WrongUse, AModelThatWasNeverPlacedIsRefusedByAStateThatWas) {
+  const Tree unplaced{{"b", ones({2})}, {"t", ones({4, 2})}, {"w", ones({4, 4})}};
+  every_way([&](const auto& transform) {
+    Tree params = model();
+    Optimizer optimizer(params, transform);
+    optimizer.update(params, gradients_of(params));
+    auto state = transform.init(params);
+    if (nn::leaves(state).empty()) return;  // no state, nothing to lie elsewhere
+    params = unplaced;
+    const auto in_place = [&] { optimizer.update(params, gradients_of(params)); };
+    const auto pure = [&] { state = transform.update(gradients_of(params), std::move(state), params).second; };
+    for (const std::function<void()>& update : {std::function<void()>(in_place), std::function<void()>(pure)}) {
+      const std::string words = error_of([&] { update(), update(); }, ErrorKind::device_mismatch);
+      EXPECT_NE(words.find("the parameter was never placed."), std::string::npos) << words;
+    }
+    for (const auto& [name, p] : params) EXPECT_TRUE(p.is_same(unplaced.at(name))) << name;
+  });
+}
+
+// Updates are constants: what value_and_grad records is refused, what it does not is updated as ever.
+TEST(WrongUse, WhatIsRecordedIsNotUpdated) {
+  every_way([](const auto& transform) {
+    Tree params = model();
+    const Tree constant = gradients_of(params);
+    Optimizer optimizer(params, transform);
+    const auto before = values_of(params), state = values_of(optimizer);
+    const auto error_within = [&](auto update) {
+      return error_of([&] { nn::grad([&](const Tree& m) { return update(m), sum(m.at("w")); })(params); },
+                      ErrorKind::no_gradient);
+    };
+    const std::string advice =
+        " is recorded by value_and_grad, and updates are not differentiated. Update after value_and_grad has returned.";
+    EXPECT_EQ(error_within([&](Tree m) { optimizer.update(m, constant); }),
+              "[Optimizer.update] b: float32[2]" + advice);
+    EXPECT_EQ(error_within([&](const Tree& m) { optimizer.update(params, gradients_of(m)); }),
+              "[Optimizer.update] b: float32[2]" + advice);
+    EXPECT_EQ(error_within([&](const Tree& m) { apply_updates(m, constant); }),
+              "[apply_updates] b: float32[2]" + advice);
+    EXPECT_TRUE(error_within([&](const Tree& m) {
+                  transform.update(gradients_of(m), transform.init(params), params);
+                }).ends_with(advice));
+    EXPECT_EQ(values_of(params), before);
+    EXPECT_EQ(values_of(optimizer), state);
+
+    const Tree grads = nn::grad([&](const Tree& m) {
+      for (int i = 0; i < 2; ++i) optimizer.update(params, constant);
+      return sum(square(m.at("w")));
+    })(params);
+    EXPECT_NE(values_of(params), before);
+    expect_near(grads.at("w"), host(2.0 * model().at("w")), 1e-6);
+  });
+}
+
 TEST(WrongUse, TwoParametersThatBecameOneAreNamed) {
   std::vector<Array> params{ones({2}) * 1.0, ones({2}) * 2.0};
   Optimizer optimizer(params, adam({.learning_rate = 0.1}));
@@ -214,6 +269,22 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        },
        "[scale_by_factored_rms] step_offset: 3 given at update 1, expected less than its number."},
       {[] {
+         const Tree params{{"p", ones({2})}};
+         Optimizer(params, adam({.learning_rate = 0.1, .mu_dtype = int32}));
+       },
+       "[init] int32 given for a state, expected a floating element type."},
+      {[] {
+         Tree params{{"p", ones({2})}};
+         Optimizer optimizer(params, adam({.learning_rate = 0.1}));
+         std::get<0>(optimizer.state()).count = -4;
+         optimizer.update(params, Tree(params));
+       },
+       "[scale_by_adam] the state's count is -4, expected 0 or more. Nothing was updated."},
+      {[] { schedule_free(sgd({.learning_rate = 0.1}), 0.1, 1.0); },
+       "[schedule_free] b1: 1 given, expected 0 <= b1 < 1."},
+      {[] { adaptive_grad_clip(0.1, 1e-3, Dims{}); },
+       "[adaptive_grad_clip] axis: no dim given, expected one or more, or no axis."},
+      {[] {
          Tree params{{"p", ones({2})}};
          Optimizer(params, ademamix({.learning_rate = 0.1, .alpha = [](int64_t) { return NAN; }}))
              .update(params, Tree(params));
@@ -272,6 +343,55 @@ TEST(UnusualModels, AreUpdatedAsByThePureAlgebra) {
       }
     }
   });
+}
+
+// NaN equals NaN, and an infinity itself.
+void expect_alike(const std::vector<float>& got, const std::vector<float>& expected, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool same = got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]));
+    EXPECT_TRUE(same || std::abs(got[i] - expected[i]) < 1e-5f) << what << " at " << i;
+  }
+}
+
+// Infinities and NaN spread in place as they do by the pure algebra, whose values optimizers_nonfinite.json has.
+TEST(NotFinite, InPlaceAsByThePureAlgebra) {
+  const auto make_wrong = [](Tree grads, int step) {
+    if (step == 1) grads["b"] = grads["b"] / 0.0;
+    if (step == 3) grads["w"] = where(grads["w"] > 0.5, NAN, grads["w"]);
+    return grads;
+  };
+  every_way([&](const auto& transform) {
+    Tree params = model(), pure = params;
+    Optimizer optimizer(params, transform);
+    auto state = transform.init(pure);
+    for (int step = 0; step < 6; ++step) {
+      const Tree grads = make_wrong(gradients_of(model()), step);
+      auto [updates, next] = transform.update(grads, state, pure);
+      pure = apply_updates(pure, updates);
+      state = std::move(next);
+      optimizer.update(params, grads);
+      for (const auto& [path, p] : params) expect_alike(host(p), host(pure.at(path)), path);
+    }
+  });
+}
+
+// What comes of a NaN among the gradients waits for the boundary, where it is applied; then all begins anew.
+TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
+  const auto transform = accumulate(sgd({.learning_rate = 0.5}), 2);
+  const Array one = array<float>({1, 1}), wrong = array<float>({1, NAN}), zero = array<float>({0, 0});
+  auto state = transform.init(one);
+  const auto next = [&](const Array& gradient) {
+    auto [update, after] = transform.update(gradient, state, one);
+    state = std::move(after);
+    return host(update);
+  };
+  EXPECT_EQ(next(wrong), host(zero));
+  const std::vector<float> applied = next(one);
+  EXPECT_EQ(applied[0], -0.5f);
+  EXPECT_TRUE(std::isnan(applied[1]));
+  EXPECT_EQ(next(one), host(zero));
+  EXPECT_EQ(next(one), host(-0.5 * one));
 }
 
 }  // namespace

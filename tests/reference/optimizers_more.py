@@ -11,6 +11,7 @@ import gen_optimizers as gen
 from gen_optimizers import *
 
 NAME = "optimizers_more"
+WORST = np.inf  # cases of which JAX itself computes less exactly in float32 are left out
 LR = dict(learning_rate=0.01)
 WARM = T("warmup_cosine_decay_schedule", init_value=0.001, peak_value=0.02, warmup_steps=3, decay_steps=10,
          end_value=0.002)
@@ -134,6 +135,9 @@ def main():
         exact, _ = run(expr, "public", True)
         diff = max(float(np.abs(trace[k] - exact[k]).max()) for k in trace)
         assert all(np.isfinite(v).all() for v in trace.values()), name
+        if diff > WORST:
+            print(f"  {name}: f64_diff {diff:.2g}, left out")
+            continue
         tensors |= {f"{name}/{k}": v for k, v in trace.items()}
         out[name] = {"chain": expr if isinstance(expr, list) else [expr], "steps": STEPS,
                      "f64_diff": float(f"{diff:.2g}"), "state_leaves": leaves}

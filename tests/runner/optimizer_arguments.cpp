@@ -44,6 +44,14 @@ void Arguments::read(const Json& given, optim::Mask& value) {
   }
 }
 
+// A dim, or several.
+void Arguments::read(const Json& given, Dims& value) {
+  value.clear();
+  if (given.is_number()) value.push_back(given.to_number<int>());
+  for (const Json& dim : given.is_array() ? given.as_array() : boost::json::array())
+    value.push_back(dim.to_number<int>());
+}
+
 void Arguments::read(const Json& given, std::pair<double, double>& value) {
   value = {given.at(0).to_number<double>(), given.at(1).to_number<double>()};
 }

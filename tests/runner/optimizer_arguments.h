@@ -63,6 +63,7 @@ class Arguments {
   static void read(const Json& given, optim::Schedule& value) { value = schedule_of(given); }
   static void read(const Json& given, DType& value) { value = *dtype_of(std::string(given.as_string())); }
   static void read(const Json& given, optim::Mask& value);
+  static void read(const Json& given, Dims& value);
   static void read(const Json& given, std::pair<double, double>& value);
   static void read(const Json& given, std::map<int64_t, double>& value);
   static void read(const Json& given, optim::Interpolation& value);

@@ -114,16 +114,17 @@ const Table& scaling_table() {
       {"normalize_by_update_norm", from_options(optim::normalize_by_update_norm)},
       {"add_noise",
        [](Arguments& a) {
-         return optim::add_noise(a.number("eta"), a.number("gamma"), Key(static_cast<uint64_t>(a.integer("key"))));
+         const auto seed = static_cast<uint64_t>(a.integer(a.find("key") ? "key" : "seed"));
+         return optim::add_noise(a.number("eta"), a.number("gamma"), Key(seed));
        }},
       {"clip", [](Arguments& a) { return optim::clip(a.number("max_delta")); }},
       {"clip_by_block_rms", [](Arguments& a) { return optim::clip_by_block_rms(a.number("threshold")); }},
       {"clip_by_global_norm", [](Arguments& a) { return optim::clip_by_global_norm(a.number("max_norm")); }},
       {"adaptive_grad_clip",
        [](Arguments& a) {
-         double eps = 1e-3;
-         a("eps", eps);
-         return optim::adaptive_grad_clip(a.number("clipping"), eps);
+         optim::AdaptiveGradClip o{.clipping = a.number("clipping")};
+         a("eps", o.eps)("axis", o.axis);
+         return optim::adaptive_grad_clip(o.clipping, o.eps, o.axis);
        }},
       {"zero_nans", [](Arguments&) { return optim::zero_nans(); }}};
   return table;
