@@ -132,6 +132,52 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
   }
 }
 
+// Texts that someone has changed, marks and all, so that only what they say gives them away.
+TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
+  const std::string params = "params/model-00001-of-00001.safetensors", state = "state" + params.substr(6);
+  const struct {
+    const char *file, *from;
+    std::string to;
+  } cases[] = {
+      {"manifest.json", "[30,20]", "[20,30]"},
+      {"manifest.json", "[30,20]", "[600]"},
+      {"manifest.json", "[30,20]", "[]"},
+      {"manifest.json", "float32", "int32"},
+      {"manifest.json", "float32", "float16"},
+      {"manifest.json", params.c_str(), state},
+      {"manifest.json", params.c_str(), "params/model.safetensors.index.json"},
+      {"manifest.json", params.c_str(), "params/.."},
+      {"manifest.json", "model.kernel", "model.kernel2"},
+      {"manifest.json", "model.kernel", "model.bias"},
+      {"manifest.json", "model.kernel", "model.\\u001b[2Jkernel"},
+      {"manifest.json", "\"crc32c\":[\"", "\"crc32c\":[\"00000000\",\""},
+      {"manifest.json", "\"crc32c\":[\"", "\"crc32c\":[\"x"},
+      {"manifest.json", "\"tensors\": {", "\"tensors\": {}, \"others\": {"},
+      {"manifest.json", "{", ""},
+      {"state.json", "\"model.count\": 1", "\"model.count\": \"one\""},
+      {"state.json", "\"model.count\": 1", "\"model.count\": 1e400"},
+      {"state.json", "\"model.count\": 1", "\"model.count\": null"},
+      {"state.json", "\"model.count\": 1", "\"model.many\": 1"},
+      {"state.json", "\"model.count\": 1", ""},
+      {"state.json", "\"metrics\": {}", "\"metrics\": {\"loss\": \"low\"}"},
+  };
+  save_small();
+  const auto files = files_of(folder() / "1");
+  for (const auto& [file, from, to] : cases) {
+    std::string changed = files.at(file);
+    const size_t at = changed.find(from);
+    ASSERT_NE(at, std::string::npos) << from << " in " << changed;
+    changed.replace(at, std::string(from).size(), to);
+    const bool is_manifest = file == std::string("manifest.json");
+    overwrite(folder() / "1" / file, changed);
+    overwrite(folder() / "1/commit_success.txt", commit_mark(is_manifest ? changed : files.at("manifest.json"),
+                                                             is_manifest ? files.at("state.json") : changed));
+    expect_refused_or_whole(std::string(from) + " as " + to, false);
+    for (const auto& [name, bytes] : files) overwrite(folder() / "1" / name, bytes);
+  }
+  expect_refused_or_whole("put right again", true);
+}
+
 // ---- writing
 
 // No file may grow past so many bytes, while it lives.
