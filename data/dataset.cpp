@@ -38,7 +38,8 @@ void check_shuffle(int64_t size) {
 }
 
 void check_window_shuffle(int64_t window) {
-  if (window < 1) bad("window_shuffle", "a window of " + std::to_string(window) + " records, expected at least 1");
+  if (window < 1 || window > int64_t{1} << 62)
+    bad("window_shuffle", "a window of " + std::to_string(window) + " records, expected 1 to 2^62");
 }
 
 void check_cache(int64_t size, bool varies) {

@@ -128,7 +128,7 @@ class Dataset {
   }
 
   // Each run of `window` records in an order of its own: neighbours on disk stay near each other. It may follow
-  // repeat(). Error (bad_argument) if window < 1.
+  // repeat(). Error (bad_argument) if window < 1 or > 2^62.
   auto window_shuffle(int64_t window, uint64_t seed) const {
     detail::check_window_shuffle(window);
     return chain(detail::WindowShuffleNode<Node>{{node_}, window, seed});

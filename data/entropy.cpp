@@ -20,21 +20,12 @@ double entropy_of(std::span<const int64_t> counts, int64_t total) {
   return total == 0 ? 0 : sum / static_cast<double>(total);
 }
 
-template <class Visit>
-void for_each_run(const ByteSource& source, Visit visit) {
-  for (int64_t offset = 0; offset < source.size();) {
-    const auto run = source.run(offset);
-    visit(run);
-    offset += static_cast<int64_t>(run.size());
-  }
-}
-
 using Histogram = std::array<int64_t, 256>;
 
 Histogram count_bytes(const ByteSource& source) {
   std::array<Histogram, 4> lanes{};
-  for_each_run(source, [&](std::span<const uint8_t> run) {
-    for (size_t i = 0; i < run.size(); ++i) ++lanes[i % 4][run[i]];
+  source.scan(0, source.size(), [&](std::span<const uint8_t> piece) {
+    for (size_t i = 0; i < piece.size(); ++i) ++lanes[i % 4][piece[i]];
   });
   for (size_t byte = 0; byte < 256; ++byte) {
     for (size_t lane = 1; lane < 4; ++lane) lanes[0][byte] += lanes[lane][byte];
@@ -44,16 +35,15 @@ Histogram count_bytes(const ByteSource& source) {
 
 // Row a: how often each byte follows byte a.
 std::vector<Histogram> count_pairs(const ByteSource& source) {
-  std::vector<Histogram> pairs(256);
-  size_t previous = source.run(0)[0];
-  bool first = true;
-  for_each_run(source, [&](std::span<const uint8_t> run) {
-    for (const uint8_t byte : run.subspan(first ? 1 : 0)) {
+  std::vector<Histogram> pairs(257);
+  size_t previous = 256;  // of the first byte
+  source.scan(0, source.size(), [&](std::span<const uint8_t> piece) {
+    for (const uint8_t byte : piece) {
       ++pairs[previous][byte];
       previous = byte;
     }
-    first = false;
   });
+  pairs.pop_back();
   return pairs;
 }
 

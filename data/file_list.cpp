@@ -1,6 +1,7 @@
 // Walks folders with stat and directory iterators; every oddity on the way is an Error that names it.
 #include "data/file_list.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -116,6 +117,11 @@ std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const s
   Lister lister(extensions);
   for (const auto& path : paths) lister.add(path);
   return lister.take();
+}
+
+std::string detail::describe_files(size_t files, int64_t bytes, uint64_t hash) {
+  return fmt::format("{} file{}, {} bytes, {:08x}", files, files == 1 ? "" : "s", bytes,
+                     static_cast<uint32_t>(hash ^ (hash >> 32)));
 }
 
 }  // namespace tessera::data

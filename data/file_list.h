@@ -1,6 +1,7 @@
 // Which files a list of paths stands for: folders opened up, filtered and put in a fixed order.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,5 +25,10 @@ struct FileEntry {
 // file nor folder (a socket, a pipe, a device), is a link back to a folder that holds it, or is a folder in which no
 // file has a wanted extension. Error (bad_argument): no paths.
 std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions);
+
+namespace detail {
+// "3 files, 1024 bytes, 1f00a3c2": what stands for files in saved states.
+std::string describe_files(size_t files, int64_t bytes, uint64_t hash);
+}  // namespace detail
 
 }  // namespace tessera::data

@@ -55,9 +55,6 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 
 }  // namespace detail
 
-// The number of batches in an epoch of a stream, which nobody knows before.
-inline constexpr int64_t unknown = -1;
-
 // Reads a dataset or a stream of records in batches:
 //
 //   Loader loader(tokens, token_batch, {.batch_size = 32});

@@ -15,6 +15,9 @@
 
 namespace tessera::data {
 
+// The number of batches in an epoch of a stream, which nobody knows before.
+inline constexpr int64_t unknown = -1;
+
 struct LoaderOptions {
   // Records in a *global* batch: all processes together.
   int64_t batch_size = 32;
@@ -155,7 +158,7 @@ class StreamCore : public LoaderCore {
   StreamCore(const LoaderOptions& options, DatasetFacts facts, Open open);
   ~StreamCore() override { StreamCore::stop(); }
 
-  int64_t batches_per_epoch() const override { return -1; }  // unknown
+  int64_t batches_per_epoch() const override { return unknown; }
   int64_t epoch() const override { return mark_.epoch; }
 
  private:

@@ -12,6 +12,7 @@
 
 namespace tessera::data {
 
+// What on_mesh does beside placing.
 struct OnMeshOptions {
   // Of several processes: those that hold the same rows compare checksums of what they read of every batch
   // (check_replicas in data/to_global.h), and all compare its place in the data and its shapes. The checksums are taken

@@ -13,7 +13,7 @@
 namespace tessera::data {
 
 struct PackOptions {
-  int64_t length = 0;     // tokens in a row
+  int64_t length = 0;     // tokens in a row, 1 to 2^31 - 1
   int64_t open_rows = 8;  // rows that are filled at a time; more waste less room and need more memory
   // A document longer than a row: an Error that names its length, or as many rows as it takes.
   bool split_long = false;

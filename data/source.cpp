@@ -2,6 +2,7 @@
 #include "data/source.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <numeric>
@@ -106,6 +106,11 @@ uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
 
 }  // namespace
 
+void detail::check_range(const char* what, int64_t offset, size_t count, int64_t size) {
+  if (offset >= 0 && offset <= size && count <= static_cast<size_t>(size - offset)) return;
+  fail(ErrorKind::bad_argument, "read", fmt::format("{} {} from {} on, of a source of {}", count, what, offset, size));
+}
+
 struct ByteSource::Impl {
   std::unique_ptr<uint8_t[]> buffer;
   std::deque<Map> maps;
@@ -128,11 +133,18 @@ struct ByteSource::Impl {
     return std::upper_bound(pieces.begin(), pieces.end(), offset, [](int64_t o, auto& p) { return o < p.begin; }) - 1;
   }
 
-  void check(int64_t offset, int64_t count) const {
-    if (offset >= 0 && count <= size && offset <= size - count) return;
-    fail(ErrorKind::bad_argument, "read",
-         "bytes [" + std::to_string(offset) + ", " + std::to_string(offset + count) + ") of a source of " +
-             std::to_string(size) + " bytes");
+  template <class Visit>
+  void for_each_piece(int64_t offset, size_t count, Visit visit) const {
+    detail::check_range("bytes", offset, count, size);
+    for (auto piece = piece_at(offset); count > 0; ++piece) {
+      const int64_t skip = offset - piece->begin;
+      const size_t here = std::min(static_cast<size_t>(piece->size - skip), count);
+      if (piece->map) piece->map->check_before();
+      visit(std::span(piece->data + skip, here));
+      if (piece->map) piece->map->check_after();
+      offset += static_cast<int64_t>(here);
+      count -= here;
+    }
   }
 };
 
@@ -175,28 +187,14 @@ int64_t ByteSource::size() const { return impl_->size; }
 const std::vector<SourceFile>& ByteSource::files() const { return impl_->files; }
 
 void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
-  impl_->check(offset, static_cast<int64_t>(out.size()));
-  if (out.empty()) return;
-  for (auto piece = impl_->piece_at(offset); !out.empty(); ++piece) {
-    const int64_t skip = offset - piece->begin;
-    const int64_t count = std::min(piece->size - skip, static_cast<int64_t>(out.size()));
-    if (piece->map) piece->map->check_before();
-    std::memcpy(out.data(), piece->data + skip, static_cast<size_t>(count));
-    if (piece->map) piece->map->check_after();
-    out = out.subspan(static_cast<size_t>(count));
-    offset += count;
-  }
+  impl_->for_each_piece(offset, out.size(), [to = out.data()](std::span<const uint8_t> piece) mutable {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  });
 }
 
-std::span<const uint8_t> ByteSource::run(int64_t offset) const {
-  impl_->check(offset, 1);
-  const auto piece = impl_->piece_at(offset);
-  if (piece->map) {
-    piece->map->check_before();
-    piece->map->check_after();
-  }
-  const int64_t skip = offset - piece->begin;
-  return {piece->data + skip, static_cast<size_t>(piece->size - skip)};
+void ByteSource::scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const {
+  impl_->for_each_piece(offset, static_cast<size_t>(count), visit);
 }
 
 std::string ByteSource::describe() const {
@@ -220,14 +218,11 @@ std::string ByteSource::describe() const {
     const int64_t begin = static_cast<int64_t>(static_cast<double>(size()) / samples * static_cast<double>(i));
     add(begin, size() - begin);
   }
-  char text[32];
-  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(hash ^ (hash >> 32)));
-  return std::to_string(files().size()) + (files().size() == 1 ? " file, " : " files, ") + std::to_string(size()) +
-         " bytes, " + text;
+  return detail::describe_files(files().size(), size(), hash);
 }
 
 std::string ByteSource::where(int64_t offset) const {
-  impl_->check(offset, 1);
+  detail::check_range("bytes", offset, 1, size());
   const auto& files = impl_->files;
   const auto file =
       std::upper_bound(files.begin(), files.end(), offset, [](int64_t o, auto& f) { return o < f.begin; }) - 1;

@@ -1,8 +1,8 @@
 // ByteSource: the bytes of files and folders as one long sequence with random access.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,12 +25,17 @@ struct SourceFile {
   int64_t size = 0;
 };
 
+namespace detail {
+// Error (bad_argument) unless `count` of the things named `what` lie from `offset` on among `size`.
+void check_range(const char* what, int64_t offset, size_t count, int64_t size);
+}  // namespace detail
+
 // An immutable sequence of bytes: the files one after another with nothing between them, so its size is the sum of
 // theirs. Copies share the bytes; any number of threads may read at once.
 //
 // The files must not be changed while the source lives. Of the mapped ones a change is noticed: every few milliseconds
 // a read looks at the file's size and time of change, and a page that was cut off in the meantime is no bus error;
-// read() and run() then throw an Error (bad_file) that names the file. (A file that is replaced by another of its name
+// read() and scan() then throw an Error (bad_file) that names the file. (A file that is replaced by another of its name
 // is not changed: the source goes on with the old one.)
 class ByteSource {
  public:
@@ -50,9 +55,9 @@ class ByteSource {
   // Errors: bad_argument unless they all lie within [0, size()); bad_file if a file was changed.
   void read(int64_t offset, std::span<uint8_t> out) const;
 
-  // The longest run of bytes from offset on that lies in one piece in memory: at least one byte. For scans.
-  // Error (bad_argument) unless offset lies within [0, size()).
-  std::span<const uint8_t> run(int64_t offset) const;
+  // visit(piece) with `count` bytes from offset on, in order, in pieces as they lie in memory: nothing is copied.
+  // Errors as read; what a visit saw of a file that was changed meanwhile is void.
+  void scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const;
 
   // In the order of the sequence, empty files included.
   const std::vector<SourceFile>& files() const;

@@ -1,6 +1,8 @@
 // What streams and packing refuse.
 #include "data/stream.h"
 
+#include <limits>
+
 #include "nn/tree.h"
 
 namespace tessera::data::detail {
@@ -12,12 +14,14 @@ namespace {
 }  // namespace
 
 void check_pack(const PackOptions& options) {
-  if (options.length < 1) bad("pack", "rows of " + std::to_string(options.length) + " tokens, expected at least 1");
+  if (options.length < 1 || options.length > std::numeric_limits<int32_t>::max())
+    bad("pack", "rows of " + std::to_string(options.length) + " tokens, expected 1 to 2^31 - 1");
   if (options.open_rows < 1) bad("pack", std::to_string(options.open_rows) + " open rows, expected at least 1");
 }
 
 void check_rebatch(int64_t count) {
-  if (count < 1) bad("rebatch", "batches of " + std::to_string(count) + ", expected at least 1");
+  if (count < 1 || count > int64_t{1} << 40)
+    bad("rebatch", "batches of " + std::to_string(count) + ", expected 1 to 2^40");
 }
 
 void check_document(int64_t tokens, const PackOptions& options) {

@@ -1,9 +1,10 @@
 // Finds lines, reads files, and looks at their bytes.
 #include "data/text_source.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -28,10 +29,9 @@ void check_index(int64_t index, int64_t size, const char* what) {
 void check_text(std::string_view text, const std::string& where) {
   const int64_t at = first_invalid_utf8(text);
   if (at < 0) return;
-  char byte[8];
-  std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned char>(text[static_cast<size_t>(at)]));
-  bad_file(where, "byte " + std::to_string(at) + " (" + byte +
-                      ") is not UTF-8; convert the file, or read it as it is with {.check_utf8 = false}");
+  bad_file(where, fmt::format("byte {} (0x{:02x}) is not UTF-8; convert the file, or read it as it is with "
+                              "{{.check_utf8 = false}}",
+                              at, static_cast<unsigned char>(text[static_cast<size_t>(at)])));
 }
 
 bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
@@ -90,16 +90,16 @@ LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(byt
 
 void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) const {
   const int64_t end = file.begin + file.size;
-  int64_t begin = file.begin + (has_byte_order_mark(bytes_, file) ? 3 : 0);
-  for (int64_t at = begin; at < end;) {
-    auto run = bytes_.run(at);
-    run = run.first(static_cast<size_t>(std::min(end - at, static_cast<int64_t>(run.size()))));
-    const auto* newline = static_cast<const uint8_t*>(std::memchr(run.data(), '\n', run.size()));
-    at += newline ? newline - run.data() + 1 : static_cast<int64_t>(run.size());
-    if (!newline) continue;
-    lines.push_back({begin, at - 1});
-    begin = at;
-  }
+  int64_t begin = file.begin + (has_byte_order_mark(bytes_, file) ? 3 : 0), at = begin;
+  bytes_.scan(begin, end - begin, [&](std::span<const uint8_t> piece) {
+    while (const void* newline = piece.empty() ? nullptr : std::memchr(piece.data(), '\n', piece.size())) {
+      const auto length = static_cast<const uint8_t*>(newline) - piece.data();
+      lines.push_back({begin, at + length});
+      begin = at = at + length + 1;
+      piece = piece.subspan(static_cast<size_t>(length) + 1);
+    }
+    at += static_cast<int64_t>(piece.size());
+  });
   if (begin < end) lines.push_back({begin, end});
 }
 
@@ -154,9 +154,7 @@ std::string DocumentSource::describe() const {
     hash = (hash ^ static_cast<uint64_t>(file.size)) * 0x100000001b3;
     bytes += file.size;
   }
-  char text[32];
-  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(hash ^ (hash >> 32)));
-  return std::to_string(size()) + " files, " + std::to_string(bytes) + " bytes, " + text + " | documents";
+  return detail::describe_files(files_->size(), bytes, hash) + " | documents";
 }
 
 }  // namespace tessera::data

@@ -38,6 +38,7 @@ requires(std::same_as<Token, uint8_t> || std::same_as<Token, uint16_t> ||
 
   // Copies tokens [offset, offset + out.size()) to out. Errors as ByteSource::read.
   void read(int64_t offset, std::span<Token> out) const {
+    detail::check_range("tokens", offset, out.size(), size());
     bytes_.read(offset * static_cast<int64_t>(sizeof(Token)),
                 {reinterpret_cast<uint8_t*>(out.data()), out.size_bytes()});
   }

@@ -103,6 +103,7 @@ TEST(Dataset, BatchDropsTheRemainder) {
 TEST(Dataset, SlicesHaveSteps) {
   EXPECT_EQ(epoch_of(range(10).slice(1, 8, 3)), (std::vector<int64_t>{1, 4, 7}));
   EXPECT_EQ(epoch_of(range(10).slice(9, 10, 100)), (std::vector<int64_t>{9}));
+  EXPECT_EQ(epoch_of(range(10).slice(2, 10, endless)), (std::vector<int64_t>{2}));
   EXPECT_EQ(range(10).repeat().slice(5, endless, 2)[4], 3);
 }
 
@@ -256,6 +257,7 @@ TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   expect_error(bad, {"[slice]"}, [&] { ten.slice(3, 3); });
   expect_error(bad, {"[slice]", "step of 0"}, [&] { ten.slice(0, 3, 0); });
   expect_error(bad, {"[window_shuffle]", "0 records"}, [&] { ten.window_shuffle(0, 1); });
+  expect_error(bad, {"[window_shuffle]", "2^62"}, [&] { ten.repeat().window_shuffle(endless, 1); });
   expect_error(bad, {"[cache]", "cache first, then shuffle"}, [&] { ten.shuffle(1).cache(); });
   expect_error(bad, {"[cache]", "cache first, then repeat"}, [&] { ten.repeat().cache(); });
   expect_error(bad, {"[concat]", "then repeat"}, [&] { concat(ten.repeat(), ten); });

@@ -76,19 +76,19 @@ TEST(ByteSource, AWindowMayStraddleManyFilesWhateverIsMapped) {
   }
 }
 
-TEST(ByteSource, RunsCoverEveryByteAndWhereNamesIt) {
+TEST(ByteSource, AScanSeesEveryByteAndWhereNamesIt) {
   const ScratchFolder folder;
   folder.write("a", "aa");
   folder.write("b", "");
   folder.write("c", "cccc");
   const auto source = ByteSource::open({folder.path()}, {.map_from = 3});
   std::string seen;
-  for (int64_t at = 0; at < source.size();) {
-    const auto run = source.run(at);
-    seen.append(run.begin(), run.end());
-    at += static_cast<int64_t>(run.size());
-  }
+  const auto see = [&](std::span<const uint8_t> piece) { seen.append(piece.begin(), piece.end()); };
+  source.scan(0, 6, see);
   EXPECT_EQ(seen, "aacccc");
+  source.scan(1, 2, see);
+  EXPECT_EQ(seen, "aaccccac");
+  source.scan(6, 0, see);
   EXPECT_EQ(source.where(1), folder.path("a") + ", byte 1");
   EXPECT_EQ(source.where(2), folder.path("c") + ", byte 0");
 }
@@ -98,7 +98,7 @@ TEST(ByteSource, ManySmallFiles) {
   for (int i = 0; i < 3000; ++i) folder.write(std::to_string(i / 100) + "/" + std::to_string(10000 + i), "abc");
   const auto source = ByteSource::open({folder.path()});
   EXPECT_EQ(source.size(), 9000);
-  EXPECT_EQ(source.run(0).size(), 9000u) << "small files are one piece";
+  source.scan(0, 9000, [](auto piece) { EXPECT_EQ(piece.size(), 9000u) << "small files are one piece"; });
 }
 
 TEST(ByteSource, FollowsLinksAndCopiesOutliveTheOriginal) {
@@ -169,7 +169,7 @@ TEST(ByteSource, AFileThatChangesUnderneathIsAnError) {
   for (int again = 0; again < 2; ++again) {
     expect_error(ErrorKind::bad_file, {"[read]", path, "had 100000 bytes", "now has 1000"},
                  [&] { read(source, 99'990, 10); });
-    expect_error(ErrorKind::bad_file, {path}, [&] { source.run(0); });
+    expect_error(ErrorKind::bad_file, {path}, [&] { source.scan(0, 10, [](auto) {}); });
   }
   const auto other = folder.write("b", std::string(5000, 'b'));
   const auto written = ByteSource::open({other}, {.map_from = 1});
@@ -247,9 +247,12 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
 
 TEST(ByteSource, ReadingPastTheEndIsAnError) {
   const auto source = ByteSource::from_string("abc");
-  expect_error(ErrorKind::bad_argument, {"[read]", "[2, 4)", "3 bytes"}, [&] { read(source, 2, 2); });
-  expect_error(ErrorKind::bad_argument, {"[-1, 0)"}, [&] { read(source, -1, 1); });
-  expect_error(ErrorKind::bad_argument, {"[3, 4)"}, [&] { source.run(3); });
+  expect_error(ErrorKind::bad_argument, {"[read] 2 bytes from 2 on, of a source of 3"}, [&] { read(source, 2, 2); });
+  expect_error(ErrorKind::bad_argument, {"1 bytes from -1 on"}, [&] { read(source, -1, 1); });
+  expect_error(ErrorKind::bad_argument, {"from 3 on"}, [&] { source.where(3); });
+  const auto most = std::numeric_limits<int64_t>::max();
+  for (const int64_t offset : {most, most - 1, -most})
+    expect_error(ErrorKind::bad_argument, {"2 bytes from " + std::to_string(offset)}, [&] { read(source, offset, 2); });
   EXPECT_EQ(read(source, 3, 0), "");
 }
 

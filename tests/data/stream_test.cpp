@@ -51,7 +51,9 @@ TEST(Stream, FiltersMapsAndFlattens) {
 TEST(Stream, Rebatches) {
   EXPECT_EQ(all(range(10).batch(3).rebatch(4)), (std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(all(range(6).filter(even).rebatch(2).map([](const Numbers& x) { return x[0] + x[1]; })), (Numbers{2}));
-  expect_error(ErrorKind::bad_argument, {"[rebatch]", "0"}, [] { range(4).batch(2).rebatch(0); });
+  for (const int64_t count : {int64_t{0}, endless})
+    expect_error(ErrorKind::bad_argument, {"[rebatch]", std::to_string(count)},
+                 [&] { range(4).batch(2).rebatch(count); });
 }
 
 TEST(Pack, FirstFitIsGrains) {
@@ -103,6 +105,7 @@ TEST(Pack, LongDocumentsAreSplitOrErrors) {
   expect_error(ErrorKind::bad_argument, {"[next] record 1 of epoch 0", "9 tokens for rows of 4", "split_long"},
                [&] { loader.next(); });
   expect_error(ErrorKind::bad_argument, {"[pack]", "0 tokens"}, [&] { documents.pack({}); });
+  expect_error(ErrorKind::bad_argument, {"[pack]", "2^31"}, [&] { documents.pack({.length = endless}); });
   expect_error(ErrorKind::bad_argument, {"[pack]", "0 open"}, [&] { documents.pack({.length = 4, .open_rows = 0}); });
 }
 
