@@ -7,17 +7,19 @@ const lineOf = (record, names) => (record.file ? `${names.get(record.file)}:${re
 
 // ---- the timeline
 
-// Widths in proportion to seconds, but none too thin to be seen or hit; with gaps of one they fill `width`.
+// Widths in proportion to seconds, but none too thin to be seen or hit as long as there is room; with a gap behind each
+// they fill `width`.
 function barWidths(seconds, width) {
-  const room = width - seconds.length;
-  const least = Math.min(3, Math.max(0.25, room / seconds.length / 2));
+  const gap = Math.min(1, width / seconds.length / 4);
+  const room = width - gap * seconds.length;
+  const least = Math.min(3, room / seconds.length / 2);
   let low = 0, high = room / Math.max(sum(seconds, (s) => s), 1e-300);
   for (let i = 0; i < 60; ++i) {
     const scale = (low + high) / 2;
     if (sum(seconds, (s) => Math.max(least, s * scale)) > room) high = scale;
     else low = scale;
   }
-  return seconds.map((s) => Math.max(least, s * low));
+  return {gap, widths: seconds.map((s) => Math.max(least, s * low))};
 }
 
 class Timeline {
@@ -32,7 +34,7 @@ class Timeline {
   draw(width) {
     const narrow = width < 560;
     const left = narrow ? 0 : 156, laneHeight = narrow ? 54 : 38, top = 24;
-    const widths = barWidths(this.seconds, width - left);
+    const {gap, widths} = barWidths(this.seconds, width - left);
     const height = top + laneHeight * this.lanes.length;
     const laneTop = (axes) => top + laneHeight * this.lanes.indexOf(axes) + (narrow ? 18 : 0);
     this.canvas.style.height = `${height}px`;
@@ -42,7 +44,7 @@ class Timeline {
     const ends = [];
     this.records.forEach((record, i) => {
       this.canvas.append(this.bar(i, {x, y: laneTop(record.axes) + 4, width: widths[i], height: 30}));
-      x += widths[i] + 1;
+      x += widths[i] + gap;
       ends.push(x);
     });
     this.drawPasses(left, ends, height);

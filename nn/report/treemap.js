@@ -288,7 +288,8 @@ class Treemap {
   drawTile(node, area) {
     const row = node.row;
     const show = () => this.tell(row);
-    const tile = html("button", {type: "button", class: `tile ${this.looks.get(divisionOf(row))}`, tabindex: -1,
+    const thin = Math.min(area.width, area.height) < 5 ? " thin" : "";
+    const tile = html("button", {type: "button", class: `tile ${this.looks.get(divisionOf(row))}${thin}`, tabindex: -1,
                                  style: boxOf(area),
                                  "aria-label": `${row.path}, ${bytesText(row.bytes_per_device)}, ${divisionOf(row)}`,
                                  pointerenter: show, focus: show, click: show});
