@@ -58,8 +58,9 @@ std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
     ArrayImpl& a = *x->impl();
     TypeKey key = *a.type;
     key.unreduced = 0;
-    for (DimAxes& axes : key.dims)
-      if (axes.mask() & call.plan->reduced_inside) axes = {};
+    const auto& planned = call.plan->operands[gathered.size()].plain->dims;
+    for (size_t d = 0; d < key.dims.size(); ++d)
+      if ((key.dims[d].mask() | planned[d].mask()) & call.plan->reduced_inside) key.dims[d] = {};
     gathered.emplace_back(convert(a, x->impl(), intern(std::move(key)), {site.operation.name, site.where, reason, {}}));
   }
   return gathered;

@@ -197,6 +197,23 @@ TEST(SecondDerivatives, AreWhatTheyAreWithoutAMeshOnEveryPlacement) {
   }
 }
 
+TEST(SecondDerivatives, GatherADimThatTwoOperandsCutByDifferentAxes) {
+  const at::Tensor x = random_tensor({4, 8}, 1), u = random_tensor({4, 8}, 2), s = random_tensor({8}, 3);
+  const auto norms = [](const Array& scale) -> Loss {
+    return
+        [scale](const Array& a) { return sum(square(rms_norm(a, scale))) + sum(square(layer_norm(a, scale, scale))); };
+  };
+  const at::Tensor expected = second_derivative(norms(from_tensor(s)), from_tensor(x), u);
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}, {"c", 2}}, {.private_replicas = private_replicas});
+    const Loss loss = norms(placed(s, mesh, P{"b"}));
+    for (const PartitionSpec& spec : {P{none, "a"}, P{"c", "a"}})
+      EXPECT_LE(difference(second_derivative(loss, placed(x, mesh, spec), u), expected),
+                1e-11 * (1 + expected.abs().max().item<double>()))
+          << spec.to_string() << (private_replicas ? " private" : "");
+  }
+}
+
 TEST(SecondDerivatives, PassBetweenMeshesAndThroughExtremaOfDevices) {
   const at::Tensor x = random_tensor({4, 8}, 1), u = random_tensor({4, 8}, 2);
   for (const bool private_replicas : {false, true}) {
