@@ -65,6 +65,7 @@ int64_t bytes_of(const Json& collectives);
 // mode, as docs/sharding.md lists the reasons; null if it may not.
 struct Moved {
   int64_t by_operation = 0;  // bytes, without those that finish a pending sum
+  bool sums_alone = false;   // all that the operation moved were pending sums of its parts
   int64_t all = 0;
 };
 const char* documented_difference(const Json& file, const Json& c, const Moved& moved);

@@ -13,7 +13,8 @@ struct Facts {
   std::string operation;
   std::vector<PartitionSpec> operands;
   std::vector<std::string> mesh_axes;
-  bool placed = false;  // by out_sharding
+  bool placed = false;   // by out_sharding
+  bool refused = false;  // by JAX's explicit mode
   Moved moved;
 
   std::set<std::string> axes(size_t operand) const {
@@ -23,6 +24,10 @@ struct Facts {
     return names;
   }
   bool is_product() const { return operation == "matmul" || operation == "einsum" || operation == "dot_general"; }
+  bool is_layer() const {
+    return operation == "linear" || operation == "sigmoid_layer" || operation == "mlp" || operation == "swiglu";
+  }
+  bool is_composed() const { return is_layer() || operation == "fma" || operation == "lerp"; }
   bool is_lookup() const { return operation == "take" || operation == "embedding" || operation == "one_hot_matmul"; }
 };
 
@@ -48,7 +53,9 @@ struct Difference {
 };
 
 constexpr Difference differences[] = {
-    {[](const Facts& f) { return f.is_product() && f.moved.by_operation == 0; },
+    {[](const Facts& f) {
+       return (f.is_product() && f.moved.by_operation == 0) || (f.is_layer() && f.moved.sums_alone);
+     },
      "operands that agree do not move, though XLA gathers one that is smaller than the pending sum of the result"},
     {leaves_an_axis_unused, "XLA splits a contraction over a mesh axis that divides nothing yet"},
     {[](const Facts& f) { return f.is_lookup() && operands_share_an_axis(f); },
@@ -61,12 +68,15 @@ constexpr Difference differences[] = {
     {[](const Facts& f) { return f.operation == "attention" && shards_queries(f.operands[0]); }, whole_sequences},
     {[](const Facts& f) { return f.placed && (f.is_product() || f.operation == "at_get") && f.moved.by_operation > 0; },
      "what an operation has to move is settled before its result goes to its out_sharding"},
+    {[](const Facts& f) { return f.is_composed() && f.refused; },
+     "operations after each other are settled one by one, where XLA sees what the next one's operands look like"},
 };
 
 Facts facts_of(const Json& file, const Json& c, const Moved& moved) {
   Facts f{.operation = std::string(c.at("op").as_string()), .moved = moved};
   const auto& attributes = c.at("attrs").as_object();
   f.placed = attributes.contains("out_sharding");
+  f.refused = !c.at("explicit").at("ok").as_bool();
   for (const Json& input : c.at("inputs").as_array()) f.operands.push_back(full_spec_of(input.at("spec")));
   for (const Json& axis : file.at("meshes").at(c.at("mesh").as_string()).at("axes").as_array())
     f.mesh_axes.emplace_back(axis.at(0).as_string());
