@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/recent.h"
 #include "sharding/windows.h"
 
 namespace tessera {
@@ -23,6 +23,18 @@ namespace {
 const Operation conv_op{"conv_general_dilated", "", Linearity::multilinear};
 const Operation max_pool_op{"max_pool", "", Linearity::nonlinear};
 const Operation avg_pool_op{"avg_pool", "", Linearity::additive};
+
+Signature signature_of(const Operation& operation, const Padding& padding) {
+  Signature s;
+  for (const auto& [before, after] : padding.pairs()) s.add(before).add(after);
+  s.add(padding.pairs().size()).add(padding.name()).add(&operation);
+  return s;
+}
+
+// Of each spatial dim the blocks and the windows.
+void add_windows(Attributes& attributes, const Windows& w) {
+  for (size_t d = 0; d < w.out.size(); ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
+}
 
 }  // namespace
 
@@ -54,8 +66,8 @@ bool fits(const std::string& spec, const std::string& rhs, char first, char seco
 // Without numbers as in "NCHW", "OIHW", "NCHW".
 Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   if (d.lhs.empty() && d.rhs.empty() && d.out.empty()) {
-    Sizes natural(ndim);
-    std::iota(natural.begin(), natural.end(), int64_t{0});
+    Sizes natural;
+    for (size_t d = 0; d < ndim; ++d) natural.push_back(static_cast<int64_t>(d));
     return {natural, natural, natural};
   }
   if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
@@ -150,40 +162,83 @@ void check_features(const Array& lhs, const Array& rhs, const Orders& orders, in
                        rhs.type_string(), groups, in, rhs.shape(static_cast<int>(orders.rhs[1]))));
 }
 
+// What follows from the operands' types and the options.
+struct Convolution {
+  Orders orders;
+  Sizes spread, holes, zero;  // dilations of both, and no padding
+  Sizes out_order;            // from the canonical order
+  Windows windows;
+  Sizes padding;  // what the kernel of LibTorch adds on both sides alike; the windows' own is none then
+  Attributes attributes;
+};
+
+Windows conv_windows(const Array& x, const Array& rhs, const Convolution& c, const std::vector<int64_t>& strides,
+                     const Padding& padding) {
+  Sizes sizes = spatial_sizes(x, c.orders.lhs), extents = spatial_sizes(rhs, c.orders.rhs);
+  for (size_t d = 0; d < sizes.size(); ++d)
+    sizes[d] = dilated(sizes[d], c.spread[d]), extents[d] = dilated(extents[d], c.holes[d]);
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
+    misfit(conv_op.name, fmt::format("kernel {} has a spatial dim of 0, expected 1 or more.", rhs.type_string()));
+  return windows_over(conv_op.name, sizes, extents, given_or_ones(conv_op.name, "strides", strides, sizes.size()),
+                      padding);
+}
+
+// Padding that is the same on both sides is the kernel's own work.
+void hand_over_padding(Convolution& c) {
+  Windows& w = c.windows;
+  const bool alike =
+      w.before == w.after && std::all_of(w.before.begin(), w.before.end(), [](auto n) { return n >= 0; });
+  if (alike) std::swap(c.padding, w.before), w.before = w.after = c.zero;
+}
+
+Convolution convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides, const Padding& padding,
+                        const ConvOptions& options) {
+  const size_t spatial = x.ndim() - 2;
+  Convolution c{.orders = read_orders(options.dimension_numbers, x.ndim()), .zero = Sizes(spatial, 0)};
+  const Orders& orders = c.orders;
+  check_features(x, rhs, orders, options.feature_group_count);
+  c.spread = given_or_ones(conv_op.name, "lhs_dilation", options.lhs_dilation, spatial);
+  c.holes = given_or_ones(conv_op.name, "rhs_dilation", options.rhs_dilation, spatial);
+  const bool plain = c.spread == Sizes(spatial, 1);
+  if (!padding.name().empty() && padding.name() != "VALID" && !plain)
+    fail(ErrorKind::bad_argument, conv_op.name, "padding by name with lhs_dilation, expected pairs.");
+  c.out_order = inverse(orders.out);
+  c.windows = conv_windows(x, rhs, c, strides, padding);
+  if (plain) cut_like(*x.impl()->type, at::IntArrayRef(orders.lhs).slice(2), rhs.impl()->type->sharded, c.windows);
+  c.padding = c.zero;
+  hand_over_padding(c);
+  c.attributes = {options.feature_group_count, packed(orders.lhs), packed(orders.rhs), packed(orders.out)};
+  add_windows(c.attributes, c.windows);
+  return c;
+}
+
+const Convolution& known_convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides,
+                                     const Padding& padding, const ConvOptions& options) {
+  thread_local Recent<Convolution> recent;
+  const ConvDimensionNumbers& numbers = options.dimension_numbers;
+  Signature s = signature_of(conv_op, padding);
+  s.add(x.impl()->type).add(rhs.impl()->type).add(strides).add(options.lhs_dilation).add(options.rhs_dilation);
+  s.add(numbers.lhs).add(numbers.rhs).add(numbers.out).add(options.feature_group_count);
+  return recent.get(s, [&] { return convolution(x, rhs, strides, padding, options); });
+}
+
+at::Tensor convolved(const at::Tensor& x, const at::Tensor& w, const Convolution& c) {
+  const at::Tensor image = padded(spread_out(in_order(x, c.orders.lhs), c.spread), c.windows, 0);
+  const at::Tensor kernel = in_order(w, c.orders.rhs).contiguous();
+  return in_order(at::convolution(image, kernel, {}, c.windows.strides, c.padding, c.holes, false, c.zero,
+                                  image.size(1) / kernel.size(1)),
+                  c.out_order);
+}
+
 }  // namespace
 
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
                            const Padding& padding, const ConvOptions& options) {
-  const Array& x = lhs.array();
-  check_conv(x, rhs);
-  const size_t spatial = x.ndim() - 2;
-  const Orders orders = read_orders(options.dimension_numbers, x.ndim());
-  check_features(x, rhs, orders, options.feature_group_count);
-  const Sizes spread = given_or_ones(conv_op.name, "lhs_dilation", options.lhs_dilation, spatial);
-  const Sizes holes = given_or_ones(conv_op.name, "rhs_dilation", options.rhs_dilation, spatial);
-  if (!padding.name().empty() && padding.name() != "VALID" && spread != Sizes(spatial, 1))
-    fail(ErrorKind::bad_argument, conv_op.name, "padding by name with lhs_dilation, expected pairs.");
-  Sizes sizes = spatial_sizes(x, orders.lhs), extents = spatial_sizes(rhs, orders.rhs);
-  for (size_t d = 0; d < spatial; ++d)
-    sizes[d] = dilated(sizes[d], spread[d]), extents[d] = dilated(extents[d], holes[d]);
-  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
-    misfit(conv_op.name, fmt::format("kernel {} has a spatial dim of 0, expected 1 or more.", rhs.type_string()));
-  Windows w = windows_over(conv_op.name, sizes, extents,
-                           given_or_ones(conv_op.name, "strides", window_strides, spatial), padding);
-  const bool plain = spread == Sizes(spatial, 1);
-  const Array in =
-      plain ? with_halos(conv_op, lhs, at::IntArrayRef(orders.lhs).slice(2), w, 0, rhs.impl()->type->sharded) : x;
-  Attributes attributes{options.feature_group_count, packed(orders.lhs), packed(orders.rhs), packed(orders.out)};
-  for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
-  Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = attributes, .where = lhs.where()},
-                     {&in, &rhs}, [&](Locals t, const Where&) {
-                       const at::Tensor image = padded(spread_out(in_order(t[0], orders.lhs), spread), w, 0);
-                       const at::Tensor kernel = in_order(t[1], orders.rhs).contiguous(), none;
-                       const Sizes zero(spatial, 0);
-                       return in_order(at::convolution(image, kernel, none, w.strides, zero, holes, false, zero,
-                                                       image.size(1) / kernel.size(1)),
-                                       inverse(orders.out));
-                     });
+  check_conv(lhs.array(), rhs);
+  const Convolution& c = known_convolution(lhs.array(), rhs, window_strides, padding, options);
+  const Array in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0);
+  Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = c.attributes, .where = lhs.where()},
+                     {&in, &rhs}, [&](Locals t, const Where&) { return convolved(t[0], t[1], c); });
   return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
 }
 
@@ -203,18 +258,16 @@ std::string pool_rule(const Attributes& a, const std::vector<const Type*>&) {
 
 // x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
 at::Tensor features_first(const at::Tensor& x, size_t spatial) {
-  at::Tensor rows = x;
   if (x.dim() != static_cast<int64_t>(spatial) + 2) {
     Sizes shape(x.sizes().end() - spatial - 1, x.sizes().end());
     shape.insert(shape.begin(), -1);
-    rows = x.reshape(shape);
+    return features_first(x.reshape(shape), spatial);
   }
-  rows = rows.movedim(-1, 1);
-  return spatial == 1 ? rows.unsqueeze(2) : rows;
+  return spatial == 1 ? x.movedim(-1, 1).unsqueeze(2) : x.movedim(-1, 1);
 }
 
 at::Tensor features_last(const at::Tensor& pooled, const at::Tensor& x, size_t spatial) {
-  const at::Tensor rows = (spatial == 1 ? pooled.squeeze(2) : pooled).movedim(1, -1);
+  at::Tensor rows = spatial == 1 ? pooled.squeeze(2).movedim(1, -1) : pooled.movedim(1, -1);
   if (x.dim() == rows.dim()) return rows;
   Sizes shape(x.sizes());
   std::copy(rows.sizes().begin() + 1, rows.sizes().end(), shape.end() - spatial - 1);
@@ -234,12 +287,16 @@ at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strid
   return window.size() == 3 ? at::avg_pool3d(x, window, strides) : at::avg_pool2d(x, window, strides);
 }
 
-// `kernel` on every window; `outside` is what padding counts as.
-template <class Kernel>
-Array pool(const Operation& operation, const Operand& x, at::IntArrayRef window, at::IntArrayRef strides,
-           const Padding& padding, double outside, Kernel kernel) {
-  const Array& a = x.array();
-  materialized(a, operation.name);
+// What follows from the operand's type and the options.
+struct Pooling {
+  Windows windows;
+  Sizes dims;              // the spatial ones
+  Sizes extents, strides;  // as LibTorch's kernel takes them
+  Attributes attributes;
+};
+
+Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef window, at::IntArrayRef strides,
+                const Padding& padding) {
   const size_t spatial = window.size();
   if (spatial < 1 || spatial > 3 || a.ndim() < static_cast<int>(spatial) + 1 || !is_floating(a.dtype()))
     misfit(
@@ -247,17 +304,36 @@ Array pool(const Operation& operation, const Operand& x, at::IntArrayRef window,
         fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
                     to_string(window.vec()), a.type_string()));
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
-  Windows w = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
-                           given_or_ones(operation.name, "strides", strides, spatial), padding);
-  Sizes dims;
-  for (size_t d = 0; d < spatial; ++d) dims.push_back(static_cast<int64_t>(a.ndim() - spatial - 1 + d));
-  const Array in = with_halos(operation, x, dims, w, outside);
-  Attributes attributes;
-  for (size_t d = 0; d < spatial; ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
-  return run({.operation = operation, .rule = pool_rule, .attributes = attributes, .where = x.where()}, {&in},
+  Pooling p{.windows = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
+                                    given_or_ones(operation.name, "strides", strides, spatial), padding)};
+  for (size_t d = 0; d < spatial; ++d) p.dims.push_back(static_cast<int64_t>(a.ndim() - spatial - 1 + d));
+  cut_like(*a.impl()->type, p.dims, 0, p.windows);
+  p.extents = with_one(p.windows.extents);
+  p.strides = with_one(p.windows.strides);
+  add_windows(p.attributes, p.windows);
+  return p;
+}
+
+const Pooling& known_pooling(const Operation& operation, const Array& a, at::IntArrayRef window,
+                             at::IntArrayRef strides, const Padding& padding) {
+  thread_local Recent<Pooling> recent;
+  Signature s = signature_of(operation, padding);
+  s.add(a.impl()->type).add(window).add(strides);
+  return recent.get(s, [&] { return pooling(operation, a, window, strides, padding); });
+}
+
+using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);
+
+// `kernel` on every window; `outside` is what padding counts as.
+Array pool(const Operation& operation, const Operand& x, at::IntArrayRef window, at::IntArrayRef strides,
+           const Padding& padding, double outside, Pool kernel) {
+  materialized(x.array(), operation.name);
+  const Pooling& p = known_pooling(operation, x.array(), window, strides, padding);
+  const Array in = with_halos(operation, x, p.dims, p.windows, outside);
+  return run({.operation = operation, .rule = pool_rule, .attributes = p.attributes, .where = x.where()}, {&in},
              [&](Locals t, const Where&) {
-               const at::Tensor image = padded(features_first(t[0], spatial), w, outside);
-               return features_last(kernel(image, with_one(w.extents), with_one(w.strides)), t[0], spatial);
+               const at::Tensor image = padded(features_first(t[0], p.dims.size()), p.windows, outside);
+               return features_last(kernel(image, p.extents, p.strides), t[0], p.dims.size());
              });
 }
 

@@ -175,10 +175,12 @@ std::string take_along_axis_rule(const Attributes& axis, const std::vector<const
 
 // `t` broadcast against `other` in all dims but `axis`.
 at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axis) {
+  const auto spreads = [&](int64_t d) { return d != axis && t.size(d) == 1 && other.size(d) != 1; };
   c10::DimVector shape(t.sizes());
+  bool any = false;
   for (int64_t d = 0; d < t.dim(); ++d)
-    if (d != axis && shape[d] == 1) shape[d] = other.size(d);
-  return t.sizes() == shape ? t : t.expand(shape);
+    if (spreads(d)) shape[d] = other.size(d), any = true;
+  return any ? t.expand(shape) : t;
 }
 
 }  // namespace
@@ -242,8 +244,17 @@ std::string scatter_set_rule(const Attributes& axis, const std::vector<const Typ
   return scatter_rule(axis[0], operands, "[{}{}]");
 }
 
+// Whether the updates are one slice of x for each of a row of ids already.
+bool is_row_each(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
+  if (ids.dim() != 1 || updates.dim() != x.dim()) return false;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (updates.size(d) != (d == axis ? ids.size(0) : x.size(d))) return false;
+  return true;
+}
+
 // The updates as rows along `axis`, one for each id: broadcast, and the dims of ids as one.
 at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
+  if (is_row_each(updates, x, ids, axis)) return updates;
   c10::DimVector full(x.sizes()), rows = full;
   full.erase(full.begin() + axis);
   full.insert(full.begin() + axis, ids.sizes().begin(), ids.sizes().end());
@@ -328,11 +339,12 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
           {.operation = scatter_add_op, .rule = scatter_add_rule, .attributes = {scatter.axis}, .where = x.where()},
           operands, 3);
   const bool parts = divides_ids(*call.plan);
-  const Array result = run(call, scatter_add_op.name, [&](Locals t, const Where& where) {
+  Array result = run(call, scatter_add_op.name, [&](Locals t, const Where& where) {
     const at::Tensor all = read(verb, as_row(t[1]), where.size("a"));
     return add_rows(parts ? at::zeros_like(t[0]) : t[0], all, t[1], t[2], scatter.axis, where);
   });
-  return parts ? added_once(x, result) : result;
+  if (parts) return added_once(x, result);
+  return result;
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ const Operation pad_value_op{"pad_value", "", nonlinear};
 const Operation flip_op{"flip", "", additive};
 const Operation roll_op{"roll", "", additive};
 const Operation tile_op{"tile", "", additive};
+const Operation repeat_op{"repeat", "", additive};
 const Operation split_op{"split", "", additive};
 const Operation concatenate_op{"concatenate", "", additive};
 
@@ -143,6 +144,32 @@ Array tile(Operand x, Shape reps) {
         for (int64_t k = 0; k < reps[d]; ++k) runs.push_back({k * shape[d], shape[d], Run::any, 0, 1});
         return runs;
       });
+}
+
+namespace {
+
+// Attributes: the dim, the number of copies. Copies of an element follow each other: they are the minor factor.
+std::string repeat_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  auto in = letters(operands[0]->shape.size()), out = in;
+  out[attributes[0]] = fmt::format("{{{} r={}}}", in[attributes[0]], attributes[1]);
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+}  // namespace
+
+Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
+  const Array& a = x.array();
+  materialized(a, "repeat");
+  dim = checked_dim("repeat", a, dim);
+  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 0 or more.", repeats));
+  if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
+  if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
+    fail(ErrorKind::bad_argument, "repeat",
+         fmt::format("repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim, a.type_string()));
+  const Array result =
+      run({.operation = repeat_op, .rule = repeat_rule, .attributes = {dim, repeats}, .where = x.where()}, {&a},
+          [=](Locals t, const Where&) { return t[0].repeat_interleave(repeats, dim); });
+  return placed_result(result, options, "repeat", x.where());
 }
 
 // ---- joins and splits

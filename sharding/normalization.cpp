@@ -180,14 +180,15 @@ at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double e
   if (is_nested()) return times_scale(x * at::rsqrt(at::mean(x * x, -1, /*keepdim=*/true) + eps), scale);
   const double size = static_cast<double>(x.size(-1));
   RootMeanSquare n{widened(x), scale.defined() ? widened(scale) : scale, {}};
-  Tensors out, inputs{x};
-  if (scale.defined()) inputs.push_back(scale);
+  Tensors out;
   {
     at::AutoGradMode off(false);
     n.set(n.squares(), size, eps);
     out.push_back(in_type(n.result(), x.scalar_type()));
   }
-  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return out[0];
+  if (!is_recorded(x) && !(scale.defined() && is_recorded(scale))) return std::move(out[0]);
+  Tensors inputs{x};
+  if (scale.defined()) inputs.push_back(scale);
   std::vector<at::ScalarType> types;
   for (const at::Tensor& t : inputs) types.push_back(t.scalar_type());
   record_function("rms_norm", inputs, out, [n, size, types](const Tensors& gradients) {

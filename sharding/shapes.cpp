@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
 #include "sharding/rearrange.h"
@@ -28,7 +29,6 @@ const Operation transpose_op{"transpose", "", additive};
 const Operation squeeze_op{"squeeze", "", additive};
 const Operation expand_dims_op{"expand_dims", "", additive};
 const Operation broadcast_to_op{"broadcast_to", "", additive};
-const Operation repeat_op{"repeat", "", additive};
 
 }  // namespace
 
@@ -338,6 +338,18 @@ Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Di
       {.operation = broadcast_to_op, .rule = broadcast_rule, .attributes = attributes, .where = x.where()}, a, local);
 }
 
+// x with its dims where the result's shall lie, since it is the smaller of the two.
+Array brought(const Operand& x, const Shape& shape, const Dims& dims, const ResultOptions& options) {
+  const Array& a = x.array();
+  if (!options.out_sharding || !a.is_committed()) return a;
+  const std::vector<SpecEntry>& wanted = options.out_sharding->entries();
+  std::vector<SpecEntry> entries(dims.size());
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (dims[d] < static_cast<int>(wanted.size()) && a.shape()[d] == shape[dims[d]]) entries[d] = wanted[dims[d]];
+  return with_sharding_constraint(a, PartitionSpec(entries).unreduced(options.out_sharding->unreduced_axes()),
+                                  x.where());
+}
+
 }  // namespace
 
 Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
@@ -350,7 +362,9 @@ Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
   Dims dims(a.ndim());
   std::iota(dims.begin(), dims.end(), extra);
   const auto local = [](Locals t, const Where& where) { return t[0].expand(where.plan().out[0]->local); };
-  return placed_result(broadcast("broadcast_to", x, shape, dims, local), options, "broadcast_to", x.where());
+  const Array in = brought(x, shape, dims, options);
+  return placed_result(broadcast("broadcast_to", {in, x.where()}, shape, dims, local), options, "broadcast_to",
+                       x.where());
 }
 
 Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options) {
@@ -368,33 +382,9 @@ Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options)
     for (size_t d = 0; d < dims.size(); ++d) aligned[dims[d]] = t[0].size(static_cast<int64_t>(d));
     return t[0].reshape(aligned).expand(sizes);
   };
-  return placed_result(broadcast("broadcast_in_dim", x, shape, dims, local), options, "broadcast_in_dim", x.where());
-}
-
-namespace {
-
-// Attributes: the dim, the number of copies. Copies of an element follow each other: they are the minor factor.
-std::string repeat_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto in = letters(operands[0]->shape.size()), out = in;
-  out[attributes[0]] = fmt::format("{{{} r={}}}", in[attributes[0]], attributes[1]);
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
-}
-
-}  // namespace
-
-Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
-  const Array& a = x.array();
-  materialized(a, "repeat");
-  dim = checked_dim("repeat", a, dim);
-  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 0 or more.", repeats));
-  if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
-  if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
-    fail(ErrorKind::bad_argument, "repeat",
-         fmt::format("repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim, a.type_string()));
-  const Array result =
-      run({.operation = repeat_op, .rule = repeat_rule, .attributes = {dim, repeats}, .where = x.where()}, {&a},
-          [=](Locals t, const Where&) { return t[0].repeat_interleave(repeats, dim); });
-  return placed_result(result, options, "repeat", x.where());
+  const Array in = brought(x, shape, dims, options);
+  return placed_result(broadcast("broadcast_in_dim", {in, x.where()}, shape, dims, local), options, "broadcast_in_dim",
+                       x.where());
 }
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
                      const Padding& padding) {
   if (padding.name().empty() && padding.pairs().size() != sizes.size())
     misfit(verb, fmt::format("{} pairs of padding given, expected {}.", padding.pairs().size(), sizes.size()));
-  Windows w{extents, std::move(strides), {}, {}, {}, Sizes(sizes.size(), 1)};
+  Windows w{extents, std::move(strides), {}, {}, {}, Sizes(sizes.size(), 1), {}};
   for (size_t d = 0; d < sizes.size(); ++d) {
     const auto [before, after] = padding_of(verb, padding, d, sizes[d], extents[d], w.strides[d]);
     constexpr int64_t most = int64_t{1} << 60;
@@ -55,6 +55,7 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
       misfit(verb, fmt::format("a window of {} does not fit into {} places of spatial dim {}.", extents[d],
                                sizes[d] + before + after, d));
   }
+  w.lead = w.before;
   return w;
 }
 
@@ -91,19 +92,23 @@ std::vector<Run> reached(int64_t size, int64_t blocks, int64_t length, int64_t s
 
 }  // namespace
 
-Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, Windows& w, double fill,
-                 Mask others) {
+void cut_like(const Type& x, at::IntArrayRef dims, Mask others, Windows& w) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    w.blocks[i] = blocks_of(x, dims[i], w.out[i], others);
+    if (w.blocks[i] != 1) w.before[i] = w.after[i] = 0;
+  }
+}
+
+Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& w, double fill) {
   const Array& a = x.array();
-  for (size_t i = 0; i < dims.size(); ++i) w.blocks[i] = blocks_of(*a.impl()->type, dims[i], w.out[i], others);
   if (std::all_of(w.blocks.begin(), w.blocks.end(), [](int64_t n) { return n == 1; })) return a;
   Shape shape = a.shape();
   IndexMap map = identity_map(shape);
   for (size_t i = 0; i < dims.size(); ++i) {
     if (w.blocks[i] == 1) continue;
     const int64_t windows = w.out[i] / w.blocks[i], length = (windows - 1) * w.strides[i] + w.extents[i];
-    map[dims[i]] = reached(shape[dims[i]], w.blocks[i], length, windows * w.strides[i], w.before[i]);
+    map[dims[i]] = reached(shape[dims[i]], w.blocks[i], length, windows * w.strides[i], w.lead[i]);
     shape[dims[i]] = w.blocks[i] * length;
-    w.before[i] = w.after[i] = 0;
   }
   return rearrange({operation, shape, map, fill, x.where()}, {a});
 }

@@ -18,6 +18,7 @@ struct Windows {
   Sizes before, after;  // padding that a device writes out itself
   Sizes out;            // how many windows there are
   Sizes blocks;         // into how many blocks a dim is cut, each with the places that its own windows reach
+  Sizes lead;           // how many places the first window reaches out in front of its dim
 };
 
 [[noreturn]] void misfit(const char* verb, const std::string& why);
@@ -28,11 +29,14 @@ Sizes given_or_ones(const char* verb, const char* what, at::IntArrayRef given, s
 // Windows of these extents over dims of these sizes. Errors (shape_mismatch): one that has no place.
 Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides, const Padding& padding);
 
-// x, of which dim dims[i] is spatial dim i, with each spatial dim that is cut as blocks of what their windows reach:
-// halos come from the neighbours, `fill` stands for the padding. Dims whose windows do not divide, or that are cut by
-// `others`, stay as they are.
-Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, Windows& windows, double fill,
-                 Mask others = 0);
+// The blocks of an array of this type, of which dim dims[i] is spatial dim i. Dims whose windows do not divide, or that
+// are cut by `others`, are one block.
+void cut_like(const Type& x, at::IntArrayRef dims, Mask others, Windows& windows);
+
+// x with each spatial dim of several blocks as what the windows of each block reach: halos come from the neighbours,
+// `fill` stands for the padding.
+Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
+                 double fill);
 
 // The rule's factors of a spatial dim d, and of the windows over it.
 std::string spatial_term(size_t d, int64_t blocks);
