@@ -82,6 +82,15 @@ Dims unit_dims(const nn::Leaf& parameter) {
   return dims;
 }
 
+void check_axis(const Dims& axis, const nn::Leaf& parameter) {
+  const int n = parameter.value->ndim();
+  for (int d : axis)
+    if (d < -n || d >= n)
+      fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
+           fmt::format("{}: axis {} given for {}, expected one of its {} dims. Mask it out, with masked.",
+                       parameter.path, d, parameter.value->type_string(), n));
+}
+
 // The norm of every unit, with dims of size one where it was reduced.
 Array unit_norms(const Array& x, const Dims& dims) { return sqrt(sum(square(x), dims, true)); }
 
@@ -89,6 +98,7 @@ Array unit_norms(const Array& x, const Dims& dims) { return sqrt(sum(square(x), 
 
 Array AdaptiveGradClip::operator()(const ArrayStep& step) const {
   const Array& g = step.gradient;
+  if (axis) check_axis(*axis, step.parameter);
   const Dims dims = axis ? *axis : unit_dims(step.parameter);
   const Array length = unit_norms(g, dims);
   const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), dims), eps);

@@ -62,8 +62,8 @@ ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 // Unit by unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps). A unit is what lies along the first
 // dim of an array of two or three dims, along all dims but the last of one of four or five, and else the whole array;
-// or along the dims of `axis`. Errors: an array of more than five dims without an axis, an empty one (bad_argument), a
-// dim of the axis that an array does not have.
+// or along the dims of `axis`. Errors (bad_argument): an array of more than five dims without an axis, an empty one,
+// a dim of the axis that an array does not have.
 // Brock et al., "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {
   double clipping;
