@@ -49,7 +49,8 @@ LoaderOptions checked(const LoaderOptions& options) {
   require(options.prefetch >= 0, "prefetch " + std::to_string(options.prefetch) + ", expected 0 (no thread) or more");
   require(options.threads >= 1,
           "threads " + std::to_string(options.threads) + ", expected at least 1; prefetch = 0 uses none");
-  require(options.timeout.count() >= 0, "a timeout below 0 ms");
+  require(options.timeout >= std::chrono::milliseconds(0) && options.timeout <= std::chrono::hours(24 * 365),
+          "a timeout of " + std::to_string(options.timeout.count()) + " ms, expected 0 (none) to a year");
   require(options.timeout.count() == 0 || options.prefetch > 0,
           "a timeout without prefetch: a batch that is made when it is asked for cannot be waited for");
   rows_of_shard(options.batch_size, options.shard);

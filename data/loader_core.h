@@ -27,7 +27,7 @@ struct LoaderOptions {
   int prefetch = 2;
   // Threads that make them; more than `prefetch` are not started (of a Stream, more than its records need).
   int threads = 1;
-  // How long next() waits for a batch before it is an Error; 0: as long as it takes. Needs prefetch.
+  // How long next() waits for a batch before it is an Error, up to a year; 0: as long as it takes. Needs prefetch.
   std::chrono::milliseconds timeout = {};
 };
 

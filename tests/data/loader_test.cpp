@@ -329,6 +329,8 @@ TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {
   expect_error(ErrorKind::bad_argument, {"timeout without prefetch"}, [&] {
     Loader(stuck, as_rows, {.batch_size = 4, .prefetch = 0, .timeout = std::chrono::milliseconds(30)});
   });
+  expect_error(ErrorKind::bad_argument, {"timeout of", "to a year"},
+               [&] { Loader(stuck, as_rows, {.batch_size = 4, .timeout = std::chrono::milliseconds::max()}); });
 }
 
 TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
