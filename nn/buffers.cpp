@@ -74,6 +74,8 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
   for (size_t i = 0; i < arrays.size(); ++i) *arrays[i] = values[i];
 }
 
+void StaticFields::add(StaticField field) { fields.push_back(field); }
+
 void check_static_fields(size_t before, size_t after, const char* verb) {
   if (before != after) fail_structure(verb);
 }

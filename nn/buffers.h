@@ -36,9 +36,12 @@ class StaticFields {
   void node(T&) {}
   template <class T>
   void value(T& field) {
-    fields.push_back({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
+    add({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
   }
   std::vector<StaticField> fields;
+
+ private:
+  void add(StaticField field);
 };
 
 template <class Tree>

@@ -94,15 +94,10 @@ inline std::string join(const std::string& path, std::string_view name) {
 // Where a walk is, as a dotted path; push gives what pop takes back.
 class Place {
  public:
-  explicit Place(std::string path) : path_(std::move(path)) {}
+  explicit Place(std::string path);
   const std::string& path() const { return path_; }
-  size_t push(std::string_view name) {
-    const size_t before = path_.size();
-    if (before) path_ += '.';
-    path_ += name;
-    return before;
-  }
-  void pop(size_t before) { path_.resize(before); }
+  size_t push(std::string_view name);
+  void pop(size_t before);
 
  private:
   std::string path_;
@@ -140,12 +135,14 @@ void note(size_t choice, Visitor& visitor) {
 
 template <class T, class Visitor>
 void walk_under(std::string_view name, T& node, Visitor& visitor) {
+  if constexpr (is_value<T>() && !Visitor::sees_values) return;
   const size_t before = visitor.push(name);
   walk(node, visitor);
   visitor.pop(before);
 }
 template <class T, class Visitor>
 void walk_under(size_t number, T& node, Visitor& visitor) {
+  if constexpr (is_value<T>() && !Visitor::sees_values) return;
   const size_t before = visitor.keeps_path() ? visitor.push(std::to_string(number)) : 0;
   walk(node, visitor);
   visitor.pop(before);
@@ -225,7 +222,9 @@ class Collector {
 
   bool keeps_path() const { return leaves_; }
   size_t push(std::string_view name) { return leaves_ ? place_.push(name) : 0; }
-  void pop(size_t before) { place_.pop(before); }
+  void pop(size_t before) {
+    if (leaves_) place_.pop(before);
+  }
   void note(size_t choice) {
     if (bare_) bare_->structure = bare_->structure * 1099511628211u + choice + 1;
   }
@@ -237,10 +236,11 @@ class Collector {
  private:
   void add(Array& x, Kind kind, const Axes* axes, const Rules* rules) {
     if (leaves_)
-      leaves_->push_back({place_.path(), &x, kind, axes, rules});
+      add_leaf(x, kind, axes, rules);
     else
       bare_->arrays.push_back(&x);
   }
+  void add_leaf(Array& x, Kind kind, const Axes* axes, const Rules* rules);
 
   Leaves* leaves_ = nullptr;
   BareArrays* bare_ = nullptr;

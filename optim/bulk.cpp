@@ -35,6 +35,70 @@ std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers
        fmt::format("\"{}\" given, expected the label of a part that has one ({}).", label, fmt::join(labels, ", ")));
 }
 
+std::string label_below(const std::string& label, std::string_view name) {
+  return label.empty() || name.empty() ? label + std::string(name) : label + "." + std::string(name);
+}
+
+bool FirstNumbers::lacks(const std::string& label) const {
+  return std::none_of(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
+}
+void FirstNumbers::add(const std::string& label, double number) { numbers.emplace_back(label, number); }
+
+// ---- plans ----------------------------------------------------------------------------------------------------------
+
+Plan::Plan() = default;
+Plan::~Plan() = default;
+void Plan::call(FusedCall call) { calls_.push_back(std::move(call)); }
+void Plan::write(std::function<void()> write) { writes_.push_back(std::move(write)); }
+void Plan::count(int64_t& counted) {
+  write([&counted] { ++counted; });
+}
+void Plan::keep_alive(std::shared_ptr<void> x) { kept_alive_.push_back(std::move(x)); }
+void Plan::carry_out() const {
+  run_fused(calls_);
+  for (const auto& write : writes_) write();
+}
+
+const std::vector<Kept>& Answers::get(const void* of, const Ask& ask) {
+  std::vector<Kept>& known = all_[of];
+  if (known.empty())
+    for (std::vector<bool>& kept : ask()) known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
+  return known;
+}
+
+namespace {
+double learning_rate_of(const FusedTail& tail) {
+  return tail.rate.value(tail.rate_count) * (tail.rate.flip_sign ? 1 : -1);
+}
+}  // namespace
+
+bool plan_sgd(const FusedTail& tail, const Optional<PerArray<Trace>>& momentum, bool has_trace, Arrays trace,
+              Plan& plan) {
+  const std::optional<PerArray<Trace>>& by = momentum.inner;
+  if (by && (by->accumulator_dtype || !has_trace)) return false;
+  if (by && !moments_lie_with(trace, tail.params, tail.grads)) return false;
+  const FusedSgd call{learning_rate_of(tail), by ? by->decay : 0, by && by->nesterov};
+  plan.call({call, tail.params, tail.grads, by ? std::move(trace) : Arrays(), {}});
+  plan.count(tail.rate_count);
+  return true;
+}
+
+bool plan_adam(const FusedTail& tail, const ScaleByAdam& adam, int64_t& count, Arrays mu, Arrays nu,
+               const FusedDecay* decay, Plan& plan) {
+  if (adam.eps_root != 0 || adam.nesterov || adam.mu_dtype) return false;
+  if (!moments_lie_with(mu, tail.params, tail.grads) || !moments_lie_with(nu, tail.params, tail.grads)) return false;
+  FusedAdam call{adam.b1, adam.b2, adam.eps, count + 1, learning_rate_of(tail)};
+  if (decay) {
+    call.weight_decay = decay->part.value(decay->count);
+    call.decays = decay->kept;
+    plan.count(decay->count);
+  }
+  plan.call({std::move(call), tail.params, tail.grads, std::move(mu), std::move(nu)});
+  plan.count(count);
+  plan.count(tail.rate_count);
+  return true;
+}
+
 void put_back(const Arrays& params, const Arrays& from, const Kept& part) {
   for (size_t i = 0; i < params.size(); ++i)
     if (!part || (*part)[i]) *params[i] = *from[i];

@@ -65,20 +65,32 @@ inline constexpr bool has_fused<InjectHyperparams<Factory>> =
 using Kept = std::shared_ptr<const std::vector<bool>>;
 
 // What an update will write. Nothing is written while it is made, so that an error leaves model and state as they were.
-struct Plan {
-  std::vector<FusedCall> calls;
-  std::vector<std::function<void()>> writes;
-  std::vector<std::shared_ptr<void>> kept_alive;  // what the calls' gradients are in
+// Its parts are added by functions that are not inline, since every program that trains compiles them.
+class Plan {
+ public:
+  Plan();
+  Plan(const Plan&) = delete;
+  ~Plan();
+  void call(FusedCall call);
+  void write(std::function<void()> write);
+  void count(int64_t& counted);              // one more
+  void keep_alive(std::shared_ptr<void> x);  // what the calls' gradients are in
+  void carry_out() const;
 
-  void carry_out() const {
-    run_fused(calls);
-    for (const auto& write : writes) write();
-  }
+ private:
+  std::vector<FusedCall> calls_;
+  std::vector<std::function<void()>> writes_;
+  std::vector<std::shared_ptr<void>> kept_alive_;
 };
 
-// What masks and labels said of each parameter: they are asked once.
-struct Answers {
-  std::map<const void*, std::vector<Kept>> all;
+// What masks and labels said of each parameter: they are asked once, at the first update.
+class Answers {
+ public:
+  using Ask = std::function<std::vector<std::vector<bool>>()>;
+  const std::vector<Kept>& get(const void* of, const Ask& ask);
+
+ private:
+  std::map<const void*, std::vector<Kept>> all_;
 };
 
 template <class Model>
@@ -94,20 +106,18 @@ struct InPlace {
   // f(the model, in which what is not the transform's is absent)
   template <class F>
   auto with_params(F f) const {
-    return part ? f(only(std::as_const(model), *part)) : f(std::as_const(model));
+    if (!part) return f(std::as_const(model));
+    return f(only(std::as_const(model), *part));
   }
 };
 
-// What nn::leaves of the transform's parameters say, asked at the first update.
-template <class Model, class Ask>
-const std::vector<Kept>& answer(const void* of, const InPlace<Model>& step, Ask ask) {
-  std::vector<Kept>& known = step.answers.all[of];
-  if (known.empty())
-    step.with_params([&](const Model& params) {
-      for (std::vector<bool>& kept : ask(nn::leaves(params)))
-        known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
-    });
-  return known;
+// Which parameters the mask takes.
+template <class Model>
+const Kept& taken_once(const Mask& mask, const InPlace<Model>& step) {
+  return step.answers.get(&mask, [&] {
+    return step.with_params(
+        [&](const Model& params) { return std::vector<std::vector<bool>>{taken(mask, nn::leaves(params))}; });
+  })[0];
 }
 
 // The arrays of `from` that are the part's, into the model.
@@ -118,9 +128,10 @@ template <class Transform, class State, class Model>
 void plan_pure(const Transform& transform, State& state, const InPlace<Model>& step, Plan& plan) {
   step.check_state();
   step.with_params([&](const Model& params) {
-    auto [updates, next] = update_with(transform, step.grads, State(state), params, step.extra);
-    auto made = std::make_shared<std::pair<Model, State>>(optim::apply_updates(params, updates), std::move(next));
-    plan.writes.push_back([made, part = step.part, to = step.params, &state] {
+    auto made = std::make_shared<std::pair<Model, State>>(step.grads, state);
+    update_in_place(transform, made->first, made->second, params, step.extra);
+    made->first = optim::apply_updates(params, std::as_const(made->first));
+    plan.write([made, part = step.part, to = step.params, &state] {
       put_back(to, nn::bare_arrays(made->first).arrays, part);
       state = std::move(made->second);
     });
@@ -132,47 +143,46 @@ void make_plan(const Transform& transform, State& state, const InPlace<Model>& s
   plan_pure(transform, state, step, plan);
 }
 
-// The call for the tail of a chain from part `head` on: its numbers, read from the parts and their states, and moments.
-// False, with nothing planned, where the kernel does not compute it.
+// What a kernel has to know of the parts at the end of a chain and of their states: their numbers, read for this
+// update, counts and moments.
+struct FusedTail {
+  const Arrays& params;
+  const Arrays& grads;
+  const ScaleByLearningRate& rate;
+  int64_t& rate_count;
+};
+struct FusedDecay {
+  const AddDecayedWeights& part;
+  int64_t& count;
+  Kept kept;  // by its mask
+};
+
+// The call of the kernel. False, with nothing planned, where the kernel does not compute it.
+bool plan_sgd(const FusedTail& tail, const Optional<PerArray<Trace>>& momentum, bool has_trace, Arrays trace,
+              Plan& plan);
+bool plan_adam(const FusedTail& tail, const ScaleByAdam& adam, int64_t& count, Arrays mu, Arrays nu,
+               const FusedDecay* decay, Plan& plan);
+
+// For the tail of a chain from part `head` on.
 template <size_t head, class... Parts, class... States, class Model>
 bool plan_fused(const std::tuple<Parts...>& parts, std::tuple<States...>& states, const InPlace<Model>& step,
                 const Arrays& grads, Plan& plan) {
   constexpr size_t last = sizeof...(Parts) - 1;
-  const ScaleByLearningRate& rate = std::get<last>(parts);
-  int64_t& rate_count = std::get<last>(states).count;
-  const double learning_rate = rate.value(rate_count) * (rate.flip_sign ? 1 : -1);
+  const FusedTail tail{step.params, grads, std::get<last>(parts), std::get<last>(states).count};
+  const auto& first = std::get<head>(parts);
+  auto& state = std::get<head>(states);
   if constexpr (ends_with<std::tuple<Parts...>>(static_cast<Sgd*>(nullptr))) {
-    const auto& momentum = std::get<head>(parts).inner;
-    auto& trace = std::get<head>(states);
-    if (momentum && (momentum->accumulator_dtype || !trace)) return false;
-    Arrays traces;
-    if (momentum) traces = nn::bare_arrays(trace->trace).arrays;
-    if (momentum && !moments_lie_with(traces, step.params, grads)) return false;
-    plan.calls.push_back({FusedSgd{learning_rate, momentum ? momentum->decay : 0, momentum && momentum->nesterov},
-                          step.params,
-                          grads,
-                          std::move(traces),
-                          {}});
+    return plan_sgd(tail, first, state.has_value(), state ? nn::bare_arrays(state->trace).arrays : Arrays(), plan);
   } else {
-    const ScaleByAdam& adam = std::get<head>(parts);
-    AdamState<Model>& moments = std::get<head>(states);
-    if (adam.eps_root != 0 || adam.nesterov || adam.mu_dtype) return false;
-    Arrays mu = nn::bare_arrays(moments.mu).arrays, nu = nn::bare_arrays(moments.nu).arrays;
-    if (!moments_lie_with(mu, step.params, grads) || !moments_lie_with(nu, step.params, grads)) return false;
-    FusedAdam call{adam.b1, adam.b2, adam.eps, moments.count + 1, learning_rate};
+    Arrays mu = nn::bare_arrays(state.mu).arrays, nu = nn::bare_arrays(state.nu).arrays;
     if constexpr (last == head + 2) {
       const AddDecayedWeights& decay = std::get<head + 1>(parts);
-      call.weight_decay = decay.value(std::get<head + 1>(states).count);
-      call.decays = answer(&decay.mask, step, [&](const nn::Leaves& params) {
-        return std::vector<std::vector<bool>>{taken(decay.mask, params)};
-      })[0];
-      plan.writes.push_back([&count = std::get<head + 1>(states).count] { ++count; });
+      const FusedDecay fused{decay, std::get<head + 1>(states).count, taken_once(decay.mask, step)};
+      return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), &fused, plan);
+    } else {
+      return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), nullptr, plan);
     }
-    plan.calls.push_back({std::move(call), step.params, grads, std::move(mu), std::move(nu)});
-    plan.writes.push_back([&count = moments.count] { ++count; });
   }
-  plan.writes.push_back([&rate_count] { ++rate_count; });
-  return true;
 }
 
 // The first `n` of a tuple.
@@ -202,15 +212,15 @@ bool plan_chain(const Chain<Parts...>& chain, std::tuple<States...>& states, con
   } else {
     auto before = first_of<head>(states);
     if (!nn::bare_arrays(before).arrays.empty()) step.check_state();
-    auto done = step.with_params([&](const Model& params) {
-      auto result = chain_of(first_of<head>(chain.parts)).update(step.grads, std::move(before), params, step.extra);
-      return std::make_shared<decltype(result)>(std::move(result));
+    const auto done = std::make_shared<std::pair<Model, decltype(before)>>(step.grads, std::move(before));
+    step.with_params([&](const Model& params) {
+      chain_of(first_of<head>(chain.parts)).update_in_place(done->first, done->second, params, step.extra);
     });
     const InPlace<Model> rest{step.model, done->first,  step.params,     step.part,
                               step.extra, step.answers, step.check_state};
     if (!plan_tail<head>(chain, states, rest, plan)) return false;
-    plan.kept_alive.push_back(done);
-    plan.writes.push_back([done, &states] {
+    plan.keep_alive(done);
+    plan.write([done, &states] {
       [&]<size_t... I>(std::index_sequence<I...>) {
         ((std::get<I>(states) = std::move(std::get<I>(done->second))), ...);
       }
@@ -242,7 +252,7 @@ void plan_part(const Partition<Parts...>& partition, State& state, const InPlace
     auto grads = std::make_shared<Model>(only(step.grads, *kept));
     const InPlace<Model> part{step.model, *grads, step.params, kept, step.extra, step.answers, step.check_state};
     make_plan(std::get<I>(partition.parts), std::get<I>(state.states), part, plan);
-    plan.kept_alive.push_back(std::move(grads));
+    plan.keep_alive(std::move(grads));
   }
 }
 
@@ -251,8 +261,10 @@ void make_plan(const Partition<Parts...>& partition, State& state, const InPlace
   if constexpr (!has_fused<Partition<Parts...>>) {
     plan_pure(partition, state, step, plan);
   } else {
-    const std::vector<Kept>& kept = answer(&partition, step, [&](const nn::Leaves& params) {
-      return parts_by_label(partition.param_labels, partition.names.data(), sizeof...(Parts), params);
+    const std::vector<Kept>& kept = step.answers.get(&partition, [&] {
+      return step.with_params([&](const Model& params) {
+        return parts_by_label(partition.param_labels, partition.names.data(), sizeof...(Parts), nn::leaves(params));
+      });
     });
     [&]<size_t... I>(std::index_sequence<I...>) { (plan_part<I>(partition, state, step, kept[I], plan), ...); }
     (std::index_sequence_for<Parts...>());
@@ -266,7 +278,7 @@ void make_plan(const ApplyIfFinite<Inner>& transform, State& state, const InPlac
   } else {
     const FiniteCounts counts = transform.counts(step.grads, state);
     if (transform.applies(counts)) make_plan(transform.inner, state.inner_state, step, plan);
-    plan.writes.push_back([counts, &state] { counts.store(state); });
+    plan.write([counts, &state] { counts.store(state); });
   }
 }
 
@@ -281,7 +293,7 @@ void make_plan(const InjectHyperparams<Factory>& transform, State& state, const 
     Answers answers;  // the inner transform is another one at every update
     const InPlace<Model> inside{step.model, step.grads, step.params, step.part, step.extra, answers, step.check_state};
     make_plan(inner, state.inner_state, inside, plan);
-    plan.writes.push_back([now, &state] { state.hyperparams = now, ++state.count; });
+    plan.write([now, &state] { state.hyperparams = now, ++state.count; });
   }
 }
 

@@ -25,26 +25,21 @@ struct Chain {
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
     std::pair<Model, State> result(grads, std::move(state));
-    run<0>(result.first, result.second, params, extra);
+    update_in_place(result.first, result.second, params, extra);
     return result;
+  }
+  template <class Model, class State>
+  void update_in_place(Model& updates, State& states, const Model& params, const ExtraArgs& extra) const {
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      (detail::update_in_place(std::get<I>(parts), updates, std::get<I>(states), params, extra), ...);
+    }
+    (std::index_sequence_for<Parts...>());
   }
 
   template <class State, class Visit>
   void visit_parts(const State& states, Visit&& visit) const {
     [&]<size_t... I>(std::index_sequence<I...>) { (visit("", std::get<I>(parts), std::get<I>(states)), ...); }
     (std::index_sequence_for<Parts...>());
-  }
-
- private:
-  template <size_t I, class Model, class State>
-  void run(Model& updates, State& states, const Model& params, const ExtraArgs& extra) const {
-    if constexpr (I < sizeof...(Parts)) {
-      auto [next, state] =
-          detail::update_with(std::get<I>(parts), updates, std::move(std::get<I>(states)), params, extra);
-      updates = std::move(next);
-      std::get<I>(states) = std::move(state);
-      run<I + 1>(updates, states, params, extra);
-    }
   }
 };
 
@@ -122,8 +117,8 @@ struct NamedChain {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    auto [updates, states] = chain.update(grads, std::move(state.states), params, extra);
-    state.states = std::move(states);
+    Model updates = grads;
+    chain.update_in_place(updates, state.states, params, extra);
     return {std::move(updates), std::move(state)};
   }
   template <class State, class Visit>
@@ -162,12 +157,15 @@ struct Optional {
     return inner ? std::optional<State>(inner->init(params)) : std::optional<State>();
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params,
-                                 const ExtraArgs& extra = {}) const {
-    if (!inner) return {grads, std::move(state)};
+  std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {}) const {
+    update_in_place(grads, state, params, extra);
+    return {std::move(grads), std::move(state)};
+  }
+  template <class Model, class State>
+  void update_in_place(Model& updates, State& state, const Model& params, const ExtraArgs& extra) const {
+    if (!inner) return;
     if (!state) detail::no_state_of_optional();
-    auto [updates, next] = detail::update_with(*inner, grads, std::move(*state), params, extra);
-    return {std::move(updates), State(std::move(next))};
+    detail::update_in_place(*inner, updates, *state, params, extra);
   }
   template <class State, class Visit>
   void visit_parts(const State& state, Visit&& visit) const {

@@ -53,8 +53,13 @@ struct ClipByGlobalNorm {
   std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
                                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    const double norm = detail::clip_by_global_norm(nn::bare_arrays(grads).arrays, max_norm);
-    return {std::move(grads), {norm}};
+    ClipByGlobalNormState state;
+    update_in_place(grads, state, grads);
+    return {std::move(grads), state};
+  }
+  template <class Model>
+  void update_in_place(Model& updates, ClipByGlobalNormState& state, const Model&) const {
+    state.norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
   }
 };
 // Error (bad_argument) unless max_norm > 0.

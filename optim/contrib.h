@@ -64,9 +64,8 @@ struct ScheduleFree {
     const double weight = std::pow(state.max_lr, weight_lr_power);
     state.weight_sum += weight;
     state.step_count += 1;
-    auto [updates, next] =
-        detail::update_with(base_optimizer, grads, std::move(state.base_optimizer_state), params, extra);
-    state.base_optimizer_state = std::move(next);
+    Model updates = grads;
+    detail::update_in_place(base_optimizer, updates, state.base_optimizer_state, params, extra);
     detail::schedule_free({b1, detail::weight_of(weight, state.weight_sum)}, nn::leaves(updates), nn::leaves(state.z),
                           nn::leaves(params));
     return {std::move(updates), std::move(state)};

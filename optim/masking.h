@@ -49,10 +49,10 @@ struct Masked {
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
     const std::vector<bool> kept = detail::taken(mask, nn::leaves(params));
-    auto [updates, next] = detail::update_with(inner, detail::only(grads, kept), std::move(state.inner_state),
-                                               detail::only(params, kept), extra);
+    Model updates = detail::only(grads, kept);
+    detail::update_in_place(inner, updates, state.inner_state, detail::only(params, kept), extra);
     detail::put_back(nn::leaves(grads), nn::leaves(updates), kept);
-    return {std::move(grads), State{std::move(next)}};
+    return {std::move(grads), std::move(state)};
   }
   template <class State, class Visit>
   void visit_parts(const State& state, Visit&& visit) const {
@@ -137,10 +137,9 @@ struct Partition {
   template <size_t I, class Model, class State>
   void update_part(const Model& grads, const Model& params, const std::vector<bool>& kept, const ExtraArgs& extra,
                    State& state, Model& result) const {
-    auto [updates, next] = detail::update_with(std::get<I>(parts), detail::only(grads, kept), std::move(state),
-                                               detail::only(params, kept), extra);
+    Model updates = detail::only(grads, kept);
+    detail::update_in_place(std::get<I>(parts), updates, state, detail::only(params, kept), extra);
     detail::put_back(nn::leaves(result), nn::leaves(updates), kept);
-    state = std::move(next);
   }
 };
 

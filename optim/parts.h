@@ -22,6 +22,9 @@ concept HasParts = requires(const T& transform, const State& state) {
   transform.visit_parts(state, AnyVisit());
 };
 
+// The label of what is called `name` within the parts of this label.
+std::string label_below(const std::string& label, std::string_view name);
+
 // f(label, part, state) for every Part within the transform; labels of partitions within others are joined by dots.
 template <class Part, class T, class State, class F>
 void for_each_part(const T& transform, const State& state, const std::string& label, F& f) {
@@ -29,26 +32,27 @@ void for_each_part(const T& transform, const State& state, const std::string& la
     f(label, transform, state);
   } else if constexpr (HasParts<T, State>) {
     transform.visit_parts(state, [&](std::string_view name, const auto& part, const auto& part_state) {
-      const std::string below =
-          label.empty() || name.empty() ? label + std::string(name) : label + "." + std::string(name);
-      for_each_part<Part>(part, part_state, below, f);
+      for_each_part<Part>(part, part_state, label_below(label, name), f);
     });
   }
 }
 
 // Numbers of the parts by their labels: of a chain the first counts.
 using LabelledNumbers = std::vector<std::pair<std::string, double>>;
+struct FirstNumbers {
+  LabelledNumbers numbers = {};
+  bool lacks(const std::string& label) const;
+  void add(const std::string& label, double number);
+};
 
 template <class Part, class T, class State, class Number>
 LabelledNumbers numbers_of(const T& transform, const State& state, Number number) {
-  LabelledNumbers result;
+  FirstNumbers first;
   auto add = [&](const std::string& label, const Part& part, const auto& part_state) {
-    for (const auto& known : result)
-      if (known.first == label) return;
-    result.emplace_back(label, number(part, part_state));
+    if (first.lacks(label)) first.add(label, number(part, part_state));
   };
   for_each_part<Part>(transform, state, "", add);
-  return result;
+  return std::move(first.numbers);
 }
 
 // The number of this label; of an empty one the number that all have, or nothing where there is none. Errors

@@ -51,8 +51,12 @@ struct ScaleBySchedule {
   }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    detail::scale(nn::bare_arrays(grads).arrays, value(state.count));
-    return {std::move(grads), {state.count + 1}};
+    update_in_place(grads, state, grads);
+    return {std::move(grads), state};
+  }
+  template <class Model>
+  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
+    detail::scale(nn::bare_arrays(updates).arrays, value(state.count++));
   }
   double value(int64_t count) const;
 };
@@ -69,9 +73,13 @@ struct ScaleByLearningRate {
   }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    const double rate = value(state.count);
-    detail::scale(nn::bare_arrays(grads).arrays, flip_sign ? -rate : rate);
-    return {std::move(grads), {state.count + 1}};
+    update_in_place(grads, state, grads);
+    return {std::move(grads), state};
+  }
+  template <class Model>
+  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
+    const double rate = value(state.count++);
+    detail::scale(nn::bare_arrays(updates).arrays, flip_sign ? -rate : rate);
   }
   double value(int64_t count) const;
 };
@@ -88,8 +96,12 @@ struct AddDecayedWeights {
   }
   template <class Model>
   std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model& params) const {
-    detail::add_decayed_weights(nn::leaves(grads), nn::leaves(params), value(state.count), mask);
-    return {std::move(grads), {state.count + 1}};
+    update_in_place(grads, state, params);
+    return {std::move(grads), state};
+  }
+  template <class Model>
+  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model& params) const {
+    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count++), mask);
   }
   double value(int64_t count) const;
 };

@@ -54,14 +54,23 @@ using Arrays = std::vector<Array*>;
 void make_zeros(const nn::Leaves& state);
 void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);
 
-// transform.update with the further arguments, where it takes them.
+// transform.update with the further arguments, where it takes them, in place: of gradients and a state that the caller
+// has copied. What is made of other transforms calls theirs so; the simple ones have it as a member of their own, which
+// spares the copies.
 template <class T, class Model, class State>
-std::pair<Model, State> update_with(const T& transform, const Model& grads, State state, const Model& params,
-                                    const ExtraArgs& extra) {
-  if constexpr (requires { transform.update(grads, std::move(state), params, extra); })
-    return transform.update(grads, std::move(state), params, extra);
+void update_in_place(const T& transform, Model& updates, State& state, const Model& params, const ExtraArgs& extra) {
+  const auto take = [&](std::pair<Model, State> result) {
+    updates = std::move(result.first);
+    state = std::move(result.second);
+  };
+  if constexpr (requires { transform.update_in_place(updates, state, params, extra); })
+    transform.update_in_place(updates, state, params, extra);
+  else if constexpr (requires { transform.update_in_place(updates, state, params); })
+    transform.update_in_place(updates, state, params);
+  else if constexpr (requires { transform.update(updates, std::move(state), params, extra); })
+    take(transform.update(std::as_const(updates), std::move(state), params, extra));
   else
-    return transform.update(grads, std::move(state), params);
+    take(transform.update(std::as_const(updates), std::move(state), params));
 }
 }  // namespace detail
 

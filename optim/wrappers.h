@@ -78,9 +78,8 @@ struct MultiSteps {
       state.acc_grads = std::move(acc);
       return {zeros_like(params), std::move(state)};
     }
-    auto [updates, next] =
-        detail::update_with(opt, finished(std::move(acc), params), std::move(state.inner_opt_state), params, extra);
-    state.inner_opt_state = std::move(next);
+    Model updates = finished(std::move(acc), params);
+    detail::update_in_place(opt, updates, state.inner_opt_state, params, extra);
     begin_anew(state, params);
     return {std::move(updates), std::move(state)};
   }
@@ -161,8 +160,8 @@ struct ApplyIfFinite {
     const detail::FiniteCounts now = counts(grads, state);
     now.store(state);
     if (!applies(now)) return {zeros_like(params), std::move(state)};
-    auto [updates, next] = detail::update_with(inner, grads, std::move(state.inner_state), params, extra);
-    state.inner_state = std::move(next);
+    Model updates = grads;
+    detail::update_in_place(inner, updates, state.inner_state, params, extra);
     return {std::move(updates), std::move(state)};
   }
 
@@ -217,8 +216,8 @@ struct Lookahead {
   std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    auto [updates, next] = detail::update_with(fast_optimizer, grads, std::move(state.fast_state), params, extra);
-    state.fast_state = std::move(next);
+    Model updates = grads;
+    detail::update_in_place(fast_optimizer, updates, state.fast_state, params, extra);
     state.steps_since_sync = (state.steps_since_sync + 1) % sync_period;
     if (state.steps_since_sync == 0) {
       detail::look_ahead(nn::leaves(updates), nn::leaves(state.slow), nn::leaves(params), slow_step_size);
@@ -309,9 +308,8 @@ struct InjectHyperparams {
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
     state.hyperparams = hyperparams(state);
-    auto [updates, next] = detail::update_with(inner_factory(std::as_const(state.hyperparams)), grads,
-                                               std::move(state.inner_state), params, extra);
-    state.inner_state = std::move(next);
+    Model updates = grads;
+    detail::update_in_place(inner_factory(std::as_const(state.hyperparams)), updates, state.inner_state, params, extra);
     state.count += 1;
     return {std::move(updates), std::move(state)};
   }

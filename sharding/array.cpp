@@ -126,6 +126,11 @@ const ArrayImpl& checked(const Array& x, const char* verb) {
 
 using namespace detail;
 
+Array::Array(const Array& x) = default;
+Array& Array::operator=(const Array& x) = default;
+Array& Array::operator=(Array&& x) noexcept = default;
+Array::~Array() = default;
+
 bool Array::is_recipe() const { return impl_ && impl_->details && impl_->details->recipe; }
 bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
 const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }

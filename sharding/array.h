@@ -37,6 +37,11 @@ struct Shard;
 class Array {
  public:
   Array() = default;  // absent
+  Array(const Array& x);
+  Array(Array&& x) noexcept : impl_(std::move(x.impl_)) {}
+  Array& operator=(const Array& x);
+  Array& operator=(Array&& x) noexcept;
+  ~Array();
 
   bool is_absent() const { return impl_ == nullptr; }
   bool is_recipe() const;
@@ -51,8 +56,8 @@ class Array {
 
   bool is_fully_replicated() const;   // every device holds the whole value; so does the host, if not committed
   bool is_fully_addressable() const;  // this process has all devices of the mesh
-  int64_t nbytes() const;            // of the whole value
-  int64_t shard_bytes() const;       // of what one device holds
+  int64_t nbytes() const;             // of the whole value
+  int64_t shard_bytes() const;        // of what one device holds
 
   // The value, put together from this process's devices; nothing is communicated, since reading is not computing. Error
   // (bad_argument) where other processes have parts of it: gather it first (device_put.h). T must be the C++ type of

@@ -17,6 +17,16 @@ std::string AxisName::to_string() const {
   return mesh_axis_ ? "@" + name_ : name_;
 }
 
+AxisName::AxisName(const char* logical) : name_(logical) {}
+
+Axes::Axes(const Axes& axes) = default;
+Axes::Axes(Axes&& axes) noexcept = default;
+Axes& Axes::operator=(const Axes& axes) = default;
+Axes& Axes::operator=(Axes&& axes) noexcept = default;
+Axes::~Axes() = default;
+
+void Axes::append(const AxisName& name) { push_back(name); }
+
 std::string Axes::to_string() const {
   std::vector<std::string> names;
   for (const AxisName& axis : *this) names.push_back(axis.to_string());

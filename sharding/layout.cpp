@@ -45,6 +45,29 @@ std::vector<std::string> Rule::all_mesh_axes() const {
   return all;
 }
 
+Rule::Rule(std::string name, Replicated) : logical(std::move(name)) {}
+Rule::Rule(std::string name, const char* axis) : logical(std::move(name)), mesh_axes{axis} {}
+Rule::Rule(std::string name, std::string axis) : logical(std::move(name)), mesh_axes{std::move(axis)} {}
+Rule::Rule(std::string name, std::initializer_list<const char*> axes)
+    : logical(std::move(name)), mesh_axes(axes.begin(), axes.end()) {}
+Rule::Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {}
+Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
+Rule::Rule(Arrays which, LongestDim dim) : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)) {}
+Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
+Rule::Rule(const Rule& rule) = default;
+Rule::Rule(Rule&& rule) noexcept = default;
+Rule& Rule::operator=(const Rule& rule) = default;
+Rule& Rule::operator=(Rule&& rule) noexcept = default;
+Rule::~Rule() = default;
+
+Rules::Rules(std::initializer_list<Rule> rules) : std::vector<Rule>(rules) {}
+Rules::Rules(std::vector<Rule> rules) : std::vector<Rule>(std::move(rules)) {}
+Rules::Rules(const Rules& rules) = default;
+Rules::Rules(Rules&& rules) noexcept = default;
+Rules& Rules::operator=(const Rules& rules) = default;
+Rules& Rules::operator=(Rules&& rules) noexcept = default;
+Rules::~Rules() = default;
+
 std::string Rules::to_string() const {
   std::vector<std::string> lines;
   for (const Rule& rule : *this) lines.push_back(rule.to_string());

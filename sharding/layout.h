@@ -54,15 +54,19 @@ struct Rule {
   Arrays arrays = {};
   std::optional<PartitionSpec> spec = {};  // of Arrays; without one, mesh_axes go to the longest dim
 
-  Rule(std::string name, Replicated) : logical(std::move(name)) {}
-  Rule(std::string name, const char* axis) : logical(std::move(name)), mesh_axes{axis} {}
-  Rule(std::string name, std::string axis) : logical(std::move(name)), mesh_axes{std::move(axis)} {}
-  Rule(std::string name, std::initializer_list<const char*> axes)
-      : logical(std::move(name)), mesh_axes(axes.begin(), axes.end()) {}
-  Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {}
-  Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
-  Rule(Arrays which, LongestDim dim) : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)) {}
-  Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
+  Rule(std::string name, Replicated);
+  Rule(std::string name, const char* axis);
+  Rule(std::string name, std::string axis);
+  Rule(std::string name, std::initializer_list<const char*> axes);
+  Rule(std::string name, std::vector<std::string> axes);
+  Rule(Arrays which, PartitionSpec all_dims);
+  Rule(Arrays which, LongestDim dim);
+  Rule(Arrays which, Replicated);
+  Rule(const Rule& rule);
+  Rule(Rule&& rule) noexcept;
+  Rule& operator=(const Rule& rule);
+  Rule& operator=(Rule&& rule) noexcept;
+  ~Rule();
 
   bool is_by_name() const { return !logical.empty(); }
   // Every mesh axis that the rule speaks of.
@@ -81,8 +85,13 @@ struct Rule {
 class Rules : public std::vector<Rule> {
  public:
   Rules() = default;
-  Rules(std::initializer_list<Rule> rules) : std::vector<Rule>(rules) {}
-  explicit Rules(std::vector<Rule> rules) : std::vector<Rule>(std::move(rules)) {}
+  Rules(std::initializer_list<Rule> rules);
+  explicit Rules(std::vector<Rule> rules);
+  Rules(const Rules& rules);
+  Rules(Rules&& rules) noexcept;
+  Rules& operator=(const Rules& rules);
+  Rules& operator=(Rules&& rules) noexcept;
+  ~Rules();
 
   std::string to_string() const;
 };
