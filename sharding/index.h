@@ -33,7 +33,9 @@ struct Index {
   template <std::integral T>
   Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(saturated(i)), where(where) {}
-  Index(std::same_as<bool> auto, std::source_location = {}) = delete;  // a mask is not a place: see where()
+  template <std::integral T>
+  requires std::same_as<T, bool> Index(T, std::source_location = {})
+  = delete;  // a mask is not a place: see where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}

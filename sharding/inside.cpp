@@ -32,7 +32,7 @@ Across computed(const Prepared& call, const CallSite& site,
                 const std::function<Across(const Prepared&, const Inside&)>& across) try {
   at::AutoGradMode off(false);
   return across(call, inside_of(*call.plan, {site.operation.name, site.where, call.plan->reason, {}}));
-} catch (const c10::Error& error) {
+} catch (const std::exception& error) {
   refuse(call, site.operation.name, error);
 }
 

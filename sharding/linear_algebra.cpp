@@ -124,7 +124,7 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
     }
     record_product(call, out);
     return Array(finish(call, std::move(out)));
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     refuse(call, "matmul", error);
   }
 }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
+
 #include "sharding/autograd.h"
 #include "sharding/operations_common.h"
 
@@ -74,7 +76,7 @@ TopK top_k_of_whole(const Operand& x, int64_t k) {
       run_all({.operation = top_k_op, .rule = top_k_rule, .attributes = {k}, .rest_dtype = int32, .where = x.where()},
               {&x.array()}, [k](Locals t, const Where&) {
                 const auto [values, indices] = best(t[0], k);
-                return std::vector<at::Tensor>{values, indices.to(at::kInt)};
+                return std::array{values, indices.to(at::kInt)};
               }));
 }
 
@@ -89,7 +91,7 @@ TopK top_k_of_blocks(const Operand& x, int64_t k, int64_t blocks) {
                        {&x.array()}, [k](Locals t, const Where& where) {
                          const auto [values, indices] = best(t[0], k);
                          const int64_t offset = where.offset("block") * t[0].size(-1);
-                         return std::vector<at::Tensor>{values, (indices + offset).to(at::kInt)};
+                         return std::array{values, (indices + offset).to(at::kInt)};
                        }));
 }
 
@@ -101,7 +103,7 @@ TopK top_k_of_candidates(const TopK& candidates, int64_t k, const std::source_lo
                         .where = where},
                        {&candidates.values, &candidates.indices}, [k](Locals t, const Where&) {
                          const auto [values, places] = best(t[0], k);
-                         return std::vector<at::Tensor>{values, t[1].gather(-1, places)};
+                         return std::array{values, t[1].gather(-1, places)};
                        }));
 }
 

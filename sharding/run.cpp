@@ -2,9 +2,12 @@
 #include "sharding/run.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
+#include <typeinfo>
 #include <unordered_map>
 
 #include "sharding/autograd.h"
@@ -170,10 +173,23 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (checks) check_types(call, site.operation);
 }
 
-void refuse(const Prepared& call, const char* operation, const c10::Error& error) {
+namespace {
+
+// What a kernel says, without LibTorch's backtrace; null of an exception that comes from elsewhere. (oneDNN's own class
+// is known by name, so that no header of its is needed.)
+const char* words_of_kernel(const std::exception& error) {
+  if (const auto* refusal = dynamic_cast<const c10::Error*>(&error)) return refusal->what_without_backtrace();
+  return std::string_view(typeid(error).name()) == "N4dnnl5errorE" ? error.what() : nullptr;
+}
+
+}  // namespace
+
+void refuse(const Prepared& call, const char* operation, const std::exception& error) {
+  const char* kernel = words_of_kernel(error);
+  if (!kernel) throw;
   std::vector<std::string> operands;
   for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
-  const std::string words = error.what_without_backtrace(), first = words.substr(0, words.find('\n'));
+  const std::string words = kernel, first = words.substr(0, words.find('\n'));
   const bool by_zero = first == "ZeroDivisionError";
   fail(ErrorKind::bad_argument, operation,
        fmt::format("given {}: {}", fmt::join(operands, ", "),
@@ -201,8 +217,9 @@ ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output) {
 
 ArrayPtr finish(const Prepared& call, Tensors out) { return finished(call, std::move(out), call.plan->slots, 0); }
 
-std::vector<Array> finish_all(const Prepared& call, std::vector<Tensors> out) {
+std::vector<Array> finish_all(const Prepared& call, Outputs out) {
   std::vector<Array> results;
+  results.reserve(out.size());
   for (size_t i = 0; i < out.size(); ++i)
     results.emplace_back(finish(call, std::move(out[i]), call.plan->slots, static_cast<int>(i)));
   return results;

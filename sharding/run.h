@@ -1,8 +1,7 @@
 // run: an operation in one line, from its rule and what it does on local tensors.
 #pragma once
 
-#include <c10/util/Exception.h>
-
+#include <exception>
 #include <initializer_list>
 #include <source_location>
 #include <utility>
@@ -56,7 +55,8 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
 
 ArrayPtr finish(const Prepared& call, Tensors out);
 // Of an operation with several outputs: the local tensors of each.
-std::vector<Array> finish_all(const Prepared& call, std::vector<Tensors> out);
+using Outputs = c10::SmallVector<Tensors, 4>;
+std::vector<Array> finish_all(const Prepared& call, Outputs out);
 
 // For operations that reduce inside themselves, over plan.reduced_inside: the axes over which their result is stored,
 // the slots that compute its tensors, and for every slot the tensor that is its result.
@@ -77,8 +77,9 @@ constexpr size_t most_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
-// What a kernel of LibTorch does not take, as an Error with the operands' types and the first line of its words.
-[[noreturn]] void refuse(const Prepared& call, const char* operation, const c10::Error& error);
+// Called where `error` was caught: what a kernel of LibTorch or of oneDNN below it does not take, as an Error
+// (bad_argument) with the operands' types and the first line of its words. Other exceptions go on as they are.
+[[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
 // Runs `fn(Locals, Where) -> at::Tensor` on every slot.
 template <class Fn>
@@ -92,7 +93,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) try {
     out.push_back(fn(Locals(tensors), Where(plan, s)));
   }
   return Array(finish(call, std::move(out)));
-} catch (const c10::Error& error) {
+} catch (const std::exception& error) {
   refuse(call, operation, error);
 }
 
@@ -103,22 +104,22 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
   return run(call, site.operation.name, fn);
 }
 
-// For operations with several outputs: `fn(Locals, Where)` gives one tensor for each.
+// For operations with several outputs: `fn(Locals, Where)` gives a container with one tensor for each.
 template <class Fn>
 std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   try {
     const Plan& plan = *call.plan;
-    std::vector<Tensors> out(plan.out.size());
+    Outputs out(plan.out.size());
     const at::Tensor* tensors[max_operands];
     for (int s = 0; s < plan.runs; ++s) {
       for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
-      std::vector<at::Tensor> results = fn(Locals(tensors), Where(plan, s));
+      auto results = fn(Locals(tensors), Where(plan, s));
       for (size_t i = 0; i < out.size(); ++i) out[i].push_back(std::move(results[i]));
     }
     return finish_all(call, std::move(out));
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     refuse(call, site.operation.name, error);
   }
 }
