@@ -1,5 +1,6 @@
 // Normalization over the last dim: on a whole one by one kernel, over a sharded one by what the devices add up.
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -146,13 +147,20 @@ Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
 
 namespace {
 
+at::Tensor inverse_root(const at::Tensor& squares, double size, double eps) {
+  return (squares / size).add_(eps).rsqrt_();
+}
+at::Tensor normalized(const at::Tensor& x, const at::Tensor& r, const at::Tensor& scale) {
+  return scale.defined() ? (x * r).mul_(scale) : x * r;
+}
+
 // x and scale (or none) in the type to compute in, and r = 1 / sqrt(mean(x^2) + eps): all that the backward pass needs.
 struct RootMeanSquare {
   at::Tensor x, scale, r;
 
   at::Tensor squares() const { return sum_last(x * x); }
-  void set(const at::Tensor& all_squares, double size, double eps) { r = (all_squares / size).add_(eps).rsqrt_(); }
-  at::Tensor result() const { return scale.defined() ? (x * r).mul_(scale) : x * r; }
+  void set(const at::Tensor& all_squares, double size, double eps) { r = inverse_root(all_squares, size, eps); }
+  at::Tensor result() const { return normalized(x, r, scale); }
 };
 
 // The gradient of one block on its way: dot is this block's part of sum(g scale x r).
@@ -179,6 +187,9 @@ Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& 
 at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
   if (is_nested()) return times_scale(x * at::rsqrt(at::mean(x * x, -1, /*keepdim=*/true) + eps), scale);
   const double size = static_cast<double>(x.size(-1));
+  const bool is_plain = !is_recorded(x) && !(scale.defined() && is_recorded(scale));
+  if (is_plain && at::toOpMathType(x.scalar_type()) == x.scalar_type())
+    return normalized(x, inverse_root(sum_last(x * x), size, eps), scale);
   RootMeanSquare n{widened(x), scale.defined() ? widened(scale) : scale, {}};
   Tensors out;
   {
@@ -186,7 +197,7 @@ at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double e
     n.set(n.squares(), size, eps);
     out.push_back(in_type(n.result(), x.scalar_type()));
   }
-  if (!is_recorded(x) && !(scale.defined() && is_recorded(scale))) return std::move(out[0]);
+  if (is_plain) return std::move(out[0]);
   Tensors inputs{x};
   if (scale.defined()) inputs.push_back(scale);
   std::vector<at::ScalarType> types;
