@@ -62,7 +62,8 @@ double median(std::vector<double> values) {
 // The bare loop: the same order, the same bytes, no layers; rows go to `out` one after another.
 class BareLoop {
  public:
-  BareLoop(const ByteSource& source, int64_t length) : bytes_(source.run(0)), length_(length) {
+  BareLoop(const ByteSource& source, int64_t length) : bytes_(static_cast<size_t>(source.size())), length_(length) {
+    source.read(0, bytes_);
     count_ = (static_cast<int64_t>(bytes_.size()) - length) / window + 1;
   }
 
@@ -75,7 +76,7 @@ class BareLoop {
   }
 
  private:
-  std::span<const uint8_t> bytes_;
+  std::vector<uint8_t> bytes_;
   int64_t length_, count_ = 0, at_ = 0;
   Permutation order_{1, 0};
 };
