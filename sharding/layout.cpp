@@ -34,7 +34,8 @@ std::string Arrays::to_string() const {
 std::string Rule::to_string() const {
   if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
   const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
-  if (!is_by_name()) return fmt::format("{} -> longest dim over {}", arrays.to_string(), axes);
+  if (!is_by_name() && !arrays.path.empty())
+    return fmt::format("{} -> longest dim over {}", arrays.to_string(), axes);
   return fmt::format("\"{}\" -> {}", logical, mesh_axes.empty() ? "replicated" : axes);
 }
 
@@ -45,12 +46,14 @@ std::vector<std::string> Rule::all_mesh_axes() const {
   return all;
 }
 
-Rule::Rule(std::string name, Replicated) : logical(std::move(name)) {}
-Rule::Rule(std::string name, const char* axis) : logical(std::move(name)), mesh_axes{axis} {}
-Rule::Rule(std::string name, std::string axis) : logical(std::move(name)), mesh_axes{std::move(axis)} {}
+Rule::Rule(std::string name, Replicated) : Rule(std::move(name), std::vector<std::string>{}) {}
+Rule::Rule(std::string name, const char* axis) : Rule(std::move(name), std::vector<std::string>{axis}) {}
+Rule::Rule(std::string name, std::string axis) : Rule(std::move(name), std::vector{std::move(axis)}) {}
 Rule::Rule(std::string name, std::initializer_list<const char*> axes)
-    : logical(std::move(name)), mesh_axes(axes.begin(), axes.end()) {}
-Rule::Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {}
+    : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end())) {}
+Rule::Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {
+  if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: Layout refuses it
+}
 Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
 Rule::Rule(Arrays which, LongestDim dim) : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)) {}
 Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}

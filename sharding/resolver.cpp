@@ -161,19 +161,29 @@ class Resolver {
 
   void check_open_dims() const {
     for (size_t d = 0; d < axes_.size(); ++d)
-      if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name())) fail_unknown(d);
+      if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name())) {
+        if (nothing_but_too_long()) fail_too_long();
+        fail_unknown(d);
+      }
     for (size_t d = 0; d < axes_.size(); ++d)
       if (!settled_[d] && indivisible_[d]) fail_uneven(d, *indivisible_[d]);
-    const bool whole = std::none_of(settled_.begin(), settled_.end(), [](bool s) { return s; });
-    if (too_long_ && whole && result_is_empty())
-      fail_at(ErrorKind::rank_mismatch,
-              fmt::format("the rule {} has more entries than the array of shape {} has dims. Add a rule for it: "
-                          "{{Arrays{{\"{}\"}}, replicated}}.",
-                          too_long_->to_string(), tessera::to_string(shape_), path_));
+    if (nothing_but_too_long()) fail_too_long();
+  }
+
+  // Whether a spec was too long, and nothing else places the array.
+  bool nothing_but_too_long() const {
+    return too_long_ && std::none_of(settled_.begin(), settled_.end(), [](bool s) { return s; }) && result_is_empty();
   }
 
   bool result_is_empty() const {
     return std::none_of(result_.decisions.begin(), result_.decisions.end(), [](const auto& d) { return d.matched; });
+  }
+
+  [[noreturn]] void fail_too_long() const {
+    fail_at(ErrorKind::rank_mismatch,
+            fmt::format("the rule {} has more entries than the array of shape {} has dims. Add a rule for it: "
+                        "{{Arrays{{\"{}\"}}, replicated}}.",
+                        too_long_->to_string(), tessera::to_string(shape_), path_));
   }
 
   [[noreturn]] void fail_unknown(size_t d) const {

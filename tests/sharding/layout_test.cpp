@@ -206,6 +206,8 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
                "up.kernel: the rule ** -> P(None, 'data') has more entries than the array of shape (8) has dims. Add a "
                "rule for it: {Arrays{\"up.kernel\"}, replicated}.",
                resolve({{Arrays{}, P{none, "data"}}}, {none}, {8}));
+  expect_error(ErrorKind::rank_mismatch, "up.kernel: the rule ** -> P(None, 'data') has more entries than the array",
+               resolve({{Arrays{}, P{none, "data"}}}, {"embed"}, {8}));
   expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. No rule names a dim.",
                resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
   expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
@@ -213,6 +215,13 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
   });
   expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.", [] {
     Layout(mesh, {{Arrays{""}, P{"data"}}});
+  });
+  const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless, [] {
+    Layout(mesh, {{"", "data"}, {"embed", "data"}});
+  });
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> replicated" + nameless, [] {
+    Layout(mesh, {{"", replicated}});
   });
   expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.", [] {
     Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}});
