@@ -44,6 +44,9 @@ void check_options(const CheckpointOptions& options) {
   if (options.most_file_bytes < 1)
     fail(ErrorKind::bad_argument, "save",
          fmt::format("most_file_bytes: {} given, expected a number from 1 on.", options.most_file_bytes));
+  if (options.most_pending_bytes < 0)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("most_pending_bytes: {} given, expected a number from 0 on.", options.most_pending_bytes));
 }
 
 void make_folders(const fs::path& folder) {
@@ -53,6 +56,13 @@ void make_folders(const fs::path& folder) {
     fail(ErrorKind::bad_file, "save",
          fmt::format("{}: this folder cannot be made ({}). Give a folder that can be written to.", folder.string(),
                      error.message()));
+}
+
+// The thread that saves, and later calls, mean the folder that the caller meant, whatever the current one is then.
+fs::path made_absolute(const fs::path& folder) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(folder, error);
+  return error ? folder : whole;
 }
 
 // What this process sees of a folder that all are to see.
@@ -65,7 +75,7 @@ std::string seen_in(const fs::path& folder) {
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(fs::path where, CheckpointOptions how) : folder(std::move(where)), options(std::move(how)) {
+  Impl(const fs::path& where, CheckpointOptions how) : folder(made_absolute(where)), options(std::move(how)) {
     check_options(options);
     if (options.processes.count == 0) vote_by_program();
     take_folder();
@@ -97,7 +107,7 @@ struct Checkpointer::Impl {
 };
 
 Checkpointer::Checkpointer(fs::path folder, CheckpointOptions options)
-    : impl_(std::make_unique<Impl>(std::move(folder), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(folder, std::move(options))) {}
 
 Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
 
@@ -111,10 +121,15 @@ Checkpointer::~Checkpointer() noexcept(false) {
   }
 }
 
-const fs::path& Checkpointer::folder() const { return impl_->folder; }
+Checkpointer::Impl& Checkpointer::impl() const {
+  if (!impl_) fail(ErrorKind::bad_argument, "save", "this Checkpointer was moved into another; use that one.");
+  return *impl_;
+}
+
+const fs::path& Checkpointer::folder() const { return impl().folder; }
 
 void Checkpointer::wait() {
-  if (impl_->pending.valid()) impl_->pending.get();
+  if (impl().pending.valid()) impl().pending.get();
 }
 
 void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& extra) {

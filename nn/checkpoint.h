@@ -52,8 +52,11 @@ struct CheckpointOptions {
 
 // What is saved beside a tree.
 struct SaveExtra {
-  std::map<std::string, std::string> extra = {};  // name -> JSON: {"loader", loader.state().to_json()}
-  std::map<std::string, double> metrics = {};     // finite; Keep::metric names one of them
+  // name -> JSON of at most 30 levels: {"loader", loader.state().to_json()}. It comes back as the same values, not as
+  // the same text: spaces go, 0.1 is 1E-1. Whole numbers of 64 bits are exact (-0 is 0), all others the nearest double:
+  // what is larger or more precise belongs in a string.
+  std::map<std::string, std::string> extra = {};
+  std::map<std::string, double> metrics = {};  // finite; Keep::metric names one of them
 };
 
 // Saves checkpoints of one run to a folder, in the background.
@@ -78,17 +81,20 @@ class Checkpointer {
   // Takes the values as they are now, and returns before they are written; the values may change at once. Waits for the
   // save before, and throws its error: then nothing of this step is saved, and the next call tries anew.
   // Errors: this step is there already, a file cannot be written (bad_file); an array that is a pending sum, or
-  // without data, two of one path, metrics that are not finite (bad_argument); extra that is no JSON (bad_file); other
-  // steps or trees on other processes (inconsistent).
+  // without data, two of one path, a name that is not UTF-8, metrics that are not finite, or that lack Keep::metric
+  // where the best are kept (bad_argument); extra that is no JSON (bad_file); other steps or trees on other processes
+  // (inconsistent).
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
   // Until the last save is complete; throws its error.
   void wait();
 
-  const std::filesystem::path& folder() const;
+  const std::filesystem::path& folder() const;  // absolute
 
  private:
   struct Impl;
+  Impl& impl() const;
+
   std::unique_ptr<Impl> impl_;
 };
 
@@ -99,15 +105,16 @@ struct RestoreOptions {
   // Where recipes are placed, by the names of their dims, as filter_shard would: they are never drawn, so no memory is
   // needed but the result's. Arrays that are placed already keep their placement, on whatever mesh it is.
   std::optional<Layout> layout = {};
-  bool keep_missing = false;                                   // what the checkpoint lacks stays as it is in the tree
-  bool ignore_unused = false;                                  // what the tree lacks is not read
-  std::function<std::string(const std::string&)> rename = {};  // from a path in the tree to the name in the checkpoint
-  bool verify = true;                                          // compares the checksums of what is read
+  bool keep_missing = false;   // what the checkpoint lacks stays as it is in the tree
+  bool ignore_unused = false;  // what the tree lacks is not read
+  // From a path in the tree to the name in the checkpoint. Two paths may have one name: both get its values.
+  std::function<std::string(const std::string&)> rename = {};
+  bool verify = true;  // compares the checksums of what is read
 };
 
 struct Restored {
   int64_t step = 0;
-  std::map<std::string, std::string> extra;  // as saved
+  std::map<std::string, std::string> extra;  // the values that were saved
   std::map<std::string, double> metrics;
   std::vector<std::string> kept, unused;  // what keep_missing and ignore_unused let pass
 };

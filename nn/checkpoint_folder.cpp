@@ -62,6 +62,15 @@ std::string marked_text(const fs::path& checkpoint, const char* name) {
   return std::string_view(name) == "manifest.json" ? manifest : state;
 }
 
+// Nothing where they cannot be read.
+std::optional<std::map<std::string, double>> metrics_of(const fs::path& checkpoint) {
+  try {
+    return read_state(checkpoint).metrics;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const Keep& keep) {
@@ -174,15 +183,17 @@ void remove_leftovers(const fs::path& folder) {
     if (is_leftover(entry.filename().string())) remove_folder(entry, "save");
 }
 
-void apply_retention(const fs::path& folder, const Keep& keep) {
+void apply_retention(const fs::path& folder, const Keep& keep, int64_t just_saved) {
   std::vector<StepMetric> saved;
   for (int64_t step : checkpoint_steps(folder)) {
-    saved.push_back({step});
-    if (keep.best <= 0) continue;
-    const std::map<std::string, double> metrics = read_state(folder / std::to_string(step)).metrics;
-    if (const auto found = metrics.find(keep.metric); found != metrics.end()) saved.back().value = found->second;
+    const auto metrics = keep.best > 0 ? metrics_of(folder / std::to_string(step)) : std::map<std::string, double>{};
+    if (!metrics) continue;
+    const auto found = metrics->find(keep.metric);
+    saved.push_back({step, found == metrics->end() ? std::nullopt : std::optional(found->second)});
   }
-  delete_checkpoints(folder, steps_to_delete(saved, keep));
+  std::vector<int64_t> gone = steps_to_delete(saved, keep);
+  std::erase(gone, just_saved);
+  delete_checkpoints(folder, gone);
 }
 
 }  // namespace tessera::nn

@@ -14,11 +14,13 @@
 
 namespace tessera::nn {
 
-// Which checkpoints stay: those that any of these names, and always the newest. With none of them set, all stay.
+// Which checkpoints stay: those that any of these names, and always the newest (that is the highest step) and the one
+// that was just saved. With none of them set, all stay. One that is damaged has no rank: where `best` is set it stays,
+// and no save fails for it.
 struct Keep {
   int64_t latest = 0;  // the newest so many
   int64_t every = 0;   // those whose step is a multiple
-  int64_t best = 0;    // so many of the best by `metric`; checkpoints without it are not among them
+  int64_t best = 0;    // so many of the best by `metric`; checkpoints without metrics are not among them
   std::string metric = {};
   bool higher_is_better = false;
 };
@@ -73,7 +75,8 @@ void delete_checkpoints(const std::filesystem::path& folder, const std::vector<i
 // Removes what interrupted saves and deletions left. Only for who holds the folder's lock.
 void remove_leftovers(const std::filesystem::path& folder);
 
-// steps_to_delete of what is in the folder, deleted.
-void apply_retention(const std::filesystem::path& folder, const Keep& keep);
+// steps_to_delete of what is in the folder, deleted, but never the one that was just saved. One that cannot be read
+// is passed over and stays: nobody knows its metric.
+void apply_retention(const std::filesystem::path& folder, const Keep& keep, int64_t just_saved);
 
 }  // namespace tessera::nn

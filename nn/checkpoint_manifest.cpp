@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 #include <charconv>
 
@@ -20,6 +23,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kFormat = "tessera checkpoint";
 constexpr int64_t kVersion = 1;
+constexpr int kMostLevels = 30;  // of a value in state.json: a reader takes 32, and the value lies two levels deep
 
 // One value of a text; every complaint says whose, and where in it.
 class Reader {
@@ -153,10 +157,28 @@ std::string lines_of(const json::object& object) {
   return text + (text.size() > 1 ? "\n  }" : "}");
 }
 
+int levels_of(const json::value& value) {
+  int inner = 0;
+  if (const json::array* array = value.if_array())
+    for (const json::value& one : *array) inner = std::max(inner, levels_of(one));
+  else if (const json::object* object = value.if_object())
+    for (const auto& [key, one] : *object) inner = std::max(inner, levels_of(one));
+  else
+    return 0;
+  return inner + 1;
+}
+
 json::object parsed(const std::map<std::string, std::string>& texts, std::string_view what) {
   json::object object;
-  for (const auto& [name, text] : texts)
-    object.emplace(name, parse_json(text, "save", fmt::format("{} \"{}\"", what, name)));
+  for (const auto& [name, text] : texts) {
+    check_name(what, name);
+    const std::string where = fmt::format("{} \"{}\"", what, name);
+    const json::value& value = object.emplace(name, parse_json(text, "save", where)).first->value();
+    if (const int levels = levels_of(value); levels > kMostLevels)
+      fail(ErrorKind::bad_file, "save",
+           fmt::format("{}: {} levels of nesting given, expected at most {}. Save it flatter.", where, levels,
+                       kMostLevels));
+  }
   return object;
 }
 
@@ -193,7 +215,10 @@ Manifest Manifest::from_json(std::string_view text, std::string_view name) {
 
 std::string SavedState::to_json() const {
   json::object measured;
-  for (const auto& [name, value] : metrics) measured.emplace(name, value);
+  for (const auto& [name, value] : metrics) {
+    check_name("metric", name);
+    measured.emplace(name, value);
+  }
   return fmt::format("{{\n  \"numbers\": {},\n  \"extra\": {},\n  \"metrics\": {}\n}}\n",
                      lines_of(parsed(numbers, "number")), lines_of(parsed(extra, "extra")), lines_of(measured));
 }
@@ -234,6 +259,16 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
     index.files[tensor] = file.string();
   });
   return index;
+}
+
+void check_name(std::string_view what, std::string_view name) {
+  boost::system::error_code error;
+  json::parse(json::serialize(json::string(name)), error);
+  if (!error) return;
+  std::string shown;
+  for (const unsigned char c : name)
+    shown += c < 0x80 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
+  fail(ErrorKind::bad_argument, "save", fmt::format("{} \"{}\": expected a name in UTF-8.", what, shown));
 }
 
 std::string commit_mark(std::string_view manifest, std::string_view state) {

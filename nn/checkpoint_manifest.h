@@ -47,6 +47,8 @@ struct SavedState {
   std::map<std::string, std::string> extra;    // name -> JSON
   std::map<std::string, double> metrics;
 
+  // Errors "[save] ...": a value that is no JSON, or nested too deep for the file to be read (bad_file); a name that is
+  // not UTF-8 (bad_argument).
   std::string to_json() const;
   static SavedState from_json(std::string_view text, std::string_view name);  // Error (bad_file)
 };
@@ -62,6 +64,9 @@ struct SafetensorsIndex {
   // Error (bad_file), so too for a file that is not beside the index. The total is not looked at.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
+
+// Error (bad_argument) "[save] what "name": ..." for a name that is not UTF-8: JSON and safetensors hold no other.
+void check_name(std::string_view what, std::string_view name);
 
 // commit_success.txt, written last: the checksums of manifest.json and state.json.
 std::string commit_mark(std::string_view manifest, std::string_view state);

@@ -273,38 +273,41 @@ class Restore {
   }
 
   void match_arrays(const Leaves& arrays) {
-    std::map<std::string, const SavedTensor*> unused;
-    for (const SavedTensor& saved : manifest_.tensors) unused.emplace(saved.name, &saved);
+    std::map<std::string, const SavedTensor*> there;
+    std::set<std::string> used;
+    for (const SavedTensor& saved : manifest_.tensors) there.emplace(saved.name, &saved);
     for (const Leaf& leaf : arrays) {
       if (leaf.value->is_absent()) continue;
-      const auto found = unused.find(name_of_path(leaf.path));
-      if (found == unused.end()) {
+      const auto found = there.find(name_of_path(leaf.path));
+      if (found == there.end()) {
         miss(leaf.path);
         continue;
       }
       const SavedTensor& saved = *found->second;
-      unused.erase(found);
+      used.insert(saved.name);
       if (saved.shape != leaf.value->shape() || saved.dtype != leaf.value->dtype())
         differences_.other(fmt::format("{} is {} {} in the checkpoint, {} {} in the tree", leaf.path,
                                        name_of(saved.dtype), to_string(saved.shape), name_of(leaf.value->dtype()),
                                        to_string(leaf.value->shape())));
       targets_.push_back({&leaf, &saved});
     }
-    for (const auto& [name, saved] : unused) pass_over(name);
+    for (const auto& [name, saved] : there)
+      if (!used.contains(name)) pass_over(name);
   }
 
   void match_numbers(const Numbers& numbers) {
-    std::map<std::string, std::string> unused = saved_.numbers;
+    std::set<std::string> used;
     for (const Number& number : numbers) {
-      const auto found = unused.find(name_of_path(number.path));
-      if (found == unused.end()) {
+      const auto found = saved_.numbers.find(name_of_path(number.path));
+      if (found == saved_.numbers.end()) {
         miss(number.path);
         continue;
       }
       numbers_.emplace_back(number, found->second);
-      unused.erase(found);
+      used.insert(found->first);
     }
-    for (const auto& [name, value] : unused) pass_over(name);
+    for (const auto& [name, value] : saved_.numbers)
+      if (!used.contains(name)) pass_over(name);
   }
 
   void read_arrays() {

@@ -93,12 +93,26 @@ SavedTensor saved_tensor(const Leaf& leaf) {
       .name = leaf.path, .dtype = leaf.value->dtype(), .shape = leaf.value->shape(), .axes = std::nullopt, .file = {}};
   if (!leaf.axes || leaf.axes->size() != saved.shape.size()) return saved;
   saved.axes.emplace();
-  for (const AxisName& name : *leaf.axes) saved.axes->push_back(name.is_mesh_axis() ? "" : name.name());
+  for (const AxisName& name : *leaf.axes) {
+    saved.axes->push_back(name.is_mesh_axis() ? "" : name.name());
+    check_name(leaf.path + " axis", saved.axes->back());
+  }
   return saved;
 }
 
 bool is_below(const std::string& path, const std::string& tree) {
   return path.starts_with(tree) && (path.size() == tree.size() || path[tree.size()] == '.');
+}
+
+// Without it the best would be deleted for a name that is spelled otherwise.
+void check_metric(const Keep& keep, const std::map<std::string, double>& metrics) {
+  if (keep.best == 0 || metrics.empty() || metrics.contains(keep.metric)) return;
+  std::string given;
+  for (const auto& [name, value] : metrics) given += fmt::format("{}\"{}\"", given.empty() ? "" : ", ", name);
+  fail(ErrorKind::bad_argument, "save",
+       fmt::format("keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, "
+                   "or none.",
+                   keep.best, keep.metric, given));
 }
 
 SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
@@ -192,12 +206,14 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
            const CheckpointOptions& options)
     : checkpoint_(folder, step), processes_(options.processes), keep_(options.keep), state_(saved_state(state, extra)) {
   const at::AutoGradMode off(false);
+  check_metric(keep_, extra.metrics);
   manifest_.step = step;
   std::set<std::string> names;
   for (const Leaf& leaf : state.arrays) {
     if (leaf.value->is_absent()) continue;
     if (!names.insert(leaf.path).second)
       refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
+    check_name("array", leaf.path);
     parts_.push_back(parts_of(leaf, processes_));
     SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
     const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
@@ -360,7 +376,7 @@ void Save::finish() {
     if (processes_.count > 1) gather_checksums();
     checkpoint_.commit(manifest_, state_, files_);
     files_.clear();
-    apply_retention(checkpoint_.path().parent_path(), keep_);
+    apply_retention(checkpoint_.path().parent_path(), keep_, manifest_.step);
   });
 }
 

@@ -6,6 +6,7 @@
 #include "nn/checkpoint.h"
 #include "nn/filter_shard.h"
 #include "nn/hugging_face.h"
+#include "nn/inference_mode.h"
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/random.h"
@@ -55,6 +56,9 @@ void weights() {
 
   auto model = Gpt::init(Key(0), config);
   nn::restore("runs/8", nn::named_state("model", model), {.layout = layout, .ignore_unused = true});
+
+  auto net = nn::inference_mode(trained);
+  nn::restore("runs/8", nn::named("model", net), {.ignore_unused = true});
 
   nn::save_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model));
   nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), layout);

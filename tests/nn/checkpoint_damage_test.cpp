@@ -292,6 +292,44 @@ TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1", "notes.tmp"}));
 }
 
+TEST_F(DamageTest, WhatCouldNotBeReadBackIsNotSaved) {
+  Checkpointer checkpoints(folder(), {.keep = {.latest = 1}});
+  const auto nested = [](size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+  checkpoints.save(1, named_state("model", model_), {.extra = {{"x", nested(30)}}});
+  for (const size_t levels : {31, 32})
+    expect_error(ErrorKind::bad_file,
+                 "[save] extra \"x\": " + std::to_string(levels) +
+                     " levels of nesting given, expected at most 30. Save it flatter.",
+                 [&] {
+                   checkpoints.save(2, named_state("model", model_), {.extra = {{"x", nested(levels)}}});
+                 });
+  Small other = model_;
+  other.bias.axes = Axes{"hidd\xe9n"};
+  const struct {
+    NamedState state;
+    SaveExtra extra;
+    const char* what;
+  } cases[] = {{named_state("model", model_), {.extra = {{"caf\xe9", "1"}}}, "extra \"caf"},
+               {named_state("model", model_), {.extra = {}, .metrics = {{"caf\xe9", 1}}}, "metric \"caf"},
+               {named_state("caf\xe9", model_), {}, "number \"caf"},
+               {named("caf\xe9", model_), {}, "array \"caf"},
+               {named("model", other), {}, "model.bias axis \"hidd"}};
+  for (const auto& [state, extra, what] : cases)
+    expect_error_with(ErrorKind::bad_argument, {"[save] ", what, "\\xe9", "\": expected a name in UTF-8."},
+                      [&, &state = state, &extra = extra] { checkpoints.save(2, state, extra); });
+  EXPECT_EQ(restore(folder(), named_state("model", model_)).extra.at("x"), nested(30));
+}
+
+TEST_F(DamageTest, AnOldDamagedOneStaysAndStopsNoSave) {
+  save(folder(), 1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", 1}}});
+  overwrite(folder() / "1/state.json", "{}");
+  Checkpointer checkpoints(folder(), {.keep = {.best = 1, .metric = "loss"}});
+  for (int64_t step = 2; step < 6; ++step)
+    checkpoints.save(step, named_state("model", model_), {.extra = {}, .metrics = {{"loss", step == 3 ? 1 : 2}}});
+  checkpoints.wait();
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 3, 5}));
+}
+
 TEST_F(DamageTest, BadArgumentsSaveNothing) {
   Checkpointer checkpoints(folder());
   expect_error(ErrorKind::bad_argument, "[save] step -1 given, expected a number from 0 on.",
@@ -309,6 +347,8 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
                [&] { Checkpointer(folder_.path("other"), {.keep = {.best = 2}}); });
   expect_error(ErrorKind::bad_argument, "[save] most_file_bytes: 0 given, expected a number from 1 on.",
                [&] { Checkpointer(folder_.path("other"), {.most_file_bytes = 0}); });
+  expect_error(ErrorKind::bad_argument, "[save] most_pending_bytes: -1 given, expected a number from 0 on.",
+               [&] { Checkpointer(folder_.path("other"), {.most_pending_bytes = -1}); });
   EXPECT_FALSE(fs::exists(folder_.path("other")));
   Leaves twice = named("model", model_);
   twice.push_back(twice[0]);

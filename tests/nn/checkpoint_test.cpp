@@ -167,6 +167,66 @@ TEST_F(CheckpointTest, PartsAndOtherNamesOnRequest) {
   EXPECT_EQ(std::count(restored.unused.begin(), restored.unused.end(), "optimizer.mu.kernel"), 1);
 }
 
+TEST_F(CheckpointTest, TwoPathsMayHaveTheValuesOfOneName) {
+  save(folder(), 1, named_state("model", model_));
+  Saved left = Saved::init(Key(2)), right = Saved::init(Key(3));
+  left.rate = right.rate = 0;
+  const Restored restored =
+      restore(folder(), named_state("left", left, "right", right),
+              {.rename = [](const std::string& path) { return "model" + path.substr(path.find('.')); }});
+  expect_same_values(leaves(left), leaves(model_), "left");
+  expect_same_values(leaves(right), leaves(model_), "right");
+  EXPECT_EQ(left.rate, 0.1);
+  EXPECT_EQ(right.rate, 0.1);
+  EXPECT_EQ(restored.unused, std::vector<std::string>());
+}
+
+TEST_F(CheckpointTest, SettingsAreTheCheckpointsUnlessArraysAloneAreNamed) {
+  save(folder(), 1, named_state("model", model_));
+  Saved other = Saved::init(Key(2));
+  other.trained = true;
+  const Restored restored = restore(folder(), named("model", other), {.ignore_unused = true});
+  EXPECT_TRUE(other.trained);
+  EXPECT_EQ(restored.unused, (std::vector<std::string>{"model.rate", "model.trained"}));
+  expect_same_values(leaves(other), leaves(model_), "arrays alone");
+  restore(folder(), named_state("model", other));
+  EXPECT_FALSE(other.trained);
+}
+
+TEST_F(CheckpointTest, ExtraComesBackAsTheSameValues) {
+  save(folder(), 1, named_state("model", model_),
+       {.extra = {{"a", "0.1"}, {"b", "18446744073709551616"}, {"c", "-9007199254740993"}, {"d", "\"1e400\""}}});
+  const std::map<std::string, std::string> expected = {
+      {"a", "1E-1"}, {"b", "1.8446744073709552E19"}, {"c", "-9007199254740993"}, {"d", "\"1e400\""}};
+  EXPECT_EQ(restore(folder(), named_state("model", model_)).extra, expected);
+}
+
+TEST_F(CheckpointTest, OneThatWasMovedSaysSo) {
+  Checkpointer checkpoints(folder());
+  const Checkpointer other(std::move(checkpoints));
+  const auto gone = [](const auto& call) {
+    expect_error(ErrorKind::bad_argument, "[save] this Checkpointer was moved into another; use that one.", call);
+  };
+  gone([&] { checkpoints.save(1, named_state("model", model_)); });
+  gone([&] { checkpoints.wait(); });
+  gone([&] { checkpoints.folder(); });
+  EXPECT_EQ(other.folder(), folder());
+}
+
+TEST_F(CheckpointTest, TheFolderIsTheOneThatWasMeantWhenItWasGiven) {
+  const fs::path before = fs::current_path();
+  fs::create_directories(folder("here"));
+  fs::create_directories(folder("there"));
+  fs::current_path(folder("here"));
+  Checkpointer checkpoints("run");
+  fs::current_path(folder("there"));
+  checkpoints.save(1, named_state("model", model_));
+  checkpoints.wait();
+  fs::current_path(before);
+  EXPECT_EQ(checkpoint_steps(folder("here") / "run"), std::vector<int64_t>{1});
+  EXPECT_EQ(names_in(folder("there")), std::vector<std::string>());
+}
+
 TEST_F(CheckpointTest, WhatAnotherPlacesReadsIsItsOwn) {
   Saved model = Saved::init(Key(4));
   Array held = model.kernel.value;
@@ -215,6 +275,30 @@ TEST_F(CheckpointTest, OlderOnesGoWhenANewerIsComplete) {
     checkpoints.save(step, named_state("model", model_), {.extra = {}, .metrics = {{"loss", losses[step]}}});
   checkpoints.wait();
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1", "3"}));
+}
+
+TEST_F(CheckpointTest, NoSaveDeletesItself) {
+  for (const int64_t step : {3, 5}) save(folder(), step, named_state("model", model_));
+  Checkpointer checkpoints(folder(), {.keep = {.latest = 1}});
+  checkpoints.save(4, named_state("model", model_));
+  checkpoints.wait();
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{4, 5}));
+}
+
+TEST_F(CheckpointTest, MetricsAmongWhichTheOneOfKeepIsNotAreRefused) {
+  Checkpointer checkpoints(folder(), {.keep = {.best = 2, .metric = "validation_loss"}});
+  expect_error(
+      ErrorKind::bad_argument,
+      "[save] keep: the best 2 are to stay by \"validation_loss\", and the metrics of this step are "
+      "\"accuracy\", \"val_loss\". Give it among them, or none.",
+      [&] {
+        checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"val_loss", 1}, {"accuracy", 2}}});
+      });
+  checkpoints.save(1, named_state("model", model_));
+  checkpoints.save(2, named_state("model", model_),
+                   {.extra = {}, .metrics = {{"validation_loss", 1}, {"accuracy", 2}}});
+  checkpoints.wait();
+  EXPECT_EQ(checkpoint_steps(folder()), std::vector<int64_t>{2});
 }
 
 }  // namespace
