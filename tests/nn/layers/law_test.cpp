@@ -58,7 +58,8 @@ std::vector<Rules> tables_over(const std::vector<std::string>& names, const Leav
   std::vector<Rules> tables{{}};
   std::set<std::string> others;
   for (const Leaf& leaf : tree)
-    for (const AxisName& name : *leaf.axes) others.insert(name.name());
+    for (const AxisName& name : *leaf.axes)
+      if (!name.is_none()) others.insert(name.name());
   for (const std::string& name : names) {
     EXPECT_TRUE(others.contains(name)) << name << " names no dim";
     std::vector<Rules> longer;
