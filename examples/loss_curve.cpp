@@ -8,8 +8,6 @@
 #include <iterator>
 #include <string_view>
 
-#include "nn/curves.h"
-
 namespace tessera::examples {
 namespace {
 
@@ -110,12 +108,6 @@ struct Plot {
 };
 
 // ---- curves
-
-nn::Curve curve_of(const std::vector<LossPoint>& points) {
-  nn::Curve curve;
-  for (const LossPoint& point : points) curve.push_back({static_cast<double>(point.step), point.loss});
-  return curve;
-}
 
 std::string polyline(const Plot& plot, const char* kind, const nn::Curve& points) {
   if (points.empty()) return "";
@@ -243,6 +235,12 @@ std::string in_words(const LossCurve& curve) {
 }
 
 }  // namespace
+
+nn::Curve curve_of(const std::vector<LossPoint>& points) {
+  nn::Curve curve;
+  for (const LossPoint& point : points) curve.push_back({static_cast<double>(point.step), point.loss});
+  return curve;
+}
 
 std::string LossCurve::svg() const {
   const Plot plot{scale_of_steps(*this), scale_of_losses(*this)};

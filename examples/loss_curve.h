@@ -5,12 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "nn/curves.h"
+
 namespace tessera::examples {
 
 struct LossPoint {
   int64_t step = 0;
   double loss = 0;  // nats per byte, finite
 };
+
+// The losses over their steps.
+nn::Curve curve_of(const std::vector<LossPoint>& points);
 
 // The losses over the steps. `training` is drawn twice: faintly as it is (of long runs the least and the largest of
 // each half pixel), and as the centred mean over a twentieth of the points. `validation` is drawn as dots, the two

@@ -30,19 +30,13 @@ nn::Curve over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::
   return curve;
 }
 
-nn::Curve over_steps(const std::vector<LossPoint>& losses) {
-  nn::Curve curve;
-  for (const LossPoint& loss : losses) curve.push_back({static_cast<double>(loss.step), loss.loss});
-  return curve;
-}
-
 std::vector<nn::ReportChart> charts_of(const std::vector<StepMetrics>& steps, const LossCurve& curve) {
   const auto end = static_cast<double>(curve.steps);
   return {{.title = "Loss",
            .x = "step",
            .y = "nats per byte",
            .series = {{"training loss", over_steps(steps, &StepMetrics::loss), Look::noisy},
-                      {"validation loss", over_steps(curve.validation), Look::dots, true}},
+                      {"validation loss", curve_of(curve.validation), Look::dots, true}},
            .levels = {{"bigram entropy", curve.bigram_entropy}, {"unigram entropy", curve.unigram_entropy}},
            .x_end = end},
           {.title = "Throughput",

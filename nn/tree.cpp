@@ -31,23 +31,6 @@ void check_distinct(const Leaves& leaves, const char* verb) {
   }
 }
 
-// ---- walks ----------------------------------------------------------------------------------------------------------
-
-detail::Place::Place(std::string path) : path_(std::move(path)) {}
-size_t detail::Place::push(std::string_view name) {
-  const size_t before = path_.size();
-  if (before) path_ += '.';
-  path_ += name;
-  return before;
-}
-void detail::Place::pop(size_t before) { path_.resize(before); }
-
-void detail::Collector::add_leaf(Array& x, Kind kind, const Axes* axes, const Rules* rules) {
-  leaves_->push_back({place_.path(), &x, kind, axes, rules});
-}
-
-// ---- checks ---------------------------------------------------------------------------------------------------------
-
 void detail::check_present(const Leaves& tree, size_t i, const char* verb) {
   if (tree[i].value->is_absent())
     fail(ErrorKind::absent, verb,
@@ -65,6 +48,21 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
                        "were made from: lengths of vectors, optionals, alternatives of variants, keys of maps.",
                        path_of(i < expected.size() ? expected : given, i),
                        path_of(i < expected.size() ? given : expected, i)));
+}
+
+// ---- walks ----------------------------------------------------------------------------------------------------------
+
+detail::Place::Place(std::string path) : path_(std::move(path)) {}
+size_t detail::Place::push(std::string_view name) {
+  const size_t before = path_.size();
+  if (before) path_ += '.';
+  path_ += name;
+  return before;
+}
+void detail::Place::pop(size_t before) { path_.resize(before); }
+
+void detail::Collector::add_leaf(Array& x, Kind kind, const Axes* axes, const Rules* rules) {
+  leaves_->push_back({place_.path(), &x, kind, axes, rules});
 }
 
 }  // namespace tessera::nn

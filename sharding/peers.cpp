@@ -53,6 +53,8 @@ Peers::Duration period_of(Peers::Duration timeout) { return std::clamp<Peers::Du
 
 }  // namespace
 
+Loss left_early(int process) { return {process, "has ended its program, while others wait for it here"}; }
+
 Peers::Peers(int count, Duration timeout)
     : index_(0),
       count_(count),

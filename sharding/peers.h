@@ -24,6 +24,8 @@ struct Loss {
   int process;
   std::string what;
 };
+// One that has ended its program well, while others wait for it.
+Loss left_early(int process);
 
 // A thread of each process talks to process 0, which tells all others what it hears. So a process that is killed,
 // crashes, raises or ends with a failure is known to all within milliseconds (its connection closes), and one that is

@@ -25,7 +25,7 @@ std::optional<Loss> news_of(const Joined& joined) {
   if (!joined.peers->has_news()) return std::nullopt;
   if (auto loss = joined.peers->loss()) return loss;
   for (int process = 0; process < joined.count; ++process)
-    if (joined.peers->has_left(process)) return Loss{process, "has ended its program, while others wait for it here"};
+    if (joined.peers->has_left(process)) return left_early(process);
   return std::nullopt;
 }
 

@@ -95,7 +95,7 @@ void Waits::look_around(const Waiting& waiting, Clock::duration waited) {
     // What it sent before it left may still be on its way.
     if (left_at_ == Clock::time_point{}) left_at_ = Clock::now();
     if (Clock::now() - left_at_ > std::min<Clock::duration>(joined_.timeout / 4, 1s))
-      fail_with(waiting, {*left, "has ended its program, while others wait for it here"});
+      fail_with(waiting, left_early(*left));
   }
   if (waited <= joined_.timeout * (asked_ + 1)) return;
   if (asked_ == patience)

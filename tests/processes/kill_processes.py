@@ -73,7 +73,7 @@ def one_run(command, number, args, rng, counts):
         return f"run {number}: {how.name} of process {victim}, but named are {named}:\n{output}"
     if len(named) < args.processes - 1:
         counts["not by all"] += 1
-        print(f"run {number}: {how.name} of process {victim} at {moment:.2f} s, named by {len(named)}:\n{output}")
+        return f"run {number}: {how.name} of process {victim} at {moment:.2f} s, named by {len(named)} only:\n{output}"
     return None
 
 
@@ -96,9 +96,8 @@ def main():
         if mistake:
             mistakes += 1
             print(mistake, flush=True)
-    print(f"{args.runs} runs: {counts['SIGKILL']} killed, {counts['SIGSTOP']} stopped; {counts['hangs']} hung, "
-          f"{mistakes - counts['hangs']} ended otherwise than they should; in {counts['not by all']} of the others the "
-          "launcher had ended some before they could say who it was")
+    print(f"{args.runs} runs: {counts['SIGKILL']} killed, {counts['SIGSTOP']} stopped; {mistakes} not as they should be: "
+          f"{counts['hangs']} hung, in {counts['not by all']} the launcher had ended some before they could say who it was")
     sys.exit(mistakes > 0)
 
 
