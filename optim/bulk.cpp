@@ -137,18 +137,20 @@ bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& g
   if (current_tape() || params.structure != structure_ || grads.structure != structure_ ||
       params.arrays.size() != types_.size() || grads.arrays.size() != types_.size())
     return false;
-  size_t shared = 0;
+  size_t shared = 0, given = 0;
   for (size_t i = 0; i < types_.size(); ++i) {
     ask_for_next(params.arrays, i), ask_for_next(grads.arrays, i);
     const Type* type = type_of(*params.arrays[i]);
+    given += !grads.arrays[i]->is_absent();
     shared += type && params.arrays[i]->impl().use_count() > 1;
     if (type != types_[i] || !detail::plainly_fits(type_of(*grads.arrays[i]), type)) return false;
   }
-  return shared < 2 || are_distinct(params.arrays);
+  return given > 0 && (shared < 2 || are_distinct(params.arrays));
 }
 
 void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
   constexpr const char* verb = "Optimizer.update";
+  if (!entries_) fail(ErrorKind::bad_argument, verb, "this optimizer was moved into another; use that one.");
   for (size_t i = 0; i < std::min(params.size(), entries_->size()); ++i) {
     const nn::Leaf& p = params[i];
     const Entry& entry = (*entries_)[i];
@@ -170,21 +172,41 @@ void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
   structure_ = bare.structure;
 }
 
+namespace {
+
+bool is_given(const nn::Leaf& gradient) { return !gradient.value->is_absent(); }
+
+// One gradient may be absent, as one that a filter left out is; without any there is nothing to update with.
+void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
+  const auto first = std::find_if(params.begin(), params.end(), nn::is_trainable);
+  if (first == params.end() || std::any_of(grads.begin(), grads.end(), is_given)) return;
+  fail(ErrorKind::bad_argument, "Optimizer.update",
+       fmt::format("{}: every gradient is absent, expected those that nn::value_and_grad gives.", first->path));
+}
+
+void check_gradient_mesh(const std::string& path, const Array& gradient, const Array& parameter) {
+  const MeshImpl *from = mesh_of(gradient), *to = mesh_of(parameter);
+  if (!from || !to || from == to) return;
+  fail(ErrorKind::device_mismatch, "Optimizer.update",
+       fmt::format("{}: the gradient lies on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, "
+                   "layout), or take them of the model that lies there.",
+                   path, Mesh(from).to_string(), Mesh(to).to_string()));
+}
+
+}  // namespace
+
 void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
   check_same_tree("Optimizer.update", "the gradient", grads, params);
+  check_any_gradient(params, grads);
   for (size_t i = 0; i < params.size(); ++i) {
     const Array &p = *params[i].value, &g = *grads[i].value;
     if (g.is_absent()) continue;
-    const auto wrong = [&](ErrorKind kind, const char* advice) {
-      fail(kind, "Optimizer.update",
-           fmt::format("{}: the gradient is {}, the parameter {}. {}", params[i].path, g.type_string(), p.type_string(),
-                       advice));
-    };
     if (g.dtype() != p.dtype() || !is_floating(p.dtype()))
-      wrong(ErrorKind::dtype_mismatch,
-            "Both must have the same floating element type; an integer's gradient is absent.");
-    if (g.is_committed() && p.is_committed() && g.impl()->type->mesh != p.impl()->type->mesh)
-      wrong(ErrorKind::device_mismatch, "Both must lie on the same mesh.");
+      fail(ErrorKind::dtype_mismatch, "Optimizer.update",
+           fmt::format("{}: the gradient is {}, the parameter {}. Both must have the same floating element type; an "
+                       "integer's gradient is absent.",
+                       params[i].path, g.type_string(), p.type_string()));
+    check_gradient_mesh(params[i].path, g, p);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
 
 #include "sharding/error.h"
@@ -14,6 +15,13 @@ namespace {
 
 void refuse(const char* verb, const std::string& name, double given, const std::string& expected) {
   fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected {}.", name, given, expected));
+}
+
+double value_at(const Schedule& schedule, int64_t count, const char* verb, const char* name) try {
+  return schedule(count);
+} catch (const std::bad_function_call&) {
+  fail(ErrorKind::bad_argument, verb,
+       fmt::format("{}: an empty function given, expected a number or a schedule. Nothing was updated.", name));
 }
 
 }  // namespace
@@ -35,7 +43,7 @@ double value_of(const Schedule& schedule, int64_t count, const char* verb, const
   if (count < 0)
     fail(ErrorKind::bad_argument, verb,
          fmt::format("{}: the state's count is {}, expected 0 or more. Nothing was updated.", name, count));
-  const double value = schedule(count);
+  const double value = value_at(schedule, count, verb, name);
   if (!std::isfinite(value))
     fail(
         ErrorKind::bad_argument, verb,

@@ -141,6 +141,7 @@ ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const Ext
   if (!extra.value)
     fail(ErrorKind::bad_argument, "reduce_on_plateau",
          "no value given, expected the loss: optimizer.update(model, grads, {.value = loss}).");
+  detail::check_finite("reduce_on_plateau", "value", *extra.value);
   const auto seen = static_cast<double>(state.count);
   state.count += 1;
   state.avg_value = (seen * state.avg_value + *extra.value) / (seen + 1);
@@ -169,6 +170,9 @@ ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& o) {
   if (!(o.rtol >= 0 && o.rtol <= 1)) refuse(fmt::format("rtol: {} given, expected 0 <= rtol <= 1.", o.rtol));
   if (!(o.atol >= 0)) refuse(fmt::format("atol: {} given, expected atol >= 0.", o.atol));
   if (o.rtol == 0 && o.atol == 0) refuse("rtol and atol: both 0 given, expected one above 0.");
+  if (o.cooldown < 0) refuse(fmt::format("cooldown: {} given, expected 0 or more.", o.cooldown));
+  if (!(o.min_scale >= 0)) refuse(fmt::format("min_scale: {} given, expected min_scale >= 0.", o.min_scale));
+  detail::checked_period(o.patience, "reduce_on_plateau", "patience");
   detail::checked_period(o.accumulation_size, "reduce_on_plateau", "accumulation_size");
   return o;
 }

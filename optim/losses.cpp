@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "optim/check_options.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 #include "sharding/operations.h"
@@ -121,6 +122,7 @@ Array l2_loss(Operand errors) { return 0.5 * squared_error(errors); }
 
 Array huber_loss(Operand predictions, Operand targets, double delta) {
   const CallerScope caller(predictions.where());
+  detail::check_positive("huber_loss", "delta", delta);
   const Array size = abs(errors_of("huber_loss", predictions.array(), targets.array()));
   const Array quadratic = minimum(size, delta);
   return 0.5 * square(quadratic) + delta * (size - quadratic);

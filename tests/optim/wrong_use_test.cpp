@@ -97,7 +97,8 @@ const std::vector<Mistake>& mistakes() {
          g["t"] = device_put(ones({4, 2}), NamedSharding(other, P{}));
        },
        ErrorKind::device_mismatch,
-       "t: the gradient is float32[4,2], the parameter float32[4,2]. Both must lie on the same mesh."},
+       "t: the gradient lies on data=4, the parameter on data=2. Move the gradients with nn::filter_shard(grads, "
+       "layout), or take them of the model that lies there."},
       {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::absent,
        "t: the gradient is float32[4,2], the parameter is absent."},
       {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::bad_argument,
