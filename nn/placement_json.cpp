@@ -29,29 +29,78 @@ json::object to_object(const PlacementRow& row) {
   return object;
 }
 
-template <class T>
-std::vector<T> list_of(const json::value& value) {
-  std::vector<T> list;
-  for (const json::value& item : value.as_array()) list.push_back(json::value_to<T>(item));
-  return list;
+constexpr const char* reads = "parse_placement_table";
+
+[[noreturn]] void refuse(const std::string& where, const char* expected) {
+  fail(ErrorKind::bad_file, reads,
+       fmt::format("the text is not what PlacementTable::to_json writes: {} is missing or not {}. Write it again.",
+                   where, expected));
 }
 
-PlacementRow to_row(const json::object& object) {
-  PlacementRow row{.path = json::value_to<std::string>(object.at("path")),
-                   .axes = {},
-                   .spec = json::value_to<std::string>(object.at("spec")),
-                   .shape = list_of<int64_t>(object.at("shape")),
-                   .shard_shape = list_of<int64_t>(object.at("shard_shape")),
-                   .dtype = dtype_of(json::value_to<std::string>(object.at("dtype"))).value(),
-                   .elements = object.at("elements").as_int64(),
-                   .bytes = object.at("bytes").as_int64(),
-                   .bytes_per_device = object.at("bytes_per_device").as_int64(),
-                   .replicas = object.at("replicas").as_int64(),
-                   .divided_over = list_of<std::string>(object.at("divided_over"))};
-  if (!object.at("axes").is_null()) row.axes = list_of<std::string>(object.at("axes"));
-  for (const auto& axis : object.at("mesh").as_object())
-    row.mesh.push_back({std::string(axis.key()), axis.value().as_int64()});
-  return row;
+// Values that know where in the text they stand, so that an error can name the place: "rows[3].shape".
+struct Field {
+  const json::value* value;  // or none: it is missing
+  std::string where;
+
+  Field at(const char* name) const {
+    const json::object* object = value ? value->if_object() : nullptr;
+    if (!object) refuse(where, "an object");
+    return {object->if_contains(name), where.empty() ? name : fmt::format("{}.{}", where, name)};
+  }
+  std::string text() const {
+    const json::string* text = value ? value->if_string() : nullptr;
+    return text ? std::string(*text) : (refuse(where, "a string"), "");
+  }
+  int64_t number() const {
+    const int64_t* number = value ? value->if_int64() : nullptr;
+    return number ? *number : (refuse(where, "a whole number"), 0);
+  }
+  std::vector<Field> items() const {
+    const json::array* array = value ? value->if_array() : nullptr;
+    if (!array) refuse(where, "a list");
+    std::vector<Field> items;
+    for (const json::value& item : *array) items.push_back({&item, fmt::format("{}[{}]", where, items.size())});
+    return items;
+  }
+  template <class T>
+  std::vector<T> list(T (Field::*read)() const) const {
+    std::vector<T> list;
+    for (const Field& item : items()) list.push_back((item.*read)());
+    return list;
+  }
+};
+
+DType dtype_in(const Field& field) {
+  const std::optional<DType> dtype = dtype_of(field.text());
+  return dtype ? *dtype : (refuse(field.where, "the name of an element type"), DType::float32);
+}
+
+std::vector<MeshAxis> mesh_in(const Field& field) {
+  const json::object* object = field.value ? field.value->if_object() : nullptr;
+  if (!object) refuse(field.where, "an object");
+  std::vector<MeshAxis> mesh;
+  for (const auto& axis : *object) {
+    const std::string name = axis.key();
+    mesh.push_back({name, Field{&axis.value(), field.where + "." + name}.number()});
+  }
+  return mesh;
+}
+
+PlacementRow to_row(const Field& object) {
+  const Field axes = object.at("axes");
+  const bool is_named = !axes.value || !axes.value->is_null();
+  return {.path = object.at("path").text(),
+          .axes = is_named ? std::optional(axes.list(&Field::text)) : std::nullopt,
+          .spec = object.at("spec").text(),
+          .shape = object.at("shape").list(&Field::number),
+          .shard_shape = object.at("shard_shape").list(&Field::number),
+          .dtype = dtype_in(object.at("dtype")),
+          .elements = object.at("elements").number(),
+          .bytes = object.at("bytes").number(),
+          .bytes_per_device = object.at("bytes_per_device").number(),
+          .replicas = object.at("replicas").number(),
+          .mesh = mesh_in(object.at("mesh")),
+          .divided_over = object.at("divided_over").list(&Field::text)};
 }
 
 }  // namespace
@@ -75,16 +124,11 @@ std::string PlacementTable::to_json() const {
 }
 
 PlacementTable parse_placement_table(std::string_view text) {
-  constexpr const char* verb = "parse_placement_table";
-  const json::value value = parse_json(text, verb, "the table");
-  try {
-    std::vector<PlacementRow> rows;
-    for (const json::value& row : value.as_object().at("rows").as_array()) rows.push_back(to_row(row.as_object()));
-    return PlacementTable(std::move(rows));
-  } catch (const std::exception& error) {
-    fail(ErrorKind::bad_file, verb,
-         fmt::format("the text is not what PlacementTable::to_json writes ({}). Write it again.", error.what()));
-  }
+  const json::value value = parse_json(text, reads, "the table");
+  if (!value.is_object()) refuse("the whole", "an object");
+  std::vector<PlacementRow> rows;
+  for (const Field& row : Field{&value, ""}.at("rows").items()) rows.push_back(to_row(row));
+  return PlacementTable(std::move(rows));
 }
 
 }  // namespace tessera::nn

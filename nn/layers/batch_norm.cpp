@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "nn/layers/shapes.h"
@@ -14,6 +15,16 @@
 namespace tessera::nn {
 
 namespace {
+
+// An empty batch has no statistics, and the running ones would be NaN for good.
+void check_not_empty(const Array& x) {
+  const Shape& shape = x.shape();
+  if (std::find(shape.begin(), shape.end() - 1, 0) == shape.end() - 1) return;
+  fail(ErrorKind::bad_argument, "BatchNorm",
+       fmt::format("given {}, expected one row or more to take statistics of. Leave the empty batch out, or set "
+                   "inference = true.",
+                   x.type_string()));
+}
 
 // A finished sum, placed as `like` is.
 Array finished(const Array& sum, const Array& like) {
@@ -27,6 +38,10 @@ Array moved(const Array& running, const Array& batch, double momentum) {
 }  // namespace
 
 BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options) {
+  check_eps("BatchNorm", options.eps);
+  if (!(options.momentum >= 0 && options.momentum <= 1))
+    fail(ErrorKind::bad_argument, "BatchNorm",
+         fmt::format("momentum = {}, expected 0 (the last batch's statistics) to 1.", options.momentum));
   const auto param = [&](double value) {
     return Param{options.dtypes.param(full({features.size}, value)), {features}};
   };
@@ -47,6 +62,7 @@ Array BatchNorm::operator()(Operand x) {
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "BatchNorm",
          fmt::format("given {}, expected (batch..., features).", x.array().type_string()));
+  if (!inference) check_not_empty(x.array());
   const Array in = dtypes.in(x.array());
   const Array wide = astype(in, promote(in.dtype(), float32));
   Array center = mean, spread = variance;

@@ -18,6 +18,7 @@ void check_options(const char* layer, const Axis& in, const Axis& out, const Siz
   if (kernel_size.empty() || kernel_size.size() > 3)
     fail(ErrorKind::bad_argument, layer,
          fmt::format("{} kernel sizes given, expected one for each of 1 to 3 spatial dims.", kernel_size.size()));
+  for (int64_t size : kernel_size) check_positive(layer, "a kernel size", size);
   if (groups < 1 || in.size % groups || out.size % groups)
     fail(ErrorKind::bad_argument, layer,
          fmt::format("axes \"{}\" = {} and \"{}\" = {} are not both divisible by {} groups. Change one of them.",
@@ -28,6 +29,8 @@ template <class Layer>
 Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
            const ConvOptions& o) {
   check_options(name, in, out, kernel_size, o.groups);
+  for (int64_t stride : o.strides) check_positive(name, "a stride", stride);
+  for (int64_t dilation : o.dilation) check_positive(name, "a dilation", dilation);
   Shape shape = kernel_size;
   shape.insert(shape.end(), {in.size / o.groups, out.size});
   Axes axes(std::vector<AxisName>(kernel_size.size(), none));

@@ -19,6 +19,7 @@ Param all_of(double value, const Axis& axis, const DTypePolicy& dtypes) {
 }  // namespace
 
 LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
+  check_eps("LayerNorm", eps);
   return {.scale = all_of(1, axis, dtypes), .bias = all_of(0, axis, dtypes), .eps = eps, .dtypes = dtypes};
 }
 
@@ -31,6 +32,7 @@ Array LayerNorm::operator()(Operand x) const {
 }
 
 RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
+  check_eps("RMSNorm", eps);
   return {.scale = all_of(1, axis, dtypes), .eps = eps, .dtypes = dtypes};
 }
 
@@ -47,6 +49,7 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
     fail(ErrorKind::bad_argument, "GroupNorm",
          fmt::format("axis \"{}\" = {} is not divisible by {} groups. Change one of them.", features.name,
                      features.size, groups));
+  check_eps("GroupNorm", eps);
   return {.scale = all_of(1, features, dtypes),
           .bias = all_of(0, features, dtypes),
           .groups = groups,

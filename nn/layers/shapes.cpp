@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "sharding/error.h"
 
 namespace tessera::nn {
@@ -30,6 +32,11 @@ void check_dims(const char* layer, const Array& x, int ndim, const std::string& 
 
 void check_positive(const char* layer, const char* what, int64_t value) {
   if (value < 1) fail(ErrorKind::bad_argument, layer, fmt::format("{} = {}, expected 1 or more.", what, value));
+}
+
+void check_eps(const char* layer, double eps) {
+  if (!(eps >= 0 && std::isfinite(eps)))
+    fail(ErrorKind::bad_argument, layer, fmt::format("eps = {}, expected a number of 0 or more.", eps));
 }
 
 }  // namespace tessera::nn

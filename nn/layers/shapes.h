@@ -17,5 +17,7 @@ void check_dims(const char* layer, const Array& x, int ndim, const std::string& 
 
 // An Error (bad_argument) unless it is 1 or more.
 void check_positive(const char* layer, const char* what, int64_t value);
+// And unless it is finite and 0 or more.
+void check_eps(const char* layer, double eps);
 
 }  // namespace tessera::nn

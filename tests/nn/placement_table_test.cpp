@@ -182,8 +182,20 @@ TEST(PlacementTable, as_json) {
 }
 
 TEST(PlacementTable, other_text_than_its_own_is_refused) {
-  testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the text is not what", "Write it again."},
-                             [] { parse_placement_table("{\"rows\": [{}]}"); });
+  const std::pair<const char*, const char*> wrong[] = {
+      {"[]", "the whole is missing or not an object"},
+      {"{}", "rows is missing or not a list"},
+      {"{\"rows\": 3}", "rows is missing or not a list"},
+      {"{\"rows\": [{}]}", "rows[0].path is missing or not a string"},
+      {"{\"rows\": [{\"path\": \"w\", \"axes\": [\"embed\", 3]}]}", "rows[0].axes[1] is missing or not a string"},
+      {"{\"rows\": [{\"axes\": null, \"path\": \"w\", \"spec\": \"P()\", \"shape\": [1.5]}]}",
+       "rows[0].shape[0] is missing or not a whole number"}};
+  for (const auto& [text, place] : wrong)
+    testing::expect_error_with(
+        ErrorKind::bad_file,
+        {std::string("[parse_placement_table] the text is not what PlacementTable::to_json writes: ") + place +
+         ". Write it again."},
+        [text = text] { parse_placement_table(text); });
   testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the table: line 1"},
                              [] { parse_placement_table("rows"); });
 }

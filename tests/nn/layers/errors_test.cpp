@@ -1,6 +1,7 @@
 // Wrong options and inputs of layers: each error names the layer and what to do.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -83,6 +84,26 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        [] { GroupNorm::init(embed, 3); }},
       {kind, "[Conv] axes \"embed\" = 8 and \"hidden\" = 6 are not both divisible by 4 groups. Change one of them.",
        [] { Conv::init(Key(0), embed, hidden, {3}, {.groups = 4}); }},
+      {kind, "[BatchNorm] momentum = nan, expected 0 (the last batch's statistics) to 1.",
+       [] {
+         BatchNorm::init(embed, {.momentum = NAN});
+       }},
+      {kind, "[BatchNorm] momentum = 2, expected 0 (the last batch's statistics) to 1.",
+       [] {
+         BatchNorm::init(embed, {.momentum = 2});
+       }},
+      {kind, "[BatchNorm] eps = -1, expected a number of 0 or more.", [] { BatchNorm::init(embed, {.eps = -1}); }},
+      {kind, "[LayerNorm] eps = -1, expected a number of 0 or more.", [] { LayerNorm::init(embed, -1); }},
+      {kind, "[RMSNorm] eps = -1, expected a number of 0 or more.", [] { RMSNorm::init(embed, -1); }},
+      {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", [] { GroupNorm::init(embed, 2, NAN); }},
+      {kind, "[Conv] a kernel size = 0, expected 1 or more.",
+       [] {
+         Conv::init(Key(0), embed, hidden, {0});
+       }},
+      {kind, "[Conv] a stride = 0, expected 1 or more.",
+       [] {
+         Conv::init(Key(0), embed, hidden, {3}, {.strides = {0}});
+       }},
       {kind, "[Conv] 4 kernel sizes given, expected one for each of 1 to 3 spatial dims.",
        [] {
          Conv::init(Key(0), embed, hidden, {3, 3, 3, 3});
@@ -128,6 +149,19 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
       {ErrorKind::dtype_mismatch, "[DTypePolicy] params = int32 given, expected a floating type.",
        [] { Linear::init(Key(0), embed, hidden, {.dtypes = {.params = int32}}); }},
   });
+}
+
+// An empty batch has no statistics; with the running ones it is as any other.
+TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
+  BatchNorm norm = BatchNorm::init(embed);
+  expect_error(ErrorKind::bad_argument,
+               "[BatchNorm] given float32[0,8], expected one row or more to take statistics of. Leave the empty batch "
+               "out, or set inference = true.",
+               [&] { norm(zeros({0, 8})); });
+  EXPECT_EQ(norm.mean.value.to_host<float>(), std::vector<float>(8, 0));
+  EXPECT_EQ(norm.variance.value.to_host<float>(), std::vector<float>(8, 1));
+  norm.inference = true;
+  EXPECT_EQ(norm(zeros({0, 8})).shape(), (Shape{0, 8}));
 }
 
 const SafetensorsFile& file() {
