@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -243,6 +244,17 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
   EXPECT_TRUE(windows(source, 3).describe().ends_with("as uint16 tokens | windows(3, 2)"));
   expect_error(ErrorKind::bad_file, {"[open]", small, "7 bytes", "cut short"},
                [&] { fs::resize_file(small, 7), TokenSource<uint16_t>::open({small}); });
+}
+
+TEST(ByteSource, ThatWasMovedSaysSo) {
+  auto source = ByteSource::from_string("abc");
+  const auto heir = std::move(source);
+  const std::function<void()> uses[] = {[&] { source.size(); }, [&] { source.files(); }, [&] { read(source, 0, 1); },
+                                        [&] { source.scan(0, 1, [](auto) {}); }, [&] { source.where(0); },
+                                        [&] { source.describe(); }};
+  for (const auto& use : uses)
+    expect_error(ErrorKind::bad_argument, {"[ByteSource] this source was moved into another; use that one"}, use);
+  EXPECT_EQ(all(heir), "abc");
 }
 
 TEST(ByteSource, ReadingPastTheEndIsAnError) {
