@@ -1,4 +1,4 @@
-// The code of docs/data.md: text in windows on a mesh, and records of one's own.
+// The code of docs/data.md: text in windows on a mesh, records of one's own, and one batch.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -50,10 +50,17 @@ void records(const Dataset<Example>& examples) {
   std::cout << loader.next()->pixels.value.type_string() << '\n';
 }
 
+void one_batch(Loader<std::vector<int64_t>> loader) {
+  const std::optional<std::vector<int64_t>> batch = loader.next();
+  for (const int64_t id : *batch) std::cout << id << ' ';
+  std::cout << '\n';
+}
+
 }  // namespace own
 
 int main() {
   write_books();
   text(5);
   own::records(data::range(100).map([](int64_t i) { return own::Example{{0, 1, 2}, static_cast<int32_t>(i % 10)}; }));
+  own::one_batch(data::Loader(data::range(8), data::rows, {.batch_size = 4}));
 }

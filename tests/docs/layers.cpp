@@ -1,15 +1,18 @@
-// The code of docs/layers.md: element types, low rank, experts and weights of another library.
+// The code of docs/layers.md: element types, an error, decoding, low rank, experts and weights of another library.
 #include <iostream>
 #include <span>
 #include <vector>
 
+#include "nn/filter.h"
 #include "nn/filter_shard.h"
 #include "nn/foreign_weights.h"
 #include "nn/layers/attention.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/moe.h"
 #include "nn/lora.h"
 #include "nn/tree.h"
 #include "sharding/device_put.h"
+#include "sharding/error.h"
 #include "sharding/ledger.h"
 #include "sharding/random.h"
 #include "sharding/safetensors_writer.h"
@@ -28,6 +31,22 @@ nn::Linear in_two_types(const Key& key, const Axis& embed, const Axis& hidden) {
   return nn::Linear::init(key, embed, hidden, {.dtypes = {.params = float32, .compute = bfloat16, .output = float32}});
 }
 
+void empty_batch() {
+  nn::BatchNorm norm = nn::BatchNorm::init({"features", 8});
+  try {
+    norm(zeros({0, 8}));
+  } catch (const Error& error) {
+    std::cout << error.what() << '\n';
+  }
+}
+
+void decode(const nn::MultiheadAttention& attention, const Array& text, const Array& token) {
+  nn::KeyValueCache cache;
+  const Array first = attention.decode(text, cache);
+  const Array next = attention.decode(token, cache);
+  std::cout << cache.length() << " positions after " << first.type_string() << " and " << next.type_string() << '\n';
+}
+
 void experts(const Key& key) {
   const Layout layout{make_mesh({{"data", 4}}), {{"batch", "data"}, {"experts", "data"}, {Arrays{}, replicated}}};
   const auto moe = nn::filter_shard(nn::MoeMlp::init(key, {"embed", 8}, {"hidden", 16}, {"experts", 4}), layout);
@@ -37,16 +56,22 @@ void experts(const Key& key) {
   std::cout << ledger.table();
 }
 
-// A file with the weights of one attention, as torch.nn.MultiheadAttention names them.
+// A file with the weights of one attention, as torch.nn.MultiheadAttention names them, and of a head.
 void write_weights() {
   const std::vector<float> zeros(192);
   const SafetensorsPlan plan({{"h.0.attn.in_proj_weight", float32, {24, 8}},
                               {"h.0.attn.in_proj_bias", float32, {24}},
                               {"h.0.attn.out_proj.weight", float32, {8, 8}},
-                              {"h.0.attn.out_proj.bias", float32, {8}}});
+                              {"h.0.attn.out_proj.bias", float32, {8}},
+                              {"head.w", float32, {16, 8}}});
   write_safetensors("gpt2.safetensors", plan, [&](const TensorEntry& entry) {
     return std::as_bytes(std::span(zeros)).first(static_cast<size_t>(entry.bytes()));
   });
+}
+
+void load_by_a_map(nn::Linear& linear, const SafetensorsFile& file) {
+  const auto transposed = [](const std::vector<Array>& tensors, const Shape&) { return transpose(tensors[0]); };
+  nn::load_weights(linear, file, "head", {{"kernel", {"w"}, transposed}});
 }
 
 int main() {
@@ -58,5 +83,12 @@ int main() {
     nn::load_weights(block.attention, SafetensorsFile::open("gpt2.safetensors"), "h.0.attn", nn::Library::pytorch);
   for (Block& block : model.layers) block.attention.q = nn::with_lora(key, block.attention.q, {.rank = 8});
   for (const nn::Leaf& leaf : nn::leaves(model)) std::cout << leaf.path << '\n';
+  const Model trained = nn::filter(model, nn::by_path("**.lora.**"));
+  for (const nn::Leaf& leaf : nn::leaves(trained))
+    if (!leaf.value->is_absent()) std::cout << leaf.path << " is trained\n";
+  nn::Linear head = nn::Linear::init(key, {"embed", 8}, {"vocab", 16}, {.bias = false});
+  load_by_a_map(head, SafetensorsFile::open("gpt2.safetensors"));
+  empty_batch();
+  decode(model.layers[0].attention, normal(key, {1, 5, 8}), normal(key, {1, 1, 8}));
   experts(key);
 }

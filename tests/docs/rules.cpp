@@ -74,10 +74,19 @@ void explained(const Mesh& mesh) {
                                     {"width", replicated}}});
 }
 
+struct Bare {
+  Array a, b;
+};
+
+void bare(const Mesh& mesh) {
+  std::cout << nn::explain(Bare{zeros({8, 6}), zeros({8, 6})}, {mesh, {{Arrays{"a"}, longest_dim("data")}}});
+}
+
 int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   place();
   tables(mesh);
   refused();
   explained(mesh);
+  bare(mesh);
 }
