@@ -8,6 +8,7 @@
 #include <span>
 
 #include "data/file_watch.h"
+#include "data/held.h"
 #include "data/map_guard.h"
 #include "data/source.h"
 #include "sharding/safetensors.h"
@@ -71,27 +72,29 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   contents_ = std::move(contents);
 }
 
-int64_t SafetensorsRows::size() const { return contents_->rows; }
+int64_t SafetensorsRows::size() const { return held(contents_, "safetensors_rows").rows; }
 
 Array SafetensorsRows::row(size_t tensor, int64_t index) const {
-  const std::string& name = contents_->names[tensor];
-  const TensorInfo& info = contents_->file.info(name);
-  contents_->watch.check();
-  const auto bytes = contents_->file.bytes(name);
-  const size_t each = bytes.size() / static_cast<size_t>(contents_->rows);
+  const Contents& contents = held(contents_, "safetensors_rows");
+  const std::string& name = contents.names[tensor];
+  const TensorInfo& info = contents.file.info(name);
+  contents.watch.check();
+  const auto bytes = contents.file.bytes(name);
+  const size_t each = bytes.size() / static_cast<size_t>(contents.rows);
   const Array row = array_from_bytes(bytes.subspan(static_cast<size_t>(index) * each, each), info.dtype,
                                      Shape(info.shape.begin() + 1, info.shape.end()));
-  if (contents_->guard->is_broken()) {
-    contents_->watch.fail_changed("a page could not be read for row " + std::to_string(index) + " of \"" + name +
-                                  "\": it was cut short, or its disk fails");
+  if (contents.guard->is_broken()) {
+    contents.watch.fail_changed("a page could not be read for row " + std::to_string(index) + " of \"" + name +
+                                "\": it was cut short, or its disk fails");
   }
   return row;
 }
 
 std::string SafetensorsRows::describe() const {
-  std::string text = contents_->bytes + " | safetensors(" + std::to_string(contents_->rows) + " rows of";
-  for (const std::string& name : contents_->names) {
-    const TensorInfo& info = contents_->file.info(name);
+  const Contents& contents = held(contents_, "safetensors_rows");
+  std::string text = contents.bytes + " | safetensors(" + std::to_string(contents.rows) + " rows of";
+  for (const std::string& name : contents.names) {
+    const TensorInfo& info = contents.file.info(name);
     text += " " + name + " " + std::string(name_of(info.dtype)) + tessera::to_string(info.shape);
   }
   return text + ")";

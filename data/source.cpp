@@ -18,6 +18,7 @@
 
 #include "data/file_list.h"
 #include "data/file_watch.h"
+#include "data/held.h"
 #include "data/map_guard.h"
 #include "nn/tree.h"
 
@@ -182,29 +183,20 @@ ByteSource ByteSource::from_string(std::string bytes, std::string name) {
   return ByteSource(std::move(impl));
 }
 
-namespace {
+int64_t ByteSource::size() const { return detail::held(impl_, "ByteSource").size; }
 
-template <class Impl>
-const Impl& held(const std::shared_ptr<const Impl>& impl) {
-  if (!impl) fail(ErrorKind::bad_argument, "ByteSource", "this source was moved into another; use that one");
-  return *impl;
-}
-
-}  // namespace
-
-int64_t ByteSource::size() const { return held(impl_).size; }
-
-const std::vector<SourceFile>& ByteSource::files() const { return held(impl_).files; }
+const std::vector<SourceFile>& ByteSource::files() const { return detail::held(impl_, "ByteSource").files; }
 
 void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
-  held(impl_).for_each_piece(offset, out.size(), [to = out.data()](std::span<const uint8_t> piece) mutable {
+  const auto copy = [to = out.data()](std::span<const uint8_t> piece) mutable {
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
-  });
+  };
+  detail::held(impl_, "ByteSource").for_each_piece(offset, out.size(), copy);
 }
 
 void ByteSource::scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const {
-  held(impl_).for_each_piece(offset, static_cast<size_t>(count), visit);
+  detail::held(impl_, "ByteSource").for_each_piece(offset, static_cast<size_t>(count), visit);
 }
 
 std::string ByteSource::describe() const {
@@ -233,7 +225,7 @@ std::string ByteSource::describe() const {
 
 std::string ByteSource::where(int64_t offset) const {
   detail::check_range("bytes", offset, 1, size());
-  const auto& files = held(impl_).files;
+  const auto& files = this->files();
   const auto file =
       std::upper_bound(files.begin(), files.end(), offset, [](int64_t o, auto& f) { return o < f.begin; }) - 1;
   return file->path + ", byte " + std::to_string(offset - file->begin);

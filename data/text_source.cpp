@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "data/held.h"
 #include "data/token_source.h"
 #include "nn/tree.h"
 
@@ -104,8 +105,9 @@ void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) con
 }
 
 std::string LineSource::operator[](int64_t index) const {
+  const auto& lines = detail::held(lines_, "LineSource");
   check_index(index, size(), "line");
-  const Line line = (*lines_)[static_cast<size_t>(index)];
+  const Line line = lines[static_cast<size_t>(index)];
   std::string text(static_cast<size_t>(line.end - line.begin), '\0');
   bytes_.read(line.begin, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
   if (text.ends_with('\r')) text.pop_back();
@@ -114,14 +116,15 @@ std::string LineSource::operator[](int64_t index) const {
 }
 
 std::string LineSource::where(int64_t index) const {
+  const auto& lines = detail::held(lines_, "LineSource");
   check_index(index, size(), "line");
   const auto& files = bytes_.files();
-  const int64_t begin = (*lines_)[static_cast<size_t>(index)].begin;
+  const int64_t begin = lines[static_cast<size_t>(index)].begin;
   const auto file =
       std::upper_bound(files.begin(), files.end(), begin, [](int64_t at, auto& f) { return at < f.begin; }) - 1;
-  const auto first = std::lower_bound(lines_->begin(), lines_->end(), file->begin,
+  const auto first = std::lower_bound(lines.begin(), lines.end(), file->begin,
                                       [](const Line& line, int64_t at) { return line.begin < at; });
-  return file->path + ", line " + std::to_string(index - (first - lines_->begin()) + 1);
+  return file->path + ", line " + std::to_string(index - (first - lines.begin()) + 1);
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -134,8 +137,9 @@ DocumentSource DocumentSource::open(const std::vector<std::string>& paths, const
 }
 
 Document DocumentSource::operator[](int64_t index) const {
+  const auto& files = detail::held(files_, "DocumentSource");
   check_index(index, size(), "file");
-  const FileEntry& file = (*files_)[static_cast<size_t>(index)];
+  const FileEntry& file = files[static_cast<size_t>(index)];
   std::ifstream in(file.path, std::ios::binary);
   if (!in) bad_file(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
   Document document{file.path, {std::istreambuf_iterator<char>(in), {}}};
@@ -148,13 +152,14 @@ Document DocumentSource::operator[](int64_t index) const {
 }
 
 std::string DocumentSource::describe() const {
+  const auto& files = detail::held(files_, "DocumentSource");
   uint64_t hash = 0xcbf29ce484222325;
   int64_t bytes = 0;
-  for (const FileEntry& file : *files_) {
+  for (const FileEntry& file : files) {
     hash = (hash ^ static_cast<uint64_t>(file.size)) * 0x100000001b3;
     bytes += file.size;
   }
-  return detail::describe_files(files_->size(), bytes, hash) + " | documents";
+  return detail::describe_files(files.size(), bytes, hash) + " | documents";
 }
 
 }  // namespace tessera::data

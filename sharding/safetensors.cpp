@@ -267,14 +267,25 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   return SafetensorsFile(std::move(contents));
 }
 
-const std::filesystem::path& SafetensorsFile::path() const { return contents_->path; }
-const std::vector<std::string>& SafetensorsFile::names() const { return contents_->names; }
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return contents_->metadata; }
-bool SafetensorsFile::contains(std::string_view name) const { return contents_->tensors.contains(name); }
+namespace {
+
+template <class Contents>
+const Contents& held(const std::shared_ptr<const Contents>& contents) {
+  if (!contents) fail(ErrorKind::bad_argument, "safetensors", "this file was moved into another; use that one");
+  return *contents;
+}
+
+}  // namespace
+
+const std::filesystem::path& SafetensorsFile::path() const { return held(contents_).path; }
+const std::vector<std::string>& SafetensorsFile::names() const { return held(contents_).names; }
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return held(contents_).metadata; }
+bool SafetensorsFile::contains(std::string_view name) const { return held(contents_).tensors.contains(name); }
 
 const TensorInfo& SafetensorsFile::info(std::string_view name) const {
-  const auto found = contents_->tensors.find(name);
-  if (found == contents_->tensors.end())
+  const auto& tensors = held(contents_).tensors;
+  const auto found = tensors.find(name);
+  if (found == tensors.end())
     refuse(path(), fmt::format("there is no tensor \"{}\". Expected one of the {}: {}.", name, names().size(),
                                some_of(names())));
   return found->second;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "data/combine.h"
@@ -181,6 +182,11 @@ TEST(SafetensorsRows, AreRecords) {
   expect_error(ErrorKind::bad_file, {other, "\"y\" has 1 rows and \"x\" 2"}, [&] { safetensors_rows<Pair>(other); });
   expect_error(ErrorKind::bad_file, {other, "no tensor \"digit\"; it has x, y"},
                [&] { safetensors_rows<DigitBatch>(other); });
+  auto moved = safetensors_rows<Pair>(path);
+  const auto heir = std::move(moved);
+  expect_error(ErrorKind::bad_argument, {"[safetensors_rows] this source was moved into another; use that one"},
+               [&] { moved.size(); });
+  EXPECT_EQ(heir.size(), 3);
 }
 
 // Two tensors that meet within a page: reading one past the cut must not make the other's zeros look whole.

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/loader.h"
@@ -99,6 +101,25 @@ TEST(Documents, AreReadWhenAskedFor) {
   std::filesystem::remove(path);
   expect_error(ErrorKind::bad_file, {path, "No such file"}, [&] { texts[1]; });
   expect_error(ErrorKind::bad_argument, {"file 2"}, [&] { DocumentSource::open({folder.path()})[2]; });
+}
+
+TEST(TextSources, ThatWereMovedSaySo) {
+  const ScratchFolder folder;
+  folder.write("a.txt", "one");
+  auto lines = LineSource::from_string("one\ntwo");
+  auto documents = DocumentSource::open({folder.path()});
+  const auto heir = std::move(lines);
+  const auto heirs = std::move(documents);
+  const std::pair<const char*, std::function<void()>> uses[] = {{"LineSource", [&] { lines[0]; }},
+                                                                {"LineSource", [&] { lines.where(0); }},
+                                                                {"ByteSource", [&] { lines.describe(); }},
+                                                                {"DocumentSource", [&] { documents[0]; }},
+                                                                {"DocumentSource", [&] { documents.describe(); }}};
+  for (const auto& [name, use] : uses)
+    expect_error(ErrorKind::bad_argument,
+                 {"[" + std::string(name) + "] this source was moved into another; use that one"}, use);
+  EXPECT_EQ(heir[1], "two");
+  EXPECT_EQ(heirs[0].text, "one");
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "sharding/error.h"
 #include "sharding/json.h"
@@ -162,6 +164,21 @@ TEST_F(SafetensorsTest, CopiesShareTheFileAndKeepItMapped) {
   fs::remove(path());
   EXPECT_EQ(text(bytes), "abcd");
   EXPECT_EQ(copy.bytes("b").data(), bytes.data());
+}
+
+TEST_F(SafetensorsTest, AFileThatWasMovedSaysSo) {
+  SafetensorsFile file = open(two_tensors());
+  const SafetensorsFile heir = std::move(file);
+  const std::function<void()> uses[] = {[&] { file.path(); },        [&] { file.names(); },   [&] { file.metadata(); },
+                                        [&] { file.contains("b"); }, [&] { file.info("b"); }, [&] { file.bytes("b"); }};
+  for (const auto& use : uses) try {
+      use();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_argument);
+      EXPECT_STREQ(error.what(), "[safetensors] this file was moved into another; use that one");
+    }
+  EXPECT_EQ(text(heir.bytes("b")), "abcd");
 }
 
 TEST_F(SafetensorsTest, AnUnknownNameIsAnErrorWithTheNamesThereAre) {
