@@ -8,7 +8,7 @@
 
 namespace tessera::nn {
 
-// Every layer has one as its field `dtypes`, and its options one of the same name. What is not given is as in JAX:
+// A layer that makes parameters has one as its field `dtypes`, its options one alike. What is not given is as in JAX:
 // operands are promoted together, and the result has the type in which it was computed. (jmp.Policy's param_dtype,
 // compute_dtype and output_dtype; Flax's param_dtype and dtype.)
 //   nn::Linear::init(key, embed, hidden, {.dtypes = {.compute = bfloat16, .output = float32}})

@@ -14,7 +14,7 @@
 
 namespace tessera::nn {
 
-// The spec that a layout gives to a leaf, and why; P() for an array without names. `verb` begins an error's message.
+// The spec that a layout gives to a leaf, and why. `verb` begins an error's message.
 Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb = "filter_shard");
 
 namespace detail {
@@ -28,9 +28,9 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
 void shard_one(const Leaf& leaf, const NamedSharding& sharding);
 }  // namespace detail
 
-// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a
-// spec; arrays without names are replicated. Recipes are carried out block by block, so that no device ever holds
-// more than its own part. The path is stamped on each array, for ledgers and errors.
+// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec;
+// arrays without names follow the rules for Arrays, and are replicated where there is none. Recipes are carried out
+// block by block: no device ever holds more than its part. Paths are stamped on the arrays, for ledgers and errors.
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), names that
 // are not as many as the dims (rank_mismatch), one array in two places (bad_argument).
 template <class Tree>

@@ -58,10 +58,10 @@ class Optimizer {
   // as a part of a partition, and within named_chain, inject_hyperparams, apply_if_finite and accumulate. An array that
   // someone else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only
   // read; gradients that are pending sums are reduced first, once for all (by accumulate: at its boundary). After an
-  // error model and state are what they were. Errors: gradients of another model, or of one that this optimizer was not
-  // made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
-  // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is not looked
-  // for: see apply_if_finite.
+  // error model and state are what they were. Errors: gradients that are all absent, of another model, or of one that
+  // this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another
+  // mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own.
+  // NaN is not looked for: see apply_if_finite.
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);

@@ -62,6 +62,7 @@ Array BatchNorm::operator()(Operand x) {
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "BatchNorm",
          fmt::format("given {}, expected (batch..., features).", x.array().type_string()));
+  check_floating("BatchNorm", x.array());
   if (!inference) check_not_empty(x.array());
   const Array in = dtypes.in(x.array());
   const Array wide = astype(in, promote(in.dtype(), float32));

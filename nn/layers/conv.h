@@ -34,8 +34,8 @@ struct ConvPadding {
 // (batch, spatial dims..., in) -> (batch, spatial dims..., out): jax.lax.conv_general_dilated, a sliding product that
 // does not flip the kernel. The kernel's sizes say how many spatial dims there are: {3, 3} for images. Spatial dims of
 // the kernel have no name; with groups its dim of features in has none either, since it is not x's.
-// Errors: groups that do not divide in or out, no or more than three kernel sizes (bad_argument), an input of other
-// dims or features (shape_mismatch).
+// Errors: groups that do not divide in or out, no or more than three kernel sizes, a size, stride or dilation below 1
+// (bad_argument), an input of other dims or features (shape_mismatch).
 struct Conv {
   Param kernel;               // (spatial dims..., in / groups, out)
   std::optional<Param> bias;  // (out), zeros at first

@@ -64,6 +64,7 @@ Array GroupNorm::operator()(Operand x) const {
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "GroupNorm",
          fmt::format("given {}, expected (batch, spatial dims..., features).", x.array().type_string()));
+  check_floating("GroupNorm", x.array());
   const Array in = dtypes.in(x.array());
   Shape shape = in.shape();
   const int64_t features = shape.back();

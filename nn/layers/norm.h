@@ -9,7 +9,7 @@
 namespace tessera::nn {
 
 // All: (..., features) -> the same, features last. Means are taken in float32 whatever the type of x. Errors: another
-// last dim (shape_mismatch), a type that is not floating (dtype_mismatch).
+// last dim (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (bad_argument).
 
 // (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
 // eps is Equinox's and PyTorch's (flax: 1e-6).

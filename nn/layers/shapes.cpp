@@ -25,6 +25,12 @@ void check_features(const char* layer, const Array& x, const Param& param, int d
                    name, name, size));
 }
 
+void check_floating(const char* layer, const Array& x) {
+  if (is_floating(x.dtype())) return;
+  fail(ErrorKind::dtype_mismatch, layer,
+       fmt::format("given {}, expected a floating type. Convert with astype.", x.type_string()));
+}
+
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected) {
   if (x.is_absent() || x.ndim() == ndim) return;
   fail(ErrorKind::shape_mismatch, layer, fmt::format("given {}, expected {}.", x.type_string(), expected));

@@ -12,6 +12,8 @@ namespace tessera::nn {
 // The last dim of x is to have the size of dim `dim` of the parameter; an absent x is left to the operation. Error
 // (absent): the parameter was filtered out.
 void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
+// x is to be of a floating type (dtype_mismatch).
+void check_floating(const char* layer, const Array& x);
 // x is to have so many dims.
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected);
 

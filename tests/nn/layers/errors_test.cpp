@@ -151,6 +151,20 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
   });
 }
 
+// Their results would be rounded to whole numbers.
+TEST(LayerErrors, NormsOfIntegers) {
+  const Array ids = ones({3, 8}, int32);
+  constexpr auto kind = ErrorKind::dtype_mismatch;
+  expect_all({
+      {kind, "[layer_norm] x is int32[3,8], expected a floating type.", [&] { LayerNorm::init(embed)(ids); }},
+      {kind, "[rms_norm] x is int32[3,8], expected a floating type.", [&] { RMSNorm::init(embed)(ids); }},
+      {kind, "[GroupNorm] given int32[3,8], expected a floating type. Convert with astype.",
+       [&] { GroupNorm::init(embed, 2)(ids); }},
+      {kind, "[BatchNorm] given int32[3,8], expected a floating type. Convert with astype.",
+       [&] { BatchNorm::init(embed)(ids); }},
+  });
+}
+
 // An empty batch has no statistics; with the running ones it is as any other.
 TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   BatchNorm norm = BatchNorm::init(embed);
