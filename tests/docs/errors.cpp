@@ -1,14 +1,23 @@
-// The mistakes of docs/errors.md: one of each kind, made on purpose, and what is said of it.
+// The mistakes of docs/errors.md: each kind, made on purpose, and what is said; what functions of one's own throw.
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "data/loader.h"
+#include "data/stack.h"
+#include "data/text_source.h"
 #include "nn/checkpoint.h"
 #include "nn/filter.h"
 #include "nn/filter_shard.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/dropout.h"
 #include "nn/layers/linear.h"
+#include "nn/tree_equal.h"
 #include "nn/value_and_grad.h"
+#include "optim/optimizer.h"
 #include "sharding/collectives.h"
 #include "sharding/device_put.h"
 #include "sharding/error.h"
@@ -29,19 +38,43 @@ void unknown_logical_axis(const Mesh& mesh) { nn::filter_shard(linear, Layout{me
 
 void unknown_mesh_axis(const Mesh& mesh) { NamedSharding(mesh, P{"modle"}); }
 
+void collective_outside(const Mesh&) { psum(ones({8}), "data"); }
+
 void duplicate_axis(const Mesh& mesh) { NamedSharding(mesh, P{"data", "data"}); }
 
 void rank_mismatch(const Mesh& mesh) { device_put(ones({8}), NamedSharding(mesh, P{"data", "model"})); }
+
+struct Named {
+  nn::Param w;
+};
+
+void too_many_names(const Mesh& mesh) { nn::filter_shard(Named{{ones({8}), {"embed", "hidden"}}}, Layout{mesh, {}}); }
 
 void unconstrained_dim(const Mesh& mesh) { device_put(ones({8, 8}), NamedSharding(mesh, P{"data", unconstrained})); }
 
 void shape_mismatch(const Mesh&) { matmul(ones({8, 6}), ones({4, 8})); }
 
+void layer_input(const Mesh&) { linear(ones({2, 5})); }
+
+void loss_of_many(const Mesh&) {
+  nn::value_and_grad([](const nn::Linear& model, const Array& x) { return model(x); })(linear, ones({2, 6}));
+}
+
 void dtype_mismatch(const Mesh&) { cross_entropy(ones({8, 4}), ones({8})); }
+
+void read_as_another(const Mesh&) { ones({8}).to_host<int32_t>(); }
 
 void device_mismatch(const Mesh& mesh) {
   const Mesh other = make_mesh({{"data", 4}});
   device_put(ones({8}), NamedSharding(mesh, P{"data"})) + device_put(ones({8}), NamedSharding(other, P{"data"}));
+}
+
+using Model = std::vector<Array>;
+
+void gradient_elsewhere(const Mesh& mesh) {
+  Model model{device_put(ones({8}), NamedSharding(make_mesh({{"data", 4}}), P{"data"}))};
+  optim::Optimizer(model, optim::sgd({.learning_rate = 0.1}))
+      .update(model, {device_put(ones({8}), NamedSharding(mesh, P{"data"}))});
 }
 
 void absent(const Mesh&) {
@@ -56,6 +89,25 @@ void no_gradient(const Mesh&) {
 void bad_file(const Mesh&) {
   nn::Linear model = linear;
   nn::restore("runs/none", nn::named_state("model", model));
+}
+
+void not_utf8(const Mesh&) { data::LineSource::from_string("good\nb\xff")[1]; }
+
+void no_gradients(const Mesh&) {
+  Model model{ones({8})};
+  optim::Optimizer(model, optim::sgd({.learning_rate = 0.1})).update(model, {Array()});
+}
+
+void empty_schedule(const Mesh&) {
+  Model model{ones({8})};
+  const std::function<double(int64_t)> none;
+  optim::Optimizer(model, optim::adam({.learning_rate = none})).update(model, {ones({8})});
+}
+
+void moved(const Mesh&) {
+  data::Loader loader(data::range(8), data::stack, {.batch_size = 4});
+  const data::Loader heir = std::move(loader);
+  loader.next();
 }
 
 void bad_argument(const Mesh&) { nn::Dropout{.rate = 1.5}(ones({2}), Key(0)); }
@@ -93,23 +145,89 @@ void show(const char* kind, const std::function<void(const Mesh&)>& mistake, con
   }
 }
 
+// ---- functions of one's own
+
+struct DiskFull : std::runtime_error {
+  DiskFull() : std::runtime_error("the disk is full") {}
+};
+
+void show_own(const char* name, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const DiskFull& thrown) {
+    std::cout << name << ": DiskFull, " << thrown.what();
+  } catch (const Error& error) {
+    std::cout << name << ": Error, " << error.what();
+  }
+}
+
+struct Net {
+  nn::BatchNorm norm;
+  nn::Linear linear;
+  Array operator()(const Array& x) { return linear(norm(x)); }
+};
+
+void own_loss() {
+  Net model{nn::BatchNorm::init({"embed", 6}), linear};
+  const Net before = model;
+  const Array x = normal(Key(1), {8, 6});
+  const auto loss = [](Net& net, const Array& x) -> Array {
+    net(x);  // moves the copy's running statistics
+    throw DiskFull();
+  };
+  show_own("value_and_grad", [&] { nn::value_and_grad(loss)(model, x); });
+  std::cout << (nn::tree_equal(model, before) ? "; the model is what it was\n" : "; the model has changed\n");
+}
+
+void own_schedule() {
+  Model model{ones({8})};
+  const auto rate = [](int64_t count) { return count == 0 ? 0.1 : throw DiskFull(); };
+  optim::Optimizer optimizer(model, optim::adam({.learning_rate = rate}));
+  show_own("Optimizer.update", [&] {
+    for (;;) optimizer.update(model, {ones({8})});
+  });
+  std::cout << "; after " << optimizer.count() << " update\n";
+}
+
+void own_record() {
+  const auto records = data::range(100).map([](int64_t i) { return i == 17 ? throw DiskFull() : i; });
+  data::Loader loader(records, data::stack, {.batch_size = 10});
+  show_own("Loader::next", [&] {
+    while (loader.next()) continue;
+  });
+  std::cout << "; before record " << loader.state().global_next_index << '\n';
+}
+
 int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   show("uneven", uneven, mesh);
   show("unknown_axis", unknown_logical_axis, mesh);
   show("unknown_axis", unknown_mesh_axis, mesh);
+  show("unknown_axis", collective_outside, mesh);
   show("duplicate_axis", duplicate_axis, mesh);
   show("rank_mismatch", rank_mismatch, mesh);
+  show("rank_mismatch", too_many_names, mesh);
   show("unconstrained", unconstrained_dim, mesh);
   show("shape_mismatch", shape_mismatch, mesh);
+  show("shape_mismatch", layer_input, mesh);
+  show("shape_mismatch", loss_of_many, mesh);
   show("dtype_mismatch", dtype_mismatch, mesh);
+  show("dtype_mismatch", read_as_another, mesh);
   show("device_mismatch", device_mismatch, mesh);
+  show("device_mismatch", gradient_elsewhere, mesh);
   show("absent", absent, mesh);
   show("no_gradient", no_gradient, mesh);
   show("bad_file", bad_file, mesh);
+  show("bad_file", not_utf8, mesh);
   show("bad_argument", bad_argument, mesh);
+  show("bad_argument", no_gradients, mesh);
+  show("bad_argument", empty_schedule, mesh);
+  show("bad_argument", moved, mesh);
   show("vma", vma, mesh);
   show("size_mismatch", size_mismatch, mesh);
   show("duplicate_pair", duplicate_pair, mesh);
   show("forbidden", forbidden, mesh);
+  own_loss();
+  own_schedule();
+  own_record();
 }
