@@ -132,8 +132,9 @@ at::Tensor spread_out(at::Tensor x, const Sizes& dilation) {
   return x;
 }
 
-at::Tensor in_order(const at::Tensor& t, const Sizes& order) {
-  return std::is_sorted(order.begin(), order.end()) ? t : t.permute(order);
+at::Tensor in_order(at::Tensor t, const Sizes& order) {
+  if (std::is_sorted(order.begin(), order.end())) return t;
+  return t.permute(order);
 }
 
 Sizes inverse(const Sizes& order) {

@@ -98,7 +98,7 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options) {
                });
   };
   if (table.array().ndim() != 2) return look_up(ids);  // refused by the rule
-  const Read read{embedding_op, table, ids, 0, 0, slices_size(table.array(), 0, ids)};
+  const Read read{embedding_op, table, ids, 0, 0, Read::Finds::slice};
   return placed_result(read_cheaply(read, look_up), options, "embedding", table.where());
 }
 
@@ -153,7 +153,7 @@ Array take(Operand x, const Array& ids, std::optional<int> axis, const ResultOpt
                  return taken(t[0], wrapped_indices("take", t[1], where.size("a")), dim, where);
                });
   };
-  const Read read{take_op, x, ids, dim, dim, slices_size(x.array(), dim, ids)};
+  const Read read{take_op, x, ids, dim, dim, Read::Finds::slice};
   return placed_result(read_cheaply(read, look_up), options, "take", x.where());
 }
 
@@ -204,7 +204,7 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
                  return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), 0);
                });
   };
-  return read_cheaply({take_along_axis_op, x, ids, dim, 0, block_size(ids)}, look_up);
+  return read_cheaply({take_along_axis_op, x, ids, dim, 0, Read::Finds::element}, look_up);
 }
 
 // ---- one_hot
@@ -299,8 +299,10 @@ at::Tensor set_rows(const at::Tensor& x, const at::Tensor& ids, const at::Tensor
 // Checked operands of a scatter: the dim and the updates in x's element type.
 struct Scatter {
   int64_t axis;
-  Array updates;
+  Array cast;  // of the updates; absent where they have x's type
+  const Array* updates;
 
+  Scatter(const Scatter&) = delete;
   Scatter(const char* verb, const Operand& x, const Array& ids, const Array& given, int dim) {
     check_integers(verb, ids, "ids");
     materialized(x.array(), verb);
@@ -310,12 +312,15 @@ struct Scatter {
       fail(ErrorKind::dtype_mismatch, verb,
            fmt::format("updates {} of {}, expected integers. Cast one with astype.", given.type_string(),
                        x.array().type_string()));
-    updates = given.dtype() == x.array().dtype() ? given : astype({given, x.where()}, x.array().dtype());
+    const DType dtype = x.array().dtype();
+    if (given.dtype() != dtype) cast = astype({given, x.where()}, dtype);
+    updates = cast.is_absent() ? &given : &cast;
   }
 };
 
 // Whether the devices hold different ids, so that each has a part of the sum.
 bool divides_ids(const Plan& plan) {
+  if (!plan.mesh || plan.mesh->devices.size() == 1) return false;
   return std::any_of(plan.factors.begin(), plan.factors.end(),
                      [](const Plan::FactorPlace& f) { return f.name[0] == 'i' && !f.axes.empty(); });
 }
@@ -333,7 +338,7 @@ Array added_once(const Operand& x, const Array& part) {
 
 Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& ids, const Array& updates, int axis) {
   const Scatter scatter(verb, x, ids, updates, axis);
-  const Array* operands[] = {&x.array(), &ids, &scatter.updates};
+  const Array* operands[] = {&x.array(), &ids, scatter.updates};
   Prepared call;
   prepare(call,
           {.operation = scatter_add_op, .rule = scatter_add_rule, .attributes = {scatter.axis}, .where = x.where()},
@@ -356,7 +361,7 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis) {
   const Scatter scatter("scatter_set", x, ids, updates, axis);
   return run({.operation = scatter_set_op, .rule = scatter_set_rule, .attributes = {scatter.axis}, .where = x.where()},
-             {&x.array(), &ids, &scatter.updates},
+             {&x.array(), &ids, scatter.updates},
              [&](Locals t, const Where& where) { return set_rows(t[0], t[1], t[2], scatter.axis, where); });
 }
 

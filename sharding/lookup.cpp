@@ -9,13 +9,22 @@ namespace tessera::detail {
 namespace {
 
 Mask contested(const Type& x, int64_t dim, const Type& ids) {
-  return x.mesh && x.mesh == ids.mesh ? x.dims[dim].mask() & ids.sharded : 0;
+  return ids.sharded && x.mesh == ids.mesh ? x.dims[dim].mask() & ids.sharded : 0;
+}
+
+int64_t block_size(const Type& x) { return x.bytes / item_size(x.dtype); }
+
+// The elements of a block of the result.
+int64_t found_size(const Read& read, const Type& x) {
+  const int64_t ids = block_size(*read.ids.impl()->type);
+  if (read.finds == Read::Finds::element) return ids;
+  return block_size(x) / std::max<int64_t>(x.local[read.dim], 1) * ids;
 }
 
 // By the bytes of results, as the ledger counts them.
 bool moves_less(const Read& read, Mask axes) {
   const Type& x = *read.x.array().impl()->type;
-  const int64_t n = x.mesh->count(axes), result = read.elements * item_size(x.dtype);
+  const int64_t n = x.mesh->count(axes), result = found_size(read, x) * item_size(x.dtype);
   return read.ids.impl()->type->bytes * n + result < x.bytes * n;
 }
 
@@ -62,12 +71,6 @@ Array gathered_ids(const Read& read) {
 Array scattered_result(const Read& read, const Array& found, const Array& gathered) {
   const Type* to = scattered(*found.impl()->type, *read.ids.impl()->type, *gathered.impl()->type, read.first);
   return to ? Array(convert(*found.impl(), found.impl(), to, cause_of(read))) : found;
-}
-
-int64_t block_size(const Array& x) { return x.impl()->type->bytes / item_size(x.dtype()); }
-
-int64_t slices_size(const Array& x, int64_t dim, const Array& ids) {
-  return block_size(x) / std::max<int64_t>(x.impl()->type->local[dim], 1) * block_size(ids);
 }
 
 }  // namespace tessera::detail

@@ -6,12 +6,14 @@
 
 namespace tessera::detail {
 
-// A read of x along `dim`; ids' first dim is dim `first` of the result, of which a block has `elements`.
+// A read of x along `dim`; ids' first dim is dim `first` of the result. Each id finds one element, or a whole slice.
 struct Read {
+  enum class Finds : uint8_t { element, slice };
   const Operation& operation;
   const Operand& x;
   const Array& ids;
-  int64_t dim, first, elements;
+  int64_t dim, first;
+  Finds finds;
 };
 
 // A weight is gathered, as everywhere. Of others, what moves less: all of x, or the ids and then the result. In the
@@ -20,9 +22,5 @@ Array gathered_ids(const Read& read);
 
 // What was found with gathered ids, a pending sum, as each device's own ids have it.
 Array scattered_result(const Read& read, const Array& found, const Array& gathered);
-
-// The elements of a block: of x, and of what is read as whole slices along `dim`.
-int64_t block_size(const Array& x);
-int64_t slices_size(const Array& x, int64_t dim, const Array& ids);
 
 }  // namespace tessera::detail

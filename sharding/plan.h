@@ -16,25 +16,33 @@ namespace tessera::detail {
 class Attributes {
  public:
   static constexpr int most = 16;
-  Attributes() = default;
+  // Every operation carries one: only what is used is set or copied. (With a defaulted constructor {} would set all.)
+  Attributes() {}
   Attributes(std::initializer_list<int64_t> values) {
     for (int64_t v : values) push_back(v);
   }
-  // Only what is used is copied: every operation carries one.
-  Attributes(const Attributes& other) : size_(other.size_) { std::copy_n(other.values_, size_, values_); }
+  Attributes(const Attributes& other) { *this = other; }
   Attributes& operator=(const Attributes& other) {
     size_ = other.size_;
-    std::copy_n(other.values_, size_, values_);
+    for (int i = 0; i < size_; ++i) values_[i] = other.values_[i];
     return *this;
   }
-  void push_back(int64_t value);
+  void push_back(int64_t value) {
+    if (size_ == most) refuse_more();
+    values_[size_++] = value;
+  }
   int size() const { return size_; }
   int64_t operator[](int i) const { return values_[i]; }
   friend bool operator==(const Attributes& a, const Attributes& b) {
-    return a.size_ == b.size_ && std::equal(a.values_, a.values_ + a.size_, b.values_);
+    if (a.size_ != b.size_) return false;
+    for (int i = 0; i < a.size_; ++i)
+      if (a.values_[i] != b.values_[i]) return false;
+    return true;
   }
 
  private:
+  [[noreturn]] static void refuse_more();
+
   int64_t values_[most];  // unset past size_
   int size_ = 0;
 };
@@ -78,7 +86,13 @@ class Where {
   int slot() const { return slot_; }
 
  private:
-  const Plan::FactorPlace& place(std::string_view factor) const;
+  const Plan::FactorPlace& place(std::string_view factor) const {
+    for (const Plan::FactorPlace& f : plan_.factors)
+      if (f.name == factor) return f;
+    refuse(factor);
+  }
+  [[noreturn]] static void refuse(std::string_view factor);
+
   const Plan& plan_;
   int slot_;
 };

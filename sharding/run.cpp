@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <string_view>
 #include <typeinfo>
 #include <unordered_map>
@@ -19,47 +20,69 @@
 
 namespace tessera::detail {
 
-void Attributes::push_back(int64_t value) {
-  if (size_ == most) fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
-  values_[size_++] = value;
+void Attributes::refuse_more() {
+  fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
 }
 
-const Plan::FactorPlace& Where::place(std::string_view factor) const {
-  for (const Plan::FactorPlace& f : plan_.factors)
-    if (f.name == factor) return f;
+void Where::refuse(std::string_view factor) {
   fail(ErrorKind::bad_argument, "Where", fmt::format("the rule has no factor \"{}\".", factor));
 }
 
 namespace {
 
-struct PlanKey {
+// What a plan follows from, beside the attributes.
+struct CallKind {
   const Operation* operation;
   uint32_t weights = 0;
-  int8_t operands = 0;
+  int8_t operands;
   DType out_dtype, rest_dtype;
-  const Type* types[max_operands] = {};
-  Attributes attributes;
+  const Type* types[max_operands];  // unset past the operands
 
-  bool operator==(const PlanKey& o) const {
-    return operation == o.operation && weights == o.weights && operands == o.operands && out_dtype == o.out_dtype &&
-           rest_dtype == o.rest_dtype && std::equal(types, types + operands, o.types) && attributes == o.attributes;
+  CallKind(const CallSite& site, int n)
+      : operation(&site.operation),
+        operands(static_cast<int8_t>(n)),
+        out_dtype(site.out_dtype),
+        rest_dtype(site.rest_dtype) {}
+
+  bool operator==(const CallKind& o) const {
+    if (operation != o.operation || weights != o.weights || operands != o.operands || out_dtype != o.out_dtype ||
+        rest_dtype != o.rest_dtype)
+      return false;
+    for (int i = 0; i < operands; ++i)
+      if (types[i] != o.types[i]) return false;
+    return true;
   }
 };
 
+struct PlanKey {
+  CallKind kind;
+  Attributes attributes;
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+size_t hash_of(const CallKind& kind, const Attributes& attributes) {
+  uint64_t h = reinterpret_cast<uintptr_t>(kind.operation) + kind.weights;
+  const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
+  for (int i = 0; i < kind.operands; ++i) mix(reinterpret_cast<uintptr_t>(kind.types[i]));
+  for (int i = 0; i < attributes.size(); ++i) mix(static_cast<uint64_t>(attributes[i]));
+  return h;
+}
+
 struct PlanKeyHash {
-  size_t operator()(const PlanKey& k) const {
-    uint64_t h = reinterpret_cast<uintptr_t>(k.operation) + k.weights;
-    const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
-    for (int i = 0; i < k.operands; ++i) mix(reinterpret_cast<uintptr_t>(k.types[i]));
-    for (int i = 0; i < k.attributes.size(); ++i) mix(static_cast<uint64_t>(k.attributes[i]));
-    return h;
-  }
+  size_t operator()(const PlanKey& k) const { return hash_of(k.kind, k.attributes); }
 };
 
 using PlanCache = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
 
 struct Plans {
   PlanCache current, retired;
+  // The plan that was found last for each remainder of the hash: most calls need not look further.
+  std::array<const PlanCache::value_type*, 512> recent{};
+
+  void set_aside() {
+    retired = std::exchange(current, {});
+    recent.fill(nullptr);
+  }
 };
 
 Plans& plans() {
@@ -67,21 +90,17 @@ Plans& plans() {
   return cache;
 }
 
-const Plan* plan_for(const CallSite& site, const PlanKey& key) {
-  PlanCache& cache = plans().current;
-  if (auto found = cache.find(key); found != cache.end()) return found->second.get();
-  common_mesh(site.operation.name, {key.types, static_cast<size_t>(key.operands)});
+std::shared_ptr<const Plan> made_plan(const CallSite& site, const CallKind& kind) {
+  common_mesh(site.operation.name, {kind.types, static_cast<size_t>(kind.operands)});
   Problem problem{.operation = site.operation,
                   .rule = site.operation.rule,
-                  .operands = {key.types, key.types + key.operands},
-                  .weights = key.weights,
-                  .out_dtype = key.out_dtype,
-                  .rest_dtype = key.rest_dtype};
+                  .operands = {kind.types, kind.types + kind.operands},
+                  .weights = kind.weights,
+                  .out_dtype = kind.out_dtype,
+                  .rest_dtype = kind.rest_dtype};
   const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
   if (site.rule) problem.rule = rule;
-  std::shared_ptr<const Plan> plan = make_plan(problem);
-  if (cache.size() >= most_plans) plans().retired = std::exchange(cache, {});
-  return cache.emplace(key, std::move(plan)).first->second.get();
+  return make_plan(problem);
 }
 
 // A weight that is two operands of one call is gathered once.
@@ -90,12 +109,6 @@ ArrayPtr held_already(const Prepared& call, int operand, const Array* const* ope
     if (operands[i]->impl() == operands[operand]->impl() && call.held[i] && call.held[i]->type == to)
       return call.held[i];
   return nullptr;
-}
-
-void settle_loans(const Prepared& call, const Tensors& results) {
-  for (int i = 0; i < call.operands; ++i)
-    if (const ArrayPtr& held = call.held[i]; held && held->details && held->details->loan)
-      held->details->loan->settle(held->local, results);
 }
 
 }  // namespace
@@ -120,6 +133,48 @@ namespace {
   throw error;
 }
 
+// Kept out of prepare(), as all that a known plan does not need, so that what it does need lies close together.
+[[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
+                                            const PlanCache::value_type*& recent) try {
+  std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
+  PlanKey key{kind, site.attributes};
+  PlanCache& cache = plans().current;
+  auto found = cache.find(key);
+  if (found == cache.end()) {
+    std::shared_ptr<const Plan> plan = made_plan(site, kind);
+    if (cache.size() >= most_plans) plans().set_aside();
+    found = cache.emplace(std::move(key), std::move(plan)).first;
+  }
+  recent = &*found;
+  return found->second.get();
+} catch (const Error& error) {
+  rethrow_with_path(error, arrays, kind.operands);
+}
+
+const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays) {
+  auto& recent = plans().recent;
+  const PlanCache::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
+  if (last && last->first.kind == kind && last->first.attributes == site.attributes) return last->second.get();
+  return known_or_made(site, kind, arrays, last);
+}
+
+// The operand in a form that has to be looked for, or made.
+[[gnu::noinline]] void bring(Prepared& call, const CallSite& site, const Array* const* operands, int i, const Type* to,
+                             bool recorded) {
+  ArrayImpl& a = *operands[i]->impl();
+  if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
+    call.array[i] = known->get();
+    return;
+  }
+  if (!call.held) call.held = std::make_unique<ArrayPtr[]>(max_operands);
+  ArrayPtr& held = call.held[i] = held_already(call, i, operands, to);
+  if (!held)
+    held = convert(a, operands[i]->impl(), to,
+                   {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
+  call.array[i] = held.get();
+  call.borrows |= held->details && held->details->loan;
+}
+
 void check_types(const Prepared& call, const Operation& operation) {
   std::vector<const Type*> types;
   for (int i = 0; i < call.operands; ++i) types.push_back(call.array[i]->type);
@@ -129,28 +184,20 @@ void check_types(const Prepared& call, const Operation& operation) {
 }  // namespace
 
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
-  PlanKey key{.operation = &site.operation,
-              .operands = static_cast<int8_t>(n),
-              .out_dtype = site.out_dtype,
-              .rest_dtype = site.rest_dtype,
-              .attributes = site.attributes};
+  CallKind kind(site, n);
   ArrayImpl* arrays[max_operands];
   for (int i = 0; i < n; ++i) {
     arrays[i] = &materialized(*operands[i], site.operation.name);
-    key.types[i] = arrays[i]->type;
+    kind.types[i] = arrays[i]->type;
     if (arrays[i]->weight)
-      key.weights |= 1u << i;
+      kind.weights |= 1u << i;
     else
       call.weight = false;
     if (!call.layout) call.layout = arrays[i]->layout;
   }
-  if (key.out_dtype == like_first) key.out_dtype = key.types[0]->dtype;
-  if (key.rest_dtype == like_first) key.rest_dtype = key.types[0]->dtype;
-  try {
-    call.plan = plan_for(site, key);
-  } catch (const Error& error) {
-    rethrow_with_path(error, arrays, n);
-  }
+  if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
+  if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
+  call.plan = plan_for(site, kind, arrays);
   call.operands = n;
   for (int i = 0; i < n; ++i) {
     const Plan::Operand& wanted = call.plan->operands[i];
@@ -158,17 +205,10 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     const bool recorded = wanted.plain != wanted.recorded || a.details ? wants_gradient(a) : false;
     const Type* to = recorded ? wanted.recorded : wanted.plain;
     call.index[i] = (recorded ? wanted.recorded_index : wanted.plain_index).data();
-    if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
-      call.array[i] = known->get();
-      continue;
-    }
-    call.held[i] = held_already(call, i, operands, to);
-    if (!call.held[i])
-      call.held[i] =
-          convert(a, operands[i]->impl(), to,
-                  {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
-    call.array[i] = call.held[i].get();
-    call.borrows |= call.held[i]->details && call.held[i]->details->loan;
+    if (a.type == to && !recorded)
+      call.array[i] = &a;
+    else
+      bring(call, site, operands, i, to, recorded);
   }
   if (checks) check_types(call, site.operation);
 }
@@ -196,34 +236,30 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
                    by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first));
 }
 
-namespace {
+void settle_loans(const Prepared& call, const Tensors& results) {
+  for (int i = 0; i < call.operands; ++i)
+    if (const ArrayPtr& held = call.held[i]; held && held->details && held->details->loan)
+      held->details->loan->settle(held->local, results);
+}
 
-ArrayPtr finished(const Prepared& call, Tensors&& out, Mask slots, int output) {
-  if (call.borrows) settle_loans(call, out);
+ArrayPtr begin_result(const Prepared& call, int output) {
   auto result = std::make_shared<ArrayImpl>();
   result->type = call.plan->out[output];
-  result->slots = slots;
+  result->slots = call.plan->slots;
   result->weight = call.weight;
   result->layout = call.layout;
+  return result;
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots) {
+  if (call.borrows) settle_loans(call, out);
+  ArrayPtr result = begin_result(call);
+  result->slots = slots;
   result->local = std::move(out);
   return result;
 }
 
-}  // namespace
-
-ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output) {
-  return finished(call, std::move(out), slots, output);
-}
-
-ArrayPtr finish(const Prepared& call, Tensors out) { return finished(call, std::move(out), call.plan->slots, 0); }
-
-std::vector<Array> finish_all(const Prepared& call, Outputs out) {
-  std::vector<Array> results;
-  results.reserve(out.size());
-  for (size_t i = 0; i < out.size(); ++i)
-    results.emplace_back(finish(call, std::move(out[i]), call.plan->slots, static_cast<int>(i)));
-  return results;
-}
+ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
 
 Mask outside_mask(const Plan& plan) {
   return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;

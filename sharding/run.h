@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <source_location>
 #include <utility>
 
@@ -41,8 +42,8 @@ struct Prepared {
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
-  ArrayPtr held[max_operands];  // converted operands
-  bool borrows = false;         // some of them are weights on loan
+  std::unique_ptr<ArrayPtr[]> held;  // converted operands by their numbers; none where all are read as they are
+  bool borrows = false;              // some of them are weights on loan
   bool weight = true;
   const LayoutImpl* layout = nullptr;
 
@@ -53,17 +54,18 @@ struct Prepared {
 // shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
+// A result of the call, whose local tensors the caller puts in; once they are in, the operands' loans are settled.
+ArrayPtr begin_result(const Prepared& call, int output = 0);
+void settle_loans(const Prepared& call, const Tensors& results);
+
 ArrayPtr finish(const Prepared& call, Tensors out);
-// Of an operation with several outputs: the local tensors of each.
-using Outputs = c10::SmallVector<Tensors, 4>;
-std::vector<Array> finish_all(const Prepared& call, Outputs out);
 
 // For operations that reduce inside themselves, over plan.reduced_inside: the axes over which their result is stored,
 // the slots that compute its tensors, and for every slot the tensor that is its result.
 Mask outside_mask(const Plan& plan);
 std::vector<int> slots_outside(const Plan& plan);
 std::vector<int> owners_outside(const Plan& plan);
-ArrayPtr finish(const Prepared& call, Tensors out, Mask slots, int output = 0);
+ArrayPtr finish(const Prepared& call, Tensors out, Mask slots);
 
 // Remembers how `result` was made from its only operand, if that is a parameter or was made from one, so that a
 // reduced form of it can be made from another leaf.
@@ -85,14 +87,15 @@ void clear_plans();
 template <class Fn>
 Array run(const Prepared& call, const char* operation, Fn&& fn) try {
   const Plan& plan = *call.plan;
-  Tensors out;
-  out.reserve(plan.runs);
+  ArrayPtr result = begin_result(call);
+  result->local.reserve(plan.runs);
   const at::Tensor* tensors[max_operands];
   for (int s = 0; s < plan.runs; ++s) {
     for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
-    out.push_back(fn(Locals(tensors), Where(plan, s)));
+    result->local.push_back(fn(Locals(tensors), Where(plan, s)));
   }
-  return Array(finish(call, std::move(out)));
+  if (call.borrows) settle_loans(call, result->local);
+  return Array(std::move(result));
 } catch (const std::exception& error) {
   refuse(call, operation, error);
 }
@@ -111,14 +114,18 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   try {
     const Plan& plan = *call.plan;
-    Outputs out(plan.out.size());
+    std::vector<Array> out;
+    out.reserve(plan.out.size());
+    for (size_t i = 0; i < plan.out.size(); ++i) out.emplace_back(begin_result(call, static_cast<int>(i)));
     const at::Tensor* tensors[max_operands];
     for (int s = 0; s < plan.runs; ++s) {
       for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
       auto results = fn(Locals(tensors), Where(plan, s));
-      for (size_t i = 0; i < out.size(); ++i) out[i].push_back(std::move(results[i]));
+      for (size_t i = 0; i < out.size(); ++i) out[i].impl()->local.push_back(std::move(results[i]));
     }
-    return finish_all(call, std::move(out));
+    if (call.borrows)
+      for (const Array& x : out) settle_loans(call, x.impl()->local);
+    return out;
   } catch (const std::exception& error) {
     refuse(call, site.operation.name, error);
   }
@@ -126,9 +133,9 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
 
 // The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.
 template <class Fn>
-Array run_on_parameter(const CallSite& site, const Array& operand, Fn fn, bool cast = false) {
+Array run_on_parameter(const CallSite& site, const Array& operand, const Fn& fn, bool cast = false) {
   Array result = run(site, {&operand}, fn);
-  if (has_parameter_source(operand))
+  if (operand.impl()->details && has_parameter_source(operand))
     remember_source(
         result.impl(), operand.impl(),
         [site, fn](const ArrayPtr& other) {

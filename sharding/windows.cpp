@@ -59,7 +59,7 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
   return w;
 }
 
-at::Tensor padded(const at::Tensor& x, const Windows& w, double value) {
+at::Tensor padded(at::Tensor x, const Windows& w, double value) {
   const auto is_none = [](int64_t n) { return n == 0; };
   if (std::all_of(w.before.begin(), w.before.end(), is_none) && std::all_of(w.after.begin(), w.after.end(), is_none))
     return x;

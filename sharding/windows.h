@@ -43,6 +43,6 @@ std::string spatial_term(size_t d, int64_t blocks);
 std::string windows_term(size_t d, int64_t blocks, int64_t windows);
 
 // (..., spatial dims) with the padding written out.
-at::Tensor padded(const at::Tensor& x, const Windows& windows, double value);
+at::Tensor padded(at::Tensor x, const Windows& windows, double value);
 
 }  // namespace tessera::detail

@@ -156,6 +156,11 @@ void add_shapes(std::vector<Case>& all) {
         return t[0].repeat({2, 3});
       }));
   all.push_back(call(
+      "split", {x}, [](Arrays a) { return split(a[0], 2, 0)[1]; },
+      [](Tensors t) {
+        return t[0].split_with_sizes({4, 4}, 0)[1];
+      }));
+  all.push_back(call(
       "slice", {x}, [](Arrays a) { return slice_in_dim(a[0], 1, 7, 0); },
       [](Tensors t) { return t[0].slice(0, 1, 7); }));
   all.push_back(call(
