@@ -67,13 +67,14 @@ struct Target {
   const SavedTensor* saved;
   ArrayPtr made = {};
   std::vector<ByteRuns> runs = {};                     // of its distinct blocks
-  std::vector<at::Tensor> blocks = {};                 // and their memory
+  std::vector<at::Tensor> blocks = {};                 // and their memory, the host's where they lie elsewhere
+  std::vector<size_t> slots = {};                      // and which of the array's tensors they are
   std::vector<std::pair<size_t, size_t>> copies = {};  // private replicas: slot to, slot from
   int64_t offset = 0;                                  // in the file
 };
 
-at::Tensor empty_block(const Shape& shape, DType dtype) {
-  return at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)));
+at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
+  return at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(device));
 }
 
 Shape shape_of(const IndexRanges& block) {
@@ -118,13 +119,15 @@ void make_room(Target& target, const std::optional<Layout>& layout) {
     Coordinates coordinates(mesh);
     if (mesh) unravel(mesh, type->slots, slot, coordinates);
     const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
-    local.push_back(empty_block(shape_of(block), type->dtype));
+    local.push_back(empty_block(shape_of(block), type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
     const auto [same, fresh] = first.emplace(block, slot);
     if (!fresh) {
       target.copies.emplace_back(slot, same->second);
       continue;
     }
-    target.blocks.push_back(local.back());
+    const bool is_host = local.back().is_cpu();
+    target.blocks.push_back(is_host ? local.back() : empty_block(shape_of(block), type->dtype, at::kCPU));
+    target.slots.push_back(static_cast<size_t>(slot));
     target.runs.emplace_back(type->shape, block, item_size(type->dtype));
   }
   target.made = make_array(type, std::move(local));
@@ -191,6 +194,9 @@ class ChunkReader {
       }
       if (!overlaps_.empty()) read(target, file, chunk, begin, end);
     }
+    for (size_t i = 0; i < target.blocks.size(); ++i)
+      if (at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i]))
+        own.copy_(target.blocks[i]);
     for (const auto& [to, from] : target.copies) target.made->local[to].copy_(target.made->local[from]);
   }
 

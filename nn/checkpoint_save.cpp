@@ -290,7 +290,7 @@ void Save::write_tensor(const Work& work) {
   std::vector<ByteRuns> runs;
   for (Part& part : parts_[work.tensor]) {
     bytes_left_ -= static_cast<int64_t>(part.values.nbytes());
-    held.push_back(std::exchange(part.values, {}).contiguous());
+    held.push_back(std::exchange(part.values, {}).contiguous().cpu());
     runs.emplace_back(saved.shape, part.block, item_size(saved.dtype));
   }
   ChunkWriter writer(files_[work.file], work.offset);

@@ -35,10 +35,11 @@ void ask_for_next(const Arrays& arrays, size_t i) {
 
 namespace {
 
-// What one call of the kernel gets: parameters of one element type, all decayed or none.
+// What one call of the kernel gets: parameters of one element type in one memory, all decayed or none.
 struct Group {
   bool decayed;
   at::ScalarType dtype;
+  c10::Device device;
   std::vector<at::Tensor> params, grads, first, second;
 };
 
@@ -51,10 +52,10 @@ struct Groups {
   std::vector<Group> all;
   std::vector<Rounded> rounded;
 
-  Group& of(bool decayed, at::ScalarType dtype, size_t expected) {
+  Group& of(bool decayed, at::ScalarType dtype, c10::Device device, size_t expected) {
     for (Group& group : all)
-      if (group.decayed == decayed && group.dtype == dtype) return group;
-    Group& made = all.emplace_back(Group{decayed, dtype, {}, {}, {}, {}});
+      if (group.decayed == decayed && group.dtype == dtype && group.device == device) return group;
+    Group& made = all.emplace_back(Group{decayed, dtype, device, {}, {}, {}, {}});
     for (auto* list : {&made.params, &made.grads, &made.first, &made.second}) list->reserve(expected);
     return made;
   }
@@ -96,7 +97,7 @@ void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, s
                 {.operation = "Optimizer.update", .where = {}, .reason = reason, .path = {}});
   for (size_t i = 0; i < p.local.size(); ++i) {
     const size_t at = g->slots == p.slots ? i : project(p.type->mesh, p.slots, static_cast<int>(i), g->slots);
-    out.push_back(as_contiguous(as_dtype(g->local[at], dtype)));
+    out.push_back(as_contiguous(as_dtype(in_memory_of(p.type->mesh, g->local[at]), dtype)));
   }
 }
 
@@ -107,7 +108,8 @@ Group& group_of(Groups& groups, const FusedCall& call, size_t i) {
   const auto* adam = std::get_if<FusedAdam>(&call.step);
   const bool decayed = !adam || adam->weight_decay == 0 || !adam->decays || (*adam->decays)[i];
   const auto dtype = static_cast<at::ScalarType>(moment_dtype(call.params[i]->dtype()));
-  return groups.of(decayed, dtype, call.params.size());
+  const MeshImpl* mesh = call.params[i]->impl()->type->mesh;
+  return groups.of(decayed, dtype, mesh ? mesh->device : c10::Device(c10::kCPU), call.params.size());
 }
 
 // The gradients come first: one that shares memory with its parameter makes the parameter a copy.

@@ -63,7 +63,8 @@ void add_blocks(const Array& x, Blocks& out) {
   auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
   const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;
   for (int b = 0; b < blocks; ++b) {
-    const at::Tensor& t = array->local[type->mesh ? project(type->mesh, type->sharded, b, array->slots) : 0];
+    const int slot = type->mesh ? project(type->mesh, type->sharded, b, array->slots) : 0;
+    const at::Tensor t = in_memory_of(out.mesh, array->local[slot]);
     list.push_back(is_floating(type->dtype) ? t : t.to(at::kFloat));
   }
 }
@@ -100,7 +101,7 @@ at::Tensor norm_of(const Blocks& blocks) {
   std::vector<at::Tensor> norms;
   add_norms(blocks.exact, std::nullopt, norms);
   add_norms(blocks.rounded, at::kFloat, norms);
-  const at::Tensor here = norms.empty() ? at::zeros({}, at::kDouble)
+  const at::Tensor here = norms.empty() ? in_memory_of(blocks.mesh, at::zeros({}, at::kDouble))
                                         : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
   return over_processes(here, blocks.mesh).to(static_cast<at::ScalarType>(blocks.dtype));
 }

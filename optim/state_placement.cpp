@@ -44,7 +44,7 @@ const Type* whole(const Type* type) {
 // Where the parameter was never placed: the value, as an array that was not, either.
 ArrayPtr unplaced(const ArrayPtr& a) {
   if (!a->type->mesh) return a;
-  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {a->local[0]});
+  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {in_memory_of(nullptr, a->local[0])});
   copy_facts(*a, *made);
   return made;
 }

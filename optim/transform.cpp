@@ -27,8 +27,11 @@ const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type,
 Array zeros_of_type(const Type* type) {
   Tensors local;
   for (int s = 0; s < type->mesh->slots(type->slots); ++s)
-    local.push_back(type->mesh->abstract ? abstract_block(type)
-                                         : at::zeros(type->local, static_cast<at::ScalarType>(type->dtype)));
+    local.push_back(
+        type->mesh->abstract
+            ? abstract_block(type)
+            : at::zeros(type->local,
+                        at::TensorOptions(static_cast<at::ScalarType>(type->dtype)).device(type->mesh->device)));
   return Array(make_array(type, std::move(local)));
 }
 

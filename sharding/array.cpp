@@ -50,6 +50,17 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
   return a;
 }
 
+at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
+  const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
+  return t.device() == device || t.is_meta() || device.is_meta() ? t : t.to(device);
+}
+
+void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors) {
+  const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
+  for (at::Tensor& t : tensors)
+    if (t.device() != device) t = in_memory_of(mesh, t);
+}
+
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
   at::Tensor t = whole;
   for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
@@ -98,7 +109,7 @@ at::Tensor assemble(const ArrayImpl& a) {
     fail(ErrorKind::bad_argument, "to_host",
          fmt::format("{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
                      type->to_string()));
-  if (!type->mesh || a.slots == 0 || type->own() == 0) return a.local[0].detach();
+  if (!type->mesh || a.slots == 0 || type->own() == 0) return in_memory_of(nullptr, a.local[0].detach());
   if (const Mask elsewhere = type->own() & type->mesh->crossing())
     fail(ErrorKind::bad_argument, "to_host",
          fmt::format("{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on "
@@ -113,7 +124,7 @@ at::Tensor assemble(const ArrayImpl& a) {
     const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];
     type->unreduced ? place.add_(part) : place.copy_(part);
   }
-  return whole;
+  return in_memory_of(nullptr, whole);
 }
 
 const ArrayImpl& checked(const Array& x, const char* verb) {
@@ -206,7 +217,7 @@ Array from_tensor(const at::Tensor& tensor) {
   if (name_of(dtype).empty())
     fail(ErrorKind::dtype_mismatch, "from_tensor",
          fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
-  return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {tensor}));
+  return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {in_memory_of(nullptr, tensor)}));
 }
 
 namespace {

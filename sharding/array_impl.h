@@ -85,6 +85,11 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 // The array's memory: a recipe is carried out (and kept) at its first use.
 ArrayImpl& materialized(const Array& x, const char* verb);
 
+// `t` in the memory of the mesh's devices; of no mesh, in the host's, where all arrays lie that are not placed. It is t
+// itself where it lies there already, and where it or the mesh is abstract.
+at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t);
+void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
+
 // A view of the block's part of the whole value.
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 

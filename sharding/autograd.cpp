@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -126,7 +127,26 @@ void add_gradients_in(const Tensors& tensors, DType dtype) {
       node->mutable_input_metadata(t.output_nr()).set_grad_dtype(static_cast<at::ScalarType>(dtype));
 }
 
+namespace {
+
+// LibTorch gives every accelerator a thread of its own for the backward pass. Tapes, ledgers and the order of
+// collectives belong to this one.
+class InThisThread {
+ public:
+  InThisThread() : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) { set(false); }
+  ~InThisThread() { set(before_); }
+  InThisThread(const InThisThread&) = delete;
+  InThisThread& operator=(const InThisThread&) = delete;
+
+ private:
+  static void set(bool enabled) { c10::AutogradState::get_tls_state().set_multithreading_enabled(enabled); }
+  bool before_;
+};
+
+}  // namespace
+
 Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves, bool recorded) {
+  const InThisThread here;
   const variable_list result =
       torch::autograd::grad(variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),
                             variable_list(seeds.begin(), seeds.end()), /*retain_graph=*/std::nullopt, recorded,

@@ -34,7 +34,8 @@ void Loan::settle(const Tensors& gathered, const Tensors& results) {
 }
 
 void Loan::give_back() {
-  for (const c10::Storage& memory : memory_) memory.unsafeGetStorageImpl()->set_data_ptr({});
+  for (const c10::Storage& memory : memory_)
+    memory.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, memory.device()));
   there_ = false;
 }
 

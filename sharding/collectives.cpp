@@ -324,7 +324,7 @@ Array varying_value(const char* verb, const Along& axes, DType dtype, const Shap
   for (int i = 0; i < axes.mesh->slots(type->slots); ++i) {
     Coordinates coordinates(axes.mesh);
     unravel(axes.mesh, type->slots, i, coordinates);
-    local.push_back(make(block_number(axes.mesh, axes.axes, coordinates)));
+    local.push_back(in_memory_of(axes.mesh, make(block_number(axes.mesh, axes.axes, coordinates))));
   }
   return Array(make_array(type, std::move(local)));
 }

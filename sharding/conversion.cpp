@@ -24,7 +24,7 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, Mask reduced) {
       tensors.push_back(t.view_as(t));
   else
     for (int i = 0; i < (type->mesh ? type->mesh->slots(type->slots) : 1); ++i)
-      tensors.push_back(make_leaf(a.local[project(type->mesh, type->slots, i, a.slots)]));
+      tensors.push_back(make_leaf(in_memory_of(type->mesh, a.local[project(type->mesh, type->slots, i, a.slots)])));
   ArrayPtr made = make_array(type, std::move(tensors));
   made->weight = true;
   made->layout = a.layout;

@@ -30,7 +30,7 @@ Tensors make_blocks(const Type* type, Make make) {
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
     Coordinates coordinates(mesh);
     unravel(mesh, type->own(), b, coordinates);
-    distinct.push_back(make(block_of(type, coordinates)));
+    distinct.push_back(in_memory_of(mesh, make(block_of(type, coordinates))));
   }
   if (!mesh->private_replicas) return distinct;
   Tensors all;
@@ -42,7 +42,7 @@ Tensors make_blocks(const Type* type, Make make) {
 void check_same_devices(const Type* from, const Type* to, const char* verb) {
   std::vector<int> a = from->mesh->devices, b = to->mesh->devices;
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
-  if (a != b)
+  if (a != b || from->mesh->device != to->mesh->device)
     fail(ErrorKind::device_mismatch, verb,
          fmt::format(
              "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
@@ -65,6 +65,7 @@ void announce_exchange(const Type* from, const Type* to, const Cause& cause, boo
 Tensors assembled(const Pieces& pieces, const Tensors& from, const Type* to, const Cause& cause) {
   at::AutoGradMode off(false);
   Tensors blocks = pieces.assemble(from, cause);
+  bring_to_memory_of(to->mesh, blocks);
   for (at::Tensor& t : blocks) t = to->mesh->private_replicas ? t.detach().clone() : t.detach().contiguous();
   return blocks;
 }
@@ -87,7 +88,10 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
       cause.operation, source->local, local,
       [=](const Tensors& gradients) {
         announce_exchange(to, from, cause, true);
-        return abstract ? Tensors{abstract_block(from)} : pieces->take_apart(gradients, cause);
+        if (abstract) return Tensors{abstract_block(from)};
+        Tensors apart = pieces->take_apart(gradients, cause);
+        bring_to_memory_of(from->mesh, apart);
+        return apart;
       },
       [=](const Tensors& gradients) {
         announce_exchange(from, to, cause, true);
@@ -196,7 +200,9 @@ Array device_put(const Array& x, const NamedSharding& sharding, std::source_loca
 }
 
 Array device_put(const Array& x, int device, std::source_location where) {
-  return device_put(x, SingleDeviceSharding{device}, where);
+  if (!x.is_committed()) return device_put(x, SingleDeviceSharding{device}, where);
+  const Mesh alone = make_mesh({}, {.devices = {device}, .device = x.sharding().mesh().device()});
+  return device_put(x, NamedSharding(alone, {}), where);
 }
 
 Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {

@@ -9,10 +9,11 @@
 #include <map>
 #include <numeric>
 
+#include "sharding/accelerator.h"
+#include "sharding/device_groups.h"
 #include "sharding/error.h"
 #include "sharding/joined.h"
 #include "sharding/nccl_communicator.h"
-#include "sharding/sockets.h"
 #include "sharding/wait.h"
 
 namespace tessera::detail {
@@ -82,9 +83,7 @@ std::vector<T> of_all(const T& mine) {
 int chosen_device() {
   int found = 0;
   const cudaError_t result = cudaGetDeviceCount(&found);
-  const std::vector<uint64_t> machines = of_all<uint64_t>(std::hash<std::string>{}(own_machine()));
-  const auto self = machines.begin() + joined().index;
-  const auto before = static_cast<int>(std::count(machines.begin(), self, *self));
+  const int before = number_on_machine();
   if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
   if (result == cudaSuccess && before < found) return before;
   fail(ErrorKind::bad_argument, "initialize",
@@ -307,4 +306,14 @@ GpuGroup& gpu_group(const std::vector<int>& processes) {
   return part;
 }
 
+namespace {
+
+[[maybe_unused]] const bool registered =
+    use_engine(c10::kCUDA, [](const std::vector<int>& processes) -> ProcessGroup& { return gpu_group(processes); });
+
+}  // namespace
+
 }  // namespace tessera::detail
+
+// Programs that are linked with tessera::nccl ask for this name, so that they have this file.
+extern "C" void tessera_use_nccl() {}

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "sharding/check.h"
+#include "sharding/device_groups.h"
 #include "sharding/engine.h"
 
 namespace tessera::detail {
@@ -45,7 +46,7 @@ class Crossing {
         mine_(members.numbers[members.self]),
         places_(places_of(members, exchange.devices)),
         waiting_(waiting),
-        group_(process_group(members.processes)),
+        group_(process_group(members.processes, in[0][0].device())),
         in_(in),
         out_(out) {}
 

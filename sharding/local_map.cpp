@@ -78,8 +78,10 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
   std::vector<Array> arrays;
   for (size_t i = 0; i < results[0].size(); ++i) {
     const at::Tensor& first = results[0][i];
-    const Type* type =
-        intern({.dtype = from_tensor(first).dtype(), .shape = first.sizes().vec(), .mesh = mesh, .varying = varying});
+    const Type* type = intern({.dtype = static_cast<DType>(first.scalar_type()),
+                               .shape = first.sizes().vec(),
+                               .mesh = mesh,
+                               .varying = varying});
     Tensors local;
     for (const auto& result : results) local.push_back(result[i]);
     arrays.emplace_back(make_array(type, std::move(local)));

@@ -36,7 +36,7 @@ class BlockReader {
     const ArrayImpl& a = materialized(block, verb_);
     check(block, place);
     if (!type_) type_ = placed_type(a.type->dtype, shape_, sharding_, verb_);
-    return a.local[0].detach().contiguous();
+    return in_memory_of(type_->mesh, a.local[0].detach().contiguous());
   }
 
   const Type* type() const { return type_; }
@@ -69,7 +69,8 @@ class BlockReader {
 };
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  const at::Tensor x = a.cpu(), y = b.cpu();
+  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
 // This process's devices, by their places in the mesh.
@@ -203,7 +204,7 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
                                                           : "holds " + ranges_text(part) + " of it on",
                      sharding.mesh().to_string(), sharding.mesh().process_count() == 1 ? "all rows" : "these rows"));
   if (sharding.mesh().process_count() == 1) return device_put(local, sharding);
-  const at::Tensor mine = materialized(local, verb).local[0].detach();
+  const at::Tensor mine = to_tensor(local);
   return make_array_from_callback(shape, sharding, [&](IndexRanges block) {
     for (size_t d = 0; d < block.size(); ++d) block[d].first -= part[d].first, block[d].second -= part[d].first;
     return from_tensor(cut(mine, block).clone(at::MemoryFormat::Contiguous));

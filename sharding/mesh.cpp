@@ -13,7 +13,9 @@
 #include <numeric>
 #include <set>
 
+#include "sharding/accelerator.h"
 #include "sharding/agreement.h"
+#include "sharding/device_groups.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
 #include "sharding/type.h"
@@ -35,6 +37,7 @@ int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
 bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
 bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 bool Mesh::is_abstract() const { return checked(impl_).abstract; }
+std::string Mesh::device() const { return checked(impl_).device.str(); }
 int Mesh::process_count() const { return checked(impl_).processes; }
 int Mesh::process_index() const { return process_count() == 1 ? 0 : impl_->process; }
 
@@ -245,18 +248,21 @@ detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options
   detail::MeshImpl mesh = whole_grid(std::move(axes));
   mesh.devices = checked_devices(std::move(options.devices), n, owners);
   mesh.private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS");
+  mesh.device = detail::accelerator(options.device);
   give_to_processes(mesh, owners);
   return mesh;
 }
 
 detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& options) {
-  if (!options.devices.empty() || options.private_replicas)
+  if (!options.devices.empty() || options.private_replicas || !options.device.empty())
     fail(ErrorKind::bad_argument, "make_mesh",
-         "an abstract mesh has no devices to number and no replicas. Leave `devices` and `private_replicas` out.");
+         "an abstract mesh has no devices to number and no replicas. Leave `devices`, `device` and `private_replicas` "
+         "out.");
   const int64_t n = checked_size(axes);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
   mesh.devices = numbered(n);
   mesh.abstract = true;
+  mesh.device = c10::kMeta;
   return mesh;
 }
 
@@ -267,7 +273,8 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
-  if (!mesh.abstract) key += fmt::format("{}|{}*{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each);
+  if (!mesh.abstract)
+    key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());
 
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
@@ -276,7 +283,9 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (entry) return Mesh(entry.get());
   detail::check_agreement(
       "make_mesh", mesh.processes,
-      fmt::format("the mesh ({}) over the devices {}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", ")));
+      fmt::format("the mesh ({}) over the devices {}{}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", "),
+                  mesh.device.is_cpu() ? "" : " of " + c10::DeviceTypeName(mesh.device.type(), /*lower_case=*/true)));
+  detail::make_groups(&mesh);
   entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
   return Mesh(entry.get());
 }

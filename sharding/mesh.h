@@ -30,11 +30,16 @@ struct MeshOptions {
   // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate. See
   // forecast.h. Reading a value is an Error (bad_argument); nothing in the environment applies to it.
   bool abstract = false;
+  // Where the devices' memory is, as LibTorch names it: "cpu", or one accelerator of this process, "cuda" or "cuda:1".
+  // All of the process's devices are then slots of that one, as virtual devices are of a CPU. Empty: TESSERA_DEVICE of
+  // the environment, else "cpu". Without a number it is the first accelerator; of several processes each takes the
+  // n-th, where it is the n-th on its machine (or the only one that it sees).
+  std::string device = {};
 };
 
 // A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
-// The devices are virtual CPU devices, of this process or of all processes (processes.h), or nowhere
-// (MeshOptions::abstract). A mesh of one is legal and communicates nothing.
+// The devices are virtual ones of the CPU or slots of an accelerator (MeshOptions::device), of this process or of all
+// processes (processes.h), or nowhere (MeshOptions::abstract). A mesh of one is legal and communicates nothing.
 class Mesh {
  public:
   Mesh() = default;  // no mesh
@@ -46,6 +51,7 @@ class Mesh {
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
   bool is_abstract() const;
+  std::string device() const;  // where this process's part lies: "cpu", "cuda:0"; "meta" of an abstract mesh
   // The processes that have the mesh's devices, as many each: how many, and which of them this is.
   int process_count() const;
   int process_index() const;
@@ -64,14 +70,15 @@ class Mesh {
   const detail::MeshImpl* impl_ = nullptr;
 };
 
-// A mesh over virtual CPU devices:
+// A mesh over virtual CPU devices, and one over eight slots of a GPU:
 //   make_mesh({{"data", 4}, {"model", 2}})
+//   make_mesh({{"data", 8}}, {.device = "cuda"})
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices, process p those with the ids from p * n
 // on, and a larger mesh is an Error (device_mismatch); unset, there are as many as the mesh needs, equally many on each
 // process. Where several processes run, each has a block of the grid: the same range along every axis, so that an axis
 // lies inside the processes, across them, or both; all make the mesh with the same arguments. Devices that are all this
 // process's make a mesh of its own. Other devices are an Error (device_mismatch) that says which process has them.
-// More errors: an axis twice (duplicate_axis), a size
+// A kind of device that LibTorch does not have here is one as well. More errors: an axis twice (duplicate_axis), a size
 // below one, more than 16 axes, devices that are not as many as the grid has places or that repeat.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 

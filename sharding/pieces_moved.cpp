@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sharding/check.h"
+#include "sharding/device_groups.h"
 #include "sharding/pieces.h"
 #include "sharding/process_group.h"
 
@@ -71,7 +72,8 @@ std::vector<at::Tensor> parts_from_others(const Pieces& pieces, const std::vecto
   std::vector<Message> sends, receives;
   for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, at::cat(tensors)});
   for (const auto& [peer, size] : incoming) receives.push_back({peer, like.new_empty({size})});
-  process_group(pieces.processes).exchange(sends, receives, {cause.operation, cause.where, pieces.mesh, pieces.axes});
+  process_group(pieces.processes, like.device())
+      .exchange(sends, receives, {cause.operation, cause.where, pieces.mesh, pieces.axes});
   std::map<int, int64_t> read;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const Piece& piece = wanted[i];

@@ -13,6 +13,9 @@ namespace tessera::detail {
 
 namespace {
 
+// An abstract mesh takes any tensor for its shape.
+bool reads_host_memory(const MeshImpl* mesh) { return !mesh || mesh->abstract || mesh->device.is_cpu(); }
+
 using Candidates = std::vector<DimAxes>;  // the ways in which one factor may be cut, best first
 
 bool contains(const Candidates& candidates, const DimAxes& axes) {
@@ -344,8 +347,9 @@ class Planner {
 
   void add_operand(size_t i, const Targets& targets) {
     const Type* given = problem_.operands[i];
-    // An uncommitted operand that nothing cuts is read as it is.
-    const Type* plain = !given->mesh && !targets.plain[i]->own() ? given : targets.plain[i];
+    // An uncommitted operand that nothing cuts is read as it is, where its memory can be.
+    const bool stays = !given->mesh && !targets.plain[i]->own() && reads_host_memory(mesh());
+    const Type* plain = stays ? given : targets.plain[i];
     plan_.operands.push_back({plain, targets.recorded[i], index(plain), index(targets.recorded[i])});
   }
 

@@ -198,8 +198,9 @@ Array dropout(const Key& key, Operand x, double rate) {
   const double kept = 1 - rate;
   const Recipe recipe{.initializer = Initializer::bernoulli, .key = key, .drawn = boolean, .high = kept};
   return run({.operation = dropout_op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
-    const at::Tensor keep = t[0].is_meta() ? at::empty_like(t[0], at::kBool)
-                                           : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], where));
+    const at::Tensor keep =
+        t[0].is_meta() ? at::empty_like(t[0], at::kBool)
+                       : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], where)).to(t[0].device());
     return at::where(keep, t[0] / kept, at::Scalar(0));
   });
 }

@@ -139,6 +139,7 @@ void Passage::ask_about_steps(const at::Tensor& x, bool in_backward_pass) const 
 Tensors Passage::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   Tensors now = as_dtype(x, to->dtype);
+  bring_to_memory_of(to->mesh, now);
   if (is_guarded()) ask_about_steps(now[0], in_backward_pass);
   if (checks && cross_processes(steps)) check_replicas_across_processes(from, now, cause);
   for (const auto& step : steps) {
@@ -165,6 +166,7 @@ Tensors Passage::backward(Tensors now) const {
                  true, now, next, cause);
     now = std::move(next);
   }
+  bring_to_memory_of(from->mesh, now);
   return now;
 }
 

@@ -260,7 +260,7 @@ std::string overlay_rule(const Attributes&, const std::vector<const Type*>& oper
 Array overlay(const Operand& x, const Array& y, const Shape& start, const Shape& sizes) {
   return run({.operation = overlay_op, .rule = overlay_rule, .where = x.where()}, {&x.array(), &y},
              [&](Locals t, const Where& where) {
-               at::Tensor inside = at::zeros(t[0].sizes(), at::kBool), box = inside;
+               at::Tensor inside = at::zeros(t[0].sizes(), t[0].options().dtype(at::kBool)), box = inside;
                for (size_t d = 0; d < start.size(); ++d) {
                  const int64_t offset = where.plan().factors[d].offset[where.slot()];
                  const int64_t low = std::clamp<int64_t>(start[d] - offset, 0, box.size(d));

@@ -229,6 +229,7 @@ class Backpropagation {
       Tensors& list = contributions_[home.first_block + b];
       for (const LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, b, list);
       if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
+      bring_to_memory_of(home.type->mesh, list);
     }
     if (!axes || !tape_.options.reduce) return;
     const DType dtype = tape_.options.reduction.value_or(a.type->dtype);
@@ -255,7 +256,8 @@ class Backpropagation {
         total = sum;
         continue;
       }
-      for (size_t i = 0; i < total->local.size(); ++i) total->local[i] = total->local[i] + sum->local[i];
+      for (size_t i = 0; i < total->local.size(); ++i)
+        total->local[i] = total->local[i] + in_memory_of(total->type->mesh, sum->local[i]);
     }
     if (!total) {
       total = make_array(parameter(p).type, parameter(p).slots, {});

@@ -1,6 +1,8 @@
 // Type: shape, element type and placement of an array, interned as one pointer; the vocabulary of propagation.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
@@ -20,7 +22,8 @@ struct MeshImpl {
   std::vector<MeshAxis> axes;
   std::vector<int> devices;
   bool private_replicas = false;
-  bool abstract = false;  // no hardware: one device stands for all
+  bool abstract = false;          // no hardware: one device stands for all
+  c10::Device device{c10::kCPU};  // whose memory the local tensors lie in; of an abstract mesh meta
   // This process's devices: those from first[a] on, extent[a] of them, along each axis a. All where it is alone.
   std::vector<int> first, extent;
   int process = 0, processes = 1;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/device_groups.h"
 #include "sharding/engine_nccl.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
@@ -161,6 +162,11 @@ TEST_P(NcclOfFloats, RefusesWhatItCannotDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Float, NcclOfFloats, ::testing::Values(at::kFloat), [](const auto&) { return "Float"; });
+
+// Whoever is linked with the engine has it for meshes of GPUs.
+TEST(NcclEngine, IsTheEngineOfGpus) {
+  EXPECT_FALSE(use_engine(c10::kCUDA, [](const std::vector<int>& all) -> ProcessGroup& { return process_group(all); }));
+}
 
 TEST(NcclWithoutGpu, SaysThatThereIsNone) {
   if (visible_gpus() > 0) GTEST_SKIP() << "here are GPUs: " << visible_gpus();

@@ -11,12 +11,11 @@ namespace tessera::testing {
 
 namespace {
 
-// All placements are tried where there are few, else a fixed sample of them. Several processes, which run the same
-// program on meshes that lie across them, try 12, or as many as TESSERA_PLACEMENTS says.
+// All placements are tried where there are few, else a fixed sample of them: as many as TESSERA_PLACEMENTS says, else
+// of several processes, which run the same program on meshes that lie across them, 12.
 const bool alone = process_count() == 1;
 const char* const said = std::getenv("TESSERA_PLACEMENTS");
-const size_t across = said ? std::stoul(said) : 12;
-const size_t few = alone ? 128 : across, sample = alone ? 64 : across;
+const size_t few = said ? std::stoul(said) : alone ? 128 : 12, sample = said ? few : alone ? 64 : 12;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
 
 std::vector<Case> all_cases() {

@@ -1,0 +1,94 @@
+// Names of devices read, LibTorch's library for CUDA loaded, and processes of one machine counted.
+#include "sharding/accelerator.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "sharding/error.h"
+#include "sharding/process_group.h"
+#include "sharding/processes.h"
+#include "sharding/sockets.h"
+
+namespace tessera::detail {
+namespace {
+
+c10::Device parsed(const std::string& name) try {
+  return c10::Device(name);
+} catch (const c10::Error&) {
+  fail(ErrorKind::bad_argument, "make_mesh",
+       fmt::format("device \"{}\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".",
+                   name));
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+  fail(ErrorKind::device_mismatch, "make_mesh", fmt::format("device \"{}\": {}", name, why));
+}
+
+// Beside the library that has all tensors. It registers what it has as it is loaded, and stays.
+std::string load_cuda() {
+  Dl_info all_tensors{};
+  if (!dladdr(reinterpret_cast<const void*>(&at::globalContext), &all_tensors)) return "LibTorch is linked statically";
+  const auto path = std::filesystem::path(all_tensors.dli_fname).parent_path() / "libtorch_cuda.so";
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) ? "" : dlerror();
+}
+
+// How many of them there are.
+int count_of(c10::Device device, const std::string& name) {
+  std::string why;
+  if (device.is_cuda() && !c10::impl::hasDeviceGuardImpl(device.type())) why = load_cuda();
+  if (!c10::impl::hasDeviceGuardImpl(device.type()))
+    refuse(name, fmt::format("this LibTorch has none of that kind{}. Use one that was built for it.",
+                             why.empty() ? "" : fmt::format(" ({})", why)));
+  return c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
+}
+
+std::vector<int> everyone() {
+  std::vector<int> all(static_cast<size_t>(process_count()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+int counted_on_machine() {
+  if (process_count() == 1) return 0;
+  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({process_count(), 1}, at::kLong);
+  const auto machine = static_cast<int64_t>(std::hash<std::string>{}(own_machine()));
+  std::memcpy(mine.mutable_data_ptr(), &machine, sizeof(machine));
+  process_group(everyone()).all_gather(mine, all, {.operation = "make_mesh", .where = {}});
+  const auto* machines = static_cast<const int64_t*>(all.const_data_ptr());
+  return static_cast<int>(std::count(machines, machines + process_index(), machine));
+}
+
+}  // namespace
+
+int number_on_machine() {
+  static const int number = counted_on_machine();
+  return number;
+}
+
+c10::Device accelerator(const std::string& given) {
+  const char* said = std::getenv("TESSERA_DEVICE");
+  const std::string name = !given.empty() ? given : said && *said ? said : "cpu";
+  if (name == "cpu") return c10::kCPU;
+  const c10::Device device = parsed(name);
+  if (device.is_cpu()) return c10::kCPU;
+  if (device.is_meta()) refuse(name, "holds no values. Make an abstract mesh: {.abstract = true}.");
+  const int count = count_of(device, name);
+  const int number = device.has_index() ? device.index() : number_on_machine();
+  const int index = device.has_index() || count != 1 ? number : 0;  // its launcher may have given it one
+  if (index < count) return {device.type(), static_cast<c10::DeviceIndex>(index)};
+  refuse(name, count == 0 ? "there is none that this process can see."
+                          : fmt::format("number {} is wanted, this process sees {}.{}", index, count,
+                                        device.has_index() ? "" : " Start one process per device."));
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,360 @@
+// A device that LibTorch knows as "pretended": kernels of the CPU over memory that only they can read.
+//
+// Preloaded into a program (LD_PRELOAD), with TESSERA_DEVICE=pretended it is where the program's meshes lie. It is as
+// strict as a GPU: an operation on its tensors and the CPU's is an error (a single number beside a pointwise operation
+// is none), and so is, at once, code of the host that follows one of its pointers. Fresh memory is full of NaNs.
+#include "tests/device/pretended_device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <sys/mman.h>
+#include <torch/library.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace {
+
+constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
+const c10::Device device(kind, 0);
+
+// ---- memory
+
+// One file in memory, mapped twice: where its pointers point nobody may read, a fixed distance away its kernels do.
+class Memory : public c10::Allocator {
+ public:
+  Memory() {
+    const int file = memfd_create("pretended device", 0);
+    if (file < 0 || ftruncate(file, bytes) != 0) std::abort();
+    shown_ = map(file, PROT_NONE), real_ = map(file, PROT_READ | PROT_WRITE);
+    close(file);
+  }
+
+  c10::DataPtr allocate(size_t n) override {
+    const size_t size = size_of(n);
+    std::lock_guard lock(mutex_);
+    std::vector<char*>& free = free_[size];
+    char* memory = nullptr;
+    if (!free.empty()) {
+      memory = free.back();
+      free.pop_back();
+    } else {
+      TORCH_CHECK(used_ + size <= bytes, "the pretended device has no memory left");
+      memory = shown_ + used_;
+      used_ += size;
+    }
+    sizes_[memory] = size;
+    std::memset(real(memory), 0xff, size);
+    return {memory, memory, &give_back, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t n) const override { std::memcpy(real(to), real(from), n); }
+
+  // Where a kernel finds what this pointer of a tensor stands for.
+  char* real(const void* shown) const {
+    return shown ? const_cast<char*>(static_cast<const char*>(shown)) + (real_ - shown_) : nullptr;
+  }
+  bool has(const void* p) const { return p >= shown_ && p < shown_ + bytes; }
+
+ private:
+  static constexpr size_t bytes = size_t{16} << 30;  // taken from the system page by page, at the first use
+
+  static char* map(int file, int access) {
+    void* p = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (p == MAP_FAILED) std::abort();
+    return static_cast<char*>(p);
+  }
+  static size_t size_of(size_t n) {
+    size_t size = 64;
+    while (size < n) size *= 2;
+    return size;
+  }
+  static void give_back(void* memory);
+
+  char *shown_, *real_;
+  std::mutex mutex_;
+  size_t used_ = 0;
+  std::map<size_t, std::vector<char*>> free_;
+  std::map<char*, size_t> sizes_;
+};
+
+Memory& memory() {
+  static auto* memory = new Memory;
+  return *memory;
+}
+
+void Memory::give_back(void* p) {
+  Memory& m = memory();
+  std::lock_guard lock(m.mutex_);
+  const auto found = m.sizes_.find(static_cast<char*>(p));
+  m.free_[found->second].push_back(found->first);
+  m.sizes_.erase(found);
+}
+
+void say_and_die(int signal, siginfo_t* info, void*) {
+  constexpr char words[] = "\nthe host followed a pointer into the memory of the pretended device\n";
+  if (memory().has(info->si_addr) && write(STDERR_FILENO, words, sizeof(words) - 1) < 0) _exit(1);
+  std::signal(signal, SIG_DFL);
+}
+
+// ---- tensors
+
+// The same elements as a tensor of the CPU.
+at::Tensor on_cpu(const at::Tensor& t) {
+  const c10::Storage& storage = t.storage();
+  c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(),
+                    c10::DataPtr(memory().real(storage.data()), c10::Device(c10::kCPU)), nullptr, /*resizable=*/false);
+  at::Tensor alias =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(same), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+  return alias;
+}
+
+bool is_here(const at::Tensor& t) { return t.defined() && t.device().type() == kind; }
+at::Tensor readable(const at::Tensor& t) { return is_here(t) ? on_cpu(t) : t; }
+
+at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &memory(),
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype.value_or(at::kFloat),
+                                   format);
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), &memory(),
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           dtype.value_or(at::kFloat));
+}
+
+at::Tensor copied_here(const at::Tensor& t) {
+  at::Tensor copy = at::empty_strided(t.sizes(), t.strides(), t.options().device(device));
+  on_cpu(copy).copy_(t);
+  return copy;
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  const at::AutoDispatchBelowAutograd guard;
+  readable(to).copy_(readable(from));
+  return to;
+}
+
+const at::Tensor& resize(const at::Tensor& t, c10::SymIntArrayRef symbolic, std::optional<at::MemoryFormat>) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(symbolic);
+  const size_t bytes = (c10::multiply_integers(sizes) + t.storage_offset()) * t.itemsize();
+  c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  if (bytes > storage->nbytes()) {
+    c10::DataPtr larger = memory().allocate(bytes);
+    if (storage->nbytes()) memory().copy_data(larger.get(), storage->data(), storage->nbytes());
+    storage->set_data_ptr_noswap(std::move(larger));
+    storage->set_nbytes(bytes);
+  }
+  t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return t;
+}
+
+at::Tensor& set_storage(at::Tensor& t, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef sizes,
+                        c10::SymIntArrayRef strides) {
+  t.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+                                                 offset.guard_int(__FILE__, __LINE__));
+  return t;
+}
+
+at::Tensor view(const at::Tensor& t, c10::SymIntArrayRef sizes) {
+  return at::native::view(t, C10_AS_INTARRAYREF_SLOW(sizes));
+}
+
+at::Tensor as_strided(const at::Tensor& t, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+                      std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      t, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+      offset ? std::optional<int64_t>(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+}
+
+at::Tensor reshape_alias(const at::Tensor& t, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides) {
+  return at::native::_reshape_alias(t, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides));
+}
+
+// ---- operations
+
+// One call of an operation of LibTorch, whose arguments are the last values of the stack.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : op_(op), stack_(stack), first_(stack.size() - op.schema().arguments().size()) {}
+
+  void run() {
+    const at::AutoDispatchBelowAutograd guard;
+    const torch::jit::Stack given(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+    torch::jit::Stack values;
+    for (size_t i = 0; i < given.size(); ++i) values.push_back(brought_over(given[i], i));
+    const torch::jit::Stack arguments = values;
+    op_.callBoxed(values);
+    stack_.resize(first_);
+    for (size_t i = 0; i < values.size(); ++i) stack_.push_back(result(values[i], i, given, arguments));
+  }
+
+ private:
+  const c10::AliasInfo* written(const c10::Argument& argument) const {
+    const c10::AliasInfo* alias = argument.alias_info();
+    return alias && alias->isWrite() ? alias : nullptr;
+  }
+
+  at::Tensor brought_over(const at::Tensor& t, size_t argument) const {
+    if (!t.defined()) return t;
+    if (!is_here(t)) {
+      const bool number =
+          t.dim() == 0 && (op_.hasTag(at::Tag::pointwise) || t.unsafeGetTensorImpl()->is_wrapped_number());
+      TORCH_CHECK(number, "Expected all tensors to be on the same device, but ", op_.operator_name(),
+                  " got one of the CPU beside those of the pretended device");
+      return t;
+    }
+    // What is written into an empty `out` decides its size.
+    if (t.numel() == 0 && written(op_.schema().arguments()[argument]))
+      return at::empty(t.sizes(), t.options().device(at::kCPU));
+    return on_cpu(t);
+  }
+
+  c10::IValue brought_over(const c10::IValue& value, size_t argument) const {
+    if (value.isDevice()) return c10::Device(c10::kCPU);
+    if (value.isTensor()) return brought_over(value.toTensor(), argument);
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : value.toTensorVector()) list.push_back(brought_over(t, argument));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+        list.push_back(t ? std::optional(brought_over(*t, argument)) : t);
+      return list;
+    }
+    return value;
+  }
+
+  // An argument that was written to is its own result; others are copied to the device.
+  c10::IValue result(const c10::IValue& value, size_t i, const torch::jit::Stack& given,
+                     const torch::jit::Stack& arguments) const {
+    const c10::AliasInfo* alias = written(op_.schema().returns()[i]);
+    for (size_t a = 0; alias && a < given.size(); ++a) {
+      const c10::AliasInfo* other = written(op_.schema().arguments()[a]);
+      if (!other || !(*other == *alias)) continue;
+      if (given[a].isTensor() && is_here(given[a].toTensor())) fill_empty(given[a].toTensor(), arguments[a].toTensor());
+      return given[a];
+    }
+    if (value.isTensor() && value.toTensor().defined()) return copied_here(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(copied_here(t));
+    return list;
+  }
+
+  static void fill_empty(const at::Tensor& out, const at::Tensor& made) {
+    if (out.numel() != 0) {
+      TORCH_CHECK(out.sizes() == made.sizes(), "an `out` of another size than its result");
+      return;
+    }
+    out.resize_(made.sizes());
+    if (made.numel()) on_cpu(out).copy_(made);
+  }
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack& stack_;
+  size_t first_;
+};
+
+void on_pretended_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(op, *stack).run(); }
+
+at::Tensor convolution(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias,
+                       c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+                       bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  const at::AutoDispatchBelowAutograd guard;
+  TORCH_CHECK(is_here(x) && is_here(w), "convolution: tensors of two devices");
+  const std::optional<at::Tensor> b = bias ? std::optional(readable(*bias)) : bias;
+  return copied_here(at::convolution_symint(on_cpu(x), on_cpu(w), b, stride, padding, dilation, transposed,
+                                            output_padding, std::move(groups)));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& gradient, const at::Tensor& x,
+                                                                    const at::Tensor& w, c10::SymIntArrayRef stride,
+                                                                    c10::SymIntArrayRef padding,
+                                                                    c10::SymIntArrayRef dilation, bool transposed,
+                                                                    c10::SymIntArrayRef output_padding,
+                                                                    c10::SymInt groups, std::array<bool, 3> wanted) {
+  const at::AutoDispatchBelowAutograd guard;
+  const std::vector<c10::SymInt> bias{w.sym_size(transposed ? 1 : 0)};
+  const auto [dx, dw, db] =
+      at::convolution_backward_symint(on_cpu(gradient), on_cpu(x), on_cpu(w), c10::SymIntArrayRef(bias), stride,
+                                      padding, dilation, transposed, output_padding, std::move(groups), wanted);
+  const auto here = [](const at::Tensor& t) { return t.defined() ? copied_here(t) : t; };
+  return {here(dx), here(dw), here(db)};
+}
+
+// Attention in its parts: there is no fused kernel.
+int64_t attention_in_parts(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                           double, bool, std::optional<double>, bool) {
+  return 0;
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_copy_from", &copy_from);
+  library.impl("resize_", &resize);
+  library.impl("set_.source_Storage_storage_offset", &set_storage);
+  library.impl("view", &view);
+  library.impl("as_strided", &as_strided);
+  library.impl("_reshape_alias", &reshape_alias);
+  library.impl("unfold", &at::native::unfold);
+  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_backward_overrideable", &convolution_backward);
+  library.impl("_fused_sdp_choice", &attention_in_parts);
+}
+
+// ---- the device
+
+struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
+  c10::Device exchangeDevice(c10::Device) const override { return device; }
+  c10::Device getDevice() const override { return device; }
+  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
+};
+
+struct Hooks : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+};
+
+const bool registered = [] {
+  c10::register_privateuse1_backend(tessera::testing::pretended_device());
+  c10::SetAllocator(kind, &memory());
+  c10::impl::registerDeviceGuard(kind, new Guard);
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  struct sigaction action {};
+  action.sa_sigaction = &say_and_die;
+  action.sa_flags = SA_SIGINFO;
+  return sigaction(SIGSEGV, &action, nullptr) == 0;
+}();
+
+}  // namespace
+
+const char* tessera::testing::pretended_device() { return "pretended"; }
