@@ -1,8 +1,8 @@
 // Names of devices read, LibTorch's library for CUDA loaded, and processes of one machine counted.
 #include "sharding/accelerator.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -34,11 +34,12 @@ c10::Device parsed(const std::string& name) try {
   fail(ErrorKind::device_mismatch, "make_mesh", fmt::format("device \"{}\": {}", name, why));
 }
 
-// Beside the library that has all tensors. It registers what it has as it is loaded, and stays.
+// Beside the library whose class this object has. It registers what it has as it is loaded, and stays.
 std::string load_cuda() {
-  Dl_info all_tensors{};
-  if (!dladdr(reinterpret_cast<const void*>(&at::globalContext), &all_tensors)) return "LibTorch is linked statically";
-  const auto path = std::filesystem::path(all_tensors.dli_fname).parent_path() / "libtorch_cuda.so";
+  Dl_info c10{};
+  const void* const* allocator = reinterpret_cast<const void* const*>(c10::GetAllocator(c10::kCPU));
+  if (!dladdr(*allocator, &c10)) return "LibTorch is linked statically";
+  const auto path = std::filesystem::path(c10.dli_fname).parent_path() / "libtorch_cuda.so";
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) ? "" : dlerror();
 }
 

@@ -51,12 +51,12 @@ void GradientBuckets::reduce(Tensors& blocks) const {
     if (!(axes & mesh->crossing())) continue;
     Tensors mine;
     for (const Entry& parameter : entry->second.parameters)
-      for (size_t b = parameter.begin; b < parameter.end; ++b) mine.push_back(blocks[b]);
+      for (size_t b = parameter.begin; b < parameter.end; ++b) mine.push_back(in_memory_of(mesh, blocks[b]));
     const Cause cause{.operation = gradients_operation, .where = {}, .reason = {}, .path = {}};
     const Tensors all = sum_over_processes(mesh, axes, mine, cause);
     size_t next = 0;
     for (const Entry& parameter : entry->second.parameters)
-      for (size_t b = parameter.begin; b < parameter.end; ++b) blocks[b] = all[next++];
+      for (size_t b = parameter.begin; b < parameter.end; ++b) blocks[b] = all[next++].to(blocks[b].device());
   }
 }
 
