@@ -22,6 +22,34 @@ std::string count_of(int64_t size) { return size == endless ? "endless" : std::t
 
 namespace detail {
 
+// ---- words ----------------------------------------------------------------------------------------------------------
+
+Words::Words(std::string text) : text_(std::move(text)) {}
+Words::Words(const Words&) = default;
+Words::Words(Words&&) noexcept = default;
+Words& Words::operator=(const Words&) = default;
+Words& Words::operator=(Words&&) noexcept = default;
+Words::~Words() = default;
+
+std::string after(const std::string& before, const std::string& words) { return before + " | " + words; }
+
+std::string words_of(const char* link, int64_t number) {
+  return std::string(link) + "(" + (number == endless ? std::string() : std::to_string(number)) + ")";
+}
+
+std::string words_of_slice(int64_t begin, int64_t end, int64_t step) {
+  return "slice(" + std::to_string(begin) + ", " + (end == endless ? "end" : std::to_string(end)) +
+         (step == 1 ? "" : ", " + std::to_string(step)) + ")";
+}
+
+std::string words_of_window_shuffle(int64_t window, uint64_t seed) {
+  return "window_shuffle(" + std::to_string(window) + ", " + std::to_string(seed) + ")";
+}
+
+std::string words_of_random_map(uint64_t seed) { return "random_map(" + std::to_string(seed) + ")"; }
+
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
 void check_index(int64_t epoch, int64_t index, int64_t size) {
   if (size == endless && epoch != 0) bad("at", "epoch " + std::to_string(epoch) + " of an endless dataset, expected 0");
   if (epoch >= 0 && index >= 0 && index < size) return;

@@ -49,7 +49,7 @@ class Dataset {
   template <class F>
   static auto from_function(int64_t size, F get, bool reshuffles = false, std::string words = "function") {
     detail::check_not_empty("from_function", size);
-    if (size != endless) words += "(" + std::to_string(size) + ")";
+    if (size != endless) words = detail::words_of(words.c_str(), size);
     using Function = detail::FunctionNode<T, F>;
     return Dataset<T, Function>(Function{size, std::move(get), reshuffles, std::move(words)});
   }
@@ -227,7 +227,7 @@ struct SourceNode {
                   })
       return source.describe();
     else
-      return "source(" + std::to_string(size()) + ")";
+      return words_of("source", size());
   }
   decltype(auto) get(int64_t, int64_t index) const { return source[index]; }
 };
@@ -245,8 +245,8 @@ auto from_source(S source) {
 
 // The integers [0, size): a dataset of indices.
 inline auto range(int64_t size) {
-  return Dataset<int64_t>::from_function(
-      size, [](int64_t, int64_t index) { return index; }, false, "range");
+  detail::check_not_empty("range", size);
+  return Dataset<int64_t, detail::RangeNode>(detail::RangeNode{size});
 }
 
 namespace detail {

@@ -165,6 +165,9 @@ class Loader {
     return Loader<Result>(std::move(core_));
   }
 
+  // Of a loader whose batches are changed whatever their type is (data/on_mesh.h).
+  friend detail::LoaderCore& core_of(Loader& loader) { return loader.core(); }
+
  private:
   template <class>
   friend class Loader;

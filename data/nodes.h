@@ -62,6 +62,27 @@ inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
 int64_t shard_size(int64_t size, const ShardOptions& shard);
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad);
 
+// What stands for a chain, "range(10) | shuffle(feistel_v1 3)", and for its links. Not inline: every chain has them.
+std::string after(const std::string& before, const std::string& words);
+std::string words_of(const char* link, int64_t number);  // batch(32); endless: repeat()
+std::string words_of_slice(int64_t begin, int64_t end, int64_t step);
+std::string words_of_window_shuffle(int64_t window, uint64_t seed);
+std::string words_of_random_map(uint64_t seed);
+
+class Words {
+ public:
+  Words(std::string text);
+  Words(const Words&);
+  Words(Words&&) noexcept;
+  Words& operator=(const Words&);
+  Words& operator=(Words&&) noexcept;
+  ~Words();
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 template <class N>
 using record = typename N::value_type;
 
@@ -71,13 +92,24 @@ struct FunctionNode {
   int64_t records;
   F f;
   bool reshuffles;
-  std::string words;
+  Words words;
 
   int64_t size() const { return records; }
   int64_t round() const { return records; }
   bool varies() const { return reshuffles; }
-  std::string describe() const { return words; }
+  std::string describe() const { return words.text(); }
   decltype(auto) get(int64_t epoch, int64_t index) const { return f(epoch, index); }
+};
+
+struct RangeNode {
+  using value_type = int64_t;
+  int64_t records;
+
+  int64_t size() const { return records; }
+  int64_t round() const { return records; }
+  bool varies() const { return false; }
+  std::string describe() const { return words_of("range", records); }
+  int64_t get(int64_t, int64_t index) const { return index; }
 };
 
 template <class T>
@@ -88,7 +120,7 @@ struct VectorNode {
   int64_t size() const { return static_cast<int64_t>(records->size()); }
   int64_t round() const { return size(); }
   bool varies() const { return false; }
-  std::string describe() const { return "vector(" + std::to_string(size()) + ")"; }
+  std::string describe() const { return words_of("vector", size()); }
   const T& get(int64_t, int64_t index) const { return (*records)[static_cast<size_t>(index)]; }
 };
 
@@ -99,7 +131,7 @@ struct Link {
   int64_t size() const { return parent.size(); }
   int64_t round() const { return parent.round(); }
   bool varies() const { return parent.varies(); }
-  std::string after(const std::string& words) const { return parent.describe() + " | " + words; }
+  std::string after(const std::string& words) const { return detail::after(parent.describe(), words); }
 };
 
 template <class N, class F>
@@ -124,7 +156,7 @@ struct RandomMapNode : Link<N> {
   uint64_t seed;
   F f;
   bool varies() const { return true; }
-  std::string describe() const { return this->after("random_map(" + std::to_string(seed) + ")"); }
+  std::string describe() const { return this->after(words_of_random_map(seed)); }
   value_type get(int64_t epoch, int64_t index) const {
     Philox random(seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
     return std::invoke(f, this->parent.get(epoch, index), random);
@@ -148,9 +180,7 @@ struct WindowShuffleNode : Link<N> {
   int64_t window;
   uint64_t seed;
   bool varies() const { return true; }
-  std::string describe() const {
-    return this->after("window_shuffle(" + std::to_string(window) + ", " + std::to_string(seed) + ")");
-  }
+  std::string describe() const { return this->after(words_of_window_shuffle(window, seed)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     const int64_t number = index / window, begin = number * window;
     const int64_t count = std::min(window, this->parent.size() - begin);
@@ -164,9 +194,7 @@ struct RepeatNode : Link<N> {
   using value_type = record<N>;
   int64_t times;  // or endless
   int64_t size() const { return times == endless ? endless : this->parent.size() * times; }
-  std::string describe() const {
-    return this->after("repeat(" + (times == endless ? std::string() : std::to_string(times)) + ")");
-  }
+  std::string describe() const { return this->after(words_of("repeat", times)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     const int64_t each = this->parent.size();
     return this->parent.get(place_of(index / each, epoch, times == endless ? 0 : times), index % each);
@@ -181,10 +209,7 @@ struct SliceNode : Link<N> {
   int64_t round() const {
     return this->parent.size() == endless ? std::max<int64_t>(1, this->parent.round() / step) : size();
   }
-  std::string describe() const {
-    return this->after("slice(" + std::to_string(begin) + ", " + (end == endless ? "end" : std::to_string(end)) +
-                       (step == 1 ? "" : ", " + std::to_string(step)) + ")");
-  }
+  std::string describe() const { return this->after(words_of_slice(begin, end, step)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     return this->parent.get(epoch, place_of(begin, index, step));
   }
@@ -210,7 +235,7 @@ struct BatchNode : Link<N> {
   Collate collate;
   int64_t size() const { return batched_size(this->parent.size(), batch_size, Collate::pads); }
   int64_t round() const { return std::max<int64_t>(1, this->parent.round() / batch_size); }
-  std::string describe() const { return this->after("batch(" + std::to_string(batch_size) + ")"); }
+  std::string describe() const { return this->after(words_of("batch", batch_size)); }
   value_type get(int64_t epoch, int64_t index) const {
     const int64_t end = place_of(0, index + 1, batch_size), begin = end - batch_size, last = this->parent.size() - 1;
     Records records;

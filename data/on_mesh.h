@@ -1,11 +1,7 @@
 // on_mesh: a loader whose batches are global arrays, copied to the devices ahead of use.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+#include <memory>
 
 #include "data/loader.h"
 #include "data/to_global.h"
@@ -22,32 +18,19 @@ struct OnMeshOptions {
 
 namespace detail {
 
-// A global batch and what of it this process has read.
-template <class Batch>
-struct CheckedBatch {
-  Batch batch;
-  std::vector<ReadRows> rows;
+// What has to be known of the type of a batch.
+struct BatchType {
+  AnyItem (*copy)(const AnyItem& batch);
+  nn::Leaves (*leaves)(const AnyItem& batch);
 };
+template <class Batch>
+inline constexpr BatchType batch_type = {
+    [](const AnyItem& batch) -> AnyItem { return std::make_shared<Batch>(*std::static_pointer_cast<Batch>(batch)); },
+    [](const AnyItem& batch) { return nn::leaves(*std::static_pointer_cast<Batch>(batch)); }};
 
-// place(local) in the loader's threads; the comparison where batches are handed out, since all processes take part.
-template <class Batch, class Place>
-Loader<Batch> placed(Loader<Batch> loader, const Mesh& mesh, const OnMeshOptions& options, Place place) {
-  if (mesh.process_count() == 1 || !options.check_replicas) return std::move(loader).then(std::move(place));
-  auto checked = std::move(loader).then([place = std::move(place)](const Batch& local) {
-    Batch global = place(local);
-    auto rows = read_rows(nn::leaves(local), nn::leaves(std::as_const(global)));
-    return CheckedBatch<Batch>{std::move(global), std::move(rows)};
-  });
-  return std::move(checked).handed_out([mesh](std::optional<CheckedBatch<Batch>> next, int64_t place) {
-    const std::string at = std::to_string(place);
-    if (!next) {
-      check_rows("next", "the end of an epoch before record " + at, {}, mesh);
-      return std::optional<Batch>();
-    }
-    check_rows("next", "the batch at record " + at, next->rows, mesh);
-    return std::optional<Batch>(std::move(next->batch));
-  });
-}
+void place_batches(LoaderCore& core, const BatchType& type, const Layout& layout, const OnMeshOptions& options);
+void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
+                   const OnMeshOptions& options);
 
 }  // namespace detail
 
@@ -60,13 +43,13 @@ Loader<Batch> placed(Loader<Batch> loader, const Mesh& mesh, const OnMeshOptions
 // check_replicas, after which all loaders stand before the batch that differs.
 template <class Batch>
 Loader<Batch> on_mesh(Loader<Batch> loader, const Layout& layout, const OnMeshOptions& options = {}) {
-  return detail::placed(std::move(loader), layout.mesh(), options,
-                        [layout](const Batch& local) { return from_process_local(local, layout); });
+  detail::place_batches(core_of(loader), detail::batch_type<Batch>, layout, options);
+  return loader;
 }
 // The same for batches that are one Array, whose first dim counts the rows.
 inline Loader<Array> on_mesh(Loader<Array> loader, const NamedSharding& sharding, const OnMeshOptions& options = {}) {
-  return detail::placed(std::move(loader), sharding.mesh(), options,
-                        [sharding](const Array& local) { return detail::global_array(local, sharding); });
+  detail::place_batches(core_of(loader), detail::batch_type<Array>, sharding, options);
+  return loader;
 }
 
 }  // namespace tessera::data

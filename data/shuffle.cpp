@@ -66,4 +66,7 @@ uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
   return detail::murmur_finalizer(detail::murmur_finalizer(seed + kGolden) + static_cast<uint64_t>(epoch));
 }
 
+std::string feistel_v1::describe() const { return "shuffle(feistel_v1 " + std::to_string(seed) + ")"; }
+std::string grain_v1::describe() const { return "shuffle(grain_v1 " + std::to_string(seed) + ")"; }
+
 }  // namespace tessera::data

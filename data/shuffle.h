@@ -91,14 +91,14 @@ class GrainPermutation {
 struct feistel_v1 {
   uint64_t seed = 0;
   Permutation order(int64_t size, int64_t epoch) const { return {size, epoch_seed(seed, epoch)}; }
-  std::string describe() const { return "shuffle(feistel_v1 " + std::to_string(seed) + ")"; }
+  std::string describe() const;
 };
 
 // As MapDataset.shuffle(seed = s) in Grain: epoch e has the seed (s + e) mod 2^32, so seeds s and s + 1 share orders.
 struct grain_v1 {
   uint32_t seed = 0;
   GrainPermutation order(int64_t size, int64_t epoch) const { return {size, seed + static_cast<uint32_t>(epoch)}; }
-  std::string describe() const { return "shuffle(grain_v1 " + std::to_string(seed) + ")"; }
+  std::string describe() const;
 };
 
 }  // namespace tessera::data

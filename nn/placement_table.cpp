@@ -100,6 +100,13 @@ AxisTotals totals_of(const std::vector<PlacementRow>& rows, const MeshAxis& axis
 
 }  // namespace
 
+PlacementTable::PlacementTable(std::vector<PlacementRow> rows) : rows_(std::move(rows)) {}
+PlacementTable::PlacementTable(const PlacementTable&) = default;
+PlacementTable::PlacementTable(PlacementTable&&) noexcept = default;
+PlacementTable& PlacementTable::operator=(const PlacementTable&) = default;
+PlacementTable& PlacementTable::operator=(PlacementTable&&) noexcept = default;
+PlacementTable::~PlacementTable() = default;
+
 int64_t PlacementTable::elements(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::elements); }
 int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::bytes); }
 int64_t PlacementTable::bytes_per_device(std::string_view path) const {

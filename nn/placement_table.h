@@ -55,7 +55,12 @@ struct TableFormat {
 //   std::cout << nn::placement_table(model).to_text({.width = 100, .fold = true});
 class PlacementTable {
  public:
-  explicit PlacementTable(std::vector<PlacementRow> rows) : rows_(std::move(rows)) {}
+  explicit PlacementTable(std::vector<PlacementRow> rows);
+  PlacementTable(const PlacementTable&);
+  PlacementTable(PlacementTable&&) noexcept;
+  PlacementTable& operator=(const PlacementTable&);
+  PlacementTable& operator=(PlacementTable&&) noexcept;
+  ~PlacementTable();
 
   const std::vector<PlacementRow>& rows() const { return rows_; }
 

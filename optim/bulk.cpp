@@ -59,11 +59,32 @@ void Plan::carry_out() const {
   for (const auto& write : writes_) write();
 }
 
-const std::vector<Kept>& Answers::get(const void* of, const Ask& ask) {
-  std::vector<Kept>& known = all_[of];
+Answers::Answers() = default;
+Answers::Answers(const Answers&) = default;
+Answers::Answers(Answers&&) noexcept = default;
+Answers& Answers::operator=(const Answers&) = default;
+Answers& Answers::operator=(Answers&&) noexcept = default;
+Answers::~Answers() = default;
+
+const Kept& Answers::taken(const Mask& mask, const Params& params) {
+  std::vector<Kept>& known = all_[&mask];
+  if (known.empty()) known.push_back(std::make_shared<const std::vector<bool>>(detail::taken(mask, params())));
+  return known[0];
+}
+
+const Kept* Answers::parts(const Labels& labels, std::span<const std::string> names, const Params& params) {
+  std::vector<Kept>& known = all_[&labels];
   if (known.empty())
-    for (std::vector<bool>& kept : ask()) known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
-  return known;
+    for (std::vector<bool>& kept : parts_by_label(labels, names.data(), names.size(), params()))
+      known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
+  return known.data();
+}
+
+nn::Leaves leaves_of(nn::Leaves params, const Kept& part) {
+  static Array absent;
+  for (size_t i = 0; part && i < params.size(); ++i)
+    if (!(*part)[i]) params[i].value = &absent;
+  return params;
 }
 
 namespace {

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -86,12 +88,26 @@ class Plan {
 // What masks and labels said of each parameter: they are asked once, at the first update.
 class Answers {
  public:
-  using Ask = std::function<std::vector<std::vector<bool>>()>;
-  const std::vector<Kept>& get(const void* of, const Ask& ask);
+  using Params = std::function<nn::Leaves()>;
+
+  Answers();
+  Answers(const Answers&);
+  Answers(Answers&&) noexcept;
+  Answers& operator=(const Answers&);
+  Answers& operator=(Answers&&) noexcept;
+  ~Answers();
+
+  // Which parameters the mask takes.
+  const Kept& taken(const Mask& mask, const Params& params);
+  // For each of the named parts which parameters are its own.
+  const Kept* parts(const Labels& labels, std::span<const std::string> names, const Params& params);
 
  private:
   std::map<const void*, std::vector<Kept>> all_;
 };
+
+// The leaves, those that are not the part's absent.
+nn::Leaves leaves_of(nn::Leaves params, const Kept& part);
 
 template <class Model>
 struct InPlace {
@@ -105,20 +121,14 @@ struct InPlace {
 
   // f(the model, in which what is not the transform's is absent)
   template <class F>
-  auto with_params(F f) const {
+  void with_params(F f) const {
     if (!part) return f(std::as_const(model));
-    return f(only(std::as_const(model), *part));
+    f(only(std::as_const(model), *part));
+  }
+  Answers::Params leaves() const {
+    return [this] { return leaves_of(nn::leaves(std::as_const(model)), part); };
   }
 };
-
-// Which parameters the mask takes.
-template <class Model>
-const Kept& taken_once(const Mask& mask, const InPlace<Model>& step) {
-  return step.answers.get(&mask, [&] {
-    return step.with_params(
-        [&](const Model& params) { return std::vector<std::vector<bool>>{taken(mask, nn::leaves(params))}; });
-  })[0];
-}
 
 // The arrays of `from` that are the part's, into the model.
 void put_back(const Arrays& params, const Arrays& from, const Kept& part);
@@ -177,7 +187,8 @@ bool plan_fused(const std::tuple<Parts...>& parts, std::tuple<States...>& states
     Arrays mu = nn::bare_arrays(state.mu).arrays, nu = nn::bare_arrays(state.nu).arrays;
     if constexpr (last == head + 2) {
       const AddDecayedWeights& decay = std::get<head + 1>(parts);
-      const FusedDecay fused{decay, std::get<head + 1>(states).count, taken_once(decay.mask, step)};
+      const FusedDecay fused{decay, std::get<head + 1>(states).count,
+                             step.answers.taken(decay.mask, step.leaves())};
       return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), &fused, plan);
     } else {
       return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), nullptr, plan);
@@ -261,11 +272,7 @@ void make_plan(const Partition<Parts...>& partition, State& state, const InPlace
   if constexpr (!has_fused<Partition<Parts...>>) {
     plan_pure(partition, state, step, plan);
   } else {
-    const std::vector<Kept>& kept = step.answers.get(&partition, [&] {
-      return step.with_params([&](const Model& params) {
-        return parts_by_label(partition.param_labels, partition.names.data(), sizeof...(Parts), nn::leaves(params));
-      });
-    });
+    const Kept* kept = step.answers.parts(partition.param_labels, partition.names, step.leaves());
     [&]<size_t... I>(std::index_sequence<I...>) { (plan_part<I>(partition, state, step, kept[I], plan), ...); }
     (std::index_sequence_for<Parts...>());
   }

@@ -143,19 +143,23 @@ class Optimizer {
 
   template <class T, class S>
   void place_and_step(const T& transform, S& state, Model& model, const Model& grads, const ExtraArgs& extra) {
+    if (!options_.shard_state.empty()) return step_in_shards(transform, state, model, grads, extra);
     const nn::BareArrays params = nn::bare_arrays(model);
-    const bool is_sharded = !options_.shard_state.empty();
-    if (!is_sharded && !detail::lies_elsewhere(nn::bare_arrays(grads).arrays, params.arrays))
+    if (!detail::lies_elsewhere(nn::bare_arrays(grads).arrays, params.arrays))
       return step(transform, state, model, grads, extra);
-    Model placed = with_state(grads, model);
-    if (!is_sharded) {
-      detail::place_with_parameters(nn::bare_arrays(placed).arrays, params.arrays);
-      return step(transform, state, model, placed, extra);
-    }
+    Model placed = grads;
+    detail::place_with_parameters(nn::bare_arrays(placed).arrays, params.arrays);
+    step(transform, state, model, placed, extra);
+  }
+
+  template <class T, class S>
+  void step_in_shards(const T& transform, S& state, Model& model, const Model& grads, const ExtraArgs& extra) {
+    const Model placed = with_state(grads, model);
     Model shards = with_state(model, model);
     const Model before = shards;
     step(transform, state, shards, placed, extra);
-    detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays, params.arrays);
+    detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays,
+                           nn::bare_arrays(model).arrays);
   }
 
   // The update where everything lies alike.
