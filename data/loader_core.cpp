@@ -168,16 +168,25 @@ IndexedCore::IndexedCore(const LoaderOptions& options, DatasetFacts facts, bool 
       plan_(facts_.size, options.batch_size, options.shard, pads),
       make_(std::move(make)) {}
 
+AnyItem IndexedCore::made(const RecordRange& records) const {
+  AnyItem batch = make_(records);
+  try {
+    return finished(std::move(batch));
+  } catch (...) {
+    fail_at_batch(records);
+  }
+}
+
 LoaderCore::Made IndexedCore::make_next() {
   if (std::exchange(epoch_over_, false)) return {};
   Made made;
   if (options_.prefetch == 0) {
-    made.batch = item_or_throw(attempt([&] { return finished(make_(plan_.records(position_))); }));
+    made.batch = item_or_throw(attempt([&] { return made(plan_.records(position_)); }));
   } else {
     if (prefetcher_ && !prefetcher_->is_of_this_process()) prefetcher_.reset();
     if (!prefetcher_) {
       auto make = [this, start = position_](int64_t batch) {
-        return finished(make_(plan_.records(plan_.after(start, batch))));
+        return made(plan_.records(plan_.after(start, batch)));
       };
       prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch, options_.threads);
     }
@@ -232,7 +241,11 @@ LoaderCore::Made StreamCore::make_next() {
   if (!running_) running_ = opened_at(mark_);
   const auto make = [this, running = running_.get()](int64_t) -> AnyItem {
     auto item = running->reader->next(running->stopped);
-    item.batch = finished(std::move(item.batch));
+    try {
+      item.batch = finished(std::move(item.batch));
+    } catch (...) {
+      fail_at_stream_batch(item.after);
+    }
     return std::make_shared<BatchReader::Item>(std::move(item));
   };
   Made made;

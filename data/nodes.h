@@ -49,6 +49,7 @@ void check_repeat(int64_t times, int64_t size);
 void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
+[[noreturn]] void fail_moved_from_vector();
 
 // begin + number * each; Error (bad_argument) where that is beyond 2^63, as endless datasets can ask for.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
@@ -117,11 +118,16 @@ struct VectorNode {
   using value_type = T;
   std::shared_ptr<const std::vector<T>> records;
 
-  int64_t size() const { return static_cast<int64_t>(records->size()); }
+  int64_t size() const { return static_cast<int64_t>(held().size()); }
   int64_t round() const { return size(); }
   bool varies() const { return false; }
   std::string describe() const { return words_of("vector", size()); }
-  const T& get(int64_t, int64_t index) const { return (*records)[static_cast<size_t>(index)]; }
+  const T& get(int64_t, int64_t index) const { return held()[static_cast<size_t>(index)]; }
+
+  const std::vector<T>& held() const {
+    if (!records) fail_moved_from_vector();
+    return *records;
+  }
 };
 
 // What most links pass on of the one before.

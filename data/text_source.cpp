@@ -104,6 +104,8 @@ void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) con
   if (begin < end) lines.push_back({begin, end});
 }
 
+int64_t LineSource::size() const { return static_cast<int64_t>(detail::held(lines_, "LineSource").size()); }
+
 std::string LineSource::operator[](int64_t index) const {
   const auto& lines = detail::held(lines_, "LineSource");
   check_index(index, size(), "line");
@@ -135,6 +137,8 @@ DocumentSource::DocumentSource(std::vector<FileEntry> files, bool check_utf8)
 DocumentSource DocumentSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
   return DocumentSource(list_files(paths, options.extensions), options.check_utf8);
 }
+
+int64_t DocumentSource::size() const { return static_cast<int64_t>(detail::held(files_, "DocumentSource").size()); }
 
 Document DocumentSource::operator[](int64_t index) const {
   const auto& files = detail::held(files_, "DocumentSource");

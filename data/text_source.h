@@ -33,7 +33,7 @@ class LineSource {
   static LineSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
   static LineSource from_string(std::string text, std::string name = "memory");
 
-  int64_t size() const { return static_cast<int64_t>(lines_->size()); }
+  int64_t size() const;
 
   // Errors: bad_argument unless index lies within [0, size()); bad_file, naming file and line, for what is not UTF-8.
   std::string operator[](int64_t index) const;
@@ -72,7 +72,7 @@ class DocumentSource {
   // Errors: as list_files.
   static DocumentSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
 
-  int64_t size() const { return static_cast<int64_t>(files_->size()); }
+  int64_t size() const;
 
   // Errors: bad_argument unless index lies within [0, size()); bad_file, naming the file: it cannot be read, has
   // another size than when the source was opened, or is not UTF-8.

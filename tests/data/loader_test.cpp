@@ -241,6 +241,9 @@ TEST(Loader, MistakesAreErrors) {
   expect_error(bad, {"[restore]", "2^62"}, [&] { loader.restore({endless}); });
   expect_error(bad, {"[restore]", "the state of a Stream"}, [&] { loader.restore({4, StreamMark{0, 4, 0, 0}}); });
   EXPECT_EQ(loader.state().global_next_index, 0);
+  auto numbers = Dataset<int>::from_vector({1, 2});
+  const auto heir = std::move(numbers);
+  expect_error(bad, {"[from_vector] this dataset was moved into another"}, [&] { numbers.size(); });
   const Loader other = std::move(loader);
   expect_error(bad, {"[Loader] this loader was moved into another"}, [&] { loader.next(); });
 }
@@ -341,7 +344,8 @@ TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
     return 1;
   });
   EXPECT_EQ(throwing.next(), 1);
-  expect_error(ErrorKind::other, {"no room"}, [&] { throwing.next(); });
+  expect_error(ErrorKind::other, {"[next] the batch of records 4 to 7 of epoch 0: no room"},
+               [&] { throwing.next(); });
 }
 
 TEST(LoaderState, IsJson) {

@@ -111,6 +111,8 @@ TEST(TextSources, ThatWereMovedSaySo) {
   const auto heir = std::move(lines);
   const auto heirs = std::move(documents);
   const std::pair<const char*, std::function<void()>> uses[] = {{"LineSource", [&] { lines[0]; }},
+                                                                {"LineSource", [&] { lines.size(); }},
+                                                                {"DocumentSource", [&] { documents.size(); }},
                                                                 {"LineSource", [&] { lines.where(0); }},
                                                                 {"ByteSource", [&] { lines.describe(); }},
                                                                 {"DocumentSource", [&] { documents[0]; }},
