@@ -168,7 +168,7 @@ IndexedCore::IndexedCore(const LoaderOptions& options, DatasetFacts facts, bool 
       plan_(facts_.size, options.batch_size, options.shard, pads),
       make_(std::move(make)) {}
 
-AnyItem IndexedCore::made(const RecordRange& records) const {
+AnyItem IndexedCore::batch_of(const RecordRange& records) const {
   AnyItem batch = make_(records);
   try {
     return finished(std::move(batch));
@@ -181,12 +181,12 @@ LoaderCore::Made IndexedCore::make_next() {
   if (std::exchange(epoch_over_, false)) return {};
   Made made;
   if (options_.prefetch == 0) {
-    made.batch = item_or_throw(attempt([&] { return made(plan_.records(position_)); }));
+    made.batch = item_or_throw(attempt([&] { return batch_of(plan_.records(position_)); }));
   } else {
     if (prefetcher_ && !prefetcher_->is_of_this_process()) prefetcher_.reset();
     if (!prefetcher_) {
       auto make = [this, start = position_](int64_t batch) {
-        return made(plan_.records(plan_.after(start, batch)));
+        return batch_of(plan_.records(plan_.after(start, batch)));
       };
       prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch, options_.threads);
     }

@@ -124,7 +124,7 @@ class IndexedCore : public LoaderCore {
   int64_t epoch() const override { return plan_.epoch_of(position_); }
 
  private:
-  AnyItem made(const RecordRange& records) const;
+  AnyItem batch_of(const RecordRange& records) const;
   Made make_next() override;
   void check(const LoaderState& state) const override;
   void go_to(const LoaderState& state) override;
