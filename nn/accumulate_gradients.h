@@ -82,7 +82,9 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
 // Gradients stay pending sums until the last part, and are reduced once; only what belongs to sharded weights is
 // reduce-scattered in each part, so that no device holds a whole gradient. A filter says what is trained, as for
 // value_and_grad. Aux comes back as a std::vector with that of each part. Buffers go from part to part in order
-// (running statistics see n small batches), and the model has those of the last part when all has succeeded. Errors: n
+// (running statistics see n small batches), and the model has those of the last part when all has succeeded. A Key
+// among the arguments is the same for every part, so that their dropout masks are alike, unless the model holds the key
+// and splits it at each call (docs/modules.md). Errors: n
 // < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of value_and_grad.
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},

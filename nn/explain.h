@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/tree.h"
@@ -43,12 +44,14 @@ class Explanation {
   Explanation(std::vector<ExplainedArray> arrays, std::vector<IdleRule> idle, std::string mesh, ExplainOptions options)
       : arrays_(std::move(arrays)), idle_(std::move(idle)), mesh_(std::move(mesh)), options_(options) {}
 
-  const std::vector<ExplainedArray>& arrays() const { return arrays_; }
+  const std::vector<ExplainedArray>& arrays() const& { return arrays_; }
+  std::vector<ExplainedArray> arrays() && { return std::move(arrays_); }
   // The array at a path. Error (bad_argument): none is there.
   const ExplainedArray& at(const std::string& path) const;
   // Rules that placed nothing: no array has the name or the path (with the nearest name that there is), or another rule
   // always came first; and rules that name a mesh axis which the mesh does not have, used or not.
-  const std::vector<IdleRule>& idle_rules() const { return idle_; }
+  const std::vector<IdleRule>& idle_rules() const& { return idle_; }
+  std::vector<IdleRule> idle_rules() && { return std::move(idle_); }
   // What stayed whole although it is large, the largest first.
   std::vector<ExplainedArray> large_whole() const;
   // Whether any array has an error.

@@ -35,7 +35,8 @@ class InferenceFields {
 
 // A copy of the tree in which every field `bool inference` is `value` (eqx.nn.inference_mode). That is the convention
 // by which a layer (dropout, batch normalization) says that it has two ways: a field of this name, false in training.
-//   const auto eval = nn::inference_mode(model);
+//   auto eval = nn::inference_mode(model);
+// (Not const where a layer with Buffers is in it: its call is a non-const one, though in inference it changes nothing.)
 template <class Tree>
 Tree inference_mode(Tree tree, bool value = true) {
   detail::InferenceFields visitor(value);

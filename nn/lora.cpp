@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "nn/layers/shapes.h"
 #include "sharding/device_put.h"
 #include "sharding/error.h"
@@ -25,6 +27,8 @@ Array placed_along(const Array& x, const Array& kernel, int dim) {
 
 Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& options) {
   check_positive("with_lora", "rank", options.rank);
+  if (!std::isfinite(options.alpha))
+    fail(ErrorKind::bad_argument, "with_lora", fmt::format("alpha = {}, expected a number.", options.alpha));
   if (linear.lora)
     fail(ErrorKind::bad_argument, "with_lora",
          fmt::format("{} has a low-rank change already. Merge it first: merge_lora(linear).",

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/tree.h"
@@ -62,7 +63,8 @@ class PlacementTable {
   PlacementTable& operator=(PlacementTable&&) noexcept;
   ~PlacementTable();
 
-  const std::vector<PlacementRow>& rows() const { return rows_; }
+  const std::vector<PlacementRow>& rows() const& { return rows_; }
+  std::vector<PlacementRow> rows() && { return std::move(rows_); }  // for (const auto& row : placement_table(m).rows())
 
   // Sums over the arrays at `path` and below it ("model", "layers.2"); "" for all. Bytes are bytes, not kilobytes.
   int64_t elements(std::string_view path = "") const;

@@ -63,7 +63,7 @@ Schedule polynomial_schedule(const PolynomialSchedule& options);
 struct ExponentialDecay {
   double init_value = must_be_given;
   int64_t transition_steps = 0;       // at least 1
-  double decay_rate = must_be_given;  // not 0
+  double decay_rate = must_be_given;  // above 0
   int64_t transition_begin = 0;       // at least 0
   bool staircase = false;
   std::optional<double> end_value = std::nullopt;
@@ -126,7 +126,7 @@ struct WarmupExponentialDecay {
   double peak_value = must_be_given;
   int64_t warmup_steps = 0;           // at least 0
   int64_t transition_steps = 0;       // at least 1
-  double decay_rate = must_be_given;  // not 0
+  double decay_rate = must_be_given;  // above 0
   int64_t transition_begin = 0;       // at least 0
   bool staircase = false;
   std::optional<double> end_value = std::nullopt;

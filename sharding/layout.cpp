@@ -46,8 +46,15 @@ std::vector<std::string> Rule::all_mesh_axes() const {
   return all;
 }
 
+namespace {
+std::string given(const char* axis) {
+  if (!axis) fail(ErrorKind::bad_argument, "Rule", "a null pointer given, expected a mesh axis or replicated.");
+  return axis;
+}
+}  // namespace
+
 Rule::Rule(std::string name, Replicated) : Rule(std::move(name), std::vector<std::string>{}) {}
-Rule::Rule(std::string name, const char* axis) : Rule(std::move(name), std::vector<std::string>{axis}) {}
+Rule::Rule(std::string name, const char* axis) : Rule(std::move(name), std::vector<std::string>{given(axis)}) {}
 Rule::Rule(std::string name, std::string axis) : Rule(std::move(name), std::vector{std::move(axis)}) {}
 Rule::Rule(std::string name, std::initializer_list<const char*> axes)
     : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end())) {}

@@ -22,6 +22,7 @@ Array placed_like(const Array& x, const Array& like) {
 
 PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const SpectralNormOptions& options) {
   check_positive("SpectralNorm", "iterations", options.iterations);
+  check_eps("SpectralNorm", options.eps);
   const auto [a, b] = split<2>(key);
   const Array w = matrix(kernel);
   const AxisName in_name = kernel.value.ndim() == 2 ? kernel.axes.front() : AxisName(none);

@@ -21,7 +21,7 @@ struct PowerIteration {
   int64_t iterations = 1;
   double eps = 1e-12;
 
-  // From random vectors by fifteen iterations, as Equinox and PyTorch start. Error (bad_argument): iterations below 1.
+  // From random vectors by fifteen iterations, as Equinox and PyTorch start. Error (bad_argument): iterations below 1, eps < 0.
   static PowerIteration init(const Key& key, const Param& kernel, const SpectralNormOptions& options);
   // Goes on by `iterations`, with the kernel as a constant.
   void step(const Array& kernel);

@@ -1,6 +1,8 @@
 // The blocks' parts and sums.
 #include "nn/layers/transformer.h"
 
+#include <fmt/format.h>
+
 #include "nn/module_scope.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
@@ -28,6 +30,9 @@ void check_context(const char* block, bool expected, const Array& given) {
 
 EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                 const Axis& hidden, const BlockOptions& o) {
+  if (o.context)
+    fail(ErrorKind::bad_argument, "EncoderBlock",
+         fmt::format("context = \"{}\" given, which only a DecoderBlock reads. Leave it out.", o.context->name));
   const auto [k1, k2] = split<2>(key);
   return {.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),
           .attention = MultiheadAttention::init(k1, embed, heads, num_heads, attention_options(o, false)),

@@ -114,6 +114,7 @@ TEST(PlacementTable, leaves_absent_arrays_out) {
   const PlacementTable table = placement_table(layer);
   ASSERT_EQ(table.rows().size(), 1u);
   EXPECT_EQ(table.rows()[0].path, "bias");
+  for (const PlacementRow& row : placement_table(layer).rows()) EXPECT_EQ(row.path, "bias");
 }
 
 TEST(PlacementTable, a_wrong_rule_is_an_error_with_the_path) {

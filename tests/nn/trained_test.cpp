@@ -273,6 +273,10 @@ TEST(ModuleScope, ErrorsNameTheModule) {
     const ModuleScope scope("act");
     matmul(ones({2, 3}), ones({2, 3}));
   });
+  expect_error_with(ErrorKind::shape_mismatch, {"[matmul] given: "}, [] {
+    const ModuleScope scope("given");  // a word of the message, too
+    matmul(ones({2, 3}), ones({2, 3}));
+  });
   try {
     make_outer().layers[0](ones({8, 3}));
     FAIL();

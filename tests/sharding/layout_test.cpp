@@ -216,6 +216,9 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
   expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.", [] {
     Layout(mesh, {{Arrays{""}, P{"data"}}});
   });
+  expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.", [] {
+    Layout(mesh, {{"embed", nullptr}});
+  });
   const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
   expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless, [] {
     Layout(mesh, {{"", "data"}, {"embed", "data"}});

@@ -96,6 +96,18 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
       {kind, "[LayerNorm] eps = -1, expected a number of 0 or more.", [] { LayerNorm::init(embed, -1); }},
       {kind, "[RMSNorm] eps = -1, expected a number of 0 or more.", [] { RMSNorm::init(embed, -1); }},
       {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", [] { GroupNorm::init(embed, 2, NAN); }},
+      {kind, "[SpectralNorm] eps = -1, expected a number of 0 or more.",
+       [] {
+         SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden), {.eps = -1});
+       }},
+      {kind, "[with_lora] alpha = nan, expected a number.",
+       [] {
+         with_lora(Key(0), Linear::init(Key(1), embed, hidden), {.alpha = NAN});
+       }},
+      {kind, "[EncoderBlock] context = \"hidden\" given, which only a DecoderBlock reads. Leave it out.",
+       [] {
+         EncoderBlock::init(Key(0), embed, embed, 2, hidden, {.context = hidden});
+       }},
       {kind, "[Conv] a kernel size = 0, expected 1 or more.",
        [] {
          Conv::init(Key(0), embed, hidden, {0});
