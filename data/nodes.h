@@ -49,7 +49,7 @@ void check_repeat(int64_t times, int64_t size);
 void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
-[[noreturn]] void fail_moved_from_vector();
+[[noreturn]] void fail_moved_dataset(const char* verb);
 
 // begin + number * each; Error (bad_argument) where that is beyond 2^63, as endless datasets can ask for.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
@@ -125,7 +125,7 @@ struct VectorNode {
   const T& get(int64_t, int64_t index) const { return held()[static_cast<size_t>(index)]; }
 
   const std::vector<T>& held() const {
-    if (!records) fail_moved_from_vector();
+    if (!records) fail_moved_dataset("from_vector");
     return *records;
   }
 };
@@ -320,8 +320,13 @@ struct AnyNode {
   int64_t size() const { return records; }
   int64_t round() const { return one_round; }
   bool varies() const { return reshuffles; }
-  std::string describe() const { return held->describe(); }
-  T get(int64_t epoch, int64_t index) const { return held->get(epoch, index); }
+  std::string describe() const { return chain().describe(); }
+  T get(int64_t epoch, int64_t index) const { return chain().get(epoch, index); }
+
+  const Virtual& chain() const {
+    if (!held) fail_moved_dataset("Dataset");
+    return *held;
+  }
 };
 
 }  // namespace detail

@@ -60,10 +60,12 @@ void Plan::carry_out() const {
 }
 
 Answers::Answers() = default;
-Answers::Answers(const Answers&) = default;
-Answers::Answers(Answers&&) noexcept = default;
-Answers& Answers::operator=(const Answers&) = default;
-Answers& Answers::operator=(Answers&&) noexcept = default;
+Answers::Answers(const Answers&) {}
+Answers& Answers::operator=(const Answers&) {
+  forget();
+  return *this;
+}
+void Answers::forget() { all_.clear(); }
 Answers::~Answers() = default;
 
 const Kept& Answers::taken(const Mask& mask, const Params& params) {
@@ -169,7 +171,7 @@ bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& g
   return given > 0 && (shared < 2 || are_distinct(params.arrays));
 }
 
-void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
+bool MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
   constexpr const char* verb = "Optimizer.update";
   if (!entries_) fail(ErrorKind::bad_argument, verb, "this optimizer was moved into another; use that one.");
   for (size_t i = 0; i < std::min(params.size(), entries_->size()); ++i) {
@@ -189,8 +191,14 @@ void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
          fmt::format("the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.",
                      params.size(), entries_->size()));
   nn::check_distinct(params, verb);
-  for (size_t i = 0; i < params.size(); ++i) types_[i] = type_of(*params[i].value);
+  bool other_parts = false;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Type* type = type_of(*params[i].value);
+    other_parts |= !type != !types_[i];
+    types_[i] = static_cast<const void*>(type);
+  }
   structure_ = bare.structure;
+  return other_parts;
 }
 
 namespace {
@@ -232,25 +240,26 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
 }
 
 bool on_mesh_of(const Arrays& params, const Arrays& state) {
-  const MeshImpl* mesh = nullptr;
-  for (size_t i = 0; i < params.size() && !mesh; ++i) mesh = mesh_of(*params[i]);
+  std::vector<const MeshImpl*> meshes;
+  for (const Array* p : params)
+    if (const MeshImpl* mesh = mesh_of(*p); mesh && (meshes.empty() || mesh != meshes.back())) meshes.push_back(mesh);
   for (const Array* x : state)
-    if (const MeshImpl* other = mesh_of(*x); mesh && other && other != mesh) return false;
+    if (const MeshImpl* mesh = mesh_of(*x);
+        mesh && !meshes.empty() && std::find(meshes.begin(), meshes.end(), mesh) == meshes.end())
+      return false;
   return true;
 }
 
 void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
-  for (const nn::Leaf& p : params) {
-    const MeshImpl* mesh = mesh_of(*p.value);
-    if (!mesh) continue;
-    for (const nn::Leaf& x : state)
-      if (mesh_of(*x.value) && mesh_of(*x.value) != mesh)
-        fail(ErrorKind::device_mismatch, "Optimizer.update",
-             fmt::format("{}: the state lies on {}, the model on {}. Move the optimizer with "
-                         "nn::filter_shard(optimizer, layout), or make a new one.",
-                         x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh).to_string()));
-    return;
-  }
+  Arrays all;
+  for (const nn::Leaf& p : params) all.push_back(p.value);
+  const auto placed = std::find_if(params.begin(), params.end(), [](const nn::Leaf& p) { return mesh_of(*p.value); });
+  for (const nn::Leaf& x : state)
+    if (!on_mesh_of(all, {x.value}))
+      fail(ErrorKind::device_mismatch, "Optimizer.update",
+           fmt::format("{}: the state lies on {}, the model on {}. Move the optimizer with "
+                       "nn::filter_shard(optimizer, layout), or make a new one.",
+                       x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string()));
 }
 
 bool lies_elsewhere(const Arrays& grads, const Arrays& params) {

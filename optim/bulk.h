@@ -85,17 +85,16 @@ class Plan {
   std::vector<std::shared_ptr<void>> kept_alive_;
 };
 
-// What masks and labels said of each parameter: they are asked once, at the first update.
+// What masks and labels said of each parameter: they are asked at the first update.
 class Answers {
  public:
   using Params = std::function<nn::Leaves()>;
 
   Answers();
-  Answers(const Answers&);
-  Answers(Answers&&) noexcept;
+  Answers(const Answers&);  // knows nothing: they are kept by the addresses of masks and labels
   Answers& operator=(const Answers&);
-  Answers& operator=(Answers&&) noexcept;
   ~Answers();
+  void forget();
 
   // Which parameters the mask takes.
   const Kept& taken(const Mask& mask, const Params& params);
@@ -315,8 +314,9 @@ class MadeFor {
   // Whether the model is as at the last check, and the gradients fit it, as far as can be seen in a few nanoseconds an
   // array. If not, the checks below say what does not, or find that all is well.
   bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
-  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
-  void check(const nn::Leaves& params, const nn::BareArrays& bare);
+  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes. Whether others of
+  // them are absent than at the last check.
+  bool check(const nn::Leaves& params, const nn::BareArrays& bare);
 
  private:
   struct Entry {

@@ -35,7 +35,7 @@ inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 //   optimizer.update(model, grads);
 // Its state lies where the model's parameters lie. It is a tree, so that named("optimizer", optimizer) lists the arrays
 // optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions are
-// asked once, at the first update.
+// asked at the first update, and again where other parameters are absent than before.
 template <class Model, class Transform>
 class Optimizer {
  public:
@@ -109,7 +109,7 @@ class Optimizer {
   void check(Model& model, const Model& grads) {
     const nn::BareArrays params = nn::bare_arrays(model);
     if (!made_for_.plainly_fits(params, nn::bare_arrays(grads))) {
-      made_for_.check(nn::leaves(model), params);
+      if (made_for_.check(nn::leaves(model), params)) answers_.forget();
       detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     }
     if (!options_.shard_state.empty()) detail::check_axes(params.arrays, options_);

@@ -157,6 +157,9 @@ void check_conv(const Array& lhs, const Array& rhs) {
 
 void check_features(const Array& lhs, const Array& rhs, const Orders& orders, int64_t groups) {
   const int64_t in = lhs.shape(static_cast<int>(orders.lhs[1])), out = rhs.shape(static_cast<int>(orders.rhs[0]));
+  if (rhs.shape(static_cast<int>(orders.rhs[1])) == 0 || out == 0)
+    misfit(conv_op.name, fmt::format("given {} and {}: no features, expected 1 or more in and out.", lhs.type_string(),
+                                     rhs.type_string()));
   if (groups < 1 || in != groups * rhs.shape(static_cast<int>(orders.rhs[1])) || out % groups)
     misfit(conv_op.name,
            fmt::format("given {} and {}: {} groups of {} features, and kernels for {} of them.", lhs.type_string(),

@@ -29,6 +29,11 @@ template <class Layer>
 Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
            const ConvOptions& o) {
   check_options(name, in, out, kernel_size, o.groups);
+  for (const auto& [what, given] : {std::pair("strides", &o.strides), std::pair("dilations", &o.dilation)})
+    if (!given->empty() && given->size() != kernel_size.size())
+      fail(ErrorKind::bad_argument, name,
+           fmt::format("{} {} given, expected one for each of {} spatial dims.", given->size(), what,
+                       kernel_size.size()));
   for (int64_t stride : o.strides) check_positive(name, "a stride", stride);
   for (int64_t dilation : o.dilation) check_positive(name, "a dilation", dilation);
   Shape shape = kernel_size;

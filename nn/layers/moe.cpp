@@ -116,7 +116,8 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
 
 int64_t MoeMlp::capacity(int64_t seq) const {
   const double share = static_cast<double>(top_k * seq) / static_cast<double>(up.value.shape(0));
-  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(share * capacity_factor)), 1, std::max<int64_t>(seq, 1));
+  const double most = static_cast<double>(std::max<int64_t>(seq, 1));
+  return static_cast<int64_t>(std::clamp(std::ceil(share * capacity_factor), 1.0, most));
 }
 
 MoeResult MoeMlp::operator()(Operand operand) const {
@@ -125,6 +126,9 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   const Array x = dtypes.in(operand.array());
   check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
   check_features("MoeMlp", x, router);
+  if (x.shape(0) == 0 || x.shape(1) == 0)
+    fail(ErrorKind::bad_argument, "MoeMlp",
+         fmt::format("given {}, expected one position or more to balance the experts over.", x.type_string()));
   const Routing routing = route(*this, probabilities(*this, x));
   const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
   const Array done = placed_as(answers(*this, at_experts(tokens, up)), tokens);

@@ -51,6 +51,8 @@ void check_state(const char* layer, const Array& state, const Param& recurrent) 
 }
 
 Array no_state(const Array& x, const Param& recurrent) {
+  if (x.ndim() == 0)
+    fail(ErrorKind::shape_mismatch, "start", fmt::format("given {}, expected (..., in).", x.type_string()));
   Shape shape = x.shape();
   shape.back() = recurrent.value.shape(0);
   return zeros(shape, is_floating(x.dtype()) ? x.dtype() : recurrent.value.dtype());

@@ -244,6 +244,9 @@ TEST(Loader, MistakesAreErrors) {
   auto numbers = Dataset<int>::from_vector({1, 2});
   const auto heir = std::move(numbers);
   expect_error(bad, {"[from_vector] this dataset was moved into another"}, [&] { numbers.size(); });
+  Dataset<int64_t> any = range(3);
+  const auto any_heir = std::move(any);
+  expect_error(bad, {"[Dataset] this dataset was moved into another"}, [&] { any[0]; });
   const Loader other = std::move(loader);
   expect_error(bad, {"[Loader] this loader was moved into another"}, [&] { loader.next(); });
 }

@@ -51,6 +51,27 @@ TEST(LostGradients, AnOptimizerThatWasMovedSaysSo) {
   expect_near(model[0], {0.9f, 0.9f, 0.9f}, 1e-6);
 }
 
+TEST(LostGradients, ParametersThatCameLaterAreTrainedByTheirPart) {
+  const auto all = [](const std::string&, const Array&) { return std::string("all"); };
+  Model model{ones({3}), ones({2})};
+  Optimizer optimizer(model, partition(all, "all", adamw({.learning_rate = 0.1, .weight_decay = 0.5})));
+  Model first{model[0], Array()};
+  optimizer.update(first, {ones({3}), Array()});
+  model[0] = first[0];
+  const Model before = model;
+  optimizer.update(model, {ones({3}), ones({2})});
+  for (size_t i = 0; i < 2; ++i) EXPECT_LT(max(model[i] - before[i]).item<float>(), -0.1) << "without its decay";
+}
+
+TEST(LostGradients, ParametersMayLieOnTwoMeshes) {
+  const auto on = [](const Mesh& mesh) { return device_put(ones({15}), NamedSharding(mesh, P{"a"})); };
+  const Mesh three = make_mesh({{"a", 3}}), five = make_mesh({{"a", 5}});
+  Model model{on(three), on(five)};
+  Optimizer optimizer(model, lion({.learning_rate = 0.1}));
+  optimizer.update(model, {on(three), on(five)});
+  for (const Array& p : model) EXPECT_LT(max(p).item<float>(), 0.95);
+}
+
 TEST(LostGradients, AScheduleThatIsAnEmptyFunctionSaysSo) {
   Model model{ones({3})};
   Optimizer optimizer(model, adam({.learning_rate = std::function<double(int64_t)>()}));

@@ -68,6 +68,18 @@ TEST(LayerErrors, InputsOfAnotherShape) {
        [] {
          GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong});
        }},
+      {kind, "[start] given float32[], expected (..., in).", [] { GRUCell::init(Key(0), embed, hidden).start(ones({})); }},
+      {kind,
+       "[conv_general_dilated] given float32[1,3,0] and float32[1,0,2]: no features, expected 1 or more in and out.",
+       [] {
+         Conv::init(Key(0), {"none", 0}, {"two", 2}, {1})(zeros({1, 3, 0}));
+       }},
+      {ErrorKind::dtype_mismatch,
+       "[MultiheadAttention] mask float32[3,3], expected booleans. What is added to the logits is a bias.",
+       [] {
+         MultiheadAttention::init(Key(0), embed, {"heads", 8}, 2, {.dropout = 0.1})(
+             ones({1, 3, 8}), {.mask = ones({3, 3}), .key = Key(0)});
+       }},
       {kind, "[scan] " + given + "(batch, time, features) with one step or more.",
        [] { scan(GRUCell::init(Key(0), embed, hidden), wrong); }},
       {kind, "[MoeMlp] " + given + "(batch, seq, embed).",
@@ -131,6 +143,14 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        [] { Dropout{}(wrong); }},
       {kind, "[DeepMlp] depth -1, expected 0 or more hidden layers.",
        [] { DeepMlp::init(Key(0), embed, hidden, embed, -1); }},
+      {kind, "[MoeMlp] given float32[2,0,8], expected one position or more to balance the experts over.",
+       [] {
+         MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(zeros({2, 0, 8}));
+       }},
+      {kind, "[Conv] 1 strides given, expected one for each of 2 spatial dims.",
+       [] {
+         Conv::init(Key(0), embed, hidden, {3, 3}, {.strides = {1}});
+       }},
       {kind, "[MoeMlp] top_k = 5 of 4 experts, expected 1 to 4.",
        [] {
          MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5});

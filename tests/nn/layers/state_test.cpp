@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
+#include "nn/cast.h"
 #include "nn/filter_shard.h"
 #include "nn/foreign_weights.h"
 #include "nn/inference_mode.h"
@@ -224,6 +226,25 @@ TEST(LoadWeights, APlacedLayerStaysPlaced) {
   const Array x = array_from_bytes(file.bytes("pytorch.attention.x"), info.dtype, info.shape);
   const TensorInfo& out = file.info("pytorch.attention.y");
   expect_near(layer(x), array_from_bytes(file.bytes("pytorch.attention.y"), out.dtype, out.shape), 3e-6, "value");
+}
+
+TEST(Attention, DropoutOfHalfPrecisionGivesNumbers) {
+  const auto half = cast(
+      MultiheadAttention::init(Key(0), {"embed", 4}, {"heads", 4}, 2, {.causal = false, .dropout = 1e-9}), float16);
+  const Array x = astype(200 * normal(Key(3), {2, 5, 4}), float16);
+  for (const Array& mask : {Array(), zeros({5, 5}, boolean)}) {
+    const Array trained = half(x, {.mask = mask, .key = Key(0)}), asked = inference_mode(half)(x, {.mask = mask});
+    EXPECT_EQ(trained.dtype(), float16);
+    EXPECT_LT(max(abs(astype(trained, float32) - astype(asked, float32))).item<float>(),
+              0.01 * max(abs(astype(asked, float32))).item<float>());
+  }
+}
+
+TEST(MoeMlp, RoomForAllByAnyLargeFactor) {
+  for (double factor : {100.0, 1e30, std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(MoeMlp::init(Key(0), {"embed", 4}, {"hidden", 6}, {"experts", 2}, {.top_k = 1, .capacity_factor = factor})
+                  .capacity(64),
+              64);
 }
 
 }  // namespace
