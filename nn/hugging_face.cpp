@@ -8,16 +8,21 @@
 
 #include <algorithm>
 #include <cctype>
+#include <exception>
+#include <functional>
 #include <map>
 #include <set>
 
 #include "nn/checkpoint_manifest.h"
 #include "nn/checkpoint_plan.h"
+#include "nn/checkpoint_save.h"
 #include "nn/filter_shard.h"
 #include "sharding/array_impl.h"
 #include "sharding/device_put.h"
 #include "sharding/file.h"
+#include "sharding/processes.h"
 #include "sharding/safetensors.h"
+#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -235,6 +240,11 @@ namespace {
 // Of one tensor there, the arrays of ours that it is made of, in order.
 using Sources = std::map<std::string, std::vector<std::pair<const Leaf*, const HuggingFaceName*>>>;
 
+bool is_of_several(const Leaf& leaf) {
+  const MeshImpl* mesh = leaf.value->is_absent() ? nullptr : leaf.value->impl()->type->mesh;
+  return mesh && mesh->processes > 1;
+}
+
 // Kernels are matrices, and what is cut into parts there needs all of them here.
 void check_sources(const std::string& name, const Sources::mapped_type& sources) {
   for (const auto& [leaf, from] : sources)
@@ -259,13 +269,78 @@ TensorEntry entry_of(const std::string& name, const Sources::mapped_type& source
   return {name, leaf->value->dtype(), shape};
 }
 
+// Of one tensor there; on processes of one mesh a collective.
 at::Tensor theirs(const Sources::mapped_type& sources) {
   std::vector<at::Tensor> parts;
   for (const auto& [leaf, from] : sources) {
-    const at::Tensor whole = to_tensor(*leaf->value);
+    const at::Tensor whole = to_tensor(is_of_several(*leaf) ? gather(*leaf->value) : *leaf->value);
     parts.push_back(from->transposed ? whole.t() : whole);
   }
   return (parts.size() == 1 ? parts[0] : at::cat(parts, -1)).contiguous();
+}
+
+// What is written, and where.
+struct Files {
+  Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t most_file_bytes) {
+    for (size_t i = 0; i < model.size(); ++i) sources[names[i].name].emplace_back(&model[i], &names[i]);
+    for (auto& [name, parts] : sources)
+      std::sort(parts.begin(), parts.end(),
+                [](const auto& a, const auto& b) { return a.second->part < b.second->part; });
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
+    for (auto& [file, plan] : plan_files(".", entries, most_file_bytes))
+      plans.emplace_back(fs::path(file).filename().string(), std::move(plan));
+  }
+
+  // What all processes that save must have alike, on one line.
+  std::string identity() const {
+    std::string all;
+    for (const auto& [file, plan] : plans) all += file + plan.header();
+    return fmt::format("{} tensors in {} files, mark {:x}", sources.size(), plans.size(),
+                       std::hash<std::string>{}(all));
+  }
+
+  Sources sources;
+  std::vector<std::pair<std::string, SafetensorsPlan>> plans;
+};
+
+// `values` is called once for each tensor, file after file in their order.
+void write_files(const fs::path& folder, const Files& files,
+                 const std::function<at::Tensor(const TensorEntry& entry)>& values) {
+  SafetensorsIndex index;
+  if (!fs::exists(folder)) make_folder(folder, "save_hugging_face");
+  for (const auto& [file, plan] : files.plans) {
+    at::Tensor held;
+    write_safetensors(folder / file, plan, [&, &file = file](const TensorEntry& entry) {
+      held = values(entry);
+      index.files[entry.name] = file;
+      index.total_bytes += entry.bytes();
+      return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
+    });
+  }
+  write_text(folder / "model.safetensors.index.json", index.to_json(), "save_hugging_face");
+}
+
+// Every process takes part in reading every tensor, in one order, and process 0 writes them. Where it cannot, it reads
+// on, since the others do.
+void write_together(const fs::path& folder, const Files& files) {
+  std::vector<const TensorEntry*> unread;
+  for (auto plan = files.plans.rbegin(); plan != files.plans.rend(); ++plan)
+    for (auto entry = plan->second.tensors().rbegin(); entry != plan->second.tensors().rend(); ++entry)
+      unread.push_back(&*entry);
+  const auto next = [&](const TensorEntry&) {
+    const TensorEntry* entry = unread.back();
+    unread.pop_back();
+    return theirs(files.sources.at(entry->name));
+  };
+  std::exception_ptr error;
+  try {
+    if (process_index() == 0) write_files(folder, files, next);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  while (!unread.empty()) next(*unread.back());
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
@@ -273,24 +348,17 @@ at::Tensor theirs(const Sources::mapped_type& sources) {
 void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t most_file_bytes) {
   const at::AutoGradMode off(false);
   const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
-  Sources sources;
-  std::vector<TensorEntry> entries;
-  for (size_t i = 0; i < model.size(); ++i) sources[names[i].name].emplace_back(&model[i], &names[i]);
-  SafetensorsIndex index;
-  for (auto& [name, parts] : sources)
-    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second->part < b.second->part; });
-  for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
-  if (!fs::exists(folder)) make_folder(folder, "save_hugging_face");
-  for (const auto& [file, plan] : plan_files(".", entries, most_file_bytes)) {
-    at::Tensor held;
-    write_safetensors(folder / fs::path(file).filename(), plan, [&](const TensorEntry& entry) {
-      held = theirs(sources.at(entry.name));
-      index.files[entry.name] = fs::path(file).filename().string();
-      index.total_bytes += entry.bytes();
-      return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
-    });
+  if (std::none_of(model.begin(), model.end(), is_of_several)) {
+    const Files files(names, model, most_file_bytes);
+    return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
-  write_text(folder / "model.safetensors.index.json", index.to_json(), "save_hugging_face");
+  Votes votes("save", folder.string());
+  const Processes processes{
+      .index = process_index(), .count = process_count(), .all_ok = [&](bool ok) { return votes.all(ok); }};
+  std::optional<Files> files;
+  together(processes, folder, "save", [&] { files.emplace(names, model, most_file_bytes); });
+  votes.check_same(files->identity(), "Save the same model everywhere.");
+  together(processes, folder, "save", [&] { write_together(folder, *files); });
 }
 
 }  // namespace tessera::nn

@@ -60,7 +60,9 @@ void load_hugging_face(const std::filesystem::path& path, HuggingFaceLayout layo
 
 // Writes a model's weights to a folder, so that transformers' from_pretrained reads them beside a config.json: in files
 // of at most `most_file_bytes`, and an index. Where a head of the model's own is written, the config must say
-// "tie_word_embeddings": false.
+// "tie_word_embeddings": false. A model whose arrays lie on meshes across processes is saved by all of them together,
+// as checkpoints are: process 0 writes, one tensor at a time is held whole by each, and where it cannot all have an
+// error. Any other model each process saves by itself: then call it on one.
 void save_hugging_face(const std::filesystem::path& folder, HuggingFaceLayout layout, const Leaves& model,
                        int64_t most_file_bytes = int64_t{4} << 30);
 

@@ -21,9 +21,9 @@
 namespace tessera::detail {
 namespace {
 
-// A name that is gone with its process: the launcher's own process on this host, and the index.
-socklen_t name_of(int index, sockaddr_un& address) {
-  const std::string name = fmt::format("tessera-{}-{}-{}", ::getuid(), ::getppid(), index);
+// A name that is gone with its process.
+socklen_t name_of(const std::string& run, int index, sockaddr_un& address) {
+  const std::string name = fmt::format("tessera-{}-{}-{}", ::getuid(), run, index);
   address = {};
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
@@ -31,18 +31,18 @@ socklen_t name_of(int index, sockaddr_un& address) {
 }
 
 // A connection to the process that has come so far under this index, -1 if none has. It need not answer.
-int connected_to(int index) {
+int connected_to(const std::string& run, int index) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_un address;
-  const socklen_t size = name_of(index, address);
+  const socklen_t size = name_of(run, index, address);
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
   ::close(fd);
   return -1;
 }
 
 // Of the process under this index, 0 if there is none.
-pid_t seen_pid(int index) {
-  const int fd = connected_to(index);
+pid_t seen_pid(const std::string& run, int index) {
+  const int fd = connected_to(run, index);
   if (fd < 0) return 0;
   ucred who{};
   socklen_t size = sizeof who;
@@ -116,7 +116,7 @@ void Presence::end_stopped() const {
 
 void Presence::lend(const std::vector<int>& descriptors, int count) const {
   for (int i = 1; i < count; ++i) {
-    const int fd = connected_to((index_ + i) % count);
+    const int fd = connected_to(run_, (index_ + i) % count);
     if (fd < 0) continue;
     const bool lent = send_descriptors(fd, descriptors);
     ::close(fd);
@@ -124,9 +124,10 @@ void Presence::lend(const std::vector<int>& descriptors, int count) const {
   }
 }
 
-Presence::Presence(int index) : index_(index), fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+Presence::Presence(std::string run, int index)
+    : run_(std::move(run)), index_(index), fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_un address;
-  const socklen_t size = name_of(index, address);
+  const socklen_t size = name_of(run_, index, address);
   if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0) ::listen(fd_, 4096);
 }
 
@@ -135,7 +136,7 @@ Presence::~Presence() { ::close(fd_); }
 std::string Presence::words(int count) const {
   std::vector<int> seen, stopped, unseen;
   for (int i = 0; i < count; ++i) {
-    const pid_t pid = i == index_ ? ::getpid() : seen_pid(i);
+    const pid_t pid = i == index_ ? ::getpid() : seen_pid(run_, i);
     (pid == 0 ? unseen : state_of(std::to_string(pid)).first == 'T' ? stopped : seen).push_back(i);
   }
   return fmt::format("Seen on this host: {}{}{}; not seen: {}", fmt::join(seen, ", "),

@@ -25,10 +25,10 @@ class Deadline {
   std::thread thread_;
 };
 
-// That this process has come so far, for those beside it that were started by the same launcher.
+// That this process has come so far, for those beside it of the same run, which `run` names on this host.
 class Presence {
  public:
-  explicit Presence(int index);
+  Presence(std::string run, int index);
   ~Presence();
   // Seen on this host: 0, 1; stopped: 3; not seen: 2
   std::string words(int count) const;
@@ -39,6 +39,7 @@ class Presence {
   void lend(const std::vector<int>& descriptors, int count) const;
 
  private:
+  std::string run_;
   int index_, fd_;
 };
 

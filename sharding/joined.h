@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "sharding/error.h"
 #include "sharding/peers.h"
 #include "sharding/transport.h"
 
@@ -18,6 +19,10 @@ struct Joined {
 
 // Joins first if the program has not.
 const Joined& joined();
+
+// What an engine's error comes from: it notices a lost process in its own words; who it is, the peers know a little
+// later.
+Loss loss_behind(const Error& error, const Joined& joined);
 
 // process 2 has ended without a word: it was killed, or it crashed. This is process 0 of 4; all of them end.
 std::string words_of(const Loss& loss, const Joined& joined);

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <random>
 #include <sstream>
 
 #include "sharding/error.h"
@@ -27,11 +26,6 @@ namespace tessera::detail {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string new_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
 
 // A process that is stopped keeps its launcher waiting for ever, so whoever gives it up and lives beside it ends it.
 // One that a debugger holds is not touched.
@@ -47,6 +41,11 @@ std::string rest_of(std::istringstream& in) {
   std::string text;
   std::getline(in >> std::ws, text);
   return text;
+}
+
+std::string silence(std::chrono::steady_clock::duration lasting) {
+  return fmt::format("has not been heard from for {:.1f} s: it is stopped, or its machine is cut off",
+                     std::chrono::duration<double>(lasting).count());
 }
 
 Peers::Duration period_of(Peers::Duration timeout) { return std::clamp<Peers::Duration>(timeout / 10, 20ms, 2s); }
@@ -229,8 +228,11 @@ void Peers::read(Link& link) {
     link.heard = Clock::now();
     hear(link, line);
   }
-  if (link.socket.fd() < 0 && link.process >= 0 && !has_left(link.process))
-    lose(link.process, "has ended without a word: it was killed, or it crashed");
+  if (link.socket.fd() >= 0 || link.process < 0 || has_left(link.process)) return;
+  const auto silent = Clock::now() - link.heard;
+  // Another one has given it up already, and killed it.
+  lose(link.process,
+       silent > timeout_ * 6 / 10 ? silence(silent) : "has ended without a word: it was killed, or it crashed");
 }
 
 void Peers::hear(Link& link, const std::string& line) {
@@ -298,8 +300,7 @@ void Peers::set_left(int process) {
 void Peers::watch_silence(Clock::time_point now) {
   for (auto& link : links_) {
     if (link->process < 0 || now - link->heard < timeout_ * 8 / 10 || has_left(link->process)) continue;
-    lose(link->process, fmt::format("has not been heard from for {:.1f} s: it is stopped, or its machine is cut off",
-                                    std::chrono::duration<double>(now - link->heard).count()));
+    lose(link->process, silence(now - link->heard));
     if (link->host == own_machine()) end_if_stopped(link->pid);
   }
 }

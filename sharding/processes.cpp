@@ -16,12 +16,15 @@
 #include "sharding/deadline.h"
 #include "sharding/error.h"
 #include "sharding/joined.h"
+#include "sharding/rendezvous.h"
 
 namespace tessera {
 namespace {
 
 using namespace std::chrono_literals;
 using Duration = std::chrono::milliseconds;
+
+constexpr const char* torchrun = "torchrun";  // as launch.cpp names it
 
 struct State {
   bool initialized = false;
@@ -69,29 +72,36 @@ ProcessesOptions completed(ProcessesOptions options) {
   return options;
 }
 
+bool is_started_by_mpi() {
+  for (const char* name : {"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"})
+    if (environment(name)) return true;
+  return false;
+}
+
 // The words of both checks below.
 [[noreturn]] void fail_unstarted(const ProcessesOptions& options, std::string_view found) {
   fail(ErrorKind::bad_argument, "initialize",
        fmt::format(
-           "{} says that this is process {} of {}, but {}. CPU processes are started by the launcher of the MPI that "
-           "the library was built with: mpiexec -n {} <program>, or srun.",
+           "{} says that this is process {} of {}, but {}. Start it by the launcher of the MPI that the library was "
+           "built with (mpiexec -n {} <program>, or srun), or by torchrun's variables.",
            options.launcher, *options.index, *options.count, found, *options.count));
 }
 
-// MPI started for nothing would wait, or say that there is one process.
-void check_launched(const ProcessesOptions& options) {
-  for (const char* name : {"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"})
-    if (environment(name)) return;
-  fail_unstarted(options, "no launcher of MPI has started it");
+// Where processes meet that MPI has not started; none where it has. MPI started for nothing would wait, or say that
+// there is one process.
+std::unique_ptr<detail::Rendezvous> rendezvous_of(const ProcessesOptions& options) {
+  if (options.launcher != torchrun && is_started_by_mpi()) return nullptr;
+  if (const auto place = detail::meeting_place(environment))
+    return std::make_unique<detail::Rendezvous>(*options.index, *options.count, *place);
+  fail_unstarted(options, "no launcher of MPI has started it, and MASTER_ADDR and MASTER_PORT are not set");
 }
 
 void check_engine(const detail::Transport* engine, const ProcessesOptions& options) {
   if (!engine)
-    fail(
-        ErrorKind::bad_argument, "initialize",
-        fmt::format("{} says that there are {} processes, and this library was built without MPI. Build it where CMake "
-                    "finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON), or start one process.",
-                    options.launcher, *options.count));
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{} says that there are {} processes, and this library was built without MPI. Start them by "
+                     "torchrun's variables, or build it where CMake finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON).",
+                     options.launcher, *options.count));
   if (engine->count() != *options.count || engine->index() != *options.index)
     fail_unstarted(options,
                    fmt::format("for {} it is process {} of {}", engine->name(), engine->index(), engine->count()));
@@ -144,10 +154,14 @@ void linger() { std::this_thread::sleep_for(std::min<Duration>(state().joined.ti
 std::optional<detail::Loss> wait_for_others() {
   detail::Joined& joined = state().joined;
   joined.peers->leave(0, "");
-  joined.transport->start_barrier();
-  while (!joined.transport->is_done()) {
-    if (auto loss = joined.peers->loss()) return loss;
-    std::this_thread::sleep_for(200us);
+  try {
+    joined.transport->start_barrier();
+    while (!joined.transport->is_done()) {
+      if (auto loss = joined.peers->loss()) return loss;
+      std::this_thread::sleep_for(200us);
+    }
+  } catch (const Error& error) {
+    return detail::loss_behind(error, joined);
   }
   joined.peers->stop();
   return std::nullopt;
@@ -198,31 +212,51 @@ void terminate() {
   std::abort();
 }
 
+// What an engine says while all come together, as this verb's words.
+template <typename Act>
+void together(const ProcessesOptions& options, Act act) try {
+  act();
+} catch (const Error& error) {
+  if (*error.what() == '[') throw;
+  fail(error.kind(), "initialize",
+       fmt::format("this is process {} of {}: {}.", *options.index, *options.count, error.what()));
+}
+
+// What is said when not all have come in time; those who have met go on, and are told.
+std::string words_of_absence(const ProcessesOptions& options, Duration timeout, const detail::Rendezvous* rendezvous,
+                             detail::Peers* met) {
+  const int index = *options.index, count = *options.count;
+  std::string seen = rendezvous ? rendezvous->words() : "";
+  if (seen.empty()) seen = state().presence->words(count);
+  if (const int missing = met && index == 0 ? met->first_missing() : -1; missing > 0)
+    met->report({missing, fmt::format("has not arrived at initialize within {} s", seconds(timeout))});
+  return fmt::format(
+      "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they need longer.",
+      index, count, seconds(timeout), seen);
+}
+
 void join(const ProcessesOptions& options) {
-  check_launched(options);
   const Duration timeout = timeout_of(options);
   const int index = *options.index, count = *options.count;
-  outlive_the_launchers_signal();
-  state().presence = std::make_unique<detail::Presence>(index);
+  const std::unique_ptr<detail::Rendezvous> rendezvous = rendezvous_of(options);
+  if (!rendezvous) outlive_the_launchers_signal();
+  state().presence =
+      std::make_unique<detail::Presence>(rendezvous ? rendezvous->name() : std::to_string(::getppid()), index);
   const detail::Presence& presence = *state().presence;
-  lend_connections(presence, count);
+  if (!rendezvous) lend_connections(presence, count);
   std::atomic<detail::Peers*> peers{nullptr};
-  const auto words = [&, timeout] {
-    const std::string seen = presence.words(count);
-    detail::Peers* met = index == 0 ? peers.load() : nullptr;  // those who have met go on, and are told
-    if (const int missing = met ? met->first_missing() : -1; missing > 0)
-      met->report({missing, fmt::format("has not arrived at initialize within {} s", seconds(timeout))});
-    return fmt::format(
-        "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they "
-        "need longer.",
-        index, count, seconds(timeout), seen);
-  };
-  const detail::Deadline deadline(timeout, words, [&] { presence.end_stopped(); });
-  std::unique_ptr<detail::Transport> engine = detail::join_by_mpi();
+  const detail::Deadline deadline(
+      timeout, [&, timeout] { return words_of_absence(options, timeout, rendezvous.get(), peers); },
+      [&] { presence.end_stopped(); });
+  std::unique_ptr<detail::Transport> engine =
+      rendezvous ? detail::join_by_tcp(index, *rendezvous) : detail::join_by_mpi();
   check_engine(engine.get(), options);
-  engine = detail::with_direct_reads(std::move(engine));
-  meet_peers(*engine, timeout, peers);
-  lend_connections(presence, count);
+  together(options, [&] {
+    engine = detail::with_direct_reads(std::move(engine));
+    meet_peers(*engine, timeout, peers);
+  });
+  if (rendezvous && index == 0) rendezvous->clear();
+  if (!rendezvous) lend_connections(presence, count);
   state().joined = {.transport = engine.release(), .peers = peers, .timeout = timeout, .index = index, .count = count};
   state().pid = ::getpid();
   state().terminate = std::set_terminate(terminate);
@@ -241,6 +275,11 @@ std::string detail::words_of(const Loss& loss, const Joined& joined) {
                           : loss.process >= 0          ? fmt::format("process {} ", loss.process)
                                                        : "";
   return fmt::format("{}{}. This is process {} of {}; all of them end.", who, loss.what, joined.index, joined.count);
+}
+
+detail::Loss detail::loss_behind(const Error& error, const Joined& joined) {
+  for (int i = 0; i < 100 && !joined.peers->loss(); ++i) std::this_thread::sleep_for(joined.timeout / 100);
+  return joined.peers->loss().value_or(Loss{-1, error.what()});
 }
 
 void initialize(ProcessesOptions options) {

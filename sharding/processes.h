@@ -22,15 +22,17 @@ struct ProcessesOptions {
 // Joins this process with its peers; a program calls it first, once. A program that does not is joined by its first
 // mesh, so one that runs alone needs no call.
 //
-// The processes are started by MPI's launcher (`mpiexec -n 4 program`, `srun -n 4 program`). Who this one is follows
-// from the explicit arguments, else from the first of these sets that the environment has any variable of:
+// The processes are started by MPI's launcher (`mpiexec -n 4 program`, `srun -n 4 program`), or by whatever sets
+// torchrun's variables (`torchrun --no-python --nproc-per-node 4 program`); those find each other at
+// MASTER_ADDR:MASTER_PORT, and need no MPI. Who this one is follows from the explicit arguments, else from the first of
+// these sets that the environment has any variable of:
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   OpenMPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //   PMI       PMI_RANK, PMI_SIZE               (MPICH, Intel MPI, and Slurm's --mpi=pmi2)
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
 // docs/processes.md says why in this order. None: one process, no engine. Errors (bad_argument): a set that is partial
-// or contradicts itself names what is missing; more than one process where the library was built without MPI, or where
-// MPI was started for one, says what to do. A peer that does not arrive within the timeout ends the program.
+// or contradicts itself, or what other processes were told, names what is missing; more than one process where MPI was
+// started for one, or for none, says what to do. A peer that does not arrive within the timeout ends the program.
 //
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});

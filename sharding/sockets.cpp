@@ -2,6 +2,7 @@
 #include "sharding/sockets.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -14,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <utility>
 
 #include "sharding/error.h"
@@ -124,6 +126,11 @@ int accept_one(int listener) {
   return fd;
 }
 
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
 std::string own_machine() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -152,18 +159,21 @@ std::vector<std::string> own_addresses() {
 int connect_to(const std::string& address, int port, std::chrono::milliseconds longest) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return -1;
-  int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const bool begun = fd >= 0 && (::connect(fd, found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
-  ::freeaddrinfo(found);
-  if (begun && is_writable(fd, longest)) {
-    make_prompt(fd);
-    return fd;
+  int connected = -1;
+  for (const addrinfo* one = found; one && connected < 0; one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool begun = fd >= 0 && (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 || errno == EINPROGRESS);
+    if (begun && is_writable(fd, longest))
+      connected = fd;
+    else if (fd >= 0)
+      ::close(fd);
   }
-  if (fd >= 0) ::close(fd);
-  return -1;
+  ::freeaddrinfo(found);
+  if (connected >= 0) make_prompt(connected);
+  return connected;
 }
 
 }  // namespace tessera::detail

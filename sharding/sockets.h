@@ -37,12 +37,15 @@ struct Listener {
 Listener listen_anywhere();
 int accept_one(int listener);  // -1 if nobody is there
 
+// 32 characters that nobody guesses: who connects must know them.
+std::string new_token();
+
 // Where a pid means the same process: this boot of this machine, and this namespace of pids.
 std::string own_machine();
 
 // The numeric addresses of this machine that others may reach, loopback first.
 std::vector<std::string> own_addresses();
-// -1 if nobody answers.
+// -1 if nobody answers at this address, or at any of this name.
 int connect_to(const std::string& address, int port, std::chrono::milliseconds longest);
 
 }  // namespace tessera::detail

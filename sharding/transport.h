@@ -33,6 +33,11 @@ class Transport {
 // Joins what MPI's launcher has started; waits until all are there. Null if the library was built without MPI.
 std::unique_ptr<Transport> join_by_mpi();
 
+// Joins processes that were started singly: by connections of their own, which they make where they meet. Waits until
+// all are there. Errors: those of Rendezvous; other, where one cannot be reached.
+class Rendezvous;
+std::unique_ptr<Transport> join_by_tcp(int index, Rendezvous& rendezvous);
+
 // The same, but large parcels between processes of one machine are read from the sender's memory where the system
 // allows it, in one copy. All processes must do it.
 std::unique_ptr<Transport> with_direct_reads(std::unique_ptr<Transport> engine);

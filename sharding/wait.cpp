@@ -106,11 +106,8 @@ void Waits::look_around(const Waiting& waiting, Clock::duration waited) {
 }
 
 void Waits::fail_as_the_engine_does(const Waiting& waiting, const Error& error) {
-  const std::string words = error.what();
-  if (error.kind() == ErrorKind::inconsistent) fail_with(waiting, {-1, words});
-  // An engine notices a lost process in its own words; who it is, the peers know a little later.
-  for (int i = 0; i < 100 && !joined_.peers->loss(); ++i) std::this_thread::sleep_for(joined_.timeout / 100);
-  fail_with(waiting, joined_.peers->loss().value_or(Loss{-1, words}));
+  if (error.kind() == ErrorKind::inconsistent) fail_with(waiting, {-1, error.what()});
+  fail_with(waiting, loss_behind(error, joined_));
 }
 
 void Waits::fail_with(const Waiting& waiting, const Loss& loss) const {

@@ -1,6 +1,10 @@
 // Checkpoints of several processes: the bytes of one, restored to any placement, by all processes or by none.
 #include <unistd.h>
 
+#include "nn/hugging_face.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
 #include "sharding/device_put.h"
 #include "sharding/votes.h"
 #include "tests/nn/checkpoint_support.h"
@@ -109,6 +113,43 @@ TEST_F(ProcessCheckpoints, BytesAreThoseOfOneProcessAndComeBackOnEveryWay) {
   std::cout << number << " placements\n";
 }
 
+// Of Llama's fields the first and the last.
+struct Llama {
+  Embedding embed;
+  RMSNorm final_norm;
+  Linear head;
+
+  static Llama init(const Key& key) {
+    const auto [k1, k2] = split<2>(key);
+    return {.embed = Embedding::init(k1, {"vocab", 16}, {"embed", 8}),
+            .final_norm = RMSNorm::init({"norm", 8}),
+            .head = Linear::init(k2, {"embed", 8}, {"vocab", 16}, {.bias = false})};
+  }
+};
+
+void save_llama(const fs::path& folder, Llama& model, int64_t most_file_bytes = 600) {
+  save_hugging_face(folder, HuggingFaceLayout::llama, leaves(model), most_file_bytes);
+}
+
+TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
+  Llama model = Llama::init(Key(1));
+  if (process_index() == 0) save_llama(folder_ / "one", model);
+  folder_.wait_for_all();
+  const auto expected = files_of(folder_ / "one");
+  EXPECT_EQ(expected.size(), 3u) << "two files and an index";
+  int number = 0;
+  on_every_way([&](Mesh mesh, Mesh) {
+    Llama placed = filter_shard(model, layout_on(mesh, true)), other = Llama::init(Key(2));
+    const fs::path to = folder_ / std::to_string(number++);
+    save_llama(to, placed);
+    EXPECT_TRUE(files_of(to) == expected);
+    Llama loaded = filter_shard(other, layout_on(mesh, true));
+    load_hugging_face(to, HuggingFaceLayout::llama, leaves(loaded));
+    expect_values(leaves(loaded), leaves(model));
+    folder_.wait_for_all();
+  });
+}
+
 TEST_F(ProcessCheckpoints, TwoAreSavedAtOnceWhileTheProgramComputes) {
   const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
   Saved model = filter_shard(model_, layout_on(mesh, true));
@@ -200,6 +241,27 @@ TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
   checkpoints.save(2, named_state("model", model));
   checkpoints.wait();
   EXPECT_EQ(names_in(folder_ / "run"), (std::vector<std::string>{".lock", "2"}));
+}
+
+TEST_F(OddOne, WithAnotherModelIsFoundBeforeHuggingFacesFilesAreWritten) {
+  Llama model = filter_shard(Llama::init(Key(1)), layout_on(make_mesh({{"a", process_count()}}), true));
+  const std::string error = error_of([&] { save_llama(folder_ / "theirs", model, is_odd_one() ? 1 << 20 : 600); });
+  EXPECT_NE(error.find(": process 0 has 3 tensors in 2 files, mark "), std::string::npos) << error;
+  EXPECT_NE(error.find(", process 1 has 3 tensors in 1 files, mark "), std::string::npos) << error;
+  EXPECT_FALSE(fs::exists(folder_ / "theirs"));
+}
+
+TEST_F(OddOne, ThatCannotWriteHuggingFacesFilesFailsAll) {
+  Llama model = filter_shard(Llama::init(Key(1)), layout_on(make_mesh({{"a", process_count()}}), true));
+  if (process_index() == 0) overwrite(folder_ / "file", "in the way");
+  folder_.wait_for_all();
+  const std::string error = error_of([&] { save_llama(folder_ / "file/theirs", model); });
+  EXPECT_NE(error.find(process_index() == 0 ? "[save_hugging_face] " : "another process could not save its part"),
+            std::string::npos)
+      << error;
+  save_llama(folder_ / "theirs", model);  // all are still in step
+  folder_.wait_for_all();
+  EXPECT_EQ(files_of(folder_ / "theirs").size(), 3u);
 }
 
 TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {

@@ -36,7 +36,7 @@ def ranks(launcher):
                 text = environ.read()
         except OSError:
             continue
-        rank = re.search(rb"(?:^|\0)(?:PMI_RANK|OMPI_COMM_WORLD_RANK)=(\d+)", text)
+        rank = re.search(rb"(?:^|\0)(?:RANK|PMI_RANK|OMPI_COMM_WORLD_RANK)=(\d+)", text)
         if rank:
             found[int(rank[1])] = pid
     return found
@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--patience", type=float, default=30, help="seconds beyond twice the timeout that are no hang")
     parser.add_argument("--moment", type=float, nargs=2, default=(0.5, 3), help="seconds after the start, from and to")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mpiexec", required=True, help="with options: 'mpiexec -disable-auto-cleanup -n'")
+    parser.add_argument("--mpiexec", required=True, help="with options: 'mpiexec -disable-auto-cleanup -n', or 'bash tests/processes/start.sh'")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a program that runs for long, and its arguments")
     args = parser.parse_args()
     rng = random.Random(args.seed)

@@ -75,6 +75,19 @@ class Hosts:
         return found
 
 
+def by_mpiexec(mpiexec, enter, hosts, command):
+    return ["ip", "netns", "exec", hosts.names[0], mpiexec, "-disable-auto-cleanup", "-launcher", "ssh",
+            "-launcher-exec", enter, "-iface", hosts.ends[0], "-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-n", "2",
+            *command]
+
+
+def by_variables(enter, command):
+    """What torchrun would do on both hosts."""
+    said = "WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500"
+    first, second = (f"{enter} 10.77.0.{rank + 1} env RANK={rank} {said} {' '.join(command)}" for rank in range(2))
+    return ["sh", "-c", f"{first} & {second}; status=$?; wait $! && exit $status"]
+
+
 def launch(hosts, mpiexec, folder, command, **environment):
     enter = os.path.join(folder, "enter.sh")
     with open(enter, "w") as script:
@@ -82,10 +95,9 @@ def launch(hosts, mpiexec, folder, command, **environment):
     os.chmod(enter, 0o755)
     # The hosts share this kernel's memory: only TCP is what two machines would have.
     environment = dict(os.environ, UCX_TLS="tcp,self", OMP_NUM_THREADS="1", **environment)
-    return subprocess.Popen(["ip", "netns", "exec", hosts.names[0], mpiexec, "-disable-auto-cleanup", "-launcher",
-                             "ssh", "-launcher-exec", enter, "-iface", hosts.ends[0], "-hosts", "10.77.0.1,10.77.0.2",
-                             "-ppn", "1", "-n", "2", *command], env=environment, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    command = by_mpiexec(mpiexec, enter, hosts, command) if mpiexec else by_variables(enter, command)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            start_new_session=True)
 
 
 def losses(path):
@@ -131,7 +143,7 @@ def check_cut(hosts, args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mpiexec", required=True, help="MPICH's mpiexec.hydra")
+    parser.add_argument("--mpiexec", help="MPICH's mpiexec.hydra; without it the processes have torchrun's variables")
     parser.add_argument("--train", required=True, help="the program train_transformer")
     parser.add_argument("--victim", required=True, help="the program victim")
     parser.add_argument("--text", required=True, help="a text to train on")

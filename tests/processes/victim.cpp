@@ -1,4 +1,4 @@
-// A program for mpiexec whose processes sum numbers until one of them comes to harm: victim KIND PROCESS [STEPS].
+// A program for a launcher whose processes sum numbers until one of them comes to harm: victim KIND PROCESS [STEPS].
 #include <ATen/ops/ones.h>
 #include <signal.h>
 #include <unistd.h>
@@ -56,8 +56,9 @@ void run(const std::string& kind, int victim, int steps) {
 }
 
 bool is_this(int victim) {
-  const char* rank = std::getenv("PMI_RANK") ? std::getenv("PMI_RANK") : std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank && std::atoi(rank) == victim;
+  for (const char* name : {"RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) == victim;
+  return false;
 }
 
 }  // namespace

@@ -1,0 +1,166 @@
+// Processes that torchrun's variables alone bring together: by a store of process 0's, or by that of torchrun's agent.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "sharding/error.h"
+#include "sharding/rendezvous.h"
+#include "sharding/sockets.h"
+#include "tests/examples/program.h"
+
+namespace tessera {
+namespace {
+
+using examples::Outcome;
+using examples::run_program;
+
+// With these variables, each ended after a minute.
+Outcome start(int n, const std::string& variables, const std::string& arguments) {
+  return run_program(fmt::format("export TESSERA_TIMEOUT=5 {}; timeout -s KILL 60 bash {} {} {} {}", variables,
+                                 TESSERA_START, n, TESSERA_VICTIM, arguments));
+}
+
+// One of them alone.
+Outcome start_one(const std::string& variables) {
+  return run_program(fmt::format("{} TESSERA_TIMEOUT=2 timeout -s KILL 60 {} none", variables, TESSERA_VICTIM));
+}
+
+void expect_good(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.output, "");
+}
+
+// As torchrun's agent keeps one, at a port of the system's choice.
+struct Agent {
+  c10d::TCPStore server{"127.0.0.1", {.port = 0, .isServer = true, .waitWorkers = false}};
+  c10d::Store& store = server;
+  int port() const { return server.getPort(); }
+  std::string variables(int attempt) const {
+    return fmt::format("MASTER_PORT={} TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT={}", port(),
+                       attempt);
+  }
+};
+
+TEST(Torchrun, VariablesAloneAreEnough) {
+  for (const int n : {2, 4, 7}) {
+    SCOPED_TRACE(n);
+    expect_good(start(n, "", "none"));
+  }
+}
+
+TEST(Torchrun, ItsAgentKeepsTheStore) {
+  const Agent agent;
+  expect_good(start(3, agent.variables(0), "none"));
+  expect_good(start(3, agent.variables(0), "none"));  // nothing is left of the first
+}
+
+TEST(Torchrun, AFailedAttemptLeavesNothingForTheNext) {
+  const Agent agent;
+  const Outcome failed = start(3, agent.variables(0), "never 1");
+  EXPECT_GT(failed.exit_code, 0);
+  expect_good(start(3, agent.variables(1), "none"));
+}
+
+TEST(Torchrun, AnAgentThatIsGoneIsNamed) {
+  const Outcome outcome =
+      start_one("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TORCHELASTIC_USE_AGENT_STORE=True");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.output,
+            "[initialize] process 0 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
+            "(MASTER_ADDR:MASTER_PORT), where torchrun's agent should. Raise TESSERA_TIMEOUT if they need longer.\n");
+}
+
+TEST(Torchrun, ProcessZeroThatNeverComesIsNamed) {
+  const Outcome outcome = start_one("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.output,
+            "[initialize] process 1 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
+            "(MASTER_ADDR:MASTER_PORT), where process 0 should; not seen: 0. Raise TESSERA_TIMEOUT if they need "
+            "longer.\n");
+}
+
+TEST(Torchrun, APortThatIsTakenIsAnError) {
+  const detail::Listener other = detail::listen_anywhere();
+  const Outcome outcome =
+      start_one(fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", other.port));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(
+      outcome.says(fmt::format("[initialize] process 0 of 2 cannot open the store at 127.0.0.1:{} "
+                               "(MASTER_ADDR:MASTER_PORT): ",
+                               other.port)))
+      << outcome.output;
+  EXPECT_TRUE(outcome.says(" Give a port that is free on the machine of process 0, and that machine's name.\n"))
+      << outcome.output;
+}
+
+TEST(Torchrun, TwoWithOneRankAreAnError) {
+  const Agent agent;
+  const std::string one = fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TESSERA_TIMEOUT=2 {} {} none",
+                                      agent.variables(0), TESSERA_VICTIM);
+  const Outcome outcome = run_program(fmt::format("{{ {} & {}; wait; }}", one, one));
+  EXPECT_TRUE(outcome.says(fmt::format(
+      "[initialize] another process has come to 127.0.0.1:{} as process 0 before this one. Give each its own RANK, and "
+      "each run its own MASTER_PORT.\n",
+      agent.port())))
+      << outcome.output;
+  EXPECT_TRUE(outcome.says(fmt::format("Seen at 127.0.0.1:{}: 0; not seen: 1.", agent.port()))) << outcome.output;
+}
+
+TEST(Torchrun, DifferentCountsAreAnError) {
+  const Agent agent;
+  agent.store.set("tessera/0/count/0", "3");  // what a process says that was told of three
+  const Outcome outcome = start(2, agent.variables(0), "none");
+  EXPECT_EQ(outcome.exit_code, 1);
+  for (const int process : {0, 1})
+    EXPECT_TRUE(outcome.says(
+        fmt::format("[initialize] process {} has been told that there are 2 processes, others that there are 3. Give "
+                    "all the same WORLD_SIZE.\n",
+                    process)))
+        << outcome.output;
+}
+
+TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
+  const std::pair<const char*, const char*> cases[]{
+      {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost",
+       "[initialize] torchrun sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; here is RANK=1, WORLD_SIZE=2, "
+       "MASTER_ADDR=localhost, and MASTER_PORT is missing. Start the program with its launcher, set what is missing, "
+       "or unset the rest.\n"},
+      {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=http",
+       "[initialize] MASTER_PORT=\"http\", expected a number from 1 to 65535. Set it to a port that is free on the "
+       "machine of process 0.\n"},
+      {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=70000",
+       "[initialize] MASTER_PORT=\"70000\", expected a number from 1 to 65535. Set it to a port that is free on the "
+       "machine of process 0.\n"},
+      {"RANK=2 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500",
+       "[initialize] torchrun's RANK=2 and WORLD_SIZE=2, expected a count from 1 and an index below it. Start the "
+       "program with its launcher, or unset both.\n"},
+  };
+  for (const auto& [variables, message] : cases) {
+    SCOPED_TRACE(variables);
+    const Outcome outcome = start_one(variables);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.output, message);
+  }
+}
+
+TEST(Torchrun, APortWithoutAnAddressIsAnError) {
+  const auto with = [](const char* name) {
+    return [name](const char* asked) -> const char* { return std::string(name) == asked ? "29500" : nullptr; };
+  };
+  EXPECT_FALSE(detail::meeting_place([](const char*) -> const char* { return nullptr; }));
+  for (const auto& [given, missing] : {std::pair("MASTER_ADDR", "MASTER_PORT"), {"MASTER_PORT", "MASTER_ADDR"}}) {
+    try {
+      detail::meeting_place(with(given));
+      ADD_FAILURE() << given;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), fmt::format("[initialize] {} is set, and {} is missing. Set both, to where process 0 can "
+                                          "be reached, or unset both.",
+                                          given, missing));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
