@@ -57,8 +57,6 @@ void check_index(int64_t epoch, int64_t index, int64_t size) {
                 count_of(size) + ") and an epoch >= 0");
 }
 
-void fail_moved_dataset(const char* verb) { bad(verb, "this dataset was moved into another; use that one"); }
-
 void fail_beyond(int64_t number, int64_t each) {
   bad("at", "number " + std::to_string(number) + " of runs of " + std::to_string(each) + " lies beyond 2^63");
 }

@@ -19,6 +19,7 @@
 #include "data/loader_state.h"
 #include "data/stream_batches.h"
 #include "data/windows.h"
+#include "sharding/held.h"
 
 namespace tessera::data {
 
@@ -176,7 +177,7 @@ class Loader {
   explicit Loader(Core core) : core_(std::move(core)) {}
 
   detail::LoaderCore& core() const {
-    if (!core_) detail::fail_moved_from();
+    if (!core_) tessera::detail::fail_moved("Loader", "loader");
     return *core_;
   }
 

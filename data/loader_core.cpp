@@ -79,8 +79,6 @@ void fail_at_stream_batch(const StreamMark& before) {
                   std::to_string(before.epoch));
 }
 
-void fail_moved_from() { fail(ErrorKind::bad_argument, "Loader", "this loader was moved into another; use that one"); }
-
 void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
   fail(ErrorKind::bad_argument, "next",
        "epoch " + std::to_string(epoch) + " of the stream has " + std::to_string(records) +

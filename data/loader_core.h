@@ -58,7 +58,6 @@ namespace detail {
 [[noreturn]] void fail_at_batch(const RecordRange& records);
 [[noreturn]] void fail_at_stream_record(const StreamMark& from);
 [[noreturn]] void fail_at_stream_batch(const StreamMark& before);
-[[noreturn]] void fail_moved_from();
 [[noreturn]] void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch);
 
 struct DatasetFacts {

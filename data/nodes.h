@@ -16,6 +16,7 @@
 #include "data/random.h"
 #include "data/shard_options.h"
 #include "data/shuffle.h"
+#include "sharding/held.h"
 
 namespace tessera::data {
 
@@ -49,7 +50,6 @@ void check_repeat(int64_t times, int64_t size);
 void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
-[[noreturn]] void fail_moved_dataset(const char* verb);
 
 // begin + number * each; Error (bad_argument) where that is beyond 2^63, as endless datasets can ask for.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
@@ -118,16 +118,13 @@ struct VectorNode {
   using value_type = T;
   std::shared_ptr<const std::vector<T>> records;
 
-  int64_t size() const { return static_cast<int64_t>(held().size()); }
+  int64_t size() const { return static_cast<int64_t>(all().size()); }
   int64_t round() const { return size(); }
   bool varies() const { return false; }
   std::string describe() const { return words_of("vector", size()); }
-  const T& get(int64_t, int64_t index) const { return held()[static_cast<size_t>(index)]; }
+  const T& get(int64_t, int64_t index) const { return all()[static_cast<size_t>(index)]; }
 
-  const std::vector<T>& held() const {
-    if (!records) fail_moved_dataset("from_vector");
-    return *records;
-  }
+  const std::vector<T>& all() const { return tessera::detail::held(records, "from_vector", "dataset"); }
 };
 
 // What most links pass on of the one before.
@@ -323,10 +320,7 @@ struct AnyNode {
   std::string describe() const { return chain().describe(); }
   T get(int64_t epoch, int64_t index) const { return chain().get(epoch, index); }
 
-  const Virtual& chain() const {
-    if (!held) fail_moved_dataset("Dataset");
-    return *held;
-  }
+  const Virtual& chain() const { return tessera::detail::held(held, "Dataset", "dataset"); }
 };
 
 }  // namespace detail

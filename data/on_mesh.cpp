@@ -10,13 +10,7 @@ namespace tessera::data::detail {
 
 namespace {
 
-using PlaceLeaf = std::function<Array(const nn::Leaf& local)>;
-
-AnyItem placed(const AnyItem& local, const BatchType& type, const PlaceLeaf& place) {
-  AnyItem global = type.copy(local);
-  for (const nn::Leaf& leaf : type.leaves(global)) *leaf.value = place(leaf);
-  return global;
-}
+using MakeGlobal = std::function<void(const nn::Leaves& batch)>;
 
 // A global batch and what of it this process has read.
 struct CheckedBatch {
@@ -36,10 +30,11 @@ AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
 }
 
 void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, const OnMeshOptions& options,
-                   PlaceLeaf place) {
+                   MakeGlobal make_global) {
   const bool checks = mesh.process_count() > 1 && options.check_replicas;
-  core.finish_with([type, place = std::move(place), checks](const AnyItem& local) -> AnyItem {
-    AnyItem global = placed(local, type, place);
+  core.finish_with([type, make_global = std::move(make_global), checks](const AnyItem& local) -> AnyItem {
+    AnyItem global = type.copy(local);
+    make_global(type.leaves(global));
     if (!checks) return global;
     std::vector<ReadRows> rows = read_rows(type.leaves(local), type.leaves(global));
     return std::make_shared<CheckedBatch>(CheckedBatch{std::move(global), std::move(rows)});
@@ -50,15 +45,14 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
 }  // namespace
 
 void place_batches(LoaderCore& core, const BatchType& type, const Layout& layout, const OnMeshOptions& options) {
-  place_batches(core, type, layout.mesh(), options, [layout](const nn::Leaf& local) {
-    return local.value->is_absent() ? *local.value : global_array(local, layout);
-  });
+  place_batches(core, type, layout.mesh(), options, [layout](const nn::Leaves& batch) { make_global(batch, layout); });
 }
 
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
                    const OnMeshOptions& options) {
-  place_batches(core, type, sharding.mesh(), options,
-                [sharding](const nn::Leaf& local) { return global_array(*local.value, sharding); });
+  place_batches(core, type, sharding.mesh(), options, [sharding](const nn::Leaves& batch) {
+    for (const nn::Leaf& leaf : batch) *leaf.value = global_array(*leaf.value, sharding);
+  });
 }
 
 }  // namespace tessera::data::detail

@@ -8,9 +8,9 @@
 #include <span>
 
 #include "data/file_watch.h"
-#include "data/held.h"
 #include "data/map_guard.h"
 #include "data/source.h"
+#include "sharding/held.h"
 #include "sharding/safetensors.h"
 
 namespace tessera::data::detail {
@@ -72,10 +72,10 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   contents_ = std::move(contents);
 }
 
-int64_t SafetensorsRows::size() const { return held(contents_, "safetensors_rows").rows; }
+int64_t SafetensorsRows::size() const { return tessera::detail::held(contents_, "safetensors_rows", "source").rows; }
 
 Array SafetensorsRows::row(size_t tensor, int64_t index) const {
-  const Contents& contents = held(contents_, "safetensors_rows");
+  const Contents& contents = tessera::detail::held(contents_, "safetensors_rows", "source");
   const std::string& name = contents.names[tensor];
   const TensorInfo& info = contents.file.info(name);
   contents.watch.check();
@@ -91,7 +91,7 @@ Array SafetensorsRows::row(size_t tensor, int64_t index) const {
 }
 
 std::string SafetensorsRows::describe() const {
-  const Contents& contents = held(contents_, "safetensors_rows");
+  const Contents& contents = tessera::detail::held(contents_, "safetensors_rows", "source");
   std::string text = contents.bytes + " | safetensors(" + std::to_string(contents.rows) + " rows of";
   for (const std::string& name : contents.names) {
     const TensorInfo& info = contents.file.info(name);

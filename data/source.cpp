@@ -18,9 +18,9 @@
 
 #include "data/file_list.h"
 #include "data/file_watch.h"
-#include "data/held.h"
 #include "data/map_guard.h"
 #include "nn/tree.h"
+#include "sharding/held.h"
 
 namespace tessera::data {
 
@@ -183,20 +183,22 @@ ByteSource ByteSource::from_string(std::string bytes, std::string name) {
   return ByteSource(std::move(impl));
 }
 
-int64_t ByteSource::size() const { return detail::held(impl_, "ByteSource").size; }
+int64_t ByteSource::size() const { return tessera::detail::held(impl_, "ByteSource", "source").size; }
 
-const std::vector<SourceFile>& ByteSource::files() const { return detail::held(impl_, "ByteSource").files; }
+const std::vector<SourceFile>& ByteSource::files() const {
+  return tessera::detail::held(impl_, "ByteSource", "source").files;
+}
 
 void ByteSource::read(int64_t offset, std::span<uint8_t> out) const {
   const auto copy = [to = out.data()](std::span<const uint8_t> piece) mutable {
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   };
-  detail::held(impl_, "ByteSource").for_each_piece(offset, out.size(), copy);
+  tessera::detail::held(impl_, "ByteSource", "source").for_each_piece(offset, out.size(), copy);
 }
 
 void ByteSource::scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const {
-  detail::held(impl_, "ByteSource").for_each_piece(offset, static_cast<size_t>(count), visit);
+  tessera::detail::held(impl_, "ByteSource", "source").for_each_piece(offset, static_cast<size_t>(count), visit);
 }
 
 std::string ByteSource::describe() const {

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "data/held.h"
 #include "data/token_source.h"
 #include "nn/tree.h"
+#include "sharding/held.h"
 
 namespace tessera::data {
 
@@ -104,10 +104,12 @@ void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) con
   if (begin < end) lines.push_back({begin, end});
 }
 
-int64_t LineSource::size() const { return static_cast<int64_t>(detail::held(lines_, "LineSource").size()); }
+int64_t LineSource::size() const {
+  return static_cast<int64_t>(tessera::detail::held(lines_, "LineSource", "source").size());
+}
 
 std::string LineSource::operator[](int64_t index) const {
-  const auto& lines = detail::held(lines_, "LineSource");
+  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
   check_index(index, size(), "line");
   const Line line = lines[static_cast<size_t>(index)];
   std::string text(static_cast<size_t>(line.end - line.begin), '\0');
@@ -118,7 +120,7 @@ std::string LineSource::operator[](int64_t index) const {
 }
 
 std::string LineSource::where(int64_t index) const {
-  const auto& lines = detail::held(lines_, "LineSource");
+  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
   check_index(index, size(), "line");
   const auto& files = bytes_.files();
   const int64_t begin = lines[static_cast<size_t>(index)].begin;
@@ -138,10 +140,12 @@ DocumentSource DocumentSource::open(const std::vector<std::string>& paths, const
   return DocumentSource(list_files(paths, options.extensions), options.check_utf8);
 }
 
-int64_t DocumentSource::size() const { return static_cast<int64_t>(detail::held(files_, "DocumentSource").size()); }
+int64_t DocumentSource::size() const {
+  return static_cast<int64_t>(tessera::detail::held(files_, "DocumentSource", "source").size());
+}
 
 Document DocumentSource::operator[](int64_t index) const {
-  const auto& files = detail::held(files_, "DocumentSource");
+  const auto& files = tessera::detail::held(files_, "DocumentSource", "source");
   check_index(index, size(), "file");
   const FileEntry& file = files[static_cast<size_t>(index)];
   std::ifstream in(file.path, std::ios::binary);
@@ -156,7 +160,7 @@ Document DocumentSource::operator[](int64_t index) const {
 }
 
 std::string DocumentSource::describe() const {
-  const auto& files = detail::held(files_, "DocumentSource");
+  const auto& files = tessera::detail::held(files_, "DocumentSource", "source");
   uint64_t hash = 0xcbf29ce484222325;
   int64_t bytes = 0;
   for (const FileEntry& file : files) {

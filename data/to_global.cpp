@@ -113,16 +113,9 @@ Array from_rows(const Array& local, const NamedSharding& sharding, int64_t all) 
   });
 }
 
-}  // namespace
-
-Array detail::global_array(const Array& local, const NamedSharding& sharding) {
-  if (sharding.mesh().process_count() == 1 || local.ndim() == 0) return device_put(local, sharding);
-  return from_rows(local, sharding, all_rows(local, sharding));
-}
-
 // Whether the rules cut the rows depends on their number, which depends on how they are cut: a guess that is too large,
 // by all processes, shrinks until both agree.
-Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
+Array placed_by_rules(const nn::Leaf& leaf, const Layout& layout) {
   const Array& local = *leaf.value;
   const auto resolve = [&](const Shape& shape) {
     return leaf.axes ? layout.activations().resolve(*leaf.axes, shape, "from_process_local", leaf.path).spec
@@ -142,6 +135,18 @@ Array detail::global_array(const nn::Leaf& leaf, const Layout& layout) {
        leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
            " processes are no rows of an array that the rules cut alike; give a number of rows that their mesh axes "
            "divide");
+}
+
+}  // namespace
+
+Array detail::global_array(const Array& local, const NamedSharding& sharding) {
+  if (sharding.mesh().process_count() == 1 || local.ndim() == 0) return device_put(local, sharding);
+  return from_rows(local, sharding, all_rows(local, sharding));
+}
+
+void detail::make_global(const nn::Leaves& batch, const Layout& layout) {
+  for (const nn::Leaf& leaf : batch)
+    if (!leaf.value->is_absent()) *leaf.value = placed_by_rules(leaf, layout);
 }
 
 ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)

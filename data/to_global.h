@@ -16,7 +16,7 @@ namespace tessera::data {
 
 namespace detail {
 Array global_array(const Array& local, const NamedSharding& sharding);
-Array global_array(const nn::Leaf& leaf, const Layout& layout);
+void make_global(const nn::Leaves& batch, const Layout& layout);
 }  // namespace detail
 
 // The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
@@ -30,10 +30,7 @@ Array global_array(const nn::Leaf& leaf, const Layout& layout);
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
   Batch global = local;
-  for (const nn::Leaf& leaf : nn::leaves(global)) {
-    if (leaf.value->is_absent()) continue;
-    *leaf.value = detail::global_array(leaf, layout);
-  }
+  detail::make_global(nn::leaves(global), layout);
   return global;
 }
 

@@ -11,6 +11,7 @@
 #include "nn/checkpoint_save.h"
 #include "nn/with_commas.h"
 #include "sharding/file.h"
+#include "sharding/held.h"
 #include "sharding/processes.h"
 #include "sharding/votes.h"
 
@@ -122,7 +123,7 @@ Checkpointer::~Checkpointer() noexcept(false) {
 }
 
 Checkpointer::Impl& Checkpointer::impl() const {
-  if (!impl_) fail(ErrorKind::bad_argument, "save", "this Checkpointer was moved into another; use that one.");
+  if (!impl_) tessera::detail::fail_moved("save", "Checkpointer");
   return *impl_;
 }
 
@@ -181,7 +182,8 @@ std::string describe_checkpoint(const fs::path& path) {
                     name_of(tensor.dtype), detail::with_commas(tensor.bytes()), printable(tensor.file), axes);
     bytes += tensor.bytes();
   }
-  text += fmt::format("\n{} arrays, {} bytes\n", manifest.tensors.size(), detail::with_commas(bytes));
+  text += fmt::format("\n{}, {}\n", detail::counted(static_cast<int64_t>(manifest.tensors.size()), "array"),
+                      detail::counted(bytes, "byte"));
   for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);

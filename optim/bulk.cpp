@@ -10,6 +10,7 @@
 #include "nn/filter.h"
 #include "optim/internal.h"
 #include "optim/parts.h"
+#include "sharding/held.h"
 #include "sharding/tape_state.h"
 
 namespace tessera::optim::detail {
@@ -171,9 +172,14 @@ bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& g
   return given > 0 && (shared < 2 || are_distinct(params.arrays));
 }
 
-bool MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
+bool MadeFor::has_other_parts(const Arrays& params) const {
+  const auto alike = [](const Array* p, const void* type) { return !type_of(*p) == !type; };
+  return !std::equal(params.begin(), params.end(), types_.begin(), types_.end(), alike);
+}
+
+void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
   constexpr const char* verb = "Optimizer.update";
-  if (!entries_) fail(ErrorKind::bad_argument, verb, "this optimizer was moved into another; use that one.");
+  if (!entries_) tessera::detail::fail_moved(verb, "optimizer");
   for (size_t i = 0; i < std::min(params.size(), entries_->size()); ++i) {
     const nn::Leaf& p = params[i];
     const Entry& entry = (*entries_)[i];
@@ -191,14 +197,8 @@ bool MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
          fmt::format("the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.",
                      params.size(), entries_->size()));
   nn::check_distinct(params, verb);
-  bool other_parts = false;
-  for (size_t i = 0; i < params.size(); ++i) {
-    const Type* type = type_of(*params[i].value);
-    other_parts |= !type != !types_[i];
-    types_[i] = static_cast<const void*>(type);
-  }
+  for (size_t i = 0; i < params.size(); ++i) types_[i] = type_of(*params[i].value);
   structure_ = bare.structure;
-  return other_parts;
 }
 
 namespace {

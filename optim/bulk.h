@@ -186,8 +186,7 @@ bool plan_fused(const std::tuple<Parts...>& parts, std::tuple<States...>& states
     Arrays mu = nn::bare_arrays(state.mu).arrays, nu = nn::bare_arrays(state.nu).arrays;
     if constexpr (last == head + 2) {
       const AddDecayedWeights& decay = std::get<head + 1>(parts);
-      const FusedDecay fused{decay, std::get<head + 1>(states).count,
-                             step.answers.taken(decay.mask, step.leaves())};
+      const FusedDecay fused{decay, std::get<head + 1>(states).count, step.answers.taken(decay.mask, step.leaves())};
       return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), &fused, plan);
     } else {
       return plan_adam(tail, first, state.count, std::move(mu), std::move(nu), nullptr, plan);
@@ -242,11 +241,14 @@ bool plan_chain(const Chain<Parts...>& chain, std::tuple<States...>& states, con
 
 template <class... Parts, class... States, class Model>
 void make_plan(const Chain<Parts...>& chain, std::tuple<States...>& states, const InPlace<Model>& step, Plan& plan) {
-  if constexpr (has_fused<Chain<Parts...>>) {
-    constexpr size_t fused = fused_parts<std::tuple<Parts...>>();
-    if (plan_chain<sizeof...(Parts) - (fused ? fused : 1)>(chain, states, step, plan)) return;
+  constexpr size_t fused = fused_parts<std::tuple<Parts...>>();
+  if constexpr (!has_fused<Chain<Parts...>>) {
+    plan_pure(chain, states, step, plan);
+  } else if constexpr (fused == 0) {  // the last part plans itself, whatever its kernel computes
+    plan_chain<sizeof...(Parts) - 1>(chain, states, step, plan);
+  } else if (!plan_chain<sizeof...(Parts) - fused>(chain, states, step, plan)) {
+    plan_pure(chain, states, step, plan);
   }
-  plan_pure(chain, states, step, plan);
 }
 
 template <class... Parts, class State, class Model>
@@ -314,9 +316,10 @@ class MadeFor {
   // Whether the model is as at the last check, and the gradients fit it, as far as can be seen in a few nanoseconds an
   // array. If not, the checks below say what does not, or find that all is well.
   bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
-  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes. Whether others of
-  // them are absent than at the last check.
-  bool check(const nn::Leaves& params, const nn::BareArrays& bare);
+  // Whether others of its arrays are absent than at the last check.
+  bool has_other_parts(const Arrays& params) const;
+  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
+  void check(const nn::Leaves& params, const nn::BareArrays& bare);
 
  private:
   struct Entry {

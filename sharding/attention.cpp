@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sharding/attention_checks.h"
 #include "sharding/run.h"
 #include "sharding/tape_state.h"
 
@@ -163,8 +164,8 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
                         const Visibility& sight) {
   at::Tensor q = heads_first(query);
   const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query);
-  at::Tensor logits =
-      sight.bias ? at::atleast_2d(*sight.bias).to(q.scalar_type()) : at::zeros({1, 1}, q.options().requires_grad(false));
+  at::Tensor logits = sight.bias ? at::atleast_2d(*sight.bias).to(q.scalar_type())
+                                 : at::zeros({1, 1}, q.options().requires_grad(false));
   if (mask.defined()) {
     const at::Tensor blind = mask.any(-1, true).logical_not();
     q = q.masked_fill(blind, 0);
@@ -244,15 +245,18 @@ void check_options(const AttentionOptions& options) {
   if (options.offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention",
          fmt::format("offset {}, expected 0 or more.", options.offset));
-  if (!options.mask.is_absent() && options.mask.dtype() != boolean)
-    fail(ErrorKind::dtype_mismatch, "dot_product_attention",
-         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", options.mask.type_string()));
-  if (!options.bias.is_absent() && !is_floating(options.bias.dtype()))
-    fail(ErrorKind::dtype_mismatch, "dot_product_attention",
-         fmt::format("bias {}, expected a floating type.", options.bias.type_string()));
+  check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
 
 }  // namespace
+
+void detail::check_mask_and_bias(const char* verb, const Array& mask, const Array& bias) {
+  if (!mask.is_absent() && mask.dtype() != boolean)
+    fail(ErrorKind::dtype_mismatch, verb,
+         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", mask.type_string()));
+  if (!bias.is_absent() && !is_floating(bias.dtype()))
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("bias {}, expected a floating type.", bias.type_string()));
+}
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
   check_heads(query.array(), key, value);

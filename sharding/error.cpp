@@ -1,6 +1,7 @@
 // The one way in which the library throws.
 #include "sharding/error.h"
 
+#include "sharding/held.h"
 #include "sharding/module_path.h"
 
 namespace tessera {
@@ -28,6 +29,10 @@ void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
   if (adds_path) text.append(*module).append(": ");
   text.append(message);
   throw Error(kind, text);
+}
+
+void detail::fail_moved(std::string_view verb, std::string_view what) {
+  fail(ErrorKind::bad_argument, verb, "this " + std::string(what) + " was moved into another; use that one.");
 }
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "sharding/error.h"
+#include "sharding/held.h"
 #include "sharding/json.h"
 
 namespace tessera {
@@ -267,23 +268,21 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   return SafetensorsFile(std::move(contents));
 }
 
-namespace {
-
-template <class Contents>
-const Contents& held(const std::shared_ptr<const Contents>& contents) {
-  if (!contents) fail(ErrorKind::bad_argument, "safetensors", "this file was moved into another; use that one");
-  return *contents;
+const std::filesystem::path& SafetensorsFile::path() const {
+  return detail::held(contents_, "safetensors", "file").path;
+}
+const std::vector<std::string>& SafetensorsFile::names() const {
+  return detail::held(contents_, "safetensors", "file").names;
+}
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return detail::held(contents_, "safetensors", "file").metadata;
+}
+bool SafetensorsFile::contains(std::string_view name) const {
+  return detail::held(contents_, "safetensors", "file").tensors.contains(name);
 }
 
-}  // namespace
-
-const std::filesystem::path& SafetensorsFile::path() const { return held(contents_).path; }
-const std::vector<std::string>& SafetensorsFile::names() const { return held(contents_).names; }
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return held(contents_).metadata; }
-bool SafetensorsFile::contains(std::string_view name) const { return held(contents_).tensors.contains(name); }
-
 const TensorInfo& SafetensorsFile::info(std::string_view name) const {
-  const auto& tensors = held(contents_).tensors;
+  const auto& tensors = detail::held(contents_, "safetensors", "file").tensors;
   const auto found = tensors.find(name);
   if (found == tensors.end())
     refuse(path(), fmt::format("there is no tensor \"{}\". Expected one of the {}: {}.", name, names().size(),

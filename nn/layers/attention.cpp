@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "nn/module_scope.h"
+#include "sharding/attention_checks.h"
 #include "sharding/caller.h"
 #include "sharding/error.h"
 
@@ -54,29 +55,23 @@ Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), 
 // Where keys are seen: position t of the queries sees keys 0 to t.
 Array lower_triangle(int64_t seq, int64_t keys) { return tri(seq, {.columns = keys, .dtype = boolean}); }
 
-// As tessera::dot_product_attention refuses them.
-void check_inputs(const Array& q, const Array& k, const AttentionInputs& with) {
+void check_batch(const Array& q, const Array& k) {
   if (q.shape(0) != k.shape(0))
     fail(ErrorKind::shape_mismatch, "MultiheadAttention",
          fmt::format("given a batch of {} and a context of {}, expected as many.", q.shape(0), k.shape(0)));
-  if (!with.mask.is_absent() && with.mask.dtype() != boolean)
-    fail(ErrorKind::dtype_mismatch, "MultiheadAttention",
-         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", with.mask.type_string()));
-  if (!with.bias.is_absent() && !is_floating(with.bias.dtype()))
-    fail(ErrorKind::dtype_mismatch, "MultiheadAttention",
-         fmt::format("bias {}, expected a floating type.", with.bias.type_string()));
 }
 
 // tessera::dot_product_attention with a step between softmax and values: dropout of the weights. The logits are of
 // float32 at least, as in its kernels.
 Array attend_with_dropout(const Array& q, const Array& k, const Array& v, bool causal, const Dropout& dropout,
                           const AttentionInputs& with) {
-  check_inputs(q, k, with);
+  check_batch(q, k);
+  tessera::detail::check_mask_and_bias("MultiheadAttention", with.mask, with.bias);
   const DType wide = promote(q.dtype(), float32);
   const int64_t heads = q.shape(2), group = heads / k.shape(2);
   const Array keys = group == 1 ? k : repeat(k, group, 2), values = group == 1 ? v : repeat(v, group, 2);
-  Array logits = einsum("bqhd,bkhd->bhqk", {astype(q, wide), astype(keys, wide)}) /
-                 std::sqrt(static_cast<double>(q.shape(3)));
+  Array logits =
+      einsum("bqhd,bkhd->bhqk", {astype(q, wide), astype(keys, wide)}) / std::sqrt(static_cast<double>(q.shape(3)));
   if (!with.bias.is_absent()) logits = logits + with.bias;
   const double unseen = std::numeric_limits<float>::lowest() / 2;
   if (causal) logits = where(lower_triangle(q.shape(1), k.shape(1)), logits, unseen);

@@ -176,7 +176,7 @@ TEST_F(SafetensorsTest, AFileThatWasMovedSaysSo) {
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::bad_argument);
-      EXPECT_STREQ(error.what(), "[safetensors] this file was moved into another; use that one");
+      EXPECT_STREQ(error.what(), "[safetensors] this file was moved into another; use that one.");
     }
   EXPECT_EQ(text(heir.bytes("b")), "abcd");
 }
