@@ -168,8 +168,8 @@ Lines lines_of(const PlacementTable& table, const TableFormat& format) {
 
 std::string totals(const PlacementTable& table) {
   return fmt::format(
-      "{} arrays, {} elements, {} bytes; bytes per device:", with_commas(static_cast<int64_t>(table.rows().size())),
-      with_commas(table.elements()), with_commas(table.bytes()));
+      "{}, {}, {}; bytes per device:", detail::counted(static_cast<int64_t>(table.rows().size()), "array"),
+      detail::counted(table.elements(), "element"), detail::counted(table.bytes(), "byte"));
 }
 
 std::vector<std::string> axis_lines(const PlacementTable& table) {

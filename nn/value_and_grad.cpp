@@ -14,12 +14,15 @@ Leaves checked(Leaves model) {
   return model;
 }
 
-// A model in which nothing can be trained is the loss's own matter: no gradient reaches it.
 std::vector<size_t> trained_of(const Leaves& model, const Filter& trained) {
+  if (std::none_of(model.begin(), model.end(), is_trainable))
+    fail(ErrorKind::no_gradient, "value_and_grad",
+         "the model has no array that can be trained, expected a floating one that is no Buffer and that no filter took "
+         "out.");
   std::vector<size_t> places;
   for (size_t i = 0; i < model.size(); ++i)
     if (is_trainable(model[i]) && trained(model[i])) places.push_back(i);
-  if (places.empty() && std::any_of(model.begin(), model.end(), is_trainable))
+  if (places.empty())
     fail(ErrorKind::bad_argument, "value_and_grad",
          fmt::format("the filter takes none of the {} arrays of the model that could be trained, the first of which is "
                      "{}. Print nn::leaves(model) for their paths.",

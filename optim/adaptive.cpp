@@ -227,13 +227,16 @@ Array ScaleByAdemamix::initial(size_t, const Array& parameter) const { return ze
 Array ScaleByAdemamix::operator()(const ArrayStep& step) const {
   Array &m1 = step.state[0], &m2 = step.state[1], &nu = step.state[2];
   m1 = moment(m1, step.gradient, b1);
-  m2 = moment(m2, step.gradient, detail::value_of(b3, step.count - 1, name, "b3"));
+  const double b3_now = detail::value_of(b3, step.count - 1, name, "b3");
+  detail::check_options(name, {{"b3", b3_now}}, {});
+  m2 = moment(m2, step.gradient, b3_now);
   nu = moment(nu, square(step.gradient), b2);
   const double weight = detail::value_of(alpha, step.count - 1, name, "alpha");
   return over_root(unbiased(m1, b1, step.count) + weight * m2, unbiased(nu, b2, step.count), eps_root, eps);
 }
 PerArray<ScaleByAdemamix> scale_by_ademamix(const ScaleByAdemamix& o) {
   detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
+  detail::check_constant_decay(o.name, "b3", o.b3);
   return {o};
 }
 
@@ -248,6 +251,7 @@ Array ScaleByAdopt::operator()(const ArrayStep& step) const {
   if (use_clipping) {
     const double bound = clip_value ? detail::value_of(*clip_value, before, name, "clip_value")
                                     : std::pow(static_cast<double>(before), 0.25);
+    detail::check_options(name, {}, {{"clip_value", bound}});
     normed = clip(normed, -bound, bound);
   }
   nu = moment(nu, square(step.gradient), b2_now);
@@ -256,6 +260,7 @@ Array ScaleByAdopt::operator()(const ArrayStep& step) const {
 }
 PerArray<ScaleByAdopt> scale_by_adopt(const ScaleByAdopt& o) {
   detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
+  if (o.clip_value) detail::check_constant_bound(o.name, "clip_value", *o.clip_value);
   return {o};
 }
 

@@ -39,6 +39,14 @@ void check_rate(const char* verb, const char* name, const Schedule& rate) {
   if (rate.constant()) check_finite(verb, name, *rate.constant());
 }
 
+void check_constant_decay(const char* verb, const char* name, const Schedule& schedule) {
+  if (schedule.constant()) check_options(verb, {{name, *schedule.constant()}}, {});
+}
+
+void check_constant_bound(const char* verb, const char* name, const Schedule& schedule) {
+  if (schedule.constant()) check_options(verb, {}, {{name, *schedule.constant()}});
+}
+
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name) {
   if (count < 0)
     fail(ErrorKind::bad_argument, verb,

@@ -20,6 +20,10 @@ void check_options(const char* verb, Settings decays, Settings bounds);
 // A number that is finite; a schedule is asked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);
 
+// check_options of a schedule that is constant; another is asked at each update.
+void check_constant_decay(const char* verb, const char* name, const Schedule& schedule);
+void check_constant_bound(const char* verb, const char* name, const Schedule& schedule);
+
 // The schedule's value before update number `count` + 1. Error (bad_argument): it is not finite, a count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
 

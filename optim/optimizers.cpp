@@ -186,6 +186,7 @@ Signum signum(SignumOptions o) {
 Ademamix ademamix(AdemamixOptions o) {
   check("ademamix", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
   check_decay("ademamix", o.weight_decay);
+  detail::check_constant_decay("ademamix", "b3", o.b3);
   return {{{ScaleByAdemamix{o.b1, o.b2, o.b3, o.alpha, o.eps, o.eps_root, o.mu_dtype}},
            {o.weight_decay, o.mask},
            {o.learning_rate}}};
@@ -193,6 +194,7 @@ Ademamix ademamix(AdemamixOptions o) {
 
 Adopt adopt(AdoptOptions o) {
   check("adopt", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
+  if (o.clip_value) detail::check_constant_bound("adopt", "clip_value", *o.clip_value);
   return {{{ScaleByAdopt{o.b1, o.b2, o.eps, o.mu_dtype, o.nesterov, o.use_clipping, o.clip_value}}, {o.learning_rate}}};
 }
 

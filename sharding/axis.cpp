@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/error.h"
+
 namespace tessera {
 
 AxisName mesh_axis(std::string name) {
@@ -17,7 +19,11 @@ std::string AxisName::to_string() const {
   return mesh_axis_ ? "@" + name_ : name_;
 }
 
-AxisName::AxisName(const char* logical) : name_(logical) {}
+AxisName::AxisName(const char* logical) {
+  if (!logical || !*logical)
+    fail(ErrorKind::bad_argument, "Axes", "an empty name given, expected one such as \"embed\", or none.");
+  name_ = logical;
+}
 
 Axes::Axes(const Axes& axes) = default;
 Axes::Axes(Axes&& axes) noexcept = default;

@@ -307,6 +307,8 @@ Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef wind
         operation.name,
         fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
                     to_string(window.vec()), a.type_string()));
+  if (a.shape(-1) == 0)
+    misfit(operation.name, fmt::format("given {}: no features, expected 1 or more.", a.type_string()));
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
   Pooling p{.windows = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
                                     given_or_ones(operation.name, "strides", strides, spatial), padding)};

@@ -55,7 +55,7 @@ class Resolver {
     if (!taken_.insert(axis).second)
       fail_at(ErrorKind::duplicate_axis,
               fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
-    if (shape_[d] % mesh_.size(axis)) fail_uneven(d, Rule(axis, axis));
+    if (shape_[d] % mesh_.size(axis)) fail_uneven(d, {axis}, "");
     entries_[d] = SpecEntry(axis);
     settled_[d] = true;
   }
@@ -163,6 +163,7 @@ class Resolver {
     for (size_t d = 0; d < axes_.size(); ++d)
       if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name())) {
         if (nothing_but_too_long()) fail_too_long();
+        if (indivisible_[d]) fail_uneven(d, *indivisible_[d]);
         fail_unknown(d);
       }
     for (size_t d = 0; d < axes_.size(); ++d)
@@ -192,23 +193,33 @@ class Resolver {
       if (rule.is_by_name()) known.insert("\"" + rule.logical + "\"");
     fail_at(
         ErrorKind::unknown_axis,
-        fmt::format("dim {} is named \"{}\", which is in no rule. {}. Add {{\"{}\", replicated}} to keep it whole.", d,
-                    axes_[d].name(),
+        fmt::format("dim {} is named \"{}\", which is in no rule. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
+                    d, axes_[d].name(),
                     known.empty() ? "No rule names a dim" : fmt::format("The rules know: {}", fmt::join(known, ", ")),
-                    axes_[d].name()));
+                    refused_arrays(), axes_[d].name()));
+  }
+
+  // The rule for Arrays that would have placed this one: " The rule Arrays{} -> longest dim over 'data': ... ."
+  std::string refused_arrays() const {
+    for (const auto& decision : result_.decisions)
+      if (!decision.matched && !rules_[decision.number].is_by_name())
+        return fmt::format(" The rule {} does not place it: {}.", decision.rule, decision.reason);
+    return "";
   }
 
   [[noreturn]] void fail_uneven(size_t d, const Rule& rule) const {
-    const std::vector<std::string>& axes = rule.spec ? rule.spec->entries()[d].axes() : rule.mesh_axes;
+    fail_uneven(d, rule.spec ? rule.spec->entries()[d].axes() : rule.mesh_axes,
+                rule.is_by_name() ? fmt::format(", Rules{{\"{}\"}}", rule.logical) : ", the rule " + rule.to_string());
+  }
+
+  [[noreturn]] void fail_uneven(size_t d, const std::vector<std::string>& axes, const std::string& rule) const {
     std::vector<std::string> sizes;
     for (const std::string& axis : axes)
       if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
     const std::string name = axes_[d].is_none() ? "" : fmt::format(" \"{}\"", axes_[d].name());
-    const std::string cure =
-        rule.is_by_name() ? fmt::format("Rules{{\"{}\"}}", rule.logical) : "the rule " + rule.to_string();
     fail_at(ErrorKind::uneven,
-            fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change {} or the mesh.", d, name, shape_[d],
-                        sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), cure));
+            fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh.", d, name,
+                        shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), rule));
   }
 
   Mesh mesh_;

@@ -1,6 +1,10 @@
 // The functions behind the names, and PReLU.
 #include "nn/layers/activation.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+
 #include "nn/layers/shapes.h"
 #include "nn/module_scope.h"
 #include "sharding/caller.h"
@@ -37,11 +41,22 @@ Array Activation::operator()(Operand x) const {
   fail(ErrorKind::bad_argument, "Activation", "no function of that number, expected one of Activation::Function.");
 }
 
+namespace {
+
+void check_slope(double slope) {
+  if (!std::isfinite(slope))
+    fail(ErrorKind::bad_argument, "PReLU", fmt::format("slope = {}, expected a finite number.", slope));
+}
+
+}  // namespace
+
 PReLU PReLU::init(const PReLUOptions& options) {
+  check_slope(options.slope);
   return {.slope = {options.dtypes.param(full({}, options.slope)), {}}, .dtypes = options.dtypes};
 }
 
 PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
+  check_slope(options.slope);
   return {.slope = {options.dtypes.param(full({features.size}, options.slope)), {features}}, .dtypes = options.dtypes};
 }
 

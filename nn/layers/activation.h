@@ -21,7 +21,7 @@ struct PReLUOptions {
 };
 
 // x where x >= 0, slope x elsewhere; one slope for all, or for each of the features. (..., features) -> the same.
-// He et al., "Delving deep into rectifiers" (2015).
+// He et al., "Delving deep into rectifiers" (2015). Error (bad_argument): a slope at first that is not finite.
 struct PReLU {
   Param slope;  // () or (features)
   DTypePolicy dtypes = {};

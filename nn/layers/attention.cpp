@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "nn/layers/shapes.h"
 #include "nn/module_scope.h"
 #include "sharding/attention_checks.h"
 #include "sharding/caller.h"
@@ -93,6 +94,7 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
   const Axis& read = options.context ? *options.context : embed;
   const int64_t head_dim = heads.size / num_heads, num_kv_heads = checked_kv_heads(kv_heads, num_heads, head_dim);
   check_rope(options.rope_base, head_dim);
+  check_rate("MultiheadAttention", options.dropout);
   const auto keys = split<4>(key);
   const LinearOptions in{.bias = options.bias, .kernel_init = options.init, .dtypes = options.dtypes};
   const LinearOptions out{.bias = options.bias, .kernel_init = options.output_init, .dtypes = options.dtypes};

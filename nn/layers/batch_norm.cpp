@@ -66,17 +66,19 @@ Array BatchNorm::operator()(Operand x) {
   if (!inference) check_not_empty(x.array());
   const Array in = dtypes.in(x.array());
   const Array wide = astype(in, promote(in.dtype(), float32));
-  Array center = mean, spread = variance;
+  Array center = mean, spread = variance, next_mean = mean, next_variance = variance;
   if (!inference) {
     Dims others(in.ndim() - 1);
     std::iota(others.begin(), others.end(), 0);
     center = finished(tessera::mean(wide, others), mean);
     spread = finished(tessera::mean(square(wide - center), others), variance);
-    mean.value = moved(mean, center, momentum);
-    variance.value = moved(variance, spread, momentum);
+    next_mean = moved(mean, center, momentum);
+    next_variance = moved(variance, spread, momentum);
   }
   const Array normal = astype((wide - center) * rsqrt(spread + eps), in.dtype());
-  return dtypes.out(normal * dtypes.in(scale) + dtypes.in(bias));
+  const Array result = dtypes.out(normal * dtypes.in(scale) + dtypes.in(bias));
+  mean.value = next_mean, variance.value = next_variance;  // once all has succeeded
+  return result;
 }
 
 }  // namespace tessera::nn

@@ -25,6 +25,10 @@ void check_options(const char* layer, const Axis& in, const Axis& out, const Siz
                      in.name, in.size, out.name, out.size, groups));
 }
 
+bool is_padding(const std::string& name, bool transposed) {
+  return name.empty() || name == "SAME" || name == "VALID" || (name == "SAME_LOWER" && !transposed);
+}
+
 template <class Layer>
 Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
            const ConvOptions& o) {
@@ -34,6 +38,11 @@ Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, co
       fail(ErrorKind::bad_argument, name,
            fmt::format("{} {} given, expected one for each of {} spatial dims.", given->size(), what,
                        kernel_size.size()));
+  constexpr bool transposed = std::is_same_v<Layer, ConvTranspose>;
+  if (!is_padding(o.padding.name(), transposed))
+    fail(ErrorKind::bad_argument, name,
+         fmt::format("padding \"{}\" given, expected SAME,{} VALID or pairs.", o.padding.name(),
+                     transposed ? "" : " SAME_LOWER,"));
   for (int64_t stride : o.strides) check_positive(name, "a stride", stride);
   for (int64_t dilation : o.dilation) check_positive(name, "a dilation", dilation);
   Shape shape = kernel_size;
@@ -55,8 +64,9 @@ Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, co
 
 template <class Layer>
 void check_input(const char* name, const Layer& layer, const Array& x) {
+  check_there(name, layer.kernel);
   const Array& kernel = layer.kernel;
-  if (x.is_absent() || kernel.is_absent()) return;
+  if (x.is_absent()) return;
   const int64_t features = kernel.shape(-2) * layer.groups;
   if (x.ndim() == kernel.ndim() && x.shape(-1) == features) return;
   fail(ErrorKind::shape_mismatch, name,

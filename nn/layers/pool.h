@@ -29,7 +29,8 @@ struct AvgPool {
 
 // (..., spatial dims..., features) -> (..., sizes..., features): place i of a dim of n takes the elements from
 // floor(i n / size) to ceil((i + 1) n / size), as torch.nn.AdaptiveAvgPool does (Equinox's windows are the same where
-// size divides n). Errors: no or more than three sizes, or one below 1 (bad_argument); too few dims (shape_mismatch).
+// size divides n). Errors: no or more than three sizes, or one below 1 (bad_argument); too few dims, or
+// one without places (shape_mismatch).
 struct AdaptiveAvgPool {
   std::vector<int64_t> sizes;
   Array operator()(Operand x) const;

@@ -9,11 +9,15 @@
 
 namespace tessera::nn {
 
-void check_features(const char* layer, const Array& x, const Param& param, int dim) {
+void check_there(const char* layer, const Param& param) {
   if (param.value.is_absent())
     fail(ErrorKind::absent, layer,
          fmt::format("its parameter {} is absent: a filter took it out of its tree. Combine the tree first.",
                      param.axes.to_string()));
+}
+
+void check_features(const char* layer, const Array& x, const Param& param, int dim) {
+  check_there(layer, param);
   if (x.is_absent() || dim >= param.value.ndim()) return;
   const int64_t size = param.value.shape(dim);
   if (x.ndim() > 0 && x.shape(-1) == size) return;
@@ -43,6 +47,11 @@ void check_positive(const char* layer, const char* what, int64_t value) {
 void check_eps(const char* layer, double eps) {
   if (!(eps >= 0 && std::isfinite(eps)))
     fail(ErrorKind::bad_argument, layer, fmt::format("eps = {}, expected a number of 0 or more.", eps));
+}
+
+void check_rate(const char* layer, double rate) {
+  if (!(rate >= 0 && rate <= 1))
+    fail(ErrorKind::bad_argument, layer, fmt::format("dropout = {}, expected a rate of 0 to 1.", rate));
 }
 
 }  // namespace tessera::nn

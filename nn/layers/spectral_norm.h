@@ -21,7 +21,8 @@ struct PowerIteration {
   int64_t iterations = 1;
   double eps = 1e-12;
 
-  // From random vectors by fifteen iterations, as Equinox and PyTorch start. Error (bad_argument): iterations below 1, eps < 0.
+  // From random vectors by fifteen iterations, as Equinox and PyTorch start. Errors (bad_argument):
+  // iterations below 1, an eps below 0 or not finite.
   static PowerIteration init(const Key& key, const Param& kernel, const SpectralNormOptions& options);
   // Goes on by `iterations`, with the kernel as a constant.
   void step(const Array& kernel);
@@ -45,10 +46,13 @@ struct SpectralNorm {
   template <class... Args>
   Array operator()(const Args&... args) {
     const ModuleScope scope(*this);
-    if (!inference) power.step(layer.kernel);
+    PowerIteration next = power;
+    if (!inference) next.step(layer.kernel);
     Layer normalized = layer;
-    normalized.kernel.value = power.normalized(layer.kernel);
-    return normalized(args...);
+    normalized.kernel.value = next.normalized(layer.kernel);
+    const Array result = normalized(args...);
+    power = std::move(next);
+    return result;
   }
 };
 

@@ -63,7 +63,7 @@ scale
 
 Rules that did nothing
   "hidden" -> "data": always passed over, first at layers.0.up.kernel: 6 is not divisible by 4
-  "seq" -> "model": no dim has the name
+  "seq" -> "model": no dim of these arrays has the name
 )");
 }
 
@@ -78,7 +78,7 @@ TEST(Explain, finds_what_is_misspelt) {
       (std::vector<std::string>{
           "\"vocab\" -> \"modle\": the mesh (data=4, model=2) has no axis \"modle\"; \"model\" is the nearest: it "
           "counts as size 1",
-          "\"embd\" -> \"data\": no dim has the name; \"embed\" is the nearest",
+          "\"embd\" -> \"data\": no dim of these arrays has the name; \"embed\" is the nearest",
           "\"embed\" -> \"pipe\": the mesh (data=4, model=2) has no axis \"pipe\": it counts as size 1",
           "head.** -> P(): no array has such a path"}));
 }
@@ -107,7 +107,7 @@ TEST(Explain, says_all_errors_at_once) {
   EXPECT_EQ(
       explanation.at("layers.2.up.kernel").error,
       "[filter_shard] layers.2.up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
-      "Rules{\"hidden\"} or the mesh.");
+      "the dim, Rules{\"hidden\"} or the mesh.");
   EXPECT_EQ(explanation.at("layers.2.down.bias").error, "");
   EXPECT_FALSE(explain(Model::init(), testing::strategies()[4].layout).has_errors());
 }

@@ -181,7 +181,7 @@ TEST(FilterShardErrors, a_dim_that_does_not_divide) {
   expect_error(
       ErrorKind::uneven,
       "[filter_shard] layers.2.mlp.up.kernel: dim 1 \"hidden\" = 3072 is not divisible by mesh axis \"model\" = 5. "
-      "Change Rules{\"hidden\"} or the mesh.",
+      "Change the dim, Rules{\"hidden\"} or the mesh.",
       [&] { filter_shard(model, layout); });
 }
 

@@ -153,7 +153,7 @@ TEST(PlacementTable, as_markdown) {
             "| path | axes | spec | shape | shard shape | dtype | bytes/device | replicas |\n"
             "|---|---|---|---|---|---|---:|---:|\n"
             "| kernel | embed, hidden | uncommitted | (4, 8) | (4, 8) | float32 | 128 | 1 |\n"
-            "\n1 arrays, 32 elements, 128 bytes; bytes per device: 128\n");
+            "\n1 array, 32 elements, 128 bytes; bytes per device: 128\n");
 }
 
 TEST(PlacementTable, as_json) {

@@ -273,6 +273,17 @@ TEST(ValueAndGradErrors, a_captured_model) {
   }
 }
 
+struct Counts {
+  Array seen = zeros({3}, int32);
+};
+
+TEST(ValueAndGradErrors, a_model_without_parameters) {
+  expect_error(ErrorKind::no_gradient,
+               "[value_and_grad] the model has no array that can be trained, expected a floating one that is no Buffer "
+               "and that no filter took out.",
+               [] { nn::value_and_grad([](const Counts& c) { return sum(astype(c.seen, float32)); })(Counts{}); });
+}
+
 TEST(ValueAndGradErrors, a_constant_loss) {
   expect_error(ErrorKind::no_gradient, no_gradient,
                [] { nn::value_and_grad([](const Mlp&) { return ones({}); })(make_mlp()); });

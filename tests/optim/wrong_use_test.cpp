@@ -290,7 +290,16 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
          Optimizer(params, ademamix({.learning_rate = 0.1, .alpha = [](int64_t) { return NAN; }}))
              .update(params, Tree(params));
        },
-       "[scale_by_ademamix] alpha: the schedule is nan at count 0, expected a number. Nothing was updated."}};
+       "[scale_by_ademamix] alpha: the schedule is nan at count 0, expected a number. Nothing was updated."},
+      {[] { ademamix({.learning_rate = 0.1, .b3 = 7}); }, "[ademamix] b3: 7 given, expected 0 <= b3 < 1."},
+      {[] {
+         Tree params{{"p", ones({2})}};
+         Optimizer(params, ademamix({.learning_rate = 0.1, .b3 = [](int64_t) { return 7.0; }}))
+             .update(params, Tree(params));
+       },
+       "[scale_by_ademamix] b3: 7 given, expected 0 <= b3 < 1."},
+      {[] { adopt({.learning_rate = 0.1, .clip_value = -1.0}); },
+       "[adopt] clip_value: -1 given, expected clip_value >= 0."}};
   for (const Setting& setting : settings) EXPECT_EQ(error_of(setting.make, ErrorKind::bad_argument), setting.message);
 }
 

@@ -171,7 +171,7 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
       resolve({"embed", "hiden"}, {8, 8}));
   expect_error(ErrorKind::uneven,
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
-               "Rules{\"hidden\"} or the mesh.",
+               "the dim, Rules{\"hidden\"} or the mesh.",
                resolve({"embed", "hidden"}, {8, 6}));
   expect_error(ErrorKind::uneven, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
                resolve({"vocab"}, {4}));
@@ -184,6 +184,10 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
                resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
   expect_error(ErrorKind::uneven, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::uneven, "\"data\" = 4. Change the dim or the mesh.", resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::bad_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
+    const Axes axes{"embed", ""};
+  });
   expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", [] { Layout(Mesh(), {}); });
   expect_error(ErrorKind::duplicate_axis, "[Layout] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
                [] {
@@ -197,8 +201,8 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
   };
   expect_error(
       ErrorKind::uneven,
-      "[filter_shard] up.kernel: dim 1 = 6 is not divisible by mesh axis \"data\" = 4. Change the rule **.kernel "
-      "-> P(None, 'data') or the mesh.",
+      "[filter_shard] up.kernel: dim 1 = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule "
+      "**.kernel -> P(None, 'data') or the mesh.",
       resolve({{Arrays{"**.kernel"}, P{none, "data"}}, {"embed", replicated}}, {"embed", none}, {8, 6}));
   expect_error(ErrorKind::uneven, "up.kernel: dim 0 = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({{Arrays{}, P{"data"}}}, {none}, {6}));
@@ -210,6 +214,14 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
                resolve({{Arrays{}, P{none, "data"}}}, {"embed"}, {8}));
   expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. No rule names a dim.",
                resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::unknown_axis,
+               "dim 0 is named \"embed\", which is in no rule. No rule names a dim. The rule ** -> longest dim over "
+               "\"data\" does not place it: no dim that is still open can be cut: 3 is not divisible by 4. Add",
+               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {3, 6}));
+  expect_error(ErrorKind::uneven,
+               "dim 0 \"embed\" = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule ** -> "
+               "P('data') or the mesh.",
+               resolve({{Arrays{}, P{"data"}}}, {"embed"}, {6}));
   expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
     Layout(mesh, {{Arrays{}, P{unconstrained}}});
   });

@@ -68,7 +68,8 @@ TEST(LayerErrors, InputsOfAnotherShape) {
        [] {
          GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong});
        }},
-      {kind, "[start] given float32[], expected (..., in).", [] { GRUCell::init(Key(0), embed, hidden).start(ones({})); }},
+      {kind, "[start] given float32[], expected (..., in).",
+       [] { GRUCell::init(Key(0), embed, hidden).start(ones({})); }},
       {kind,
        "[conv_general_dilated] given float32[1,3,0] and float32[1,0,2]: no features, expected 1 or more in and out.",
        [] {
@@ -97,37 +98,22 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
       {kind, "[Conv] axes \"embed\" = 8 and \"hidden\" = 6 are not both divisible by 4 groups. Change one of them.",
        [] { Conv::init(Key(0), embed, hidden, {3}, {.groups = 4}); }},
       {kind, "[BatchNorm] momentum = nan, expected 0 (the last batch's statistics) to 1.",
-       [] {
-         BatchNorm::init(embed, {.momentum = NAN});
-       }},
+       [] { BatchNorm::init(embed, {.momentum = NAN}); }},
       {kind, "[BatchNorm] momentum = 2, expected 0 (the last batch's statistics) to 1.",
-       [] {
-         BatchNorm::init(embed, {.momentum = 2});
-       }},
+       [] { BatchNorm::init(embed, {.momentum = 2}); }},
       {kind, "[BatchNorm] eps = -1, expected a number of 0 or more.", [] { BatchNorm::init(embed, {.eps = -1}); }},
       {kind, "[LayerNorm] eps = -1, expected a number of 0 or more.", [] { LayerNorm::init(embed, -1); }},
       {kind, "[RMSNorm] eps = -1, expected a number of 0 or more.", [] { RMSNorm::init(embed, -1); }},
       {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", [] { GroupNorm::init(embed, 2, NAN); }},
       {kind, "[SpectralNorm] eps = -1, expected a number of 0 or more.",
-       [] {
-         SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden), {.eps = -1});
-       }},
+       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden), {.eps = -1}); }},
       {kind, "[with_lora] alpha = nan, expected a number.",
-       [] {
-         with_lora(Key(0), Linear::init(Key(1), embed, hidden), {.alpha = NAN});
-       }},
+       [] { with_lora(Key(0), Linear::init(Key(1), embed, hidden), {.alpha = NAN}); }},
       {kind, "[EncoderBlock] context = \"hidden\" given, which only a DecoderBlock reads. Leave it out.",
-       [] {
-         EncoderBlock::init(Key(0), embed, embed, 2, hidden, {.context = hidden});
-       }},
-      {kind, "[Conv] a kernel size = 0, expected 1 or more.",
-       [] {
-         Conv::init(Key(0), embed, hidden, {0});
-       }},
+       [] { EncoderBlock::init(Key(0), embed, embed, 2, hidden, {.context = hidden}); }},
+      {kind, "[Conv] a kernel size = 0, expected 1 or more.", [] { Conv::init(Key(0), embed, hidden, {0}); }},
       {kind, "[Conv] a stride = 0, expected 1 or more.",
-       [] {
-         Conv::init(Key(0), embed, hidden, {3}, {.strides = {0}});
-       }},
+       [] { Conv::init(Key(0), embed, hidden, {3}, {.strides = {0}}); }},
       {kind, "[Conv] 4 kernel sizes given, expected one for each of 1 to 3 spatial dims.",
        [] {
          Conv::init(Key(0), embed, hidden, {3, 3, 3, 3});
@@ -183,6 +169,77 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
   });
 }
 
+// What a call would refuse is refused where the layer is made.
+TEST(LayerErrors, OptionsThatNoCallTakes) {
+  constexpr auto kind = ErrorKind::bad_argument;
+  const Axis in{"in", 3}, out{"out", 4};
+  expect_all({
+      {kind, "[Conv] padding \"SAMEE\" given, expected SAME, SAME_LOWER, VALID or pairs.",
+       [&] {
+         Conv::init(Key(0), in, out, {3, 3}, {.padding = "SAMEE"});
+       }},
+      {kind, "[ConvTranspose] padding \"SAME_LOWER\" given, expected SAME, VALID or pairs.",
+       [&] {
+         ConvTranspose::init(Key(0), in, out, {3, 3}, {.padding = "SAME_LOWER"});
+       }},
+      {kind, "[MultiheadAttention] dropout = 7, expected a rate of 0 to 1.",
+       [] { MultiheadAttention::init(Key(0), embed, heads, 2, {.dropout = 7}); }},
+      {kind, "[MultiheadAttention] dropout = nan, expected a rate of 0 to 1.",
+       [] { EncoderBlock::init(Key(0), embed, heads, 2, hidden, {.dropout = NAN}); }},
+      {kind, "[PReLU] slope = nan, expected a finite number.", [] { PReLU::init(embed, {.slope = NAN}); }},
+      {kind, "[SpectralNorm] eps = inf, expected a number of 0 or more.",
+       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.eps = INFINITY}); }},
+  });
+}
+
+TEST(LayerErrors, NothingToPool) {
+  constexpr auto kind = ErrorKind::shape_mismatch;
+  expect_all({
+      {kind, "[AdaptiveAvgPool] given float32[2,0,3], expected one place or more in every spatial dim.",
+       [] {
+         AdaptiveAvgPool{{2}}(zeros({2, 0, 3}));
+       }},
+      {kind, "[AdaptiveMaxPool] given float32[2,4,0,3], expected one place or more in every spatial dim.",
+       [] {
+         AdaptiveMaxPool{{2, 2}}(zeros({2, 4, 0, 3}));
+       }},
+      {kind, "[max_pool] given float32[2,4,0]: no features, expected 1 or more.",
+       [] {
+         MaxPool{{2}}(zeros({2, 4, 0}));
+       }},
+      {kind, "[avg_pool] given float32[2,4,0]: no features, expected 1 or more.",
+       [] {
+         AvgPool{{2}}(zeros({2, 4, 0}));
+       }},
+  });
+  EXPECT_EQ(AdaptiveAvgPool{{2}}(zeros({0, 4, 3})).shape(), (Shape{0, 2, 3}));
+}
+
+TEST(LayerErrors, ConvWithoutItsKernel) {
+  Conv conv = Conv::init(Key(0), {"in", 3}, {"out", 4}, {3});
+  conv.kernel.value = Array();
+  expect_error(ErrorKind::absent,
+               "[Conv] its parameter (none, in, out) is absent: a filter took it out of its tree. Combine the tree "
+               "first.",
+               [&] {
+                 conv(ones({1, 5, 3}));
+               });
+}
+
+// The state of a layer is that of its last call that succeeded.
+TEST(LayerErrors, ACallThatFailsChangesNoState) {
+  BatchNorm norm = BatchNorm::init(embed);
+  norm.bias.value = Array();
+  EXPECT_THROW(norm(ones({4, 8})), Error);
+  EXPECT_EQ(norm.mean.value.to_host<float>(), std::vector<float>(8, 0));
+  auto spectral = SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden));
+  const Array before = spectral.power.in;
+  EXPECT_THROW(spectral(wrong), Error);
+  EXPECT_TRUE(spectral.power.in.value.is_same(before));
+  spectral(ones({3, 8}));
+  EXPECT_FALSE(spectral.power.in.value.is_same(before));
+}
+
 // Their results would be rounded to whole numbers.
 TEST(LayerErrors, NormsOfIntegers) {
   const Array ids = ones({3, 8}, int32);
@@ -203,7 +260,9 @@ TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   expect_error(ErrorKind::bad_argument,
                "[BatchNorm] given float32[0,8], expected one row or more to take statistics of. Leave the empty batch "
                "out, or set inference = true.",
-               [&] { norm(zeros({0, 8})); });
+               [&] {
+                 norm(zeros({0, 8}));
+               });
   EXPECT_EQ(norm.mean.value.to_host<float>(), std::vector<float>(8, 0));
   EXPECT_EQ(norm.variance.value.to_host<float>(), std::vector<float>(8, 1));
   norm.inference = true;
