@@ -19,7 +19,7 @@ function(check_arrow folder file included)
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
-     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree|sharding/(json|safetensors))[.]h$")
+     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree|sharding/(held|json|safetensors))[.]h$")
     broken("${file}" "includes ${included}, an arrow that points up (sharding <- nn <- optim; data knows nn/tree.h)")
   endif()
 endfunction()

@@ -68,7 +68,7 @@ void check_input(const char* name, const Layer& layer, const Array& x) {
   const Array& kernel = layer.kernel;
   if (x.is_absent()) return;
   const int64_t features = kernel.shape(-2) * layer.groups;
-  if (x.ndim() == kernel.ndim() && x.shape(-1) == features) return;
+  if (x.ndim() == kernel.ndim() && x.shape(-1) == features) return check_places(name, x, kernel.ndim() - 2);
   fail(ErrorKind::shape_mismatch, name,
        fmt::format("given {}, expected (batch, {} spatial dims, features) with {} features.", x.type_string(),
                    kernel.ndim() - 2, features));

@@ -19,10 +19,7 @@ void check_adaptive(const char* layer, const Array& x, const std::vector<int64_t
   if (x.ndim() <= static_cast<int>(sizes.size()))
     fail(ErrorKind::shape_mismatch, layer,
          fmt::format("given {}, expected (..., {} spatial dims, features).", x.type_string(), sizes.size()));
-  for (size_t s = 0; s < sizes.size(); ++s)
-    if (x.shape(x.ndim() - 2 - static_cast<int>(s)) == 0)
-      fail(ErrorKind::shape_mismatch, layer,
-           fmt::format("given {}, expected one place or more in every spatial dim.", x.type_string()));
+  check_places(layer, x, static_cast<int>(sizes.size()));
 }
 
 // One spatial dim after the other: `of_window` takes a dim away, keeping its place.

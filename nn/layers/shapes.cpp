@@ -40,6 +40,13 @@ void check_dims(const char* layer, const Array& x, int ndim, const std::string& 
   fail(ErrorKind::shape_mismatch, layer, fmt::format("given {}, expected {}.", x.type_string(), expected));
 }
 
+void check_places(const char* layer, const Array& x, int spatial) {
+  for (int d = x.ndim() - 1 - spatial; d < x.ndim() - 1; ++d)
+    if (x.shape(d) == 0)
+      fail(ErrorKind::shape_mismatch, layer,
+           fmt::format("given {}, expected one place or more in every spatial dim.", x.type_string()));
+}
+
 void check_positive(const char* layer, const char* what, int64_t value) {
   if (value < 1) fail(ErrorKind::bad_argument, layer, fmt::format("{} = {}, expected 1 or more.", what, value));
 }

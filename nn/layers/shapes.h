@@ -18,6 +18,9 @@ void check_floating(const char* layer, const Array& x);
 // x is to have so many dims.
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected);
 
+// The `spatial` dims before the last one are to have one place or more.
+void check_places(const char* layer, const Array& x, int spatial);
+
 // An Error (bad_argument) unless it is 1 or more.
 void check_positive(const char* layer, const char* what, int64_t value);
 // And unless it is finite and 0 or more.

@@ -192,9 +192,17 @@ TEST(LayerErrors, OptionsThatNoCallTakes) {
   });
 }
 
-TEST(LayerErrors, NothingToPool) {
+TEST(LayerErrors, NothingToPoolOrConvolve) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   expect_all({
+      {kind, "[Conv] given float32[1,0,3], expected one place or more in every spatial dim.",
+       [] {
+         Conv::init(Key(0), {"in", 3}, {"out", 4}, {3})(zeros({1, 0, 3}));
+       }},
+      {kind, "[ConvTranspose] given float32[1,4,0,3], expected one place or more in every spatial dim.",
+       [] {
+         ConvTranspose::init(Key(0), {"in", 3}, {"out", 4}, {3, 3})(zeros({1, 4, 0, 3}));
+       }},
       {kind, "[AdaptiveAvgPool] given float32[2,0,3], expected one place or more in every spatial dim.",
        [] {
          AdaptiveAvgPool{{2}}(zeros({2, 0, 3}));
