@@ -24,11 +24,12 @@ const Operation conv_op{"conv_general_dilated", "", Linearity::multilinear};
 const Operation max_pool_op{"max_pool", "", Linearity::nonlinear};
 const Operation avg_pool_op{"avg_pool", "", Linearity::additive};
 
-Signature signature_of(const Operation& operation, const Padding& padding) {
-  Signature s;
-  for (const auto& [before, after] : padding.pairs()) s.add(before).add(after);
-  s.add(padding.pairs().size()).add(padding.name()).add(&operation);
-  return s;
+using Numbers = std::vector<int64_t>;
+using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+
+// Error (absent) if there is no array.
+const Type* const& type_of(const Array& x, const Operation& operation) {
+  return x.is_absent() ? materialized(x, operation.name).type : x.impl()->type;
 }
 
 // Of each spatial dim the blocks and the windows.
@@ -79,36 +80,42 @@ Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   return {order_of(d.lhs, d.rhs, 'N', 'C'), order_of(d.rhs, d.rhs, 'O', 'I'), order_of(d.out, d.rhs, 'N', 'C')};
 }
 
-// An order as one number for a plan's key, and its terms put in that order.
-int64_t packed(const Sizes& order) {
+// The three orders as one number for a plan's key: three bits for each of up to five dims, the last one of out lowest.
+int64_t packed(const Orders& orders) {
   int64_t code = 0;
-  for (int64_t d : order) code = code * 8 + d;
+  for (const Sizes* order : {&orders.lhs, &orders.rhs, &orders.out})
+    for (int64_t d : *order) code = code * 8 + d;
   return code;
 }
 
-std::string arranged(int64_t code, const std::vector<std::string>& terms) {
+Orders unpacked(int64_t code, size_t ndim) {
+  Orders orders{Sizes(ndim), Sizes(ndim), Sizes(ndim)};
+  for (Sizes* order : {&orders.out, &orders.rhs, &orders.lhs})
+    for (size_t i = ndim; i-- > 0; code /= 8) (*order)[i] = code % 8;
+  return orders;
+}
+
+std::string arranged(const Sizes& order, const std::vector<std::string>& terms) {
   std::vector<std::string> result(terms.size());
-  for (size_t i = terms.size(); i-- > 0; code /= 8) result[code % 8] = terms[i];
+  for (size_t i = 0; i < terms.size(); ++i) result[order[i]] = terms[i];
   return fmt::format("{}", fmt::join(result, " "));
 }
 
-bool is_cut(const Type& x, int64_t packed_order, int place) {
-  for (int i = static_cast<int>(x.shape.size()) - 1; i > place; --i) packed_order /= 8;
-  return x.mesh && !x.dims[packed_order % 8].empty();
-}
+bool is_cut(const Type& x, int64_t dim) { return x.mesh && !x.dims[dim].empty(); }
 
-// Attributes: groups, the three orders, and of each spatial dim the blocks and the windows. Features in are summed over
-// where they lie if both operands are cut there; else they are gathered, which is less than a sum of the result.
+// Attributes: groups, the orders, and of each spatial dim the blocks and the windows. Features in are summed over where
+// they lie if both operands are cut there; else they are gathered, which is less than a sum of the result.
 std::string conv_rule(const Attributes& a, const std::vector<const Type*>& operands) {
-  const bool sums = is_cut(*operands[0], a[1], 1) && is_cut(*operands[1], a[2], 1);
+  const Orders orders = unpacked(a[1], operands[0]->shape.size());
+  const bool sums = is_cut(*operands[0], orders.lhs[1]) && is_cut(*operands[1], orders.rhs[1]);
   const std::string in = sums ? "i" : "[i]";
   std::vector<std::string> lhs{"n", fmt::format("{{g={} {}}}", a[0], in)}, rhs{"{g o}", in}, out{"n", "{g o}"};
-  for (int d = 4; d < a.size(); d += 2) {
+  for (int d = 2; d < a.size(); d += 2) {
     lhs.push_back(spatial_term(d, a[d]));
     rhs.push_back(fmt::format("[k{}]", d));
     out.push_back(windows_term(d, a[d], a[d + 1]));
   }
-  return fmt::format("{}, {} -> {}", arranged(a[1], lhs), arranged(a[2], rhs), arranged(a[3], out));
+  return fmt::format("{}, {} -> {}", arranged(orders.lhs, lhs), arranged(orders.rhs, rhs), arranged(orders.out, out));
 }
 
 Sizes spatial_sizes(const Array& x, const Sizes& order) {
@@ -132,8 +139,10 @@ at::Tensor spread_out(at::Tensor x, const Sizes& dilation) {
   return x;
 }
 
+bool is_natural(const Sizes& order) { return std::is_sorted(order.begin(), order.end()); }
+
 at::Tensor in_order(at::Tensor t, const Sizes& order) {
-  if (std::is_sorted(order.begin(), order.end())) return t;
+  if (is_natural(order)) return t;
   return t.permute(order);
 }
 
@@ -144,8 +153,6 @@ Sizes inverse(const Sizes& order) {
 }
 
 void check_conv(const Array& lhs, const Array& rhs) {
-  materialized(lhs, conv_op.name);
-  materialized(rhs, conv_op.name);
   if (lhs.ndim() != rhs.ndim() || lhs.ndim() < 3 || lhs.ndim() > 5)
     misfit(conv_op.name,
            fmt::format("given {} and {}, expected 3 to 5 dims of both.", lhs.type_string(), rhs.type_string()));
@@ -166,14 +173,17 @@ void check_features(const Array& lhs, const Array& rhs, const Orders& orders, in
                        rhs.type_string(), groups, in, rhs.shape(static_cast<int>(orders.rhs[1]))));
 }
 
-// What follows from the operands' types and the options.
+// What follows from the operands' types and the options; first what every call reads.
 struct Convolution {
-  Orders orders;
-  Sizes spread, holes, zero;  // dilations of both, and no padding
-  Sizes out_order;            // from the canonical order
-  Windows windows;
-  Sizes padding;  // what the kernel of LibTorch adds on both sides alike; the windows' own is none then
+  bool is_direct = false;  // the operands go to LibTorch's kernel, and its result to the caller, as they are
+  bool one_group = true;
   Attributes attributes;
+  Sizes strides, holes, zero;  // holes: the kernel's dilation; zero: no padding
+  Sizes padding;               // what the kernel of LibTorch adds on both sides alike; the windows' own is none then
+  Windows windows;
+  Orders orders;
+  Sizes out_order;  // from the canonical order
+  Sizes spread;     // the image's dilation
 };
 
 Windows conv_windows(const Array& x, const Array& rhs, const Convolution& c, const std::vector<int64_t>& strides,
@@ -197,8 +207,9 @@ void hand_over_padding(Convolution& c) {
 
 Convolution convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides, const Padding& padding,
                         const ConvOptions& options) {
+  check_conv(x, rhs);
   const size_t spatial = x.ndim() - 2;
-  Convolution c{.orders = read_orders(options.dimension_numbers, x.ndim()), .zero = Sizes(spatial, 0)};
+  Convolution c{.zero = Sizes(spatial, 0), .orders = read_orders(options.dimension_numbers, x.ndim())};
   const Orders& orders = c.orders;
   check_features(x, rhs, orders, options.feature_group_count);
   c.spread = given_or_ones(conv_op.name, "lhs_dilation", options.lhs_dilation, spatial);
@@ -211,36 +222,45 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
   if (plain) cut_like(*x.impl()->type, at::IntArrayRef(orders.lhs).slice(2), rhs.impl()->type->sharded, c.windows);
   c.padding = c.zero;
   hand_over_padding(c);
-  c.attributes = {options.feature_group_count, packed(orders.lhs), packed(orders.rhs), packed(orders.out)};
+  c.attributes = {options.feature_group_count, packed(orders)};
+  c.strides = c.windows.strides;
   add_windows(c.attributes, c.windows);
+  c.one_group = options.feature_group_count == 1;
+  c.is_direct =
+      plain && is_unpadded(c.windows) && is_natural(orders.lhs) && is_natural(orders.rhs) && is_natural(orders.out);
   return c;
 }
 
-const Convolution& known_convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides,
-                                     const Padding& padding, const ConvOptions& options) {
-  thread_local Recent<Convolution> recent;
+const Convolution& known_convolution(const Array& x, const Array& rhs, const Numbers& strides, const Padding& padding,
+                                     const ConvOptions& options) {
+  using Word = std::string;
+  thread_local Recent<Convolution, Type, const Type*, Numbers, Word, Pairs, Numbers, Numbers, Word, Word, Word, int64_t>
+      recent;
   const ConvDimensionNumbers& numbers = options.dimension_numbers;
-  Signature s = signature_of(conv_op, padding);
-  s.add(x.impl()->type).add(rhs.impl()->type).add(strides).add(options.lhs_dilation).add(options.rhs_dilation);
-  s.add(numbers.lhs).add(numbers.rhs).add(numbers.out).add(options.feature_group_count);
-  return recent.get(s, [&] { return convolution(x, rhs, strides, padding, options); });
+  return recent.get(
+      {type_of(x, conv_op), type_of(rhs, conv_op), strides, padding.name(), padding.pairs(), options.lhs_dilation,
+       options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out, options.feature_group_count},
+      [&] { return convolution(x, rhs, strides, padding, options); });
+}
+
+at::Tensor by_kernel(const at::Tensor& image, const at::Tensor& kernel, const Convolution& c) {
+  return at::convolution(image, kernel, {}, c.strides, c.padding, c.holes, false, c.zero,
+                         c.one_group ? 1 : image.size(1) / kernel.size(1));
 }
 
 at::Tensor convolved(const at::Tensor& x, const at::Tensor& w, const Convolution& c) {
+  if (c.is_direct && w.is_contiguous()) return by_kernel(x, w, c);
   const at::Tensor image = padded(spread_out(in_order(x, c.orders.lhs), c.spread), c.windows, 0);
-  const at::Tensor kernel = in_order(w, c.orders.rhs).contiguous();
-  return in_order(at::convolution(image, kernel, {}, c.windows.strides, c.padding, c.holes, false, c.zero,
-                                  image.size(1) / kernel.size(1)),
-                  c.out_order);
+  return in_order(by_kernel(image, in_order(w, c.orders.rhs).contiguous(), c), c.out_order);
 }
 
 }  // namespace
 
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
                            const Padding& padding, const ConvOptions& options) {
-  check_conv(lhs.array(), rhs);
   const Convolution& c = known_convolution(lhs.array(), rhs, window_strides, padding, options);
-  const Array in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0);
+  Array made;
+  const Array& in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0, made);
   Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = c.attributes, .where = lhs.where()},
                      {&in, &rhs}, [&](Locals t, const Where&) { return convolved(t[0], t[1], c); });
   return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
@@ -320,22 +340,21 @@ Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef wind
   return p;
 }
 
-const Pooling& known_pooling(const Operation& operation, const Array& a, at::IntArrayRef window,
-                             at::IntArrayRef strides, const Padding& padding) {
-  thread_local Recent<Pooling> recent;
-  Signature s = signature_of(operation, padding);
-  s.add(a.impl()->type).add(window).add(strides);
-  return recent.get(s, [&] { return pooling(operation, a, window, strides, padding); });
+const Pooling& known_pooling(const Operation& operation, const Array& a, const Numbers& window, const Numbers& strides,
+                             const Padding& padding) {
+  thread_local Recent<Pooling, Type, const Operation*, Numbers, Numbers, std::string, Pairs> recent;
+  return recent.get({type_of(a, operation), &operation, window, strides, padding.name(), padding.pairs()},
+                    [&] { return pooling(operation, a, window, strides, padding); });
 }
 
 using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);
 
 // `kernel` on every window; `outside` is what padding counts as.
-Array pool(const Operation& operation, const Operand& x, at::IntArrayRef window, at::IntArrayRef strides,
+Array pool(const Operation& operation, const Operand& x, const Numbers& window, const Numbers& strides,
            const Padding& padding, double outside, Pool kernel) {
-  materialized(x.array(), operation.name);
   const Pooling& p = known_pooling(operation, x.array(), window, strides, padding);
-  const Array in = with_halos(operation, x, p.dims, p.windows, outside);
+  Array made;
+  const Array& in = with_halos(operation, x, p.dims, p.windows, outside, made);
   return run({.operation = operation, .rule = pool_rule, .attributes = p.attributes, .where = x.where()}, {&in},
              [&](Locals t, const Where&) {
                const at::Tensor image = padded(features_first(t[0], p.dims.size()), p.windows, outside);

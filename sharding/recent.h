@@ -1,50 +1,55 @@
 // Recent: what calls work out from their operands' types and their options, kept for the next calls like them.
 #pragma once
 
-#include <c10/util/ArrayRef.h>
-#include <c10/util/SmallVector.h>
-
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace tessera::detail {
 
-// What a call's set-up follows from: sizes, words, pointers, as one row of numbers.
-class Signature {
- public:
-  Signature& add(int64_t number) { return numbers_.push_back(number), *this; }
-  Signature& add(const void* pointer) { return add(static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer))); }
-  Signature& add(c10::IntArrayRef numbers) {
-    return numbers_.append(numbers.begin(), numbers.end()), add(numbers.size());
-  }
-  Signature& add(const std::string& word) { return numbers_.append(word.begin(), word.end()), add(word.size()); }
-  friend bool operator==(const Signature&, const Signature&) = default;
-
- private:
-  c10::SmallVector<int64_t, 48> numbers_;
-};
-
-// The set-ups of a thread's last few kinds of calls, so that a call like one before does not work it out again.
-template <class SetUp>
+// The set-ups of a thread's last kinds of calls, so that a call like one before does not work it out again. A kind is
+// told by its parts, which are compared where they lie and copied for a new kind alone; the first is a pointer to the
+// type of an operand.
+template <class SetUp, class Type, class... Parts>
 class Recent {
  public:
-  // The set-up of this signature, from `make()` if it is new. It stays until some others were made.
+  // The set-up of these parts, from `make()` if they are new. It stays until some others were made.
   template <class Make>
-  const SetUp& get(const Signature& signature, Make&& make) {
-    for (const auto& [known, set_up] : kept_)
-      if (known == signature) return set_up;
-    SetUp made = make();
-    auto& oldest = kept_[next_];
-    next_ = (next_ + 1) % kept_.size();
-    oldest = {signature, std::move(made)};
-    return oldest.second;
+  const SetUp& get(const std::tuple<const Type* const&, const Parts&...>& parts, Make&& make) {
+    Set& set = sets_[place_of(std::get<0>(parts))];
+    for (const Kind& kind : set.kinds)
+      if (kind.parts == parts) return kind.set_up;
+    return set.keep({parts, make()});
   }
 
  private:
-  std::array<std::pair<Signature, SetUp>, 8> kept_;
-  size_t next_ = 0;
+  struct Kind {
+    std::tuple<const Type*, Parts...> parts;
+    SetUp set_up;
+  };
+
+  struct Set {
+    static constexpr size_t most = 8;
+    std::vector<Kind> kinds;
+    size_t oldest = 0;
+
+    const SetUp& keep(Kind&& kind) {
+      kinds.reserve(most);  // so that none moves when others come
+      if (kinds.size() < most) return kinds.emplace_back(std::move(kind)).set_up;
+      Kind& place = kinds[std::exchange(oldest, (oldest + 1) % most)];
+      place = std::move(kind);
+      return place.set_up;
+    }
+  };
+
+  static size_t place_of(const Type* type) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(type) >> 4) * 0x9E3779B9u >> 28;
+  }
+
+  std::array<Set, 16> sets_;
 };
 
 }  // namespace tessera::detail

@@ -59,10 +59,13 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
   return w;
 }
 
-at::Tensor padded(at::Tensor x, const Windows& w, double value) {
+bool is_unpadded(const Windows& w) {
   const auto is_none = [](int64_t n) { return n == 0; };
-  if (std::all_of(w.before.begin(), w.before.end(), is_none) && std::all_of(w.after.begin(), w.after.end(), is_none))
-    return x;
+  return std::all_of(w.before.begin(), w.before.end(), is_none) && std::all_of(w.after.begin(), w.after.end(), is_none);
+}
+
+at::Tensor padded(at::Tensor x, const Windows& w, double value) {
+  if (is_unpadded(w)) return x;
   Sizes amounts;
   for (size_t d = w.before.size(); d-- > 0;) amounts.push_back(w.before[d]), amounts.push_back(w.after[d]);
   return at::constant_pad_nd(x, amounts, value);
@@ -99,7 +102,8 @@ void cut_like(const Type& x, at::IntArrayRef dims, Mask others, Windows& w) {
   }
 }
 
-Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& w, double fill) {
+const Array& with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& w,
+                        double fill, Array& made) {
   const Array& a = x.array();
   if (std::all_of(w.blocks.begin(), w.blocks.end(), [](int64_t n) { return n == 1; })) return a;
   Shape shape = a.shape();
@@ -110,7 +114,7 @@ Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef d
     map[dims[i]] = reached(shape[dims[i]], w.blocks[i], length, windows * w.strides[i], w.lead[i]);
     shape[dims[i]] = w.blocks[i] * length;
   }
-  return rearrange({operation, shape, map, fill, x.where()}, {a});
+  return made = rearrange({operation, shape, map, fill, x.where()}, {a});
 }
 
 std::string spatial_term(size_t d, int64_t blocks) {

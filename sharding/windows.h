@@ -33,16 +33,17 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
 // are cut by `others`, are one block.
 void cut_like(const Type& x, at::IntArrayRef dims, Mask others, Windows& windows);
 
-// x with each spatial dim of several blocks as what the windows of each block reach: halos come from the neighbours,
-// `fill` stands for the padding.
-Array with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
-                 double fill);
+// x with each spatial dim of several blocks as what the windows of each block reach, in `made`: halos come from the
+// neighbours, `fill` stands for the padding. Where no dim has several blocks it is x itself.
+const Array& with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
+                        double fill, Array& made);
 
 // The rule's factors of a spatial dim d, and of the windows over it.
 std::string spatial_term(size_t d, int64_t blocks);
 std::string windows_term(size_t d, int64_t blocks, int64_t windows);
 
-// (..., spatial dims) with the padding written out.
+// (..., spatial dims) with the padding written out, and whether there is none to write.
+bool is_unpadded(const Windows& windows);
 at::Tensor padded(at::Tensor x, const Windows& windows, double value);
 
 }  // namespace tessera::detail

@@ -51,6 +51,27 @@ TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
   EXPECT_EQ(avg_pool(ones({8, 3}), {2}, {}, "SAME_LOWER").to_host<float>()[0], 0.5f);
 }
 
+TEST(ConvolutionTest, CallsThatDifferInOnePartOnlyAreToldApart) {
+  const Array image = ones({2, 4, 9, 9}), kernel = ones({4, 4, 3, 3});
+  const auto shape = [&](const std::vector<int64_t>& strides, const Padding& padding, const ConvOptions& options = {}) {
+    return conv_general_dilated(image, kernel, strides, padding, options).shape();
+  };
+  for (int round = 0; round < 2; ++round) {  // more kinds of calls than are kept of one type
+    EXPECT_EQ(shape({1, 1}, "VALID"), (Shape{2, 4, 7, 7}));
+    EXPECT_EQ(shape({1, 1}, "SAME"), (Shape{2, 4, 9, 9}));
+    EXPECT_EQ(shape({1, 1}, {{0, 0}, {1, 0}}), (Shape{2, 4, 7, 8}));
+    EXPECT_EQ(shape({1, 1}, {{0, 1}, {1, 1}}), (Shape{2, 4, 8, 9}));
+    EXPECT_EQ(shape({2, 1}, "VALID"), (Shape{2, 4, 4, 7}));
+    EXPECT_EQ(shape({1, 2}, "VALID"), (Shape{2, 4, 7, 4}));
+    EXPECT_EQ(shape({1, 1}, "VALID", {.rhs_dilation = {1, 2}}), (Shape{2, 4, 7, 5}));
+    EXPECT_EQ(shape({1, 1}, "VALID", {.rhs_dilation = {2, 1}}), (Shape{2, 4, 5, 7}));
+    EXPECT_EQ(shape({1, 1}, {{0, 0}, {0, 0}}, {.lhs_dilation = {2, 1}}), (Shape{2, 4, 15, 7}));
+    EXPECT_EQ(shape({1, 1}, {{0, 0}, {0, 0}}, {.lhs_dilation = {1, 2}}), (Shape{2, 4, 7, 15}));
+    EXPECT_EQ(shape({1, 1}, "VALID", {.dimension_numbers = {"NCHW", "OIHW", "NHWC"}}), (Shape{2, 7, 7, 4}));
+    EXPECT_EQ(shape({1, 1}, "VALID", {.dimension_numbers = {"NCHW", "OIHW", "CNHW"}}), (Shape{4, 2, 7, 7}));
+  }
+}
+
 TEST(ConvolutionTest, WrongUseIsRefused) {
   const Array image = ones({2, 3, 7}), kernel = ones({5, 3, 3});
   const auto conv = [](const Array& x, const Array& k, const Padding& padding, const ConvOptions& options = {}) {
