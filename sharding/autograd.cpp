@@ -121,6 +121,15 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook) 
   }
 }
 
+void GradientHooks::add(const at::Tensor& leaf, std::function<void(const at::Tensor&)> hook) {
+  hooks_.emplace_back(leaf,
+                      leaf.register_hook([hook = std::move(hook)](const at::Tensor& gradient) { hook(gradient); }));
+}
+
+GradientHooks::~GradientHooks() {
+  for (const auto& [leaf, number] : hooks_) leaf.remove_hook(number);
+}
+
 void add_gradients_in(const Tensors& tensors, DType dtype) {
   for (const at::Tensor& t : tensors)
     if (const auto& node = t.grad_fn(); node && t.itemsize() < elementSize(static_cast<at::ScalarType>(dtype)))

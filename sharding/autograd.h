@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "sharding/array_impl.h"
 
@@ -29,6 +31,18 @@ void add_gradients_in(const Tensors& tensors, DType dtype);
 
 // Whether an operation on this tensor is recorded now.
 bool is_recorded(const at::Tensor& tensor);
+
+// `hook` gets the gradient of a leaf in the backward pass, as soon as it is whole. It does as long as the object lives.
+class GradientHooks {
+ public:
+  GradientHooks() = default;
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  void add(const at::Tensor& leaf, std::function<void(const at::Tensor& gradient)> hook);
+
+ private:
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;
+};
 
 // d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph, unless the gradients are
 // recorded themselves.

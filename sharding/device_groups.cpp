@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace tessera::detail {
@@ -27,6 +28,21 @@ class ThroughHost : public ProcessGroup {
     at::Tensor here = x.cpu();
     host_.all_reduce(here, how, waiting);
     x.copy_(here);
+  }
+  std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    struct Copied : Begun {
+      at::Tensor x, here;
+      std::unique_ptr<Begun> begun;
+      void finish() override {
+        begun->finish();
+        x.copy_(here);
+      }
+    };
+    auto copied = std::make_unique<Copied>();
+    copied->x = x;
+    copied->here = x.cpu();
+    copied->begun = host_.begin_all_reduce(copied->here, how, waiting);
+    return copied;
   }
   void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
     into(all, [&](at::Tensor& here) { host_.all_gather(mine.cpu(), here, waiting); });
@@ -66,10 +82,10 @@ bool use_engine(c10::DeviceType kind, MakeGroup make) { return engines().emplace
 ProcessGroup& process_group(const std::vector<int>& processes, c10::Device device) {
   ProcessGroup& host = process_group(processes);
   if (device.is_cpu() || host.size() == 1) return host;
-  static std::map<std::pair<c10::DeviceType, std::vector<int>>, ProcessGroup*> groups;
-  ProcessGroup*& group = groups[{device.type(), processes}];
+  static std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, std::vector<int>>, ProcessGroup*> groups;
+  ProcessGroup*& group = groups[{device.type(), device.index(), processes}];
   const auto engine = engines().find(device.type());
-  if (!group) group = engine == engines().end() ? new ThroughHost(host) : &engine->second(processes);
+  if (!group) group = engine == engines().end() ? new ThroughHost(host) : &engine->second(processes, device);
   return *group;
 }
 

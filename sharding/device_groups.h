@@ -15,9 +15,9 @@ namespace tessera::detail {
 ProcessGroup& process_group(const std::vector<int>& processes, c10::Device device);
 
 // An engine for a kind of device, which all programs have that are linked with it. `make` is called at the same place
-// by all processes of the program, each with the list that it is in, and never twice with the same list. False where
-// there is one already.
-using MakeGroup = ProcessGroup& (*)(const std::vector<int>& processes);
+// by all processes of the program, each with the list that it is in and the device that it uses. False where there is
+// one already.
+using MakeGroup = ProcessGroup& (*)(const std::vector<int>& processes, c10::Device device);
 bool use_engine(c10::DeviceType kind, MakeGroup make);
 
 // Makes the groups of this mesh, whose processes all call it at the same place.

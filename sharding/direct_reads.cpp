@@ -53,6 +53,10 @@ class DirectReads : public Transport {
   int count() const override { return engine_->count(); }
   std::string name() const override { return engine_->name(); }
   void start_barrier() override { engine_->start_barrier(); }
+  std::unique_ptr<Transport> second() override {
+    std::unique_ptr<Transport> engine = engine_->second();
+    return engine ? with_direct_reads(std::move(engine)) : nullptr;
+  }
 
   void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) override {
     std::vector<Parcel> out, in;

@@ -19,6 +19,7 @@ at::Tensor block(const at::Tensor& t, int dim, int i, int n);
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
 // Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
 // notice.
+inline constexpr int64_t most_small_elements = 4096;
 bool is_small(const at::Tensor& t);
 
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
@@ -30,6 +31,17 @@ void exchange_between_processes(const Exchange& exchange, const Members& members
 // The sums of what each process along these axes has, the same bits on all of them; x itself where no axis lies across
 // processes. All tensors are of one element type. Not announced.
 Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause);
+// The same of more than a few numbers, begun now and carried out beside what this process computes.
+class BegunSums {
+ public:
+  BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause);
+  Tensors finish();
+
+ private:
+  Tensors like_;
+  at::Tensor flat_;
+  std::unique_ptr<Begun> begun_;
+};
 // The same without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
 

@@ -23,7 +23,9 @@ at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   return whole;
 }
 
-bool is_small(const at::Tensor& t) { return t.numel() <= 4096 && t.is_floating_point() && t.itemsize() < 8; }
+bool is_small(const at::Tensor& t) {
+  return t.numel() <= most_small_elements && t.is_floating_point() && t.itemsize() < 8;
+}
 
 namespace {
 

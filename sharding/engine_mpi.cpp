@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "sharding/error.h"
 #include "sharding/transport.h"
@@ -20,9 +21,16 @@ void check(int result) {
   throw Error(ErrorKind::other, fmt::format("MPI says: {}", std::string_view(text, length)));
 }
 
+// MPI is entered by one thread at a time.
+std::mutex& entrance() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 class Mpi : public Transport {
  public:
   Mpi() {
+    const std::lock_guard alone(entrance());
     int initialized = 0, provided = 0;
     MPI_Initialized(&initialized);
     begun_here_ = !initialized;
@@ -33,13 +41,21 @@ class Mpi : public Transport {
     MPI_Comm_size(world_, &count_);
   }
   ~Mpi() override {
+    const std::lock_guard alone(entrance());
     MPI_Comm_free(&world_);
     if (begun_here_) MPI_Finalize();
   }
   int index() const override { return index_; }
   int count() const override { return count_; }
 
+  std::unique_ptr<Transport> second() override {
+    int provided = 0;
+    MPI_Query_thread(&provided);
+    return provided >= MPI_THREAD_SERIALIZED ? std::make_unique<Mpi>() : nullptr;
+  }
+
   void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) override {
+    const std::lock_guard alone(entrance());
     for (const Parcel& parcel : receives)
       in_chunks(parcel, [&](char* data, int bytes, MPI_Request* request) {
         expected_.push_back(bytes);
@@ -51,9 +67,13 @@ class Mpi : public Transport {
       });
   }
 
-  void start_barrier() override { check(MPI_Ibarrier(world_, &requests_.emplace_back())); }
+  void start_barrier() override {
+    const std::lock_guard alone(entrance());
+    check(MPI_Ibarrier(world_, &requests_.emplace_back()));
+  }
 
   bool is_done() override {
+    const std::lock_guard alone(entrance());
     int done = 0;
     statuses_.resize(requests_.size());
     check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data()));

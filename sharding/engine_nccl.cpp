@@ -80,9 +80,10 @@ std::vector<T> of_all(const T& mine) {
   return result;
 }
 
-int chosen_device() {
+int chosen_device(c10::Device named) {
   int found = 0;
   const cudaError_t result = cudaGetDeviceCount(&found);
+  if (result == cudaSuccess && named.has_index() && named.index() < found) return named.index();
   const int before = number_on_machine();
   if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
   if (result == cudaSuccess && before < found) return before;
@@ -91,6 +92,12 @@ int chosen_device() {
                    joined().index, joined().count, before, found,
                    result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result))));
 }
+
+// Collectives that were begun together, and the tensors that they hold.
+struct GpuWork {
+  std::vector<at::Tensor> held;
+  std::shared_ptr<void> done;  // a CUDA event behind them
+};
 
 class NcclGroup;
 
@@ -119,8 +126,20 @@ class NcclGroup : public GpuGroup {
   Communicator& communicator() { return communicator_; }
 
   void all_reduce(at::Tensor& x, Fold how, const Waiting& waiting) override {
-    GpuWork work = begin_all_reduce({x}, how, waiting);
+    GpuWork work = queued_all_reduce(x, how, waiting);
     finish(work);
+  }
+
+  std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    struct Queued : Begun {
+      NcclGroup* group = nullptr;
+      GpuWork work;
+      void finish() override { group->finish(work); }
+    };
+    auto queued = std::make_unique<Queued>();
+    queued->group = this;
+    queued->work = queued_all_reduce(x, how, waiting);
+    return queued;
   }
 
   void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
@@ -161,22 +180,6 @@ class NcclGroup : public GpuGroup {
     swap(waiting, std::move(held), out, in);
   }
 
-  GpuWork begin_all_reduce(std::vector<at::Tensor> xs, Fold how, const Waiting& waiting) override {
-    for (const at::Tensor& x : xs) type_of(x);  // what is refused is so before any of them is begun
-    return begin(waiting, xs, [&] {
-      communicator_.start([&](ncclComm_t comm, cudaStream_t stream) {
-        for (const at::Tensor& x : xs)
-          check(ncclAllReduce(x.const_data_ptr(), x.mutable_data_ptr(), static_cast<size_t>(x.numel()), type_of(x),
-                              operation_of(how, x), comm, stream));
-      });
-    });
-  }
-
-  void finish(GpuWork& work) override {
-    check(cudaStreamWaitEvent(gpu_.compute(), raw(work.done)));
-    work = {};
-  }
-
   void wait(const Waiting& waiting) override {
     if (!last_) return;
     or_abort([&] {
@@ -197,6 +200,22 @@ class NcclGroup : public GpuGroup {
   }
 
  private:
+  GpuWork queued_all_reduce(const at::Tensor& x, Fold how, const Waiting& waiting) {
+    const ncclDataType_t type = type_of(x);
+    return begin(waiting, {x}, [&] {
+      communicator_.start([&](ncclComm_t comm, cudaStream_t stream) {
+        check(ncclAllReduce(x.const_data_ptr(), x.mutable_data_ptr(), static_cast<size_t>(x.numel()), type,
+                            operation_of(how, x), comm, stream));
+      });
+    });
+  }
+
+  // What the compute stream queues from here on comes after the work, whose tensors are let go.
+  void finish(GpuWork& work) {
+    check(cudaStreamWaitEvent(gpu_.compute(), raw(work.done)));
+    work = {};
+  }
+
   static int place_in(const std::vector<int>& processes, int process) {
     const auto place = std::find(processes.begin(), processes.end(), process);
     if (place == processes.end())
@@ -280,8 +299,8 @@ NcclGroup& added(Gpu& gpu, const std::vector<int>& processes) {
   return *(gpu.groups[processes] = std::make_unique<NcclGroup>(gpu, processes));
 }
 
-Gpu* new_gpu() {
-  const int device = chosen_device();
+Gpu* new_gpu(c10::Device named) {
+  const int device = chosen_device(named);
   check(cudaSetDevice(device));
   ncclUniqueId mine{};
   if (joined().index == 0) check(ncclGetUniqueId(&mine));
@@ -295,8 +314,13 @@ Gpu* new_gpu() {
 
 }  // namespace
 
-GpuGroup& gpu_group(const std::vector<int>& processes) {
-  static Gpu* gpu = new_gpu();
+GpuGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
+  static Gpu* gpu = new_gpu(device);
+  if (device.has_index() && device.index() != gpu->device)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         fmt::format("a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each "
+                     "process one GPU.",
+                     static_cast<int>(device.index()), gpu->device));
   if (const auto found = gpu->groups.find(processes); found != gpu->groups.end()) return *found->second;
   NcclGroup& all = *gpu->groups.at(everyone());
   NcclGroup& part = added(*gpu, processes);
@@ -309,7 +333,9 @@ GpuGroup& gpu_group(const std::vector<int>& processes) {
 namespace {
 
 [[maybe_unused]] const bool registered =
-    use_engine(c10::kCUDA, [](const std::vector<int>& processes) -> ProcessGroup& { return gpu_group(processes); });
+    use_engine(c10::kCUDA, [](const std::vector<int>& processes, c10::Device device) -> ProcessGroup& {
+      return gpu_group(processes, device);
+    });
 
 }  // namespace
 

@@ -36,6 +36,22 @@ std::vector<std::pair<int, int>> places_of(const Members& members, int devices) 
   return places;
 }
 
+at::Tensor flat(const Tensors& x) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& t : x) parts.push_back(t.reshape({-1}));
+  return at::cat(parts);
+}
+
+Tensors cut(const at::Tensor& flat, const Tensors& like) {
+  Tensors parts;
+  int64_t begin = 0;
+  for (const at::Tensor& t : like) {
+    parts.push_back(flat.narrow(0, begin, t.numel()).view(t.sizes()));
+    begin += t.numel();
+  }
+  return parts;
+}
+
 // One step of all groups: `in` and `out` as the local engine's, one entry for each group.
 class Crossing {
  public:
@@ -238,22 +254,25 @@ void exchange_between_processes(const Exchange& exchange, const Members& members
 
 Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause) {
   if (x.empty() || !(axes & mesh->crossing())) return x;
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& t : x) flat.push_back(t.reshape({-1}));
   const std::vector<int> processes = processes_along(mesh, axes);
   const int self = process_along(mesh, axes, Coordinates(mesh)), n = static_cast<int>(processes.size());
   Members members{processes, self, {}};
   for (int p = 0; p < n; ++p) members.numbers.push_back({p});
-  std::vector<Tensors> in{Tensors(1, at::cat(flat))}, out{Tensors(1)};
+  std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
   if (checks) check_same_move("all_reduce", mesh, axes, in[0][0], cause);
   exchange_between_processes({Move::all_reduce, n, 0, 0}, members, {cause.operation, cause.where, mesh, axes}, in, out);
-  Tensors sums;
-  int64_t begin = 0;
-  for (const at::Tensor& t : x) {
-    sums.push_back(out[0][0].narrow(0, begin, t.numel()).view(t.sizes()));
-    begin += t.numel();
-  }
-  return sums;
+  return cut(out[0][0], x);
+}
+
+BegunSums::BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause) : like_(x), flat_(flat(x)) {
+  if (checks) check_same_move("all_reduce", mesh, axes, flat_, cause);
+  ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device());
+  begun_ = group.begin_all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh, axes});
+}
+
+Tensors BegunSums::finish() {
+  begun_->finish();
+  return cut(flat_, like_);
 }
 
 }  // namespace tessera::detail

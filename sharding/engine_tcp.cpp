@@ -1,4 +1,4 @@
-// TCP as a transport: one connection between every two processes, nothing that waits, no launcher of its own.
+// TCP as a transport: connections between every two processes, nothing that waits, no launcher of its own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -142,11 +142,15 @@ class Line {
 
 class Tcp : public Transport {
  public:
-  Tcp(int index, std::vector<Line> lines) : index_(index), lines_(std::move(lines)) {}
+  Tcp(int index, std::array<std::vector<Line>, 2> lines)
+      : index_(index), lines_(std::move(lines[0])), spare_(std::move(lines[1])) {}
 
   int index() const override { return index_; }
   int count() const override { return static_cast<int>(lines_.size()); }
   std::string name() const override { return "TCP"; }
+  std::unique_ptr<Transport> second() override {
+    return std::make_unique<Tcp>(index_, std::array<std::vector<Line>, 2>{std::move(spare_), {}});
+  }
 
   void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) override {
     for (const Parcel& parcel : receives) lines_[parcel.process].receive(parcel);
@@ -181,8 +185,8 @@ class Tcp : public Transport {
   }
 
   int index_;
-  std::vector<Line> lines_;
-  int distance_ = 0;  // of the barrier's round; 0: it has not begun
+  std::vector<Line> lines_, spare_;  // what second() has
+  int distance_ = 0;                 // of the barrier's round; 0: it has not begun
 };
 
 // ---- How the connections are made
@@ -211,40 +215,44 @@ Card card_in(const std::string& text) {
 // What a process says first on a connection that it has made; the answer is one byte.
 struct Greeting {
   std::array<char, 32> token{};
-  int32_t process = -1;
+  int32_t process = -1, set = 0;
 };
 
-// One process's connections to all others: made to those before it, accepted from those after it.
+// One process's connections to all others, in two sets: made to those before it, accepted from those after it.
 class Connections {
  public:
   Connections(int index, const std::string& token, int listener, const std::vector<std::string>& cards)
-      : index_(index), token_(token), listener_(listener), lines_(cards.size()), tried_(cards.size()) {
+      : index_(index), token_(token), listener_(listener), tried_(cards.size()) {
+    for (std::vector<Line>& set : lines_) set = std::vector<Line>(cards.size());
     for (const std::string& card : cards) cards_.push_back(card_in(card));
   }
 
   // Waits for ever: a deadline ends the program.
-  std::vector<Line> made() {
-    std::vector<int> to(static_cast<size_t>(index_));
-    for (int process = 0; process < index_; ++process) to[process] = greeted(process);
+  std::array<std::vector<Line>, 2> made() {
+    std::vector<std::array<int, 2>> to(static_cast<size_t>(index_));
+    for (int process = 0; process < index_; ++process)
+      for (const int set : {0, 1}) to[process][set] = greeted(process, set);
     accept_all();  // before any answer is waited for, so that nobody waits in a circle
-    for (int process = 0; process < index_; ++process) {
-      while (!is_answered(to[process])) {
-        ::close(to[process]);
-        to[process] = greeted(process);
+    for (int process = 0; process < index_; ++process)
+      for (const int set : {0, 1}) {
+        while (!is_answered(to[process][set])) {
+          ::close(to[process][set]);
+          ++tried_[process];
+          to[process][set] = greeted(process, set);
+        }
+        lines_[set][process].open(process, to[process][set]);
       }
-      lines_[process].open(process, to[process]);
-    }
     return std::move(lines_);
   }
 
  private:
-  // Connects to the next of its addresses where somebody listens, and says who this is.
-  int greeted(int process) {
+  // Connects to the first of its addresses, of those left, where somebody listens, and says who this is.
+  int greeted(int process, int set) {
     const Card& card = cards_[process];
-    for (size_t& next = tried_[process]; next < card.addresses.size();) {
-      const int fd = connect_to(card.addresses[next++], card.port, 2000ms);
+    for (size_t& next = tried_[process]; next < card.addresses.size(); ++next) {
+      const int fd = connect_to(card.addresses[next], card.port, 2000ms);
       if (fd < 0) continue;
-      Greeting greeting{.process = index_};
+      Greeting greeting{.process = index_, .set = set};
       card.token.copy(greeting.token.data(), greeting.token.size());
       if (::send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting) return fd;
       ::close(fd);
@@ -270,7 +278,8 @@ class Connections {
       size_t heard = 0;
     };
     std::vector<Guest> guests;
-    for (int missing = static_cast<int>(lines_.size()) - 1 - index_; missing > 0; std::this_thread::sleep_for(200us)) {
+    for (int missing = 2 * (static_cast<int>(cards_.size()) - 1 - index_); missing > 0;
+         std::this_thread::sleep_for(200us)) {
       for (int fd; (fd = accept_one(listener_)) >= 0;) guests.push_back({fd, {}});
       std::erase_if(guests, [&](Guest& guest) {
         const ssize_t got = ::recv(guest.fd, reinterpret_cast<char*>(&guest.greeting) + guest.heard,
@@ -287,12 +296,13 @@ class Connections {
 
   bool take(int fd, const Greeting& greeting) {
     const std::string_view token(greeting.token.data(), greeting.token.size());
-    const int process = greeting.process;
-    if (token != token_ || process <= index_ || process >= static_cast<int>(lines_.size()) || lines_[process].fd() >= 0)
+    const int process = greeting.process, set = greeting.set;
+    if (token != token_ || process <= index_ || process >= static_cast<int>(cards_.size()) || set < 0 || set > 1 ||
+        lines_[set][process].fd() >= 0)
       return false;
     const char answer = 1;
     if (::send(fd, &answer, 1, MSG_NOSIGNAL) != 1) return false;
-    lines_[process].open(process, fd);
+    lines_[set][process].open(process, fd);
     return true;
   }
 
@@ -300,8 +310,8 @@ class Connections {
   std::string token_;
   int listener_;
   std::vector<Card> cards_;
-  std::vector<Line> lines_;
-  std::vector<size_t> tried_;  // how many of each one's addresses
+  std::array<std::vector<Line>, 2> lines_;
+  std::vector<size_t> tried_;  // how many of each one's addresses have not led there
 };
 
 }  // namespace

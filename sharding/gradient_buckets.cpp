@@ -1,12 +1,19 @@
-// Buckets announced, and summed over processes in the order of their first parameters.
+// Buckets announced, and summed over processes: chunk by chunk as they come, or in the order of their first parameters.
 #include "sharding/gradient_buckets.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sharding/communication.h"
-#include "sharding/engine.h"
 
 namespace tessera::detail {
+namespace {
+
+constexpr int64_t chunk_bytes = int64_t{4} << 20;
+const Cause cause_of_all{.operation = gradients_operation, .where = {}, .reason = {}, .path = {}};
+
+}  // namespace
 
 void GradientBuckets::add(const Key& key, int64_t bytes, const Text& path, size_t begin, size_t end) {
   Bucket& bucket = buckets_[key];
@@ -42,22 +49,74 @@ void GradientBuckets::announce() const {
   }
 }
 
+void GradientBuckets::begin(const Key& key, const std::vector<size_t>& places, const Tensors& blocks) {
+  const auto& [mesh, axes, dtype] = key;
+  Tensors mine;
+  for (const at::Tensor& t : blocks) mine.push_back(in_memory_of(mesh, t));
+  early_.push_back({places, BegunSums(mesh, axes, mine, cause_of_all)});
+  begun_.insert(places.begin(), places.end());
+}
+
 // Not in the order of the keys, which hold addresses: all processes must take the buckets in one order.
-void GradientBuckets::reduce(Tensors& blocks) const {
+void GradientBuckets::reduce(Tensors& blocks) {
+  for (Early& early : early_) {
+    const Tensors sums = early.sums.finish();
+    for (size_t i = 0; i < sums.size(); ++i) {
+      at::Tensor& block = blocks[early.places[i]];
+      block = sums[i].to(block.device());
+    }
+  }
   std::map<size_t, const decltype(buckets_)::value_type*> in_order;
   for (const auto& entry : buckets_) in_order[entry.second.parameters[0].begin] = &entry;
-  for (const auto& [first, entry] : in_order) {
-    const auto& [mesh, axes, dtype] = entry->first;
-    if (!(axes & mesh->crossing())) continue;
-    Tensors mine;
-    for (const Entry& parameter : entry->second.parameters)
-      for (size_t b = parameter.begin; b < parameter.end; ++b) mine.push_back(in_memory_of(mesh, blocks[b]));
-    const Cause cause{.operation = gradients_operation, .where = {}, .reason = {}, .path = {}};
-    const Tensors all = sum_over_processes(mesh, axes, mine, cause);
-    size_t next = 0;
-    for (const Entry& parameter : entry->second.parameters)
-      for (size_t b = parameter.begin; b < parameter.end; ++b) blocks[b] = all[next++].to(blocks[b].device());
-  }
+  for (const auto& [first, entry] : in_order) reduce(entry->first, entry->second, blocks);
+}
+
+void GradientBuckets::reduce(const Key& key, const Bucket& bucket, Tensors& blocks) const {
+  const auto& [mesh, axes, dtype] = key;
+  if (!(axes & mesh->crossing())) return;
+  std::vector<size_t> places;
+  for (const Entry& parameter : bucket.parameters)
+    for (size_t b = parameter.begin; b < parameter.end; ++b)
+      if (!begun_.contains(b)) places.push_back(b);
+  Tensors mine;
+  for (const size_t place : places) mine.push_back(in_memory_of(mesh, blocks[place]));
+  const Tensors all = sum_over_processes(mesh, axes, mine, cause_of_all);
+  for (size_t i = 0; i < places.size(); ++i) blocks[places[i]] = all[i].to(blocks[places[i]].device());
+}
+
+void GradientChunks::add(size_t parameter, const Key& key, int64_t elements, int64_t tensors) {
+  auto chunk = std::find_if(open_.begin(), open_.end(), [&](const Chunk& c) { return c.key == key; });
+  if (chunk == open_.end()) chunk = open_.insert(chunk, Chunk{key});
+  chunk->parameters.push_back(parameter);
+  chunk->elements += elements;
+  chunk->missing += tensors;
+  if (chunk->elements * item_size(std::get<DType>(key)) < chunk_bytes) return;
+  chunks_.push_back(*chunk);
+  *chunk = Chunk{key};
+}
+
+void GradientChunks::close() {
+  for (const Chunk& rest : open_)
+    if (rest.elements > most_small_elements)
+      chunks_.push_back(rest);
+    else if (!rest.parameters.empty())
+      add_to_last(rest.key, rest);
+  for (size_t c = 0; c < chunks_.size(); ++c)
+    for (const size_t parameter : chunks_[c].parameters) chunk_of_[parameter] = c;
+}
+
+void GradientChunks::add_to_last(const Key& key, const Chunk& rest) {
+  const auto last = std::find_if(chunks_.rbegin(), chunks_.rend(), [&](const Chunk& c) { return c.key == key; });
+  if (last == chunks_.rend()) return;
+  last->parameters.insert(last->parameters.end(), rest.parameters.begin(), rest.parameters.end());
+  last->elements += rest.elements;
+  last->missing += rest.missing;
+}
+
+void GradientChunks::arrive(size_t parameter, const Begin& begin) {
+  --chunks_[chunk_of_.at(parameter)].missing;
+  for (; next_ < chunks_.size() && chunks_[next_].missing == 0; ++next_)
+    begin(chunks_[next_].key, chunks_[next_].parameters);
 }
 
 }  // namespace tessera::detail

@@ -12,6 +12,7 @@ namespace tessera::detail {
 
 struct Joined {
   Transport* transport = nullptr;  // null where the process is alone
+  Transport* beside = nullptr;     // for the thread that communicates in the background; null where there cannot be one
   Peers* peers = nullptr;
   std::chrono::milliseconds timeout{};
   int index = 0, count = 1;

@@ -113,7 +113,7 @@ void Peers::stop() {
 void Peers::begin(uint64_t group, uint64_t number, std::string words) {
   std::lock_guard lock(mutex_);
   begun_[group] = number;
-  doing_ = std::move(words);
+  if (!words.empty()) doing_ = std::move(words);
 }
 
 void Peers::end() {

@@ -47,7 +47,8 @@ class Peers {
   // Of process 0: the first that has not joined; -1 if all have.
   int first_missing() const;
 
-  // A verb of a group begins, `number` counted by the group from 1; its words are for the others' messages.
+  // A verb of a group begins, `number` counted by the group from 1; its words are for the others' messages; without
+  // them it is in the background.
   void begin(uint64_t group, uint64_t number, std::string words);
   void end();
 

@@ -1,6 +1,7 @@
 // Groups of processes: their verbs as exchanges of bytes and local arithmetic, always in the members' order.
 #include "sharding/process_group.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "sharding/background.h"
 #include "sharding/error.h"
 #include "sharding/joined.h"
 #include "sharding/wait.h"
@@ -60,10 +62,47 @@ void check_contiguous(const at::Tensor& t) {
          "a tensor is not contiguous in the memory of the CPU. Copy it first.");
 }
 
+// At its end, where it could not be begun.
+class AtTheEnd : public Begun {
+ public:
+  AtTheEnd(ProcessGroup& group, at::Tensor x, Fold how, const Waiting& waiting)
+      : group_(group), x_(std::move(x)), how_(how), waiting_(waiting) {}
+  void finish() override { group_.all_reduce(x_, how_, waiting_); }
+
+ private:
+  ProcessGroup& group_;
+  at::Tensor x_;
+  Fold how_;
+  Waiting waiting_;
+};
+
+class InBackground : public Begun {
+ public:
+  InBackground(ProcessGroup& group, at::Tensor x, Fold how, const Waiting& waiting)
+      : begun_(begin_in_background([&group, x, how, waiting]() mutable {
+          const at::AutoGradMode off(false);
+          group.all_reduce(x, how, waiting);
+        })) {}
+  void finish() override { await(begun_); }
+
+ private:
+  std::future<void> begun_;
+};
+
+enum class Where : uint8_t { here, in_background };
+
+Joined by_transport(Joined joined, Where where) {
+  if (where == Where::in_background) joined.transport = joined.beside;
+  return joined;
+}
+
 class Members : public ProcessGroup {
  public:
-  Members(const Joined& joined, std::vector<int> processes)
-      : waits_(joined, processes), transport_(*joined.transport), processes_(std::move(processes)) {
+  Members(const Joined& joined, std::vector<int> processes, Where where = Where::here)
+      : joined_(by_transport(joined, where)),
+        waits_(joined_, processes, where == Where::here ? "" : "background", where == Where::in_background),
+        transport_(*joined_.transport),
+        processes_(std::move(processes)) {
     index_ = static_cast<int>(std::find(processes_.begin(), processes_.end(), joined.index) - processes_.begin());
     if (index_ == size())
       fail(ErrorKind::bad_argument, "process_group",
@@ -85,6 +124,13 @@ class Members : public ProcessGroup {
     };
     fold_part(part, part(index_), how, is_small(x), waiting);
     swap([&](int) { return part(index_); }, part, waiting);
+  }
+
+  std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    check_contiguous(x);
+    if (!joined_.beside) return std::make_unique<AtTheEnd>(*this, std::move(x), how, waiting);
+    if (!twin_) twin_ = std::make_unique<Members>(joined_, processes_, Where::in_background);
+    return std::make_unique<InBackground>(*twin_, std::move(x), how, waiting);
   }
 
   void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
@@ -168,15 +214,18 @@ class Members : public ProcessGroup {
   void fold_part(Part part, at::Tensor mine, Fold how, bool small, const Waiting& waiting) {
     std::vector<at::Tensor> parts;
     for (int i = 0; i < size(); ++i) parts.push_back(i == index_ ? part(i) : at::empty_like(mine));
-    swap(part, [&](int i) { return parts[i]; }, waiting);
+    swap(
+        part, [&](int i) { return parts[i]; }, waiting);
     // The first is folded into: another member's is a buffer, this one's is the caller's.
     if (index_ == 0 && parts[0].const_data_ptr() != mine.const_data_ptr()) parts[0] = parts[0].clone();
     fold(parts, how, small, mine);
   }
 
+  const Joined joined_;
   Waits waits_;
   Transport& transport_;
   std::vector<int> processes_;
+  std::unique_ptr<Members> twin_;  // the same in the background
   int index_ = 0;
 };
 
@@ -186,6 +235,9 @@ class Alone : public ProcessGroup {
   int size() const override { return 1; }
   int index() const override { return 0; }
   void all_reduce(at::Tensor&, Fold, const Waiting&) override {}
+  std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    return std::make_unique<AtTheEnd>(*this, std::move(x), how, waiting);
+  }
   void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting&) override { all.select(0, 0).copy_(mine); }
   void reduce_scatter(const at::Tensor& parts, at::Tensor& mine, const Waiting&) override {
     mine.copy_(parts.select(0, 0));

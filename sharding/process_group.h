@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sharding/caller.h"
@@ -27,6 +28,14 @@ struct Message {
   at::Tensor tensor;
 };
 
+// A verb that was begun. Nobody touches its tensors until finish() has returned; finish() is called once, and throws
+// what the verb would have. Whoever lets it go unfinished leaves the group to itself.
+class Begun {
+ public:
+  virtual ~Begun() = default;
+  virtual void finish() = 0;
+};
+
 // One per list of processes, made once. All members call the same verbs in the same order with tensors of the same
 // element types and shapes; a process may be in several groups, and calls the verbs of all in one order that suits all.
 // Tensors are contiguous CPU tensors of any of the library's element types and must not alias, except that exchange may
@@ -40,6 +49,9 @@ class ProcessGroup {
   virtual int index() const = 0;  // of this process in the list
 
   virtual void all_reduce(at::Tensor& x, Fold how, const Waiting& waiting) = 0;  // in place
+  // The same, with the same bits, beside what this process computes until it is finished. Those that are begun are
+  // begun in one order on all members, which need not fit the order of the other verbs.
+  virtual std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) = 0;
   // all: [size, ...mine]
   virtual void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) = 0;
   // parts: [size, ...mine]; mine becomes the sum of all members' parts[index()]

@@ -173,6 +173,7 @@ void end_engine() {
     return fmt::format("[exit] MPI has not ended within {} s, though all processes have. This is process {} of {}.",
                        seconds(joined.timeout), joined.index, joined.count);
   });
+  delete joined.beside;
   delete joined.transport;
   delete joined.peers;
 }
@@ -251,13 +252,20 @@ void join(const ProcessesOptions& options) {
   std::unique_ptr<detail::Transport> engine =
       rendezvous ? detail::join_by_tcp(index, *rendezvous) : detail::join_by_mpi();
   check_engine(engine.get(), options);
+  std::unique_ptr<detail::Transport> beside;
   together(options, [&] {
     engine = detail::with_direct_reads(std::move(engine));
+    beside = engine->second();
     meet_peers(*engine, timeout, peers);
   });
   if (rendezvous && index == 0) rendezvous->clear();
   if (!rendezvous) lend_connections(presence, count);
-  state().joined = {.transport = engine.release(), .peers = peers, .timeout = timeout, .index = index, .count = count};
+  state().joined = {.transport = engine.release(),
+                    .beside = beside.release(),
+                    .peers = peers,
+                    .timeout = timeout,
+                    .index = index,
+                    .count = count};
   state().pid = ::getpid();
   state().terminate = std::set_terminate(terminate);
   ::on_exit(leave, nullptr);

@@ -15,7 +15,8 @@ struct Parcel {
   int64_t bytes;
 };
 
-// Calls come from one thread at a time. Between two processes parcels arrive in the order in which they are sent.
+// Calls to one come from one thread at a time, to several from one each. Between two processes parcels arrive in the
+// order in which they are sent.
 class Transport {
  public:
   virtual ~Transport() = default;        // leaves; all processes have agreed that they do
@@ -26,6 +27,9 @@ class Transport {
   virtual void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) = 0;
   // Begins a barrier of all processes, and nothing after it.
   virtual void start_barrier() = 0;
+  // Another one between the same processes, that mixes with this one in nothing; all processes ask for it at the same
+  // place, once. Null where the engine allows no second thread.
+  virtual std::unique_ptr<Transport> second() { return nullptr; }
   // Whether all that was started is done; moves it on. Error (other) in the engine's words if it cannot be.
   virtual bool is_done() = 0;
 };

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "sharding/background.h"
 #include "sharding/error.h"
 
 namespace tessera::detail {
@@ -33,13 +34,6 @@ std::string place_of(const Waiting& waiting) {
   return text;
 }
 
-void pause(std::chrono::steady_clock::duration waited) {
-  if (waited < 2ms)
-    sched_yield();
-  else
-    std::this_thread::sleep_for(waited < 50ms ? 20us : 50us);
-}
-
 }  // namespace
 
 std::string different_sizes(int sender, int64_t sent, int64_t expected) {
@@ -49,14 +43,24 @@ std::string different_sizes(int sender, int64_t sent, int64_t expected) {
       sender, sent, expected);
 }
 
-Waits::Waits(const Joined& joined, std::vector<int> members, std::string_view kind)
-    : joined_(joined), members_(std::move(members)), group_(name_of(members_, kind)) {}
+Waits::Waits(const Joined& joined, std::vector<int> members, std::string_view kind, bool in_background)
+    : joined_(joined), members_(std::move(members)), in_background_(in_background), group_(name_of(members_, kind)) {}
+
+void Waits::pause(Clock::duration waited) const {
+  if (in_background_ && !is_awaited())
+    std::this_thread::sleep_for(200us);
+  else if (waited < 2ms)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(waited < 50ms ? 20us : 50us);
+}
 
 void Waits::begin(const Waiting& waiting) {
   ++number_;
   asked_ = 0;
   left_at_ = {};
-  joined_.peers->begin(group_, number_, fmt::format("[{}] {}", waiting.operation, place_of(waiting)));
+  joined_.peers->begin(group_, number_,
+                       in_background_ ? "" : fmt::format("[{}] {}", waiting.operation, place_of(waiting)));
   if (joined_.peers->has_news()) look_around(waiting, {});
 }
 
@@ -76,7 +80,7 @@ void Waits::until_done(const Waiting& waiting) {
     if (joined_.peers->has_news() || waited > joined_.timeout) look_around(waiting, waited);
     pause(waited);
   }
-  joined_.peers->end();
+  if (!in_background_) joined_.peers->end();
 }
 
 bool Waits::is_done(const Waiting& waiting) {

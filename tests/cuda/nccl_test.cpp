@@ -133,9 +133,10 @@ using NcclOfFloats = Nccl;
 
 TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
   std::vector<at::Tensor> bucket{on_gpu(mine({1000})), on_gpu(mine({7}))};
-  GpuWork work = gpus_->begin_all_reduce(bucket, Fold::sum, here("gradients"));
+  std::vector<std::unique_ptr<Begun>> begun;
+  for (const at::Tensor& x : bucket) begun.push_back(gpus_->begin_all_reduce(x, Fold::sum, here("gradients")));
   EXPECT_EQ(bucket[0].use_count(), 2u);
-  gpus_->finish(work);
+  for (const auto& one : begun) one->finish();
   EXPECT_EQ(bucket[0].use_count(), 1u);
   gpus_->wait(here("gradients"));
   at::Tensor expected = mine({1000});
@@ -165,7 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Float, NcclOfFloats, ::testing::Values(at::kFloat), [](
 
 // Whoever is linked with the engine has it for meshes of GPUs.
 TEST(NcclEngine, IsTheEngineOfGpus) {
-  EXPECT_FALSE(use_engine(c10::kCUDA, [](const std::vector<int>& all) -> ProcessGroup& { return process_group(all); }));
+  EXPECT_FALSE(use_engine(
+      c10::kCUDA, [](const std::vector<int>& all, c10::Device) -> ProcessGroup& { return process_group(all); }));
 }
 
 TEST(NcclWithoutGpu, SaysThatThereIsNone) {

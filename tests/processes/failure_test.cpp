@@ -64,6 +64,7 @@ const std::vector<HarmCase> harms{
     {"exit", 2, waiting("2 has ended its program, while others wait for it here. This is process")},
     {"hang", 1, waiting("1 has not come to it within 5.0 s; it is computing. This is process")},
     {"never", 2, "0, 1; not seen: 2."},
+    {"kill_beside", 1, waiting("1 has ended without a word: it was killed, or it crashed. This is process")},
     {"kill_at_end", 1, "[exit] process 1 has ended without a word: it was killed, or it crashed."},
     {"stop_at_end", 1, "[exit] process 1 has not been heard from for 4."}};
 

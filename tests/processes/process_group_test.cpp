@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -103,6 +104,26 @@ TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
   group_.exchange(sends, receives, here("exchange"));
   expect_equal(receives[0].tensor, numbers(before, {4}, GetParam()), "first message");
   expect_equal(receives[1].tensor, numbers(before + 10, {9}, GetParam()), "second message");
+}
+
+// Whatever the order of the others is.
+TEST_P(ProcessGroupLaw, WhatWasBegunGoesOnBesideOtherVerbs) {
+  ProcessGroup& group = process_group(everyone());
+  at::Tensor first = numbers(process_index(), {30000}, GetParam()), second = numbers(process_index(), {50}, GetParam());
+  std::unique_ptr<Begun> one, two;
+  const auto begin = [&] {
+    one = group.begin_all_reduce(first, Fold::sum, here("first"));
+    two = group.begin_all_reduce(second, Fold::sum, here("second"));
+  };
+  at::Tensor between = numbers(process_index(), {100}, GetParam());
+  if (process_index() % 2 == 0) begin();
+  group.all_reduce(between, Fold::max, here("between"));
+  if (process_index() % 2 != 0) begin();
+  two->finish();
+  one->finish();
+  expect_equal(first, folded(of_all({30000}, GetParam()), Fold::sum), "first");
+  expect_equal(second, folded(of_all({50}, GetParam()), Fold::sum), "second");
+  expect_equal(between, folded(of_all({100}, GetParam()), Fold::max), "between");
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, ProcessGroupLaw,

@@ -41,6 +41,15 @@ void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
 }
 
+// The same beside a computation, in which the victim dies.
+void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
+  const auto begun = group.begin_all_reduce(
+      at::ones({30000}), detail::Fold::sum,
+      {.operation = "gradients", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
+  if (is_victim) ::raise(SIGKILL);
+  begun->finish();
+}
+
 void run(const std::string& kind, int victim, int steps) {
   initialize();
   const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});
@@ -50,6 +59,7 @@ void run(const std::string& kind, int victim, int steps) {
   for (int step = 0; step < steps; ++step) {
     if (step == steps / 2 && process_index() == victim) suffer(kind);
     add_ones(group, mesh);
+    if (kind == "kill_beside" && step == steps / 2) add_ones_in_background(group, mesh, process_index() == victim);
   }
   if (kind == "stop_at_end" && process_index() == victim) ::raise(SIGSTOP);
   if (kind == "kill_at_end" && process_index() == victim) ::raise(SIGKILL);
