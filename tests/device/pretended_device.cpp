@@ -55,7 +55,9 @@ class Memory : public c10::Allocator {
       memory = shown_ + used_;
       used_ += size;
     }
-    sizes_[memory] = size;
+    sizes_[memory] = {size, n};
+    lent_ += n;
+    c10::reportMemoryUsageToProfiler(memory, static_cast<int64_t>(n), lent_, used_, device);  // as all allocators do
     std::memset(real(memory), 0xff, size);
     return {memory, memory, &give_back, device};
   }
@@ -85,9 +87,12 @@ class Memory : public c10::Allocator {
 
   char *shown_, *real_;
   std::mutex mutex_;
-  size_t used_ = 0;
+  size_t used_ = 0, lent_ = 0;
   std::map<size_t, std::vector<char*>> free_;
-  std::map<char*, size_t> sizes_;
+  struct Sizes {
+    size_t taken, asked_for;
+  };
+  std::map<char*, Sizes> sizes_;
 };
 
 Memory& memory() {
@@ -99,7 +104,10 @@ void Memory::give_back(void* p) {
   Memory& m = memory();
   std::lock_guard lock(m.mutex_);
   const auto found = m.sizes_.find(static_cast<char*>(p));
-  m.free_[found->second].push_back(found->first);
+  const auto [taken, asked_for] = found->second;
+  m.free_[taken].push_back(found->first);
+  m.lent_ -= asked_for;
+  c10::reportMemoryUsageToProfiler(p, -static_cast<int64_t>(asked_for), m.lent_, m.used_, device);
   m.sizes_.erase(found);
 }
 

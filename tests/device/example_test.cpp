@@ -1,0 +1,41 @@
+// The example transformer on an accelerator that its environment names: the losses of the host.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/data/scratch_folder.h"
+#include "tests/examples/program.h"
+
+namespace tessera {
+namespace {
+
+// The losses that the example has written, with the device in its environment or without.
+std::vector<double> losses_of_example(const std::string& environment, const std::filesystem::path& metrics) {
+  const examples::Outcome outcome = examples::run_program(
+      fmt::format("{} {} --mesh data=4,model=2 --steps 3 --warmup 0 --layers 1 --data {} --metrics {}", environment,
+                  TESSERA_TRAIN_TRANSFORMER, TESSERA_TEXT, metrics.string()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  std::vector<double> losses;
+  std::ifstream lines(metrics);
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t at = line.find("\"loss\":"); at != std::string::npos)
+      losses.push_back(std::strtod(line.c_str() + at + 7, nullptr));
+  return losses;
+}
+
+TEST(Device, TrainsTheExampleWhenTheEnvironmentSaysSo) {
+  const data::ScratchFolder folder;
+  const std::vector<double> expected = losses_of_example("", folder.path("host")),
+                            got = losses_of_example("TESSERA_DEVICE=pretended LD_PRELOAD=" TESSERA_PRETENDED_DEVICE,
+                                                    folder.path("device"));
+  EXPECT_GE(expected.size(), 3u);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << "step " << i + 1;
+}
+
+}  // namespace
+}  // namespace tessera
