@@ -145,6 +145,19 @@ TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
   }
 }
 
+TEST(Torchrun, ExplicitArgumentsGoWithItsAddress) {
+  const Agent agent;
+  const std::string one =
+      fmt::format("MASTER_ADDR=127.0.0.1 TESSERA_TIMEOUT=5 {} {} explicit", agent.variables(0), TESSERA_VICTIM);
+  expect_good(run_program(fmt::format("{{ {} 0 & {} 1 && wait $!; }}", one, one)));
+  const Outcome outcome = run_program(fmt::format("{} explicit 1", TESSERA_VICTIM));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.output,
+            "[initialize] the program says that this is process 1 of 2, but no launcher of MPI has started it, and "
+            "MASTER_ADDR and MASTER_PORT are not set. Start it by the launcher of the MPI that the library was built "
+            "with (mpiexec -n 2 <program>, or srun), or by torchrun's variables.\n");
+}
+
 TEST(Torchrun, APortWithoutAnAddressIsAnError) {
   const auto with = [](const char* name) {
     return [name](const char* asked) -> const char* { return std::string(name) == asked ? "29500" : nullptr; };

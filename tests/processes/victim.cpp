@@ -51,7 +51,10 @@ void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool 
 }
 
 void run(const std::string& kind, int victim, int steps) {
-  initialize();
+  if (kind == "explicit")  // as one of two
+    initialize({.index = victim, .count = 2});
+  else
+    initialize();
   const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});
   std::vector<int> everyone(process_count());
   std::iota(everyone.begin(), everyone.end(), 0);
