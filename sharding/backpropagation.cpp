@@ -237,7 +237,7 @@ Array Backpropagation::recorded_gradient(size_t p) {
       continue;
     }
     for (size_t i = 0; i < total->local.size(); ++i)
-      total->local[i] = total->local[i] + in_memory_of(total->type->mesh, sum->local[i]);
+      total->local[i] = total->local[i].add(in_memory_of(total->type->mesh, sum->local[i]));
   }
   if (!total) {
     total = make_array(parameter(p).type, parameter(p).slots, {});
