@@ -11,7 +11,8 @@ namespace tessera::detail {
 namespace {
 
 constexpr int64_t chunk_bytes = int64_t{4} << 20;
-const Cause cause_of_all{.operation = gradients_operation, .where = {}, .reason = {}, .path = {}};
+// Of the caller of the moment.
+Cause cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
 
 }  // namespace
 
@@ -53,7 +54,7 @@ void GradientBuckets::begin(const Key& key, const std::vector<size_t>& places, c
   const auto& [mesh, axes, dtype] = key;
   Tensors mine;
   for (const at::Tensor& t : blocks) mine.push_back(in_memory_of(mesh, t));
-  early_.push_back({places, BegunSums(mesh, axes, mine, cause_of_all)});
+  early_.push_back({places, BegunSums(mesh, axes, mine, cause_now())});
   begun_.insert(places.begin(), places.end());
 }
 
@@ -80,7 +81,7 @@ void GradientBuckets::reduce(const Key& key, const Bucket& bucket, Tensors& bloc
       if (!begun_.contains(b)) places.push_back(b);
   Tensors mine;
   for (const size_t place : places) mine.push_back(in_memory_of(mesh, blocks[place]));
-  const Tensors all = sum_over_processes(mesh, axes, mine, cause_of_all);
+  const Tensors all = sum_over_processes(mesh, axes, mine, cause_now());
   for (size_t i = 0; i < places.size(); ++i) blocks[places[i]] = all[i].to(blocks[places[i]].device());
 }
 
