@@ -74,10 +74,15 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
   for (size_t i = 0; i < arrays.size(); ++i) *arrays[i] = values[i];
 }
 
-void StaticFields::add(StaticField field) { fields.push_back(field); }
+void StaticFields::add(StaticField field) { fields_.push_back(field); }
+void StaticFields::note(size_t choice) { structure_ = structure_ * 1099511628211u + choice + 1; }
 
-void check_static_fields(size_t before, size_t after, const char* verb) {
-  if (before != after) fail_structure(verb);
+void StaticFields::check_fits(const StaticFields& from, const char* verb) const {
+  if (structure_ != from.structure_ || fields_.size() != from.fields_.size()) fail_structure(verb);
+}
+
+void StaticFields::take(const StaticFields& from) const {
+  for (size_t i = 0; i < fields_.size(); ++i) fields_[i].assign(fields_[i].field, from.fields_[i].field);
 }
 
 std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,

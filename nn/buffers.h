@@ -24,12 +24,14 @@ struct StaticField {
   void (*assign)(void* to, const void* from);
 };
 
+// All of a tree, and what its type leaves open (as BareArrays): only those of one structure correspond one by one.
 class StaticFields {
  public:
   static constexpr bool sees_values = true;
   bool keeps_path() const { return false; }
   size_t push(std::string_view) { return 0; }
   void pop(size_t) {}
+  void note(size_t choice);
   template <class T>
   void leaf(T&) {}
   template <class T>
@@ -38,17 +40,21 @@ class StaticFields {
   void value(T& field) {
     add({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
   }
-  std::vector<StaticField> fields;
+  // Error (bad_argument): another structure. Nothing is assigned then.
+  void check_fits(const StaticFields& from, const char* verb) const;
+  void take(const StaticFields& from) const;
 
  private:
   void add(StaticField field);
+  std::vector<StaticField> fields_;
+  size_t structure_ = 0;
 };
 
 template <class Tree>
-std::vector<StaticField> static_fields(Tree& tree) {
+StaticFields static_fields(Tree& tree) {
   StaticFields visitor;
   walk_all(tree, visitor);
-  return std::move(visitor.fields);
+  return visitor;
 }
 
 // The arrays that a model keeps after a call on a copy of it: its own, and of Buffers what the call left, in their
@@ -57,7 +63,6 @@ std::vector<StaticField> static_fields(Tree& tree) {
 // (shape_mismatch, dtype_mismatch), arrays that come or go (bad_argument).
 std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,
                                    const std::vector<Array*>& left, const char* verb, bool settle);
-void check_static_fields(size_t before, size_t after, const char* verb);
 
 std::vector<Array> values_of(const std::vector<Array*>& arrays);
 void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& values);
@@ -65,11 +70,11 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
 // Writes them, and the static fields of the copy.
 template <class Model>
 void write_back(Model& model, const Leaves& places, const std::vector<Array>& kept, Model& copy, const char* verb) {
-  const std::vector<StaticField> to = static_fields(model), from = static_fields(copy);
-  check_static_fields(to.size(), from.size(), verb);
+  const StaticFields to = static_fields(model), from = static_fields(copy);
+  to.check_fits(from, verb);
   for (size_t i = 0; i < places.size(); ++i)
     if (places[i].kind == Kind::buffer) *places[i].value = kept[i];
-  for (size_t i = 0; i < to.size(); ++i) to[i].assign(to[i].field, from[i].field);
+  to.take(from);
 }
 
 // The same from a copy that was written to already.

@@ -79,6 +79,10 @@ void fold_group(const Group& group, std::vector<Folded>& out) {
     if (numbers[i].size() > 1) differing = i;
   }
   if (combinations == group.entries.size()) return out.push_back(folded(group, numbers));
+  if (combinations == 1) {  // several entries of one path
+    for (const Entry& entry : group.entries) out.push_back(folded({group.names, group.positions, {entry}}, numbers));
+    return;
+  }
   std::map<int, Group> apart;
   for (const Entry& entry : group.entries) {
     Group& part = apart[entry.numbers[differing]];

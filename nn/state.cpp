@@ -26,19 +26,30 @@ std::string mistake_of(const Slot& slot, const State& state) {
                      type_of(slot.shape, slot.dtype));
 }
 
+[[noreturn]] void fail_same_path(const std::string& path) {
+  fail(ErrorKind::bad_argument, "state",
+       fmt::format("{}: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a "
+                   "hook names.",
+                   path));
+}
+
 }  // namespace
 
 std::vector<Slot> slots_of(const Leaves& tree, const Filter& filter) {
   std::vector<Slot> slots;
-  for (const Leaf& leaf : tree)
-    if (is_array(leaf) && filter(leaf)) slots.push_back({leaf.path, leaf.value->shape(), leaf.value->dtype()});
+  std::set<std::string> paths;
+  for (const Leaf& leaf : tree) {
+    if (!is_array(leaf) || !filter(leaf)) continue;
+    if (!paths.insert(leaf.path).second) fail_same_path(leaf.path);
+    slots.push_back({leaf.path, leaf.value->shape(), leaf.value->dtype()});
+  }
   return slots;
 }
 
 State state_of(const Leaves& tree, const Filter& filter) {
   State state;
   for (const Leaf& leaf : tree)
-    if (is_array(leaf) && filter(leaf)) state.emplace(leaf.path, *leaf.value);
+    if (is_array(leaf) && filter(leaf) && !state.emplace(leaf.path, *leaf.value).second) fail_same_path(leaf.path);
   return state;
 }
 

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -42,8 +43,23 @@ constexpr bool takes() {
     return false;
 }
 
+// Error (bad_argument): a number of this type cannot hold the one given.
+[[noreturn]] void fail_number(double given, std::string_view type);
+
+template <class T, class V>
+void check_number(V value) {
+  if constexpr (std::is_arithmetic_v<T> && !std::is_floating_point_v<T> && !std::same_as<T, V>) {
+    const auto given = static_cast<long double>(value);
+    const bool fits = given >= static_cast<long double>(std::numeric_limits<T>::lowest()) &&
+                      given <= static_cast<long double>(std::numeric_limits<T>::max());
+    if (!fits || static_cast<long double>(static_cast<T>(value)) != given)
+      fail_number(static_cast<double>(given), type_name<T>());
+  }
+}
+
 template <class T, class V>
 void put(T& node, V&& value) {
+  if constexpr (std::is_arithmetic_v<T> && std::is_arithmetic_v<std::remove_cvref_t<V>>) check_number<T>(value);
   if constexpr (is_leaf<T> && !std::same_as<T, Array> && std::same_as<std::remove_cvref_t<V>, Array>)
     node.value = std::forward<V>(value);
   else
@@ -88,6 +104,17 @@ bool replace_node(T& node, const Replace& replace) {
   }
 }
 
+// Whether the tree has any array, absent ones too.
+template <class T>
+bool has_arrays(T& tree) {
+  if constexpr (is_leaf<T>)
+    return true;
+  else if constexpr (is_static<T>)
+    return false;
+  else
+    return !bare_arrays(tree).arrays.empty();
+}
+
 // Replaces the nodes whose path matches.
 template <class Replace>
 class Replacer {
@@ -112,7 +139,8 @@ class Replacer {
   }
 
   std::vector<std::string> seen, matched, replaced;
-  std::string_view type;  // of the last that matched and was not replaced
+  std::string_view type;       // of the last that matched and was not replaced
+  bool shares_arrays = false;  // those of the value, if it was put into several places
 
  private:
   template <class T>
@@ -120,10 +148,13 @@ class Replacer {
     if (seen.empty() || seen.back() != place_.path()) seen.push_back(place_.path());
     if (!path_matches(place_.path(), pattern_)) return;
     matched.push_back(place_.path());
-    if (replace_node(node, replace_))
-      replaced.push_back(place_.path());
-    else
+    if (!replaced.empty() && replaced.back() == place_.path()) return;  // with the variant or optional that it is in
+    if (!replace_node(node, replace_)) {
       type = type_name<T>();
+      return;
+    }
+    replaced.push_back(place_.path());
+    if constexpr (takes<T, Replace>()) shares_arrays |= has_arrays(node);
   }
 
   std::string pattern_;
@@ -134,7 +165,7 @@ class Replacer {
 // Errors of a path: nothing matches, nothing that matches takes the replacement, one value for several places.
 void check_replaced(std::string_view pattern, const std::vector<std::string>& seen,
                     const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
-                    std::string_view type, std::string_view given, bool is_value);
+                    std::string_view type, std::string_view given, bool shares_arrays);
 
 }  // namespace detail
 
@@ -147,7 +178,7 @@ void check_replaced(std::string_view pattern, const std::vector<std::string>& se
 // function's argument says what it replaces: [](const Linear& q) { ... } takes Linears, and may make another
 // alternative of a variant of them. Types must agree: a path to a Linear is replaced by a Linear.
 // Errors (bad_argument): a path that is not in the tree, which lists those near it; a part that the replacement does
-// not fit; one value for several parts, which would then be one and the same array.
+// not fit; one value for several parts, whose arrays would then be one and the same; a number that a part cannot hold.
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   if constexpr (std::convertible_to<Where, std::string_view>) {
@@ -155,7 +186,7 @@ Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
     detail::Replacer<Replace> replacer(pattern, replace);
     detail::walk_all(tree, replacer);
     detail::check_replaced(pattern, replacer.seen, replacer.matched, replacer.replaced, replacer.type,
-                           detail::type_name<Replace>(), std::convertible_to<Replace, Array>);
+                           detail::type_name<Replace>(), replacer.shares_arrays);
   } else {
     using Part = decltype(std::invoke(where, tree));
     static_assert(std::is_lvalue_reference_v<Part> && !std::is_const_v<std::remove_reference_t<Part>>,

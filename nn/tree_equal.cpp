@@ -37,7 +37,8 @@ bool have_equal_values(const Array& x, Array y, const TreeEqualOptions& options)
   if (x.is_committed() && y.is_committed() && !(x.sharding().mesh() == y.sharding().mesh()))
     y = device_put(y, x.sharding());
   if ((options.rtol == 0 && options.atol == 0) || !is_floating(x.dtype())) return all(equal(x, y)).item<bool>();
-  return all(abs(x - y) <= options.atol + options.rtol * abs(y)).item<bool>();
+  const Array close = logical_and(isfinite(y), abs(x - y) <= options.atol + options.rtol * abs(y));
+  return all(logical_or(equal(x, y), close)).item<bool>();
 }
 
 std::string difference(const Part& a, const Part& b, const TreeEqualOptions& options) {

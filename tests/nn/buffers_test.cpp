@@ -4,6 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "nn/accumulate_gradients.h"
@@ -223,6 +228,37 @@ TEST(BuffersErrors, EachNamesThePath) {
                  "the call changed the structure of the model: the length of a vector, an optional, the alternative of "
                  "a variant or a key of a map. A call may change the values of Buffers and of static fields.",
                  [](Model& m) { m.centers.pop_back(); });
+}
+
+struct Choices {
+  Param w{ones({2}), {none}};
+  std::variant<std::string, double> choice = "a";
+  std::optional<int> first = 1, second;
+  std::map<std::string, int> counts{{"step", 1}};
+  std::map<std::string, Buffer> means{{"mean", {ones({2}), {none}}}};
+};
+
+// As many fields as before, and not the same ones.
+TEST(BufferErrors, OtherFieldsThanBefore) {
+  const std::vector<std::function<void(Choices&)>> changes{[](Choices& c) { c.choice = 3.5; },
+                                                           [](Choices& c) { c.first.reset(), c.second = 9; },
+                                                           [](Choices& c) {
+                                                             c.counts = {{"epoch", 9}};
+                                                           },
+                                                           [](Choices& c) {
+                                                             c.means = {{"variance", {zeros({2}), {none}}}};
+                                                           }};
+  for (const auto& change : changes) {
+    Choices model;
+    testing::expect_error_with(ErrorKind::bad_argument,
+                               {"[value_and_grad] the call changed the structure of the model"}, [&] {
+                                 value_and_grad([&](Choices& c) {
+                                   change(c);
+                                   return sum(c.w.value);
+                                 })(model);
+                               });
+    EXPECT_TRUE(tree_equal(model, Choices()));
+  }
 }
 
 }  // namespace

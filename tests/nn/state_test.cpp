@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,20 @@ TEST(State, OneErrorListsAllThatDoesNotFit) {
   expect_error(ErrorKind::bad_argument, message("merge"), [&] { merge(split(model).first, given); });
   const Leaves a = leaves(before), b = leaves(model);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].value->is_same(*b[i].value)) << a[i].path;
+}
+
+TEST(State, TwoArraysUnderOnePath) {
+  std::map<std::string, std::map<std::string, Array>> tree;
+  tree["a.b"]["c"] = ones({2}), tree["a"]["b.c"] = zeros({2});
+  const std::string message =
+      "[state] a.b.c: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a "
+      "hook "
+      "names.";
+  expect_error(ErrorKind::bad_argument, message, [&] { state(tree); });
+  expect_error(ErrorKind::bad_argument, message, [&] { update(tree, State{{"a.b.c", ones({2})}}); });
+  expect_error(ErrorKind::bad_argument, message, [&] { split(tree); });
+  const std::string folded = placement_table(leaves(tree)).to_text({.fold = true});
+  EXPECT_NE(folded.find("a.b.c"), folded.rfind("a.b.c"));
 }
 
 TEST(State, OnlyWhatTheFilterTakes) {

@@ -1,6 +1,9 @@
 // Trees mapped, zipped, folded, edited, compared and summed up.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -103,7 +106,6 @@ TEST(TreeReduce, FoldsInOrder) {
   const int64_t elements =
       tree_reduce([](int64_t n, const Array& x) { return 10 * n + x.size(); }, Model().head, int64_t{0});
   EXPECT_EQ(elements, 21);
-  
 }
 
 // ---- tree_at
@@ -158,6 +160,31 @@ TEST(TreeAt, WhatDoesNotFit) {
       [&] {
         tree_at("layers.*.k.kernel", model, array<float>({0, 1}));
       });
+  expect_error(ErrorKind::bad_argument,
+               "[tree_at] layers.*.q: one array for 2 places, layers.0.q and layers.1.q among them, expected one for "
+               "each. Give a function, which makes each its own.",
+               [&] { tree_at("layers.*.q", model, Dense()); });
+}
+
+struct Either {
+  std::variant<Array, Param> v = ones({2});
+};
+
+TEST(TreeAt, AnArrayInAVariant) {
+  const auto made = tree_at("v", Either(), zeros({3}));
+  EXPECT_EQ(std::get<Array>(made.v).shape(), (Shape{3}));
+}
+
+TEST(TreeAt, NumbersThatAFieldCannotHold) {
+  const Model model;
+  EXPECT_EQ(tree_at("both.1", model, 7.0).both.second, 7);
+  EXPECT_EQ(tree_at("layers.0.dropout.rate", model, 1).layers[0].dropout.rate, 1);
+  for (const double number : {2.9, 1e300, -3e9, std::numeric_limits<double>::quiet_NaN()})
+    expect_error(
+        ErrorKind::bad_argument,
+        fmt::format("[tree_at] {} given for a number of type int, which cannot hold it. Give one that it can.", number),
+        [&] { tree_at("both.1", model, number); });
+  EXPECT_THROW(tree_at("layers.0.dropout.inference", model, 0.5), Error);
 }
 
 // ---- inference_mode
@@ -200,6 +227,18 @@ TEST(TreeEqual, NamesTheFirstDifference) {
               m.head.kernel.value = array<float>({3, 4.5});
             }),
             "head.kernel: two float32[2] with different values");
+}
+
+// As jax.numpy.allclose.
+TEST(TreeEqual, InfinitiesWithTolerance) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto close = [](double x, double y) { return tree_equal(full({2}, x), full({2}, y), {.rtol = 1e-5}); };
+  EXPECT_TRUE(close(inf, inf));
+  EXPECT_TRUE(close(1, 1 + 1e-6));
+  EXPECT_FALSE(close(0, inf));
+  EXPECT_FALSE(close(inf, 0));
+  EXPECT_FALSE(close(-inf, inf));
+  EXPECT_FALSE(close(NAN, NAN));
 }
 
 TEST(TreeEqual, WhereArraysLieIsNoDifference) {
