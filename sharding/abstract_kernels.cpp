@@ -77,6 +77,32 @@ Values layer_norm_backward(Arguments a) {
   return {gradient(wanted[0], a[1]), gradient(wanted[1], a[5]), gradient(wanted[2], a[6])};
 }
 
+// ---- convolution: (batch, in, ...) by (out, in of a group, ...), or transposed by (in, out of a group, ...)
+
+Values convolution(Arguments a) {
+  const at::Tensor x = a[0].toTensor(), kernel = a[1].toTensor();
+  const auto stride = a[3].toIntVector(), padding = a[4].toIntVector(), dilation = a[5].toIntVector(),
+             more = a[7].toIntVector();
+  const bool transposed = a[6].toBool();
+  std::vector<int64_t> sizes{x.size(0), transposed ? kernel.size(1) * a[8].toInt() : kernel.size(0)};
+  for (int64_t d = 0; d < x.dim() - 2; ++d) {
+    const auto of = [&](const std::vector<int64_t>& each) { return each[each.size() == 1 ? 0 : d]; };
+    const int64_t in = x.size(d + 2), reach = of(dilation) * (kernel.size(d + 2) - 1) + 1, around = 2 * of(padding);
+    sizes.push_back(transposed ? (in - 1) * of(stride) - around + reach + of(more)
+                               : (in + around - reach) / of(stride) + 1);
+  }
+  return {made(sizes, x)};
+}
+
+Values convolution_backward(Arguments a) {
+  const at::Tensor gradient = a[0].toTensor();
+  const auto wanted = a[10].toBoolList();
+  const auto like = [&](bool is_wanted, const c10::IValue& t) {
+    return is_wanted ? made(t.toTensor().sizes(), t.toTensor()) : at::Tensor();
+  };
+  return {like(wanted[0], a[1]), like(wanted[1], a[2]), wanted[2] ? made({gradient.size(1)}, gradient) : at::Tensor()};
+}
+
 // ---- attention: (batch, heads, seq, head_dim), stored as (batch, seq, heads, head_dim)
 
 at::Tensor stored_by_position(const at::Tensor& x) {
@@ -98,10 +124,13 @@ Values attention_backward(Arguments a) {
 const std::unordered_map<std::string, ShapeFunction> shapes = {
     {"aten::embedding", embedding},
     {"aten::embedding_dense_backward", embedding_backward},
+    {"aten::index_add_", in_place},
     {"aten::index_select", index_select},
     {"aten::where.self", where},
     {"aten::native_layer_norm", layer_norm},
     {"aten::native_layer_norm_backward", layer_norm_backward},
+    {"aten::convolution", convolution},
+    {"aten::convolution_backward", convolution_backward},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
     {"aten::logical_and", logical},
@@ -149,6 +178,7 @@ double flops_of(const std::string& operation, Arguments a) {
     return product_flops(a[1], a[2]);
   if (operation == "aten::_scaled_dot_product_flash_attention_for_cpu") return attention_flops(a[0], a[1], 2);
   if (operation == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") return attention_flops(a[1], a[2], 5);
+  if (operation == "aten::convolution") return convolution_flops(elements(shape_function(operation)(a)[0]), a[1]);
   if (operation == "aten::convolution_backward") return 2 * convolution_flops(elements(a[0]), a[2]);
   return 0;
 }

@@ -116,7 +116,9 @@ std::string attention_rule(const Attributes&, const std::vector<const Type*>& op
 // The kv heads that the query heads from `first` on use: the one of their group, or one for each.
 at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, int64_t group) {
   if (group % heads == 0) return all.narrow(2, first / group, 1);
-  return all.index_select(2, at::arange(first, first + heads, all.options().dtype(at::kLong)).floor_divide_(group));
+  std::vector<int64_t> used;
+  for (int64_t h = first; h < first + heads; ++h) used.push_back(h / group);
+  return all.index_select(2, at::tensor(used).to(all.device()));
 }
 
 // What the logits of one block are made with.

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <limits>
 
 #include "sharding/device_put.h"
 #include "sharding/make_array.h"
@@ -81,6 +82,25 @@ at::Tensor indices_of(const IndexRanges& block, int dim) {
 
 }  // namespace
 
+namespace {
+
+// Between its ends a sequence has no number that is beyond both.
+template <class Value>
+void check_ends(const char* verb, Value first, Value last, DType dtype) {
+  if (is_floating(dtype)) return;
+  element_value(verb, first, dtype);
+  element_value(verb, last, dtype);
+}
+
+// start + i step, exact; beyond 64 bits the farthest that they hold.
+int64_t whole_element(int64_t start, int64_t step, int64_t i) {
+  int64_t distance = 0, value = 0;
+  if (!__builtin_mul_overflow(i, step, &distance) && !__builtin_add_overflow(start, distance, &value)) return value;
+  return step > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+}
+
+}  // namespace
+
 Array arange(Number stop, const CreationOptions& options) { return arange(0, stop, 1, options); }
 
 Array arange(Number start, Number stop, Number step, const CreationOptions& options) {
@@ -94,22 +114,28 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
          fmt::format("{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
                      text_of(stop), text_of(step)));
   const Shape shape{static_cast<int64_t>(std::max(count, 0.0))};
-  return from_blocks("arange", shape, options.dtype.value_or(integers ? int32 : float32), options.out_sharding,
-                     [&](const IndexRanges& block) {
-                       const at::Tensor i = indices_of(block, 0);
-                       if (integers) return i.mul(step.integer).add(start.integer);
-                       return i.to(at::kDouble).mul(step.floating).add(start.floating);
-                     });
+  const DType dtype = options.dtype.value_or(integers ? int32 : float32);
+  if (shape[0] > 0 && integers)
+    check_ends("arange", start.integer, whole_element(start.integer, step.integer, shape[0] - 1), dtype);
+  else if (shape[0] > 0)
+    check_ends("arange", start.floating, start.floating + static_cast<double>(shape[0] - 1) * step.floating, dtype);
+  return from_blocks("arange", shape, dtype, options.out_sharding, [&](const IndexRanges& block) {
+    const at::Tensor i = indices_of(block, 0);
+    if (integers) return i.mul(step.integer).add(start.integer);
+    return i.to(at::kDouble).mul(step.floating).add(start.floating);
+  });
 }
 
 Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
   if (count < 0) fail(ErrorKind::bad_argument, "linspace", fmt::format("{} numbers given, expected 0 or more.", count));
   const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
-  return from_blocks("linspace", {count}, options.dtype.value_or(float32), options.out_sharding,
-                     [&](const IndexRanges& block) {
-                       const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
-                       return t.mul(stop).add(t.neg().add(1).mul(start));
-                     });
+  const DType dtype = options.dtype.value_or(float32);
+  const double last = static_cast<double>(std::max<int64_t>(count - 1, 0)) / steps;
+  if (count > 0) check_ends("linspace", start, stop * last + start * (1 - last), dtype);
+  return from_blocks("linspace", {count}, dtype, options.out_sharding, [&](const IndexRanges& block) {
+    const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
+    return t.mul(stop).add(t.neg().add(1).mul(start));
+  });
 }
 
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding) {

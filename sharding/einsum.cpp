@@ -7,7 +7,6 @@
 #include <cctype>
 #include <map>
 
-#include "sharding/divided.h"
 #include "sharding/elementwise.h"
 #include "sharding/linear_algebra.h"
 #include "sharding/operations_common.h"
@@ -25,6 +24,10 @@ const Operation einsum_op{"einsum", "", Linearity::multilinear};
 constexpr size_t characters = sizeof(int64_t);
 
 Attributes packed(std::string_view equation) {
+  constexpr size_t most = Attributes::most * characters;
+  if (equation.size() > most)
+    fail(ErrorKind::bad_argument, "einsum",
+         fmt::format("\"{}\": {} characters, expected at most {}.", equation, equation.size(), most));
   Attributes attributes;
   for (size_t i = 0; i < equation.size(); i += characters) {
     int64_t word = 0;
@@ -224,7 +227,7 @@ Array contracted(std::string_view equation, const Pointers& operands, std::sourc
   Prepared call;
   prepare(call, {.operation = einsum_op, .rule = einsum_rule, .attributes = packed(equation), .where = where},
           operands.data(), static_cast<int>(operands.size()));
-  const bool cuts = is_divided(*call.plan) && has_diagonal(equation);
+  const bool cuts = call.plan->mesh && has_diagonal(equation);
   const Equation e = cuts ? EquationReader(equation, operands.size()).read() : Equation();
   return run(call, einsum_op.name, [&](Locals t, const Where& where) {
     c10::SmallVector<at::Tensor, max_operands> tensors;

@@ -44,8 +44,9 @@ void GradientBuckets::announce() const {
                    .where = {},
                    .reason = text(fmt::format("the work differs along {}", mesh->names(axes))),
                    .path = paths_of(bucket)},
-         .operand = text(fmt::format("{} gradients, {}", bucket.parameters.size(), name_of(dtype))),
-         .result = text("at the parameters' placements"),
+         .operand = text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
+                                     bucket.parameters.size() == 1 ? "" : "s")),
+         .result = text("the parameters' placements"),
          .backward = true});
   }
 }

@@ -41,14 +41,20 @@ class CommunicationGuard::Watch : public Watcher {
     return others == 0;
   }
 
+  // The gradients' sums belong to no line of the program: only another placement or the guard's options avoid them.
+  static const char* advice_for(const CommRecord& r) {
+    if (r.operation == gradients_operation)
+      return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, axes).";
+    return "Move it with with_sharding_constraint or device_put, place it otherwise, or allow it "
+           "(forbid_implicit_communication's options).";
+  }
+
   [[noreturn]] static void refuse(const CommRecord& r) {
     fail(ErrorKind::forbidden, r.operation,
          fmt::format(
-             "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. "
-             "Move it with with_sharding_constraint or device_put, place it otherwise, or allow it "
-             "(forbid_implicit_communication's options).",
+             "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}",
              line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
-             r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason));
+             r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r)));
   }
 
   static thread_local const Watch* innermost_;

@@ -37,12 +37,15 @@ std::string CommLedger::table() const {
   for (const CommRecord& r : records()) rows[{r.backward, r.axes, r.kind}].add(r, r.operation);
   if (rows.empty()) return nothing();
 
-  std::string text = fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}  {:<9} {}\n", "collective", "mesh axes", "devices",
-                                 "count", "bytes/device", "pass", "caused by");
+  size_t kinds = 15, axes = 14;  // at least, and a space behind the longest name
   for (const auto& [key, row] : rows)
-    text += fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}  {:<9} {}\n", std::get<2>(key), std::get<1>(key), row.devices,
-                        row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text());
-  return text + fmt::format("{:<15}{:<14}{:>8}{:>7}{:>14}\n", "total", "", "", count(), bytes());
+    kinds = std::max(kinds, std::get<2>(key).size() + 1), axes = std::max(axes, std::get<1>(key).size() + 1);
+  std::string text = fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", "collective", kinds, "mesh axes", axes,
+                                 "devices", "count", "bytes/device", "pass", "caused by");
+  for (const auto& [key, row] : rows)
+    text += fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", std::get<2>(key), kinds, std::get<1>(key), axes,
+                        row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text());
+  return text + fmt::format("{:<{}}{:>8}{:>7}{:>14}\n", "total", kinds + axes, "", count(), bytes());
 }
 
 std::string CommLedger::table_by_axis() const {

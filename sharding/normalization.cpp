@@ -29,6 +29,10 @@ void check_floating(const char* verb, const Array& x, const char* what) {
     fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} is {}, expected a floating type.", what, x.type_string()));
 }
 
+bool are_in(DType dtype, std::initializer_list<const Array*> operands) {
+  return std::all_of(operands.begin(), operands.end(), [&](const Array* x) { return x->dtype() == dtype; });
+}
+
 // Whether x is whole where `scale` is sharded over axes that divide nothing of x: the product is sharded over them
 // then, and x need not move.
 bool shards_further(const Array& scale, const Array& x) {
@@ -133,6 +137,11 @@ Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
   check_floating("layer_norm", x.array(), "x");
   check_floating("layer_norm", scale, "scale");
   check_floating("layer_norm", bias, "bias");
+  const DType common = promote(promote(x.array().dtype(), scale.dtype()), bias.dtype());
+  if (!are_in(common, {&x.array(), &scale, &bias})) {
+    const Array in = astype(x, common);
+    return layer_norm({in, x.where()}, astype({scale, x.where()}, common), astype({bias, x.where()}, common), eps);
+  }
   if (shards_further(scale, x.array()) || shards_further(bias, x.array())) {
     const Array scaled = Operand{layer_norm(x, eps), x.where()} * Operand{scale, x.where()};
     return Operand{scaled, x.where()} + Operand{bias, x.where()};
@@ -259,6 +268,11 @@ Array rms_norm(Operand x, double eps) {
 Array rms_norm(Operand x, const Array& scale, double eps) {
   check_floating("rms_norm", x.array(), "x");
   check_floating("rms_norm", scale, "scale");
+  const DType common = promote(x.array().dtype(), scale.dtype());
+  if (!are_in(common, {&x.array(), &scale})) {
+    const Array in = astype(x, common);
+    return rms_norm({in, x.where()}, astype({scale, x.where()}, common), eps);
+  }
   if (shards_further(scale, x.array())) return Operand{rms_norm(x, eps), x.where()} * Operand{scale, x.where()};
   return run_inside(
       {.operation = scaled_rms_norm_op, .where = x.where()}, {&x.array(), &scale},

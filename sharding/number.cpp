@@ -58,10 +58,9 @@ std::string text_of(const Number& number) {
 
 void check_number(const char* verb, const Number& number, DType dtype) {
   if (number.kind != Number::Kind::integer || is_floating(dtype) || dtype == boolean) return;
-  const DType widest = dtype == int64 ? int64 : int32;
-  const Bounds b = bounds_of(widest);
+  const Bounds b = bounds_of(dtype);
   if (is_beyond_int64(number) || number.integer < b.least || number.integer > b.most)
-    refuse(verb, text_of(number), widest);
+    refuse(verb, text_of(number), dtype);
 }
 
 double element_value(const char* verb, double value, DType dtype) {

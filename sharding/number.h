@@ -11,8 +11,8 @@ namespace tessera::detail {
 // As it was written: 3000000000, 0.5.
 std::string text_of(const Number& number);
 
-// Error (bad_argument), as in JAX: a whole number outside int32 beside integers, of int64 one outside that. Within it a
-// narrower type wraps.
+// Error (bad_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the type
+// of the array beside it; a fraction makes float32 of integers, a whole number int32 of booleans.)
 void check_number(const char* verb, const Number& number, DType dtype);
 
 // The value that an element of this type takes: beyond a floating type's range infinite, of integers without its

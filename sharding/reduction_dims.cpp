@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "sharding/check_attributes.h"
+
 namespace tessera::detail {
 
 Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims) {
@@ -17,6 +19,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
   std::sort(r.dims.begin(), r.dims.end());
   if (const auto twice = std::adjacent_find(r.dims.begin(), r.dims.end()); twice != r.dims.end())
     fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", *twice, x.type_string()));
+  check_attributes(verb, x, "dims to reduce", r.dims.size(), /*others=*/1);
   for (int64_t d : r.dims) r.attributes.push_back(d);
   return r;
 }

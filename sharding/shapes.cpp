@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "sharding/check_attributes.h"
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
@@ -166,6 +167,7 @@ Array reshape(Operand x, Shape shape, ResultOptions options) {
   const Type* type = materialized(a, "reshape").type;
   shape = inferred_shape(a, std::move(shape));
   if (shape == a.shape()) return placed_result(a, options, "reshape", x.where());
+  check_attributes("reshape", a, "dims of the result", shape.size());
   if (const Type* to = asked_type(type, shape, options))
     if (reshape_pieces(type, to)) return reshape_across_devices(reshape_op, x, to);
   if (const Type* to = crossing(type, shape))
@@ -193,6 +195,7 @@ Array transpose(Operand x, Dims order) {
     fail(ErrorKind::bad_argument, "transpose",
          fmt::format("order ({}) for {}, expected every dim once.", fmt::join(order, ", "), a.type_string()));
   const std::vector<int64_t> permutation(order.begin(), order.end());
+  check_attributes("transpose", a, "dims", permutation.size());
   Attributes attributes;
   for (int64_t d : permutation) attributes.push_back(d);
   return run_on_parameter(
@@ -265,6 +268,7 @@ Array squeeze(Operand x, Dims dims) {
   if (dims.empty())
     for (int d = 0; d < a.ndim(); ++d)
       if (shape[d] == 1) dims.push_back(d);
+  check_attributes("squeeze", a, "dims of size 1", dims.size());
   Attributes attributes;
   for (int& d : dims) {
     d = checked_dim("squeeze", a, d);
@@ -283,6 +287,7 @@ Array expand_dims(Operand x, Dims dims) {
   const Array& a = x.array();
   materialized(a, "expand_dims");
   const int n = a.ndim() + static_cast<int>(dims.size());
+  check_attributes("expand_dims", a, "new dims", dims.size());
   Attributes attributes;
   for (int& d : dims) {
     if (d < -n || d >= n)
@@ -325,6 +330,7 @@ std::string broadcast_rule(const Attributes& attributes, const std::vector<const
 template <class Local>
 Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims, Local local) {
   const Array& a = x.array();
+  check_attributes(verb, a, "dims of operand and result together", shape.size() + dims.size());
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
   for (size_t d = 0; d < dims.size(); ++d) {

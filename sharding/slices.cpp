@@ -183,16 +183,28 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
 
 }  // namespace
 
+namespace {
+
+// An entry that was left out has no line; the others are on the caller's.
+std::source_location line_of(const std::vector<Index>& entries) {
+  for (const Index& e : entries)
+    if (e.where.line()) return e.where;
+  return {};
+}
+
+}  // namespace
+
 Array Array::at(Index first, Index second, Index third, Index fourth, Index fifth, Index sixth) const {
   std::vector<Index> entries{first, second, third, fourth, fifth, sixth};
+  const std::source_location where = line_of(entries);
   while (!entries.empty() && entries.back().kind == Index::Kind::nothing) entries.pop_back();
   for (Index& e : entries)
-    if (e.kind == Index::Kind::nothing) e = Index(range(), first.where);
+    if (e.kind == Index::Kind::nothing) e = Index(range(), where);
   materialized(*this, "at");
   const ReadIndex read = read_index(*this, entries);
-  Array result = take_parts({*this, first.where}, read.parts);
-  if (!read.gone.empty()) result = squeeze({result, first.where}, read.gone);
-  return read.fresh.empty() ? result : expand_dims({result, first.where}, read.fresh);
+  Array result = take_parts({*this, where}, read.parts);
+  if (!read.gone.empty()) result = squeeze({result, where}, read.gone);
+  return read.fresh.empty() ? result : expand_dims({result, where}, read.fresh);
 }
 
 // ---- slices at computed places

@@ -129,6 +129,20 @@ const std::vector<Case> programs = {
      [](const auto& p) {
        return mean(dot_product_attention(rotary_embedding(p[0], 0, 100.0), rotary_embedding(p[1], 0, 100.0), p[2]));
      }},
+    {"convolution",
+     {{4, 4, 8, 8}, {8, 4, 3, 3}, {8, 2, 1, 3}},
+     [](const auto& p) {
+       const Array y = conv_general_dilated(p[0], p[1], {2, 1}, "SAME");
+       return mean(square(conv_general_dilated(y, p[2], {1, 2}, {{1, 0}, {0, 2}},
+                                               {.rhs_dilation = {1, 2}, .feature_group_count = 4})));
+     }},
+    {"diagonal", {{8, 8}, {8}}, [](const auto& p) { return sum(einsum("ii->i", {p[0]}) * exp(p[1])); }},
+    {"nothing_taken",
+     {{8, 4}, {4, 8, 2}},
+     [](const auto& p) {
+       const Array none = zeros({0}, int32);
+       return sum(take(p[0], none, 0)) + sum(take(p[0], none, 1)) + sum(take(p[1], none, 1)) + mean(p[0]);
+     }},
 };
 
 Trace run(const Case& program, const Mesh& mesh, const std::vector<PartitionSpec>& specs) {
@@ -173,6 +187,31 @@ TEST_P(AbstractPrograms, HaveTheTypesAndTheLedgerOfRealOnes) {
 
 INSTANTIATE_TEST_SUITE_P(Programs, AbstractPrograms, ::testing::ValuesIn(programs),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(AbstractMesh, HeadsOfADeviceMayCrossGroups) {
+  const std::vector<MeshAxis> axes{{"a", 4}};
+  const auto types = [&](const Mesh& mesh) {
+    const NamedSharding by_heads(mesh, P{none, none, "a"});
+    const Array query = device_put(ones({2, 4, 12, 4}), by_heads),
+                key = device_put(ones({2, 4, 6, 4}), NamedSharding(mesh, P{}));
+    Tape tape({query, key});
+    const Array result = dot_product_attention(tape.shadows()[0], tape.shadows()[1], tape.shadows()[1]);
+    std::string text = result.type_string();
+    for (const Array& g : tape.gradients(sum(square(result)))) text += " " + g.type_string();
+    return text;
+  };
+  EXPECT_EQ(types(abstract(axes)), types(make_mesh(axes)));
+}
+
+TEST(AbstractMesh, ConvolutionsCostWhatTheyMultiply) {
+  const Mesh mesh = abstract({{"a", 4}});
+  const Array x = on(mesh, {8, 3, 16, 16}, P{"a"}), w = on(mesh, {5, 3, 3, 3}, P{});
+  const Forecast forecast;
+  const Array y = conv_general_dilated(x, w, {1, 1}, "SAME");
+  EXPECT_EQ(y.type_string(), "float32[8@a,5,16,16]");
+  EXPECT_EQ(forecast.live_bytes(), 2 * 5 * 16 * 16 * 4);
+  EXPECT_EQ(forecast.flops(), 2.0 * 2 * 5 * 16 * 16 * 3 * 3 * 3);
+}
 
 // ---- forecasts
 

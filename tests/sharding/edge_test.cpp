@@ -97,6 +97,49 @@ TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
   });
 }
 
+TEST(EdgeTest, NumbersBesideNarrowIntegersAreNamedToo) {
+  const Array u = array<uint8_t>({0, 1, 200, 255}), s = astype(u, int16), b = astype(arange(4), int8);
+  const ErrorKind kind = ErrorKind::bad_argument;
+  expect_refusals({
+      {kind, "[less] the number 300 given for uint8, expected 0 to 255.", [=] { (void)(u < 300); }},
+      {kind, "[greater] the number -1 given for uint8", [=] { (void)(u > -1); }},
+      {kind, "[greater] the number 1000 given for uint8", [=] { where(u > 1000, 1, 0); }},
+      {kind, "[equal] the number 256 given for uint8", [=] { equal(u, 256); }},
+      {kind, "[add_scalar] the number 300 given for uint8", [=] { u + 300; }},
+      {kind, "[add_scalar] the number 300 given for uint8", [=] { 300 - u; }},
+      {kind, "[scale] the number 256 given for uint8", [=] { u * 256; }},
+      {kind, "[remainder] the number 256 given for uint8", [=] { u % 256; }},
+      {kind, "[floor_divide] the number 256 given for uint8", [=] { floor_divide(u, 256); }},
+      {kind, "[maximum] the number 300 given for uint8", [=] { maximum(u, 300); }},
+      {kind, "[power] the number 256 given for uint8", [=] { power(u, 256); }},
+      {kind, "[bitwise_and] the number 255 given for int8, expected -128 to 127.", [=] { bitwise_and(b, 255); }},
+      {kind, "[minimum] the number -129 given for int8", [=] { minimum(-129, b); }},
+      {kind, "[maximum] the number 40000 given for int16, expected -32768 to 32767.", [=] { maximum(s, 40000); }},
+      {kind, "[clip] the number 300 given for uint8", [=] { clip(u, 0, 300); }},
+      {kind, "[clip] the number -1 given for uint8", [=] { clip(u, -1, 3); }},
+      {kind, "[where] the number 256 given for uint8", [=] { where(u > 1, u, 256); }},
+      {kind, "[arange] the number 3000000000 given for int32", [] { arange(3000000000LL, 3000000002LL); }},
+      {kind, "[arange] the number 256 given for uint8", [] { arange(0, 257, 1, {.dtype = uint8}); }},
+      {kind, "[arange] the number 255.5 given for int8", [] { arange(0.5, 256, 1, {.dtype = int8}); }},
+      {kind, "[linspace] the number 256 given for uint8", [] { linspace(0, 256, 3, {.dtype = uint8}); }},
+      {kind, "[linspace] the number -1 given for uint8", [] { linspace(-1, 255, 3, {.dtype = uint8}); }},
+  });
+}
+
+TEST(EdgeTest, NarrowIntegersMeetTheNumbersThatTheyHold) {
+  const Array u = array<uint8_t>({0, 1, 200, 255});
+  EXPECT_EQ((u > 254).to_host<bool>(), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ((u % 255).to_host<uint8_t>(), (std::vector<uint8_t>{0, 1, 200, 0}));
+  EXPECT_EQ((u + 255).to_host<uint8_t>(), (std::vector<uint8_t>{255, 0, 199, 254}));
+  EXPECT_EQ(clip(u, 1, 255).to_host<uint8_t>(), (std::vector<uint8_t>{1, 1, 200, 255}));
+  EXPECT_EQ((astype(u, int16) - 32767).to_host<int16_t>()[0], -32767);
+  EXPECT_EQ(arange(254, 256, 1, {.dtype = uint8}).to_host<uint8_t>(), (std::vector<uint8_t>{254, 255}));
+  EXPECT_EQ(arange(0, 0, 1, {.dtype = uint8}).size(), 0);
+  EXPECT_EQ(linspace(0, 255, 2, {.dtype = uint8}).to_host<uint8_t>(), (std::vector<uint8_t>{0, 255}));
+  EXPECT_EQ(linspace(0, 256, 2, {.endpoint = false, .dtype = uint8}).to_host<uint8_t>(),
+            (std::vector<uint8_t>{0, 128}));
+}
+
 TEST(EdgeTest, NumbersThatElementsHoldAreTaken) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(full({2}, 1e300).to_host<float>(), std::vector<float>(2, infinity));
@@ -168,6 +211,28 @@ TEST(EdgeTest, ErrorsSpeakOfTheCallThatWasMade) {
   });
 }
 
+TEST(EdgeTest, CallsOfTooManyDimsNameTheLimit) {
+  const ErrorKind kind = ErrorKind::bad_argument;
+  const Array i = arange(8), f = ones({4, 8}), many = ones(Shape(16, 1));
+  expect_refusals({
+      {kind, "[reshape] int32[8]: 17 dims of the result, expected at most 16.",
+       [=] {
+         Shape shape(17, 1);
+         shape[0] = 8;
+         reshape(i, shape);
+       }},
+      {kind, "[sum] float32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]: 16 dims to reduce, expected at most 15.",
+       [=] { sum(many); }},
+      {kind, "[broadcast_to] float32[1,1,1,1,1,1,1,1,1]: 18 dims of operand and result together, expected at most 16.",
+       [] { broadcast_to(ones(Shape(9, 1)), Shape(9, 2)); }},
+      {kind, "[expand_dims] int32[8]: 17 new dims, expected at most 16.",
+       [=] { expand_dims(i, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}); }},
+      {kind, "characters, expected at most 128.", [=] { einsum(std::string(200, ' ') + "ij->i", {f}); }},
+  });
+  EXPECT_EQ(sum(ones(Shape(15, 1))).item<float>(), 1);
+  EXPECT_EQ(reshape(many, {1}).shape(), Shape{1});
+}
+
 TEST(EdgeTest, NoCopiesAndNoElementsHaveValues) {
   const Array placed = device_put(arange(8), NamedSharding(make_mesh({{"a", 2}}), P{"a"}));
   for (const Array& x : {arange(8), placed}) {
@@ -218,11 +283,11 @@ TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {
   const int64_t large = int64_t{1} << 40;
   const Mesh mesh = make_mesh({{"a", 2}});
   const auto refused = [](const char* words, auto&& make) { expect_error(ErrorKind::other, words, make); };
-  refused("no memory for a block of int32[1099511627776]", [&] { arange(large); });
+  refused("no memory for a block of int64[1099511627776]", [&] { arange(large, {.dtype = int64}); });
   refused("no memory for a block of float32[1099511627776]", [&] { linspace(0, 1, large); });
   refused("no memory for a block of float32[4194304,4194304]", [] { eye(int64_t{1} << 22); });
-  refused("no memory for a block of int32[549755813888]",
-          [&] { arange(large, {.out_sharding = NamedSharding(mesh, P{"a"})}); });
+  refused("no memory for a block of int64[549755813888]",
+          [&] { arange(large, {.dtype = int64, .out_sharding = NamedSharding(mesh, P{"a"})}); });
 }
 
 }  // namespace

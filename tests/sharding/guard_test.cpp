@@ -37,6 +37,41 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
   EXPECT_EQ(ledger.count("all_reduce", "data"), 1);
 }
 
+TEST(Guard, SaysOfGradientsWhatHelps) {
+  const Mesh mesh = make_mesh(grid);
+  const Array w = place_parameter(ones({8, 8}), NamedSharding(mesh, P{}), "w"), x = lying({8, 8}, P{"data"});
+  Tape tape({w});
+  const Array loss = with_sharding_constraint(mean(square(matmul(x, tape.shadows()[0]))), P{});
+  const auto guard = forbid_implicit_communication();
+  expect_error(ErrorKind::forbidden,
+               "all_reduce of 1 float32 gradient to the parameters' placements, 256 bytes over data",
+               [&] { tape.gradients(loss); });
+}
+
+TEST(Guard, FindsTheLineOfAnIndexAfterOnesThatAreLeftOut) {
+  const Array x = lying({4, 8}, P{none, "data"});
+  const auto guard = forbid_implicit_communication();
+  const uint32_t line = __LINE__ + 1;
+  const auto cut = [&] { x.at({}, range(1, {})); };
+  expect_error(ErrorKind::forbidden, fmt::format("guard_test.cpp:{}: ", line), cut);
+}
+
+TEST(Guard, SeesTheFirstUseOfAFormThatIsKept) {
+  const Array x = lying({8, 8}, P{"data"}),
+              w = place_parameter(ones({8, 8}), NamedSharding(make_mesh(grid), P{"data"}), "w");
+  CommLedger ledger;
+  sort(x, 0);
+  EXPECT_EQ(ledger.count("all_to_all"), 1);
+  {
+    const auto guard = forbid_implicit_communication();
+    EXPECT_NO_THROW(sort(x, 0));
+  }
+  EXPECT_EQ(ledger.count(), 1);
+  sort(w, 0);
+  const auto guard = forbid_implicit_communication();
+  expect_error(ErrorKind::forbidden, "all_to_all", [&] { sort(w, 0); });
+}
+
 TEST(Guard, WhatIsAskedForPasses) {
   const Array x = lying({8, 8}, P{"data"});
   const auto guard = forbid_implicit_communication();

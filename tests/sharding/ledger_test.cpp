@@ -229,5 +229,14 @@ TEST(Ledger, ScopesWithinOneAnotherSeeWhatHappensInside) {
   EXPECT_EQ(outer.count("all_to_all"), 1);
 }
 
+TEST(Ledger, LongNamesKeepTheirColumns) {
+  const Mesh mesh = make_mesh({{"a_long_name", 2}, {"another_one", 2}});
+  const Array x = device_put(ones({4, 4}), NamedSharding(mesh, P{{"a_long_name", "another_one"}}));
+  CommLedger ledger;
+  prod(x, {0});
+  const std::string table = ledger.table();
+  EXPECT_NE(table.find("all_reduce_product a_long_name,another_one        4"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace tessera

@@ -89,6 +89,36 @@ TEST(Reductions, AShardedScaleDoesNotMoveWhatItScales) {
   EXPECT_EQ(ledger.count(), 0) << ledger.table();
 }
 
+// Of every pair of element types, on every placement: the type, the value and the gradients' types.
+TEST(Reductions, NormsPromoteTheirOperands) {
+  const Mesh mesh = mesh_of(false);
+  const std::vector<DType> floating{float32, float64, bfloat16, float16};
+  const auto check = [&](const PartitionSpec& spec, const PartitionSpec& scales, DType of_x, DType of_scale) {
+    const Array x = sample(mesh, spec, of_x), scale = device_put(full({8}, 2, of_scale), NamedSharding(mesh, scales));
+    const Array plain = sample(mesh, P{}, float64), two = full({8}, 2, float64);
+    Tape tape({x, scale});
+    const Array a = tape.shadows()[0], s = tape.shadows()[1];
+    const Array layer = layer_norm(a, s, scale), rms = rms_norm(a, s);
+    EXPECT_EQ(layer.dtype(), promote(of_x, of_scale)) << x.type_string() << " " << scale.type_string();
+    EXPECT_EQ(rms.dtype(), promote(of_x, of_scale)) << x.type_string() << " " << scale.type_string();
+    EXPECT_LT(max(abs(astype(layer, float64) - layer_norm(plain, two, two))).item<double>(), .04);
+    EXPECT_LT(max(abs(astype(rms, float64) - rms_norm(plain, two))).item<double>(), .04);
+    const std::vector<Array> gradients = tape.gradients(sum(astype(layer + rms, float32)));
+    EXPECT_EQ(gradients[0].dtype(), of_x);
+    EXPECT_EQ(gradients[1].dtype(), of_scale);
+  };
+  for (const DType of_x : floating)
+    for (const DType of_scale : floating) {
+      check(P{}, P{}, of_x, of_scale);
+      check(P{"x"}, P{}, of_x, of_scale);
+      check(P{"x"}, P{"y"}, of_x, of_scale);
+      check(P{"x", "y"}, P{}, of_x, of_scale);
+    }
+  const Array narrow = ones({8}, {.dtype = bfloat16});
+  EXPECT_EQ(layer_norm(ones({4, 8}), narrow, narrow).dtype(), float32);
+  EXPECT_EQ(layer_norm(ones({4, 8}), narrow, ones({8}, {.dtype = float64})).dtype(), float64);
+}
+
 TEST(Reductions, ResultTypesAreThoseOfJax) {
   const auto types = [](DType dtype) {
     const Array x = sample(mesh_of(false), P{"x", "y"}, dtype);
