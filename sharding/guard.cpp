@@ -41,7 +41,7 @@ class CommunicationGuard::Watch : public Watcher {
     return others == 0;
   }
 
-  // The gradients' sums belong to no line of the program: only another placement or the guard's options avoid them.
+  // No constraint takes the place of a sum of gradients.
   static const char* advice_for(const CommRecord& r) {
     if (r.operation == gradients_operation)
       return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, axes).";
