@@ -34,12 +34,14 @@ Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& option
          fmt::format("{} has a low-rank change already. Merge it first: merge_lora(linear).",
                      linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path()));
   const Array& kernel = linear.kernel;
+  check_there("with_lora", "kernel", kernel);
+  check_dims("with_lora", kernel, 2, "a kernel (in, out)");
   const AxisName& rank = options.rank_name;
   const Array a = astype(init::fan_in_uniform()(key, {kernel.shape(0), options.rank}), kernel.dtype());
   Linear changed = linear;
-  changed.lora = LowRank{.a = {placed_along(a, kernel, 0), {linear.kernel.axes[0], rank}},
+  changed.lora = LowRank{.a = {placed_along(a, kernel, 0), {axis_of(linear.kernel, 0), rank}},
                          .b = {placed_along(zeros({options.rank, kernel.shape(1)}, kernel.dtype()), kernel, 1),
-                               {rank, linear.kernel.axes[1]}},
+                               {rank, axis_of(linear.kernel, 1)}},
                          .scale = options.alpha / static_cast<double>(options.rank)};
   return changed;
 }
@@ -48,6 +50,8 @@ Linear merge_lora(const Linear& linear) {
   if (!linear.lora) return linear;
   Linear merged = linear;
   const Array& kernel = linear.kernel;
+  check_there("merge_lora", "kernel", kernel);
+  check_there("merge_lora", "lora.a", linear.lora->a), check_there("merge_lora", "lora.b", linear.lora->b);
   const Array sum = kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b);
   merged.kernel.value =
       kernel.is_committed() ? place_parameter(astype(sum, kernel.dtype()), kernel.sharding(), kernel.path()) : sum;

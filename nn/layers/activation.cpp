@@ -56,6 +56,7 @@ PReLU PReLU::init(const PReLUOptions& options) {
 }
 
 PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
+  check_axis("PReLU", features);
   check_slope(options.slope);
   return {.slope = {options.dtypes.param(full({features.size}, options.slope)), {features}}, .dtypes = options.dtypes};
 }

@@ -2,6 +2,7 @@
 #include "nn/layers/attention.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
@@ -50,7 +51,74 @@ void check_context(const MultiheadAttention& layer) {
          "{.causal = false} and no rope_base.");
 }
 
-Array in_heads(const Array& y, int64_t n) { return reshape(y, {y.shape(0), y.shape(1), n, y.shape(2) / n}); }
+// k and v read a context of another size than x, and there is none.
+void check_self(const MultiheadAttention& layer, const Array& x) {
+  const Array &q = layer.q.kernel, &k = layer.k.kernel;
+  if (q.is_absent() || k.is_absent() || q.shape(0) == k.shape(0) || x.shape(-1) != q.shape(0)) return;
+  const AxisName axis = axis_of(layer.k.kernel, 0);
+  fail(ErrorKind::bad_argument, "MultiheadAttention",
+       fmt::format("no context given to a layer whose keys and values read one of (batch, keys, {}) with {} features, "
+                   "expected attention(x, {{.context = encoded}}).",
+                   axis.is_none() ? "context" : axis.name(), k.shape(0)));
+}
+
+struct Heads {
+  const char* field;
+  int64_t number;
+};
+
+Array in_heads(const Array& y, const Heads& heads) {
+  check_divisor("MultiheadAttention", heads.field, heads.number, y.shape(2));
+  return reshape(y, {y.shape(0), y.shape(1), heads.number, y.shape(2) / heads.number});
+}
+Heads heads_of(const MultiheadAttention& layer) { return {"num_heads", layer.num_heads}; }
+Heads kv_heads_of(const MultiheadAttention& layer) { return {"num_kv_heads", layer.num_kv_heads}; }
+
+// queries and keys are (batch, positions, heads, head_dim).
+void check_groups(const Array& queries, const Array& keys) {
+  if (queries.shape(3) == keys.shape(3) && queries.shape(2) % keys.shape(2) == 0) return;
+  fail(ErrorKind::bad_argument, "MultiheadAttention",
+       fmt::format("num_heads = {} of {} features each and num_kv_heads = {} of {}, expected as many features, and a "
+                   "divisor of the heads.",
+                   queries.shape(2), queries.shape(3), keys.shape(2), keys.shape(3)));
+}
+
+void check_broadcasts(const char* name, const Array& given, const Shape& logits) {
+  if (given.is_absent() || broadcasts_to(given.shape(), logits)) return;
+  fail(ErrorKind::shape_mismatch, "MultiheadAttention",
+       fmt::format("{} {}, expected to broadcast to (batch, heads, seq, keys) = ({}).", name, given.type_string(),
+                   fmt::join(logits, ", ")));
+}
+
+void check_decodes(const MultiheadAttention& layer) {
+  if (!layer.causal)
+    fail(ErrorKind::bad_argument, "MultiheadAttention.decode",
+         "the layer is not causal, so that what it says of a position changes with those that follow. Make it with "
+         "{.causal = true}.");
+}
+
+// What a cache holds is (batch, length, kv_heads, head_dim), but for its length as of the positions that come.
+void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAttention& layer) {
+  const auto fits = [&](const Array& held, const Linear& made_by) {
+    const int64_t features = made_by.kernel.value.shape(-1);
+    return held.ndim() == 4 && held.shape(0) == x.shape(0) && held.shape(2) == layer.num_kv_heads &&
+           held.shape(2) * held.shape(3) == features;
+  };
+  const bool empty = cache.keys.is_absent() && cache.values.is_absent();
+  if (empty || layer.k.kernel.value.is_absent() || layer.v.kernel.value.is_absent()) return;
+  const int64_t features = layer.k.kernel.value.shape(-1);
+  check_divisor("MultiheadAttention", "num_kv_heads", layer.num_kv_heads, features);
+  const bool whole = !cache.keys.is_absent() && !cache.values.is_absent();
+  if (whole && fits(cache.keys, layer.k) && fits(cache.values, layer.v) && cache.keys.shape(1) == cache.values.shape(1))
+    return;
+  const auto name = [](const Array& x) { return x.is_absent() ? "absent" : x.type_string(); };
+  fail(ErrorKind::shape_mismatch, "MultiheadAttention.decode",
+       fmt::format(
+           "the cache's keys are {} and its values {}, expected (batch, length, kv_heads, head_dim) with a batch "
+           "of {} and {} kv heads of {}. Give each layer and each text a cache of its own.",
+           name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads));
+}
+
 Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
 // Where keys are seen: position t of the queries sees keys 0 to t.
@@ -66,7 +134,6 @@ void check_batch(const Array& q, const Array& k) {
 // float32 at least, as in its kernels.
 Array attend_with_dropout(const Array& q, const Array& k, const Array& v, bool causal, const Dropout& dropout,
                           const AttentionInputs& with) {
-  check_batch(q, k);
   tessera::detail::check_mask_and_bias("MultiheadAttention", with.mask, with.bias);
   const DType wide = promote(q.dtype(), float32);
   const int64_t heads = q.shape(2), group = heads / k.shape(2);
@@ -115,11 +182,17 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
   const Array& x = input.array();
   check_stream(x);
   const bool self = with.context.is_absent();
-  if (!self) check_context(*this), check_stream(with.context);
+  if (self)
+    check_self(*this, x);
+  else
+    check_context(*this), check_stream(with.context);
   const Array& read = self ? x : with.context;
   const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, 0, *rope_base) : y; };
-  const Array queries = rotated(in_heads(q(x), num_heads));
-  const Array keys = rotated(in_heads(k(read), num_kv_heads)), values = in_heads(v(read), num_kv_heads);
+  const Array queries = rotated(in_heads(q(x), heads_of(*this)));
+  const Array keys = rotated(in_heads(k(read), kv_heads_of(*this))), values = in_heads(v(read), kv_heads_of(*this));
+  check_groups(queries, keys), check_batch(queries, keys);
+  const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
+  check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
   if (dropout.is_active()) return o(side_by_side(attend_with_dropout(queries, keys, values, causal, dropout, with)));
   return o(side_by_side(
       dot_product_attention(queries, keys, values, {.bias = with.bias, .mask = with.mask, .causal = causal})));
@@ -130,11 +203,13 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
   const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
+  check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
   const int64_t start = cache.length();
   const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, start, *rope_base) : y; };
   KeyValueCache longer = cache;
-  longer.append(rotated(in_heads(k(x), num_kv_heads)), in_heads(v(x), num_kv_heads));
-  const Array queries = rotated(in_heads(q(x), num_heads));
+  longer.append(rotated(in_heads(k(x), kv_heads_of(*this))), in_heads(v(x), kv_heads_of(*this)));
+  const Array queries = rotated(in_heads(q(x), heads_of(*this)));
+  check_groups(queries, longer.keys);
   const Array mixed = dot_product_attention(queries, longer.keys, longer.values, {.causal = causal, .offset = start});
   const Array out = o(side_by_side(mixed));
   cache = longer;

@@ -65,11 +65,14 @@ struct MultiheadAttention {
   // heads that the number of kv heads does not divide, a rope_base that rotary_embedding refuses.
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
-  // Errors: other than three dims, another embed (shape_mismatch); a context where the layer is causal or rotates
-  // positions, no key where dropout needs one (bad_argument); a mask that is not boolean (dtype_mismatch).
+  // Errors: other than three dims, another embed, a mask or bias that does not broadcast (shape_mismatch); a context
+  // where the layer is causal or rotates positions, none where k and v read another size, numbers of heads that do not
+  // divide, no key where dropout needs one (bad_argument); a mask that is not boolean (dtype_mismatch).
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
   // Of the positions that follow those in the cache, to which it adds theirs; after an error the cache is as it was.
-  // A context is none of its inputs, nor is a key: it is for inference, without dropout.
+  // A context is none of its inputs, nor is a key: it is for inference, without dropout. Errors: a layer that is not
+  // causal (bad_argument), whose results would depend on how the text is cut; a cache of another layer or batch
+  // (shape_mismatch).
   Array decode(Operand input, KeyValueCache& cache) const;
 };
 

@@ -26,6 +26,21 @@ void check_not_empty(const Array& x) {
                    x.type_string()));
 }
 
+void check_numbers(double momentum, double eps) {
+  check_eps("BatchNorm", eps);
+  if (!(momentum >= 0 && momentum <= 1))
+    fail(ErrorKind::bad_argument, "BatchNorm",
+         fmt::format("momentum = {}, expected 0 (the last batch's statistics) to 1.", momentum));
+}
+
+void check_all_there(const BatchNorm& norm) {
+  for (const auto& [name, array] : {std::pair<const char*, const Array&>("scale", norm.scale),
+                                    {"bias", norm.bias},
+                                    {"mean", norm.mean},
+                                    {"variance", norm.variance}})
+    check_there("BatchNorm", name, array);
+}
+
 // A finished sum, placed as `like` is.
 Array finished(const Array& sum, const Array& like) {
   return sum.is_committed() && like.is_committed() ? with_sharding_constraint(sum, like.sharding()) : sum;
@@ -38,10 +53,8 @@ Array moved(const Array& running, const Array& batch, double momentum) {
 }  // namespace
 
 BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options) {
-  check_eps("BatchNorm", options.eps);
-  if (!(options.momentum >= 0 && options.momentum <= 1))
-    fail(ErrorKind::bad_argument, "BatchNorm",
-         fmt::format("momentum = {}, expected 0 (the last batch's statistics) to 1.", options.momentum));
+  check_axis("BatchNorm", features);
+  check_numbers(options.momentum, options.eps);
   const auto param = [&](double value) {
     return Param{options.dtypes.param(full({features.size}, value)), {features}};
   };
@@ -58,6 +71,8 @@ BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options)
 Array BatchNorm::operator()(Operand x) {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
+  check_numbers(momentum, eps);
+  check_all_there(*this);
   check_features("BatchNorm", x.array(), scale);
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "BatchNorm",

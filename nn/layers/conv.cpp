@@ -18,6 +18,7 @@ void check_options(const char* layer, const Axis& in, const Axis& out, const Siz
   if (kernel_size.empty() || kernel_size.size() > 3)
     fail(ErrorKind::bad_argument, layer,
          fmt::format("{} kernel sizes given, expected one for each of 1 to 3 spatial dims.", kernel_size.size()));
+  check_axis(layer, in), check_axis(layer, out);
   for (int64_t size : kernel_size) check_positive(layer, "a kernel size", size);
   if (groups < 1 || in.size % groups || out.size % groups)
     fail(ErrorKind::bad_argument, layer,
@@ -29,29 +30,36 @@ bool is_padding(const std::string& name, bool transposed) {
   return name.empty() || name == "SAME" || name == "VALID" || (name == "SAME_LOWER" && !transposed);
 }
 
+void check_values(const char* layer, const Sizes& strides, const Sizes& dilation) {
+  for (int64_t stride : strides) check_positive(layer, "a stride", stride);
+  for (int64_t each : dilation) check_positive(layer, "a dilation", each);
+}
+
+void check_count(const char* layer, const char* what, const Sizes& given, size_t spatial) {
+  if (given.size() != spatial)
+    fail(ErrorKind::bad_argument, layer,
+         fmt::format("{} {} given, expected one for each of {} spatial dims.", given.size(), what, spatial));
+}
+
 template <class Layer>
 Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, const Sizes& kernel_size,
            const ConvOptions& o) {
   check_options(name, in, out, kernel_size, o.groups);
   for (const auto& [what, given] : {std::pair("strides", &o.strides), std::pair("dilations", &o.dilation)})
-    if (!given->empty() && given->size() != kernel_size.size())
-      fail(ErrorKind::bad_argument, name,
-           fmt::format("{} {} given, expected one for each of {} spatial dims.", given->size(), what,
-                       kernel_size.size()));
+    if (!given->empty()) check_count(name, what, *given, kernel_size.size());
   constexpr bool transposed = std::is_same_v<Layer, ConvTranspose>;
   if (!is_padding(o.padding.name(), transposed))
     fail(ErrorKind::bad_argument, name,
          fmt::format("padding \"{}\" given, expected SAME,{} VALID or pairs.", o.padding.name(),
                      transposed ? "" : " SAME_LOWER,"));
-  for (int64_t stride : o.strides) check_positive(name, "a stride", stride);
-  for (int64_t dilation : o.dilation) check_positive(name, "a dilation", dilation);
+  check_values(name, o.strides, o.dilation);
   Shape shape = kernel_size;
   shape.insert(shape.end(), {in.size / o.groups, out.size});
   Axes axes(std::vector<AxisName>(kernel_size.size(), none));
   axes.push_back(o.groups == 1 ? AxisName(in) : AxisName(none));
   axes.push_back(out);
   const Sizes one(kernel_size.size(), 1);
-  Layer layer{.kernel = {o.dtypes.param(o.kernel_init(key, shape)), axes},
+  Layer layer{.kernel = {o.dtypes.param(initial(name, "kernel_init", o.kernel_init, key, shape)), axes},
               .bias = {},
               .strides = o.strides.empty() ? one : o.strides,
               .dilation = o.dilation.empty() ? one : o.dilation,
@@ -66,6 +74,10 @@ template <class Layer>
 void check_input(const char* name, const Layer& layer, const Array& x) {
   check_there(name, layer.kernel);
   const Array& kernel = layer.kernel;
+  const size_t spatial = kernel.ndim() - 2;
+  check_count(name, "strides", layer.strides, spatial), check_count(name, "dilations", layer.dilation, spatial);
+  check_values(name, layer.strides, layer.dilation);
+  check_divisor(name, "groups", layer.groups, kernel.shape(-1), " of its kernel");
   if (x.is_absent()) return;
   const int64_t features = kernel.shape(-2) * layer.groups;
   if (x.ndim() == kernel.ndim() && x.shape(-1) == features) return check_places(name, x, kernel.ndim() - 2);

@@ -9,12 +9,15 @@ namespace tessera::nn {
 
 Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, const Initializer& initializer,
                           const DTypePolicy& dtypes) {
-  return {.tokens = {dtypes.param(initializer(key, {vocab.size, embed.size})), {vocab, embed}}, .dtypes = dtypes};
+  check_axis("Embedding", vocab), check_axis("Embedding", embed);
+  const Array tokens = initial("Embedding", "initializer", initializer, key, {vocab.size, embed.size});
+  return {.tokens = {dtypes.param(tokens), {vocab, embed}}, .dtypes = dtypes};
 }
 
 Array Embedding::operator()(Operand ids) const {
   const CallerScope caller(ids.where());
   const ModuleScope scope(*this);
+  check_there("Embedding", tokens);
   return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array()));
 }
 

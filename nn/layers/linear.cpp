@@ -8,10 +8,14 @@
 namespace tessera::nn {
 
 Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const LinearOptions& options) {
-  Linear linear{.kernel = {options.dtypes.param(options.kernel_init(key, {in.size, out.size})), {in, out}},
+  check_axis("Linear", in), check_axis("Linear", out);
+  const auto param = [&](const char* option, const Initializer& initializer, const Key& k, const Shape& shape) {
+    return options.dtypes.param(initial("Linear", option, initializer, k, shape));
+  };
+  Linear linear{.kernel = {param("kernel_init", options.kernel_init, key, {in.size, out.size}), {in, out}},
                 .bias = {},
                 .dtypes = options.dtypes};
-  if (options.bias) linear.bias = Param{options.dtypes.param(options.bias_init(fold_in(key, 1), {out.size})), {out}};
+  if (options.bias) linear.bias = Param{param("bias_init", options.bias_init, fold_in(key, 1), {out.size}), {out}};
   return linear;
 }
 

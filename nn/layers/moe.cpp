@@ -85,32 +85,39 @@ Array answers(const MoeMlp& layer, const Array& tokens) {
   return through("ebch,ehd->ebcd", hidden, layer.down);
 }
 
+void check_routing(int64_t top_k, double capacity_factor, int64_t experts) {
+  if (top_k < 1 || top_k > experts)
+    fail(ErrorKind::bad_argument, "MoeMlp",
+         fmt::format("top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts));
+  if (!(capacity_factor > 0))
+    fail(ErrorKind::bad_argument, "MoeMlp",
+         fmt::format("capacity_factor = {}, expected a number above 0.", capacity_factor));
+}
+
 // One kernel for each expert.
-Param kernels(const Initializer& initializer, const Key& key, const Axis& experts, const Axis& in, const Axis& out,
-              const DTypePolicy& dtypes) {
-  return {dtypes.param(initializer(key, {experts.size, in.size, out.size})), {experts, in, out}};
+Param kernels(const char* option, const Initializer& initializer, const Key& key, const Axis& experts, const Axis& in,
+              const Axis& out, const DTypePolicy& dtypes) {
+  return {dtypes.param(initial("MoeMlp", option, initializer, key, {experts.size, in.size, out.size})),
+          {experts, in, out}};
 }
 
 }  // namespace
 
 MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts, const MoeOptions& o) {
   check_positive("MoeMlp", "experts", experts.size);
-  if (o.top_k < 1 || o.top_k > experts.size)
-    fail(ErrorKind::bad_argument, "MoeMlp",
-         fmt::format("top_k = {} of {} experts, expected 1 to {}.", o.top_k, experts.size, experts.size));
-  if (!(o.capacity_factor > 0))
-    fail(ErrorKind::bad_argument, "MoeMlp",
-         fmt::format("capacity_factor = {}, expected a number above 0.", o.capacity_factor));
+  check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
+  check_routing(o.top_k, o.capacity_factor, experts.size);
   const auto keys = split<4>(key);
-  MoeMlp moe{.router = {o.dtypes.param(o.router_init(keys[0], {embed.size, experts.size})), {embed, none}},
-             .up = kernels(o.up_init, keys[1], experts, embed, hidden, o.dtypes),
+  const Array router = initial("MoeMlp", "router_init", o.router_init, keys[0], {embed.size, experts.size});
+  MoeMlp moe{.router = {o.dtypes.param(router), {embed, none}},
+             .up = kernels("up_init", o.up_init, keys[1], experts, embed, hidden, o.dtypes),
              .gate = {},
-             .down = kernels(o.down_init, keys[2], experts, hidden, embed, o.dtypes),
+             .down = kernels("down_init", o.down_init, keys[2], experts, hidden, embed, o.dtypes),
              .top_k = o.top_k,
              .capacity_factor = o.capacity_factor,
              .activation = o.activation,
              .dtypes = o.dtypes};
-  if (o.gated) moe.gate = kernels(o.up_init, keys[3], experts, embed, hidden, o.dtypes);
+  if (o.gated) moe.gate = kernels("up_init", o.up_init, keys[3], experts, embed, hidden, o.dtypes);
   return moe;
 }
 
@@ -126,6 +133,8 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   const Array x = dtypes.in(operand.array());
   check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
   check_features("MoeMlp", x, router);
+  check_there("MoeMlp", up), check_there("MoeMlp", down);
+  check_routing(top_k, capacity_factor, router.value.shape(-1));
   if (x.shape(0) == 0 || x.shape(1) == 0)
     fail(ErrorKind::bad_argument, "MoeMlp",
          fmt::format("given {}, expected one position or more to balance the experts over.", x.type_string()));

@@ -12,7 +12,8 @@ namespace tessera::nn {
 
 namespace {
 
-Param all_of(double value, const Axis& axis, const DTypePolicy& dtypes) {
+Param all_of(const char* layer, double value, const Axis& axis, const DTypePolicy& dtypes) {
+  check_axis(layer, axis);
   return {dtypes.param(full({axis.size}, value)), {axis}};
 }
 
@@ -20,12 +21,16 @@ Param all_of(double value, const Axis& axis, const DTypePolicy& dtypes) {
 
 LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
   check_eps("LayerNorm", eps);
-  return {.scale = all_of(1, axis, dtypes), .bias = all_of(0, axis, dtypes), .eps = eps, .dtypes = dtypes};
+  return {.scale = all_of("LayerNorm", 1, axis, dtypes),
+          .bias = all_of("LayerNorm", 0, axis, dtypes),
+          .eps = eps,
+          .dtypes = dtypes};
 }
 
 Array LayerNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
+  check_eps("LayerNorm", eps);
   check_features("LayerNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
   return dtypes.out(layer_norm({in, x.where()}, dtypes.in(scale), dtypes.in(bias), eps));
@@ -33,12 +38,13 @@ Array LayerNorm::operator()(Operand x) const {
 
 RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
   check_eps("RMSNorm", eps);
-  return {.scale = all_of(1, axis, dtypes), .eps = eps, .dtypes = dtypes};
+  return {.scale = all_of("RMSNorm", 1, axis, dtypes), .eps = eps, .dtypes = dtypes};
 }
 
 Array RMSNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
+  check_eps("RMSNorm", eps);
   check_features("RMSNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
   return dtypes.out(rms_norm({in, x.where()}, dtypes.in(scale), eps));
@@ -50,8 +56,8 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
          fmt::format("axis \"{}\" = {} is not divisible by {} groups. Change one of them.", features.name,
                      features.size, groups));
   check_eps("GroupNorm", eps);
-  return {.scale = all_of(1, features, dtypes),
-          .bias = all_of(0, features, dtypes),
+  return {.scale = all_of("GroupNorm", 1, features, dtypes),
+          .bias = all_of("GroupNorm", 0, features, dtypes),
           .groups = groups,
           .eps = eps,
           .dtypes = dtypes};
@@ -60,10 +66,12 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
 Array GroupNorm::operator()(Operand x) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
+  check_eps("GroupNorm", eps);
   check_features("GroupNorm", x.array(), scale);
   if (x.array().ndim() < 2)
     fail(ErrorKind::shape_mismatch, "GroupNorm",
          fmt::format("given {}, expected (batch, spatial dims..., features).", x.array().type_string()));
+  check_divisor("GroupNorm", "groups", groups, x.array().shape(-1));
   check_floating("GroupNorm", x.array());
   const Array in = dtypes.in(x.array());
   Shape shape = in.shape();

@@ -2,6 +2,7 @@
 #include "nn/layers/recurrent.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -15,27 +16,30 @@ namespace tessera::nn {
 namespace {
 
 // One draw for all gates where it is the uniform one, which stays a recipe; else one for each, stacked.
-Array drawn(const std::optional<Initializer>& initializer, const Key& key, const Shape& shape, int64_t gates,
-            double limit) {
+Array drawn(const char* layer, const char* option, const std::optional<Initializer>& initializer, const Key& key,
+            const Shape& shape, int64_t gates, double limit) {
   if (!initializer) return init::uniform(limit)(key, shape);
   std::vector<Array> each;
   Shape one = shape;
   one.erase(one.end() - 2);
-  for (const Key& k : split(key, gates)) each.push_back((*initializer)(k, one));
+  for (const Key& k : split(key, gates)) each.push_back(initial(layer, option, *initializer, k, one));
   return stack(each, static_cast<int>(shape.size()) - 2);
 }
 
 template <class Cell>
-Cell made(const Key& key, const Axis& in, const Axis& hidden, int64_t gates, const RecurrentOptions& o) {
+Cell made(const char* layer, const Key& key, const Axis& in, const Axis& hidden, int64_t gates,
+          const RecurrentOptions& o) {
+  check_axis(layer, in), check_axis(layer, hidden);
   const double limit = 1 / std::sqrt(static_cast<double>(hidden.size));
   const auto keys = split<4>(key);
-  const auto param = [&](const auto& initializer, int i, Shape shape, Axes axes) {
-    return Param{o.dtypes.param(drawn(initializer, keys[i], shape, gates, limit)), std::move(axes)};
+  const auto param = [&](const char* option, const auto& initializer, int i, Shape shape, Axes axes) {
+    return Param{o.dtypes.param(drawn(layer, option, initializer, keys[i], shape, gates, limit)), std::move(axes)};
   };
-  Cell cell{.input = param(o.input_init, 0, {in.size, gates, hidden.size}, {in, none, hidden}),
-            .recurrent = param(o.recurrent_init, 1, {hidden.size, gates, hidden.size}, {none, none, hidden}),
+  Cell cell{.input = param("input_init", o.input_init, 0, {in.size, gates, hidden.size}, {in, none, hidden}),
+            .recurrent =
+                param("recurrent_init", o.recurrent_init, 1, {hidden.size, gates, hidden.size}, {none, none, hidden}),
             .bias = {}};
-  if (o.bias) cell.bias = param(o.bias_init, 2, {gates, hidden.size}, {none, hidden});
+  if (o.bias) cell.bias = param("bias_init", o.bias_init, 2, {gates, hidden.size}, {none, hidden});
   cell.dtypes = o.dtypes;
   return cell;
 }
@@ -45,9 +49,17 @@ Array through(const Array& x, const Array& kernel) { return einsum("...i,igh->..
 
 Array gate(const Array& gates, int64_t i) { return index_in_dim(gates, i, -2, false); }
 
-void check_state(const char* layer, const Array& state, const Param& recurrent) {
-  if (!state.is_absent()) return check_features(layer, state, recurrent);
-  fail(ErrorKind::shape_mismatch, layer, "an absent state given, expected one of (..., hidden): cell.start(x).");
+// A state has a row for each of x, or one for all.
+void check_state(const char* layer, const char* name, const Array& state, const Array& x, const Param& recurrent) {
+  check_there(layer, recurrent);
+  if (state.is_absent())
+    fail(ErrorKind::shape_mismatch, layer, "an absent state given, expected one of (..., hidden): cell.start(x).");
+  Shape expected = x.shape();
+  expected.back() = recurrent.value.shape(0);
+  if (state.ndim() > 0 && state.shape(-1) == expected.back() && broadcasts_to(state.shape(), expected)) return;
+  fail(ErrorKind::shape_mismatch, layer,
+       fmt::format("state {} = {}, expected ({}) for x {}. Begin with cell.start(x).", name, state.type_string(),
+                   fmt::join(expected, ", "), x.type_string()));
 }
 
 Array no_state(const Array& x, const Param& recurrent) {
@@ -67,14 +79,15 @@ void check_steps(const Array& xs) {
 }
 
 LSTMCell LSTMCell::init(const Key& key, const Axis& in, const Axis& hidden, const RecurrentOptions& options) {
-  return made<LSTMCell>(key, in, hidden, 4, options);
+  return made<LSTMCell>("LSTMCell", key, in, hidden, 4, options);
 }
 
 LSTMState LSTMCell::operator()(Operand x, const LSTMState& state) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
   check_features("LSTMCell", x.array(), input);
-  check_state("LSTMCell", state.h, recurrent), check_state("LSTMCell", state.c, recurrent);
+  check_state("LSTMCell", "h", state.h, x.array(), recurrent),
+      check_state("LSTMCell", "c", state.c, x.array(), recurrent);
   Array gates = through(dtypes.in(x.array()), dtypes.in(input)) + through(dtypes.in(state.h), dtypes.in(recurrent));
   if (bias) gates = gates + dtypes.in(*bias);
   const Array c = sigmoid(gate(gates, 1)) * state.c + sigmoid(gate(gates, 0)) * tanh(gate(gates, 2));
@@ -84,10 +97,11 @@ LSTMState LSTMCell::operator()(Operand x, const LSTMState& state) const {
 LSTMState LSTMCell::start(const Array& x) const { return {.h = no_state(x, recurrent), .c = no_state(x, recurrent)}; }
 
 GRUCell GRUCell::init(const Key& key, const Axis& in, const Axis& hidden, const RecurrentOptions& options) {
-  GRUCell cell = made<GRUCell>(key, in, hidden, 3, options);
+  GRUCell cell = made<GRUCell>("GRUCell", key, in, hidden, 3, options);
   if (!options.bias) return cell;
   const Initializer start = options.bias_init.value_or(init::uniform(1 / std::sqrt(double(hidden.size))));
-  cell.bias_n = Param{options.dtypes.param(start(split<4>(key)[3], {hidden.size})), {hidden}};
+  cell.bias_n =
+      Param{options.dtypes.param(initial("GRUCell", "bias_init", start, split<4>(key)[3], {hidden.size})), {hidden}};
   return cell;
 }
 
@@ -95,7 +109,7 @@ GRUState GRUCell::operator()(Operand x, const GRUState& state) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
   check_features("GRUCell", x.array(), input);
-  check_state("GRUCell", state.h, recurrent);
+  check_state("GRUCell", "h", state.h, x.array(), recurrent);
   Array of_x = through(dtypes.in(x.array()), dtypes.in(input));
   if (bias) of_x = of_x + dtypes.in(*bias);
   const Array h = dtypes.in(state.h), of_h = through(h, dtypes.in(recurrent));

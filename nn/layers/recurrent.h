@@ -24,7 +24,7 @@ struct RecurrentOptions {
 
 // The gates lie side by side along a dim of their own, which is never cut; rules cut the hidden units of a gate. What
 // enters a product has no name in `recurrent`, so that its result is cut as everything else of the hidden units.
-// Errors (shape_mismatch): inputs or states of other sizes.
+// A state has a row for each of x, or one that serves all. Errors (shape_mismatch): inputs or states of other sizes.
 
 // h, c of (..., hidden).
 struct LSTMState {

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "sharding/array.h"
@@ -14,8 +15,8 @@ namespace tessera::nn {
 
 // y = last(...(second(first(x)))). Any struct that is called with an array is a layer; one that takes a key as well
 // (Dropout) gets one of its own, fold_in(key, its number). Layers that change when they are called (BatchNorm) make the
-// call one of a non-const Sequential. Paths are layers.0, layers.1, ... Layers chosen at run time are a
-// std::vector<std::variant<...>> and a loop.
+// call one of a non-const Sequential; if another layer fails, those that can be copied and assigned stay as they were.
+// Paths are layers.0, layers.1, ... Layers chosen at run time are a std::vector<std::variant<...>> and a loop.
 //   auto net = sequential(nn::Linear::init(k1, in, hidden), Activation{Activation::relu}, Dropout{0.1},
 //                         nn::Linear::init(k2, hidden, out));
 //   net(x, key)
@@ -25,23 +26,42 @@ struct Sequential {
 
   Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) const
       requires(...&& std::invocable<const Layers&, const Array&>) {
-    return run(*this, x, key);
+    return run(layers, x, key);
   }
-  Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) { return run(*this, x, key); }
+  Array operator()(Operand x, const std::optional<Key>& key = std::nullopt) {
+    std::tuple<Worked<Layers>...> work =
+        std::apply([](Layers&... layer) { return std::tuple<Worked<Layers>...>(layer...); }, layers);
+    Array y = run(work, x, key);
+    keep_all(work, std::index_sequence_for<Layers...>());
+    return y;
+  }
 
  private:
+  // A layer that its call changes is called as a copy, which takes its place once all layers have succeeded.
+  template <class Layer>
+  using Worked = std::conditional_t<!std::invocable<const Layer&, const Array&> && std::copyable<Layer>, Layer, Layer&>;
+  template <size_t... i>
+  void keep_all(std::tuple<Worked<Layers>...>& work, std::index_sequence<i...>) {
+    (keep<Layers>(std::get<i>(layers), std::get<i>(work)), ...);
+  }
+  template <class Layer>
+  static void keep(Layer& layer, Layer& worked) {
+    if constexpr (!std::is_reference_v<Worked<Layer>>) layer = std::move(worked);
+  }
   template <class Layer>
   static Array call(Layer& layer, const Array& x, const Operand& at, const std::optional<Key>& key, uint32_t number) {
     if constexpr (std::invocable<Layer&, Operand, const std::optional<Key>&>)
       return layer(Operand(x, at.where()), key ? std::optional(fold_in(*key, number)) : key);
-    else
+    else if constexpr (std::invocable<Layer&, Operand>)
       return layer(Operand(x, at.where()));
+    else
+      return layer(x);
   }
-  template <class Self>
-  static Array run(Self& self, const Operand& x, const std::optional<Key>& key) {
+  template <class Tuple>
+  static Array run(Tuple& layers, const Operand& x, const std::optional<Key>& key) {
     Array y = x.array();
     uint32_t number = 0;
-    std::apply([&](auto&... layer) { ((y = call(layer, y, x, key, number++)), ...); }, self.layers);
+    std::apply([&](auto&... layer) { ((y = call(layer, y, x, key, number++)), ...); }, layers);
     return y;
   }
 };

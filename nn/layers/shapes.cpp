@@ -2,7 +2,9 @@
 #include "nn/layers/shapes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sharding/error.h"
@@ -14,6 +16,15 @@ void check_there(const char* layer, const Param& param) {
     fail(ErrorKind::absent, layer,
          fmt::format("its parameter {} is absent: a filter took it out of its tree. Combine the tree first.",
                      param.axes.to_string()));
+}
+
+void check_there(const char* layer, const char* name, const Array& array) {
+  if (array.is_absent())
+    fail(
+        ErrorKind::absent, layer,
+        fmt::format("{} is absent, expected an array. Make the layer with init, or combine the tree that a filter took "
+                    "it out of.",
+                    name));
 }
 
 void check_features(const char* layer, const Array& x, const Param& param, int dim) {
@@ -47,6 +58,32 @@ void check_places(const char* layer, const Array& x, int spatial) {
            fmt::format("given {}, expected one place or more in every spatial dim.", x.type_string()));
 }
 
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  return std::equal(from.rbegin(), from.rend(), to.rbegin(), [](int64_t a, int64_t b) { return a == 1 || a == b; });
+}
+
+AxisName axis_of(const Param& param, int dim) {
+  const int size = static_cast<int>(param.axes.size()), at = dim < 0 ? dim + size : dim;
+  return at >= 0 && at < size ? param.axes[at] : AxisName(none);
+}
+
+Array initial(const char* layer, const char* option, const Initializer& initializer, const Key& key,
+              const Shape& shape) {
+  if (!initializer)
+    fail(ErrorKind::bad_argument, layer, fmt::format("{} is empty, expected an initializer of nn::init.", option));
+  Array x = initializer(key, shape);
+  if (!x.is_absent() && x.shape() == shape) return x;
+  fail(ErrorKind::shape_mismatch, layer,
+       fmt::format("{} gave {}, expected ({}), the shape that it was asked for.", option,
+                   x.is_absent() ? "an absent array" : x.type_string(), fmt::join(shape, ", ")));
+}
+
+void check_axis(const char* layer, const Axis& axis) {
+  if (axis.size < 0)
+    fail(ErrorKind::bad_argument, layer, fmt::format("axis \"{}\" = {}, expected 0 or more.", axis.name, axis.size));
+}
+
 void check_positive(const char* layer, const char* what, int64_t value) {
   if (value < 1) fail(ErrorKind::bad_argument, layer, fmt::format("{} = {}, expected 1 or more.", what, value));
 }
@@ -59,6 +96,12 @@ void check_eps(const char* layer, double eps) {
 void check_rate(const char* layer, double rate) {
   if (!(rate >= 0 && rate <= 1))
     fail(ErrorKind::bad_argument, layer, fmt::format("dropout = {}, expected a rate of 0 to 1.", rate));
+}
+
+void check_divisor(const char* layer, const char* field, int64_t value, int64_t features, std::string_view whose) {
+  if (value < 1 || features % value)
+    fail(ErrorKind::bad_argument, layer,
+         fmt::format("{} = {}, expected a divisor of the {} features{}.", field, value, features, whose));
 }
 
 }  // namespace tessera::nn

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "nn/init.h"
 #include "nn/param.h"
 
 namespace tessera::nn {
@@ -13,6 +15,8 @@ namespace tessera::nn {
 void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
 // Error (absent): the parameter was filtered out. check_features asks, too.
 void check_there(const char* layer, const Param& param);
+// And one that asks an array of the layer for itself: "[BatchNorm] mean is absent, ...".
+void check_there(const char* layer, const char* name, const Array& array);
 // x is to be of a floating type (dtype_mismatch).
 void check_floating(const char* layer, const Array& x);
 // x is to have so many dims.
@@ -21,11 +25,24 @@ void check_dims(const char* layer, const Array& x, int ndim, const std::string& 
 // The `spatial` dims before the last one are to have one place or more.
 void check_places(const char* layer, const Array& x, int spatial);
 
-// An Error (bad_argument) unless it is 1 or more.
+// Whether x of shape `from` broadcasts to `to`.
+bool broadcasts_to(const Shape& from, const Shape& to);
+
+// What dim `dim` of a parameter is called, the last one if -1; none where its axes do not say.
+AxisName axis_of(const Param& param, int dim);
+// What an initializer gives. Errors: none given, an absent array or another shape than the one asked for.
+Array initial(const char* layer, const char* option, const Initializer& initializer, const Key& key,
+              const Shape& shape);
+
+// An Error (bad_argument) unless its size is 0 or more.
+void check_axis(const char* layer, const Axis& axis);
+// Unless it is 1 or more.
 void check_positive(const char* layer, const char* what, int64_t value);
-// And unless it is finite and 0 or more.
+// Unless it is finite and 0 or more.
 void check_eps(const char* layer, double eps);
-// And unless it is from 0 to 1.
+// Unless it is from 0 to 1.
 void check_rate(const char* layer, double rate);
+// Unless it is 1 or more and divides them.
+void check_divisor(const char* layer, const char* field, int64_t value, int64_t features, std::string_view whose = "");
 
 }  // namespace tessera::nn

@@ -18,19 +18,25 @@ Array placed_like(const Array& x, const Array& like) {
   return x.is_committed() && like.is_committed() ? with_sharding_constraint(x, like.sharding()) : x;
 }
 
+void check_all_there(const PowerIteration& power, const Array& kernel) {
+  check_there("SpectralNorm", "kernel", kernel);
+  check_there("SpectralNorm", "power.in", power.in), check_there("SpectralNorm", "power.out", power.out);
+}
+
 }  // namespace
 
 PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const SpectralNormOptions& options) {
   check_positive("SpectralNorm", "iterations", options.iterations);
   check_eps("SpectralNorm", options.eps);
+  check_there("SpectralNorm", "kernel", kernel);
   const auto [a, b] = split<2>(key);
   const Array w = matrix(kernel);
-  const AxisName in_name = kernel.value.ndim() == 2 ? kernel.axes.front() : AxisName(none);
+  const AxisName in_name = kernel.value.ndim() == 2 ? axis_of(kernel, 0) : AxisName(none);
   const auto start = [&](const Key& k, int64_t size) {
     return unit(astype(normal(k, {size}), kernel.value.dtype()), options.eps);
   };
   PowerIteration power{.in = {start(a, w.shape(0)), {in_name}},
-                       .out = {start(b, w.shape(1)), {kernel.axes.back()}},
+                       .out = {start(b, w.shape(1)), {axis_of(kernel, -1)}},
                        .iterations = 15,
                        .eps = options.eps};
   power.step(kernel);
@@ -39,6 +45,9 @@ PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const S
 }
 
 void PowerIteration::step(const Array& kernel) {
+  check_positive("SpectralNorm", "iterations", iterations);
+  check_eps("SpectralNorm", eps);
+  check_all_there(*this, kernel);
   const Array w = stop_gradient(matrix(kernel));
   Array x = stop_gradient(in), y = stop_gradient(out);
   for (int64_t i = 0; i < iterations; ++i) {
@@ -50,6 +59,7 @@ void PowerIteration::step(const Array& kernel) {
 }
 
 Array PowerIteration::normalized(const Array& kernel) const {
+  check_all_there(*this, kernel);
   const Array u = stop_gradient(in), v = stop_gradient(out);
   return kernel / sum(matmul(u, matrix(kernel)) * v);
 }

@@ -1,6 +1,7 @@
 // SpectralNorm: a layer whose kernel is divided by its largest singular value.
 #pragma once
 
+#include <concepts>
 #include <utility>
 
 #include "nn/module_scope.h"
@@ -44,7 +45,7 @@ struct SpectralNorm {
     return {.layer = std::move(layer), .power = std::move(power)};
   }
   template <class... Args>
-  Array operator()(const Args&... args) {
+  requires std::invocable<const Layer&, const Args&...> Array operator()(const Args&... args) {
     const ModuleScope scope(*this);
     PowerIteration next = power;
     if (!inference) next.step(layer.kernel);

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "nn/layers/shapes.h"
 #include "sharding/operations.h"
 
 namespace tessera::nn {
@@ -17,8 +18,14 @@ Array norms(const Array& kernel) {
 
 }  // namespace
 
-Array with_length(const Array& kernel, const Array& length) { return kernel * (length / norms(kernel)); }
+Array with_length(const Array& kernel, const Array& length) {
+  check_there("WeightNorm", "kernel", kernel), check_there("WeightNorm", "length", length);
+  return kernel * (length / norms(kernel));
+}
 
-Param column_norms(const Param& kernel) { return {norms(kernel), {kernel.axes.back()}}; }
+Param column_norms(const Param& kernel) {
+  check_there("WeightNorm", "kernel", kernel);
+  return {norms(kernel), {axis_of(kernel, -1)}};
+}
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 // WeightNorm: a layer whose kernel is a length times a direction.
 #pragma once
 
+#include <concepts>
 #include <utility>
 
 #include "nn/module_scope.h"
@@ -26,7 +27,7 @@ struct WeightNorm {
     return {.layer = std::move(layer), .length = std::move(length)};
   }
   template <class... Args>
-  Array operator()(const Args&... args) const {
+  requires std::invocable<const Layer&, const Args&...> Array operator()(const Args&... args) const {
     const ModuleScope scope(*this);
     Layer normalized = layer;
     normalized.kernel.value = with_length(layer.kernel, length);

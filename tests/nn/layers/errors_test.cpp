@@ -64,7 +64,7 @@ TEST(LayerErrors, InputsOfAnotherShape) {
        [] {
          LSTMCell::init(Key(0), embed, hidden)(ones({3, 8}), {});
        }},
-      {kind, "[GRUCell] given float32[3,7], expected (..., features) with features = 6.",
+      {kind, "[GRUCell] state h = float32[3,7], expected (3, 6) for x float32[3,8]. Begin with cell.start(x).",
        [] {
          GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong});
        }},

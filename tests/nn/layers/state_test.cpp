@@ -96,6 +96,37 @@ TEST(Sequential, EachLayerHasAKeyOfItsOwn) {
   EXPECT_EQ(testing::paths_of(leaves(mixed)), (std::vector<std::string>{"layers.1.scale", "layers.1.bias"}));
 }
 
+// Whatever layer fails, and in a Sequential of Sequentials.
+TEST(Sequential, ACallThatFailsChangesNoLayer) {
+  auto net = sequential(BatchNorm::init(embed), sequential(BatchNorm::init(embed)), Linear::init(Key(0), embed, hidden),
+                        Linear::init(Key(1), embed, hidden));
+  const BatchNorm &first = std::get<0>(net.layers), &inner = std::get<0>(std::get<1>(net.layers).layers);
+  const Array x = normal(Key(2), {4, 8});
+  EXPECT_THROW(net(x), Error);
+  for (const BatchNorm* norm : {&first, &inner}) {
+    EXPECT_EQ(norm->mean.value.to_host<float>(), std::vector<float>(8, 0));
+    EXPECT_EQ(norm->variance.value.to_host<float>(), std::vector<float>(8, 1));
+  }
+  std::get<3>(net.layers) = Linear::init(Key(1), hidden, embed);
+  net(x);
+  BatchNorm alone = BatchNorm::init(embed);
+  alone(x);
+  expect_near(first.mean, alone.mean, 0, "moved once");
+  EXPECT_NE(inner.variance.value.to_host<float>(), std::vector<float>(8, 1));
+}
+
+TEST(Sequential, TakesFunctionsOfAnArray) {
+  int calls = 0;
+  auto net = sequential([](const Array& x) { return 2 * x; },
+                        [&calls](const Array& x) {
+                          ++calls;
+                          return x + 1;
+                        },
+                        SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden)));
+  EXPECT_EQ(net(ones({3, 8})).shape(), (Shape{3, 16}));
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(DTypePolicy, ParametersComputeAndOutput) {
   const Linear layer =
       Linear::init(Key(0), embed, hidden, {.dtypes = {.params = bfloat16, .compute = float32, .output = float16}});
