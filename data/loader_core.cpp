@@ -95,7 +95,7 @@ AnyItem LoaderCore::next() {
   const auto asked = Clock::now();
   if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
   const LoaderState before = place();
-  Made made = make_next();
+  Made made = end_due_ ? Made() : make_next();
   stats_.seconds_waited += seconds_since(asked);
   if (hand_out_) hand_out(made.batch, before);
   stats_.seconds = seconds_since(began_);
@@ -107,11 +107,18 @@ AnyItem LoaderCore::next() {
 }
 
 void LoaderCore::hand_out(AnyItem& batch, const LoaderState& before) {
+  const bool is_end = !batch;
+  const int64_t place = end_due_.value_or(before.global_next_index);
+  end_due_.reset();
   try {
-    batch = hand_out_(std::move(batch), before.global_next_index);
+    batch = hand_out_(std::move(batch), place);
   } catch (...) {
-    stop();
-    go_to(before);
+    if (is_end) {
+      end_due_ = place;
+    } else {
+      stop();
+      go_to(before);
+    }
     throw;
   }
 }
@@ -130,6 +137,7 @@ void LoaderCore::restore(const LoaderState& state) {
   check(state);
   stop();
   go_to(state);
+  end_due_.reset();
   stats_ = {};
 }
 
@@ -145,14 +153,14 @@ void LoaderCore::finish_with(Finish finish) {
   }
   stop();
   if (finish_)
-    finish_ = [first = std::move(finish_), then = std::move(finish)](AnyItem x) { return then(first(std::move(x))); };
+    finish_ = [first = finish_, then = std::move(finish)](AnyItem x) { return then(first(std::move(x))); };
   else
     finish_ = std::move(finish);
 }
 
 void LoaderCore::hand_out_with(HandOut hand_out) {
   if (hand_out_)
-    hand_out_ = [first = std::move(hand_out_), then = std::move(hand_out)](AnyItem x, int64_t place) {
+    hand_out_ = [first = hand_out_, then = std::move(hand_out)](AnyItem x, int64_t place) {
       return then(first(std::move(x), place), place);
     };
   else

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/batch_plan.h"
@@ -73,6 +74,7 @@ class LoaderCore {
 
   AnyItem next();  // null at the end of an epoch
   LoaderState state() const;
+  const ShardOptions& shard() const { return options_.shard; }
   void restore(const LoaderState& state);
   const LoaderStats& stats() const { return stats_; }
   void reset_stats() { stats_ = {}; }
@@ -109,6 +111,7 @@ class LoaderCore {
 
   Finish finish_;
   HandOut hand_out_;
+  std::optional<int64_t> end_due_;  // the place of an end of an epoch that failed where it was handed out
   LoaderStats stats_;
   std::chrono::steady_clock::time_point began_;
 };

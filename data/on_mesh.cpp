@@ -18,6 +18,15 @@ struct CheckedBatch {
   std::vector<ReadRows> rows;
 };
 
+// Where each process reads its shard, those of one dataset in one order make a batch.
+void check_dataset(const LoaderCore& core, const Mesh& mesh) {
+  const int64_t shards = core.shard().count;
+  check_same_input("on_mesh",
+                   shards == 1 ? "an input that is not sharded"
+                               : "one of " + std::to_string(shards) + " shards of " + core.state().dataset,
+                   mesh);
+}
+
 AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
   const std::string at = std::to_string(place);
   if (!item) {
@@ -32,6 +41,7 @@ AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
 void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, const OnMeshOptions& options,
                    MakeGlobal make_global) {
   const bool checks = mesh.process_count() > 1 && options.check_replicas;
+  if (checks) check_dataset(core, mesh);
   core.finish_with([type, make_global = std::move(make_global), checks](const AnyItem& local) -> AnyItem {
     AnyItem global = type.copy(local);
     make_global(type.leaves(global));

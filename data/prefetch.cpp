@@ -7,25 +7,37 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace tessera::data {
+namespace {
 
-Failure current_failure() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return {error.kind(), error.what()};
-  } catch (const std::exception& error) {
-    return {ErrorKind::other, error.what()};
-  } catch (...) {
-    return {ErrorKind::other, "an exception that is not a std::exception"};
-  }
+struct Unknown : std::exception {
+  const char* what() const noexcept override { return "an exception that is not a std::exception"; }
+};
+
+std::string words_of(const std::exception& error) noexcept try {
+  return error.what();
+} catch (const std::bad_alloc&) {
+  return "no memory left";  // so short that it needs none
+}
+
+}  // namespace
+
+Failure current_failure() noexcept try {
+  throw;
+} catch (const Error& error) {
+  return {error.kind(), words_of(error)};
+} catch (const std::exception& error) {
+  return {ErrorKind::other, words_of(error)};
+} catch (...) {
+  return {ErrorKind::other, words_of(Unknown())};
 }
 
 Outcome attempt(const std::function<AnyItem()>& make) {
@@ -56,6 +68,7 @@ struct Prefetcher::State {
   std::condition_variable slot_free, item_ready;
   int64_t handed_out = 0;
   bool stopping = false;
+  std::optional<Failure> lost;  // why a worker ended before it was told to: its item never comes
   std::vector<std::thread> workers;
 
   std::optional<int64_t> claim() {
@@ -73,16 +86,24 @@ struct Prefetcher::State {
   }
 
   void work() {
-    while (const auto ticket = claim()) put(*ticket, attempt([&] { return make(*ticket); }));
+    try {
+      while (const auto ticket = claim()) put(*ticket, attempt([&] { return make(*ticket); }));
+    } catch (...) {  // no memory for a slot
+      const std::lock_guard lock(mutex);
+      lost = current_failure();
+      item_ready.notify_one();
+    }
   }
 
   std::optional<Outcome> take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex);
     const auto is_ready = [&] { return !slots.empty() && slots.front().has_value(); };
+    const auto is_decided = [&] { return is_ready() || lost; };
     if (timeout.count() == 0)
-      item_ready.wait(lock, is_ready);
-    else if (!item_ready.wait_for(lock, timeout, is_ready))
+      item_ready.wait(lock, is_decided);
+    else if (!item_ready.wait_for(lock, timeout, is_decided))
       return std::nullopt;
+    if (!is_ready()) return *lost;
     Outcome outcome = *std::move(slots.front());
     slots.pop_front();
     ++handed_out;
@@ -107,7 +128,7 @@ Prefetcher::Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int thre
   const int wanted = std::min(depth, threads);
   try {
     for (int i = 0; i < wanted; ++i) state_->workers.emplace_back([state = state_.get()] { state->work(); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // std::system_error, or no memory for the thread's own record
     const size_t started = state_->workers.size();
     state_->stop();
     fail(ErrorKind::other, "next",

@@ -24,8 +24,8 @@ struct Failure {
 using Outcome = std::variant<AnyItem, Failure>;
 
 // In a catch handler: the current exception as a Failure: the kind and the words of an Error, the words of another
-// std::exception (kind other), or a sentence that it was neither.
-Failure current_failure();
+// std::exception (kind other), or a sentence that it was neither; "no memory left" where there is none for the words.
+Failure current_failure() noexcept;
 
 // make(), or the Failure that it threw.
 Outcome attempt(const std::function<AnyItem()>& make);

@@ -186,6 +186,10 @@ at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows,
 
 }  // namespace
 
+void detail::check_same_input(const char* verb, const std::string& input, const Mesh& mesh) {
+  tessera::detail::check_agreement(verb, mesh.process_count(), input);
+}
+
 void detail::check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows,
                         const Mesh& mesh) {
   const int processes = mesh.process_count();

@@ -64,6 +64,8 @@ std::vector<ReadRows> read_rows(const nn::Leaves& local, const nn::Leaves& globa
 
 // check_replicas, with the words that an error begins with.
 void check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows, const Mesh& mesh);
+// Error (inconsistent) where the processes of the mesh do not all say the same of their input; all call it.
+void check_same_input(const char* verb, const std::string& input, const Mesh& mesh);
 
 }  // namespace detail
 

@@ -57,6 +57,9 @@ struct BareArrays {
   size_t structure = 0;
 };
 
+// The structure of a tree after one more of what its type leaves open.
+inline size_t structure_with(size_t structure, size_t choice) { return structure * 1099511628211u + choice + 1; }
+
 // A predicate on the leaves of a tree. Any function of (path, leaf) is one, or of (path, array):
 //   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
 // A default one takes everything. They combine with &&, || and !. Ready ones: nn/filter.h.
@@ -226,7 +229,7 @@ class Collector {
     if (leaves_) place_.pop(before);
   }
   void note(size_t choice) {
-    if (bare_) bare_->structure = bare_->structure * 1099511628211u + choice + 1;
+    if (bare_) bare_->structure = structure_with(bare_->structure, choice);
   }
   void leaf(Array& x) { add(x, Kind::array, nullptr, nullptr); }
   void leaf(NamedArray& x) { add(x.value, Kind::named_array, &x.axes, nullptr); }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -138,6 +139,34 @@ TEST(Masked, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
   check(range(4), {0, 1, 2, 3});
   check(range(15).filter(even), {0, 2, 4, 6, 8, 10, 12, 14});
   check(range(11).filter(even), {0, 2, 4, 6, 8, 10});
+}
+
+// Where the end is handed out, f throws once.
+template <class L>
+void expect_the_end_after_an_error(L loader, int64_t batches) {
+  bool is_first = true;
+  auto mine = std::move(loader).handed_out([&](auto batch, int64_t) {
+    if (!batch && std::exchange(is_first, false)) throw std::runtime_error("the peer is away");
+    return batch;
+  });
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int64_t i = 0; i < batches; ++i) EXPECT_TRUE(mine.next().has_value()) << "epoch " << epoch;
+    if (epoch == 0) {
+      EXPECT_THROW(mine.next(), std::runtime_error);
+    }
+    EXPECT_FALSE(mine.next().has_value());
+  }
+}
+
+TEST(Masked, AnEndThatFailsWhereItIsHandedOutComesAgain) {
+  constexpr auto every = [](int64_t) { return true; };
+  for (const int prefetch : {0, 3}) {
+    const LoaderOptions options{.batch_size = 4, .prefetch = prefetch};
+    expect_the_end_after_an_error(Loader(range(10), rows, options), 2);
+    expect_the_end_after_an_error(Loader(range(10).filter(every), rows, options), 2);
+    expect_the_end_after_an_error(Loader(range(10), masked(rows), options), 3);
+    expect_the_end_after_an_error(Loader(range(10).filter(every), masked(rows), options), 3);
+  }
 }
 
 TEST(Pack, MakesBatchesOfRows) {
