@@ -75,7 +75,7 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
 }
 
 void StaticFields::add(StaticField field) { fields_.push_back(field); }
-void StaticFields::note(size_t choice) { structure_ = structure_ * 1099511628211u + choice + 1; }
+void StaticFields::note(size_t choice) { structure_ = structure_with(structure_, choice); }
 
 void StaticFields::check_fits(const StaticFields& from, const char* verb) const {
   if (structure_ != from.structure_ || fields_.size() != from.fields_.size()) fail_structure(verb);

@@ -13,7 +13,6 @@
 #include "sharding/file.h"
 #include "sharding/held.h"
 #include "sharding/processes.h"
-#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -85,10 +84,8 @@ struct Checkpointer::Impl {
 
   // The saving thread may vote while this one computes.
   void vote_by_program() {
-    options.processes = {.index = process_index(), .count = process_count()};
-    if (options.processes.count == 1) return;
-    votes = std::make_shared<Votes>("save", folder.string());
-    options.processes.all_ok = [ballot = votes](bool ok) { return ballot->all(ok); };
+    if (process_count() > 1) votes = std::make_shared<Votes>("save", folder.string());
+    options.processes = voting_by(votes);
   }
 
   void take_folder() {
@@ -135,17 +132,25 @@ void Checkpointer::wait() {
 
 void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& extra) {
   wait();
-  std::unique_ptr<Save> save;
+  std::shared_ptr<Save> save;
+  std::string identity;
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
     if (step < 0)
       fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
     check_step_is_free(impl_->folder, step);
-    save = std::make_unique<Save>(impl_->folder, step, state, extra, impl_->options);
+    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
+    if (impl_->votes) identity = save->identity();
   });
-  if (impl_->votes) impl_->votes->check_same(save->identity(), "Save the same trees at the same steps everywhere.");
+  if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");
   save->write_down_to(impl_->options.most_pending_bytes);
-  // Where no thread can be had, wait() does the work: the other processes count on it.
-  impl_->pending = std::async(std::launch::async | std::launch::deferred, [save = std::move(save)] { save->finish(); });
+  // Where no thread can be had, wait() does the work, and where there is no memory for that, this: the other processes
+  // count on it. Not moved: libstdc++ takes it once for the thread, and again where it gets none.
+  const auto finish = [save = std::move(save)] { save->finish(); };
+  try {
+    impl_->pending = std::async(std::launch::async | std::launch::deferred, finish);
+  } catch (const std::bad_alloc&) {
+    finish();
+  }
 }
 
 void save(const fs::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra) {

@@ -50,7 +50,7 @@ struct CheckpointOptions {
   Processes processes = {};
 };
 
-// What is saved beside a tree.
+// What is saved beside a tree. Of several processes, process 0's is saved.
 struct SaveExtra {
   // name -> JSON of at most 30 levels: {"loader", loader.state().to_json()}. It comes back as the same values, not as
   // the same text: spaces go, 0.1 is 1E-1. Whole numbers of 64 bits are exact (-0 is 0), all others the nearest double:

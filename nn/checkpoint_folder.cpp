@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 #include <set>
 
 #include "sharding/error.h"
@@ -24,11 +25,12 @@ std::optional<int64_t> number_in(std::string_view name) {
   return std::to_string(step) == name ? std::optional(step) : std::nullopt;
 }
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) entries.push_back(*it);
-  return entries;
+// None where there is no such folder.
+std::vector<std::string> names_where_it_is(const fs::path& folder, const char* verb) {
+  std::error_code unknown;
+  const fs::file_status status = fs::status(folder, unknown);
+  const bool is_known = status.type() != fs::file_type::none;
+  return is_known && !fs::is_directory(status) ? std::vector<std::string>() : names_in(folder, verb);
 }
 
 bool is_leftover(const std::string& name) {
@@ -93,8 +95,8 @@ std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const
 
 std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
-  for (const fs::path& entry : entries_of(folder))
-    if (const auto step = number_in(entry.filename().string()); step && is_complete(entry)) steps.push_back(*step);
+  for (const std::string& name : names_where_it_is(folder, "checkpoint_steps"))
+    if (const auto step = number_in(name); step && is_complete(folder / name)) steps.push_back(*step);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -155,9 +157,10 @@ void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state, st
   move_into_place(temporary_, final_, "save");
 }
 
-void NewCheckpoint::abandon() const noexcept {
+void NewCheckpoint::abandon() const noexcept try {
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
+} catch (const std::bad_alloc&) {  // the next save removes it
 }
 
 void check_step_is_free(const fs::path& folder, int64_t step) {
@@ -179,8 +182,8 @@ void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& step
 }
 
 void remove_leftovers(const fs::path& folder) {
-  for (const fs::path& entry : entries_of(folder))
-    if (is_leftover(entry.filename().string())) remove_folder(entry, "save");
+  for (const std::string& name : names_where_it_is(folder, "save"))
+    if (is_leftover(name)) remove_folder(folder / name, "save");
 }
 
 void apply_retention(const fs::path& folder, const Keep& keep, int64_t just_saved) {

@@ -35,6 +35,7 @@ std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const
 
 // The steps of the complete checkpoints in a folder, in increasing order: the folders whose name is a number and that
 // have the mark of a commit. Others (of saves that were interrupted) are passed over. A missing folder has none.
+// Error (bad_file): the folder cannot be listed.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& folder);
 
 // The checkpoint that a path means: itself, if it is one, else the newest complete one in it.

@@ -13,8 +13,6 @@
 #include "nn/checkpoint_save.h"
 #include "sharding/array_impl.h"
 #include "sharding/crc32c.h"
-#include "sharding/processes.h"
-#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -83,6 +81,7 @@ class Restore {
 
   // All that may fail. Of the tree only numbers are changed, and these only if all can be.
   void prepare() {
+    restored_ = {manifest_.step, saved_.extra, saved_.metrics, kept_, unused_};
     read_arrays();
     set_numbers();
   }
@@ -92,7 +91,7 @@ class Restore {
   Restored finish() {
     for (const RestoreTarget& target : targets_)
       if (target.made) *target.leaf->value = Array(target.made);
-    return {manifest_.step, saved_.extra, saved_.metrics, kept_, unused_};
+    return std::move(restored_);
   }
 
  private:
@@ -186,32 +185,20 @@ class Restore {
   std::vector<std::pair<Number, std::string>> numbers_;
   std::vector<std::string> numbers_before_;
   std::vector<std::string> kept_, unused_;
+  Restored restored_;
 };
 
 // ---- several processes
 
-bool is_of_several(const MeshImpl* mesh) { return mesh && mesh->processes > 1; }
-
-bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
-  if (leaf.value->is_absent()) return false;
-  return is_of_several(leaf.value->impl()->type->mesh) ||
-         (layout && leaf.value->is_recipe() && is_of_several(layout->mesh().impl()));
-}
-
-// f here, then the word of all; the error of f, or one that says that another process has one.
-void in_step(Votes& votes, const fs::path& path, const std::function<void()>& f) {
-  together({.index = process_index(), .count = process_count(), .all_ok = [&](bool ok) { return votes.all(ok); }}, path,
-           "restore", f);
-}
-
 Restored restore_together(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
-  Votes votes("restore", path.string());
+  const auto votes = std::make_shared<Votes>("restore", path.string());
+  const Processes processes = voting_by(votes);
   std::optional<Restore> restore;
-  in_step(votes, path, [&] { restore.emplace(path, state, options); });
-  votes.check_same(restore->identity(), "Give all processes one folder, on a filesystem that they share.");
+  together(processes, path, "restore", [&] { restore.emplace(path, state, options); });
+  votes->check_same(restore->identity(), "Give all processes one folder, on a filesystem that they share.");
   bool prepared = false;
   try {
-    in_step(votes, path, [&] {
+    together(processes, path, "restore", [&] {
       restore->prepare();
       prepared = true;
     });

@@ -9,9 +9,11 @@
 #include <exception>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "sharding/array_impl.h"
 #include "sharding/crc32c.h"
+#include "sharding/processes.h"
 
 namespace tessera::nn {
 
@@ -188,6 +190,19 @@ void together(const Processes& processes, const std::filesystem::path& path, con
   if (!all)
     fail(ErrorKind::other, verb,
          fmt::format("{}: another process could not {} its part. Its own error says why.", path.string(), verb));
+}
+
+Processes voting_by(std::shared_ptr<Votes> votes) {
+  Processes all{.index = process_index(), .count = process_count()};
+  if (all.count > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
+  return all;
+}
+
+bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
+  const auto crosses = [](const MeshImpl* mesh) { return mesh && mesh->processes > 1; };
+  if (leaf.value->is_absent()) return false;
+  return crosses(leaf.value->impl()->type->mesh) ||
+         (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
 }
 
 std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {

@@ -7,12 +7,15 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_plan.h"
 #include "sharding/file.h"
+#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -21,6 +24,10 @@ namespace tessera::nn {
 // a stage, since the others would wait for it at the next.
 void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
               const std::function<void()>& f);
+// The program's, whose word on a stage is a vote.
+Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
+// Whether an array lies on devices of several processes; a recipe, whether it will by this layout.
+bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
 
 // The stages of one save, the same on every process in the same order: begin, twice, then write and commit. Each
 // process may pass them from whichever thread is at hand.

@@ -22,7 +22,6 @@
 #include "sharding/file.h"
 #include "sharding/processes.h"
 #include "sharding/safetensors.h"
-#include "sharding/votes.h"
 
 namespace tessera::nn {
 
@@ -240,11 +239,6 @@ namespace {
 // Of one tensor there, the arrays of ours that it is made of, in order.
 using Sources = std::map<std::string, std::vector<std::pair<const Leaf*, const HuggingFaceName*>>>;
 
-bool is_of_several(const Leaf& leaf) {
-  const MeshImpl* mesh = leaf.value->is_absent() ? nullptr : leaf.value->impl()->type->mesh;
-  return mesh && mesh->processes > 1;
-}
-
 // Kernels are matrices, and what is cut into parts there needs all of them here.
 void check_sources(const std::string& name, const Sources::mapped_type& sources) {
   for (const auto& [leaf, from] : sources)
@@ -348,16 +342,15 @@ void write_together(const fs::path& folder, const Files& files) {
 void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t most_file_bytes) {
   const at::AutoGradMode off(false);
   const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
-  if (std::none_of(model.begin(), model.end(), is_of_several)) {
+  if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
     const Files files(names, model, most_file_bytes);
     return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
-  Votes votes("save", folder.string());
-  const Processes processes{
-      .index = process_index(), .count = process_count(), .all_ok = [&](bool ok) { return votes.all(ok); }};
+  const auto votes = std::make_shared<Votes>("save", folder.string());
+  const Processes processes = voting_by(votes);
   std::optional<Files> files;
   together(processes, folder, "save", [&] { files.emplace(names, model, most_file_bytes); });
-  votes.check_same(files->identity(), "Save the same model everywhere.");
+  votes->check_same(files->identity(), "Save the same model everywhere.");
   together(processes, folder, "save", [&] { write_together(folder, *files); });
 }
 

@@ -1,10 +1,13 @@
 // Checkpoints in a world that fails: damaged files, full disks, folders in other hands.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <system_error>
+#include <thread>
 
 #include "tests/nn/checkpoint_support.h"
 
@@ -217,6 +220,53 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 4}));
 }
 
+// The system gives no thread, while it lives: none has room for such a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    ::pthread_attr_init(&huge);
+    ::pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    ::pthread_setattr_default_np(&huge);
+    ::pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_F(DamageTest, WithoutAThreadItIsSavedByWhoWaits) {
+  Saved large = Saved::init(Key(3));
+  Checkpointer checkpoints(folder());
+  const NoThreads none;
+  EXPECT_THROW(std::thread([] {}), std::system_error);
+  checkpoints.save(2, named_state("model", large));
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{}));
+  checkpoints.wait();
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{2}));
+}
+
+TEST_F(DamageTest, WithoutADescriptorNoCheckpointIsOverlooked) {
+  save_small(1);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const int free = ::dup(0);
+  ::close(free);
+  const rlimit limit{static_cast<rlim_t>(free), before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const auto list = [&] { checkpoint_steps(folder()); };
+  expect_error_with(ErrorKind::bad_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"}, list);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
+  EXPECT_EQ(checkpoint_steps(folder() / "none"), (std::vector<int64_t>{}));
+  EXPECT_EQ(checkpoint_steps(folder() / "1/manifest.json"), (std::vector<int64_t>{}));
+}
+
 TEST_F(DamageTest, AnErrorThatNobodyHasSeenIsThrownAtTheEnd) {
   Saved large = Saved::init(Key(3));
   EXPECT_THROW(
@@ -252,7 +302,7 @@ TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
   }
   expect_error_with(
       ErrorKind::bad_file,
-      {"[save] ", ".lock: it cannot be written to (Permission denied)", "Give a folder that can be written to."},
+      {"[save] ", ".lock: it cannot be written to (Permission denied)", "Change its permissions, or give another folder."},
       [&] { Checkpointer checkpoints(folder()); });
   if (was_root) {
     ASSERT_EQ(::seteuid(0), 0);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -34,6 +35,16 @@ void expect_error_with(ErrorKind kind, std::initializer_list<std::string> words,
     for (const std::string& word : words)
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what() << "\n  lacks: " << word;
   }
+}
+
+struct WrongCall {
+  ErrorKind kind;
+  std::string message;
+  std::function<void()> call;
+};
+
+inline void expect_errors(const std::vector<WrongCall>& table) {
+  for (const WrongCall& row : table) expect_error(row.kind, row.message, row.call);
 }
 
 inline std::vector<std::string> paths_of(const Leaves& leaves) {

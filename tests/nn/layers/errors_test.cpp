@@ -17,24 +17,15 @@ namespace tessera::nn {
 namespace {
 
 using testing::expect_error;
+using testing::expect_errors;
 
 const Axis embed{"embed", 8}, hidden{"hidden", 6}, heads{"heads", 8};
 const Array wrong = ones({3, 7});
 
-struct Wrong {
-  ErrorKind kind;
-  std::string message;
-  std::function<void()> call;
-};
-
-void expect_all(const std::vector<Wrong>& table) {
-  for (const Wrong& row : table) expect_error(row.kind, row.message, row.call);
-}
-
 TEST(LayerErrors, InputsOfAnotherShape) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   const std::string given = "given float32[3,7], expected ";
-  expect_all({
+  expect_errors({
       {kind, "[Linear] " + given + "(..., embed) with embed = 8.", [] { Linear::init(Key(0), embed, hidden)(wrong); }},
       {kind, "[Embedding.attend] " + given + "(..., embed) with embed = 8.",
        [] {
@@ -92,7 +83,7 @@ TEST(LayerErrors, InputsOfAnotherShape) {
 
 TEST(LayerErrors, OptionsThatDoNotFit) {
   constexpr auto kind = ErrorKind::bad_argument;
-  expect_all({
+  expect_errors({
       {kind, "[GroupNorm] axis \"embed\" = 8 is not divisible by 3 groups. Change one of them.",
        [] { GroupNorm::init(embed, 3); }},
       {kind, "[Conv] axes \"embed\" = 8 and \"hidden\" = 6 are not both divisible by 4 groups. Change one of them.",
@@ -173,7 +164,7 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
 TEST(LayerErrors, OptionsThatNoCallTakes) {
   constexpr auto kind = ErrorKind::bad_argument;
   const Axis in{"in", 3}, out{"out", 4};
-  expect_all({
+  expect_errors({
       {kind, "[Conv] padding \"SAMEE\" given, expected SAME, SAME_LOWER, VALID or pairs.",
        [&] {
          Conv::init(Key(0), in, out, {3, 3}, {.padding = "SAMEE"});
@@ -194,7 +185,7 @@ TEST(LayerErrors, OptionsThatNoCallTakes) {
 
 TEST(LayerErrors, NothingToPoolOrConvolve) {
   constexpr auto kind = ErrorKind::shape_mismatch;
-  expect_all({
+  expect_errors({
       {kind, "[Conv] given float32[1,0,3], expected one place or more in every spatial dim.",
        [] {
          Conv::init(Key(0), {"in", 3}, {"out", 4}, {3})(zeros({1, 0, 3}));
@@ -252,7 +243,7 @@ TEST(LayerErrors, ACallThatFailsChangesNoState) {
 TEST(LayerErrors, NormsOfIntegers) {
   const Array ids = ones({3, 8}, int32);
   constexpr auto kind = ErrorKind::dtype_mismatch;
-  expect_all({
+  expect_errors({
       {kind, "[layer_norm] x is int32[3,8], expected a floating type.", [&] { LayerNorm::init(embed)(ids); }},
       {kind, "[rms_norm] x is int32[3,8], expected a floating type.", [&] { RMSNorm::init(embed)(ids); }},
       {kind, "[GroupNorm] given int32[3,8], expected a floating type. Convert with astype.",
@@ -290,7 +281,7 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   const auto load = [&](const char* prefix, Library library) {
     return [&layer, prefix, library] { load_weights(layer, file(), prefix, library); };
   };
-  expect_all({
+  expect_errors({
       {ErrorKind::bad_file,
        "[load_weights] layers.safetensors: kernel: weight gives float32[5,7], expected float32[5,6]; bias: bias gives "
        "float32[7], expected float32[6]" +

@@ -16,19 +16,10 @@ namespace tessera::nn {
 namespace {
 
 using testing::expect_error;
+using testing::expect_errors;
 
 const Axis embed{"embed", 6}, hidden{"hidden", 6}, heads{"heads", 6};
 const Array x = ones({2, 6}), text = ones({1, 3, 6});
-
-struct Wrong {
-  ErrorKind kind;
-  std::string message;
-  std::function<void()> call;
-};
-
-void expect_all(const std::vector<Wrong>& table) {
-  for (const Wrong& row : table) expect_error(row.kind, row.message, row.call);
-}
 
 // The call of a layer one of whose fields was set after init.
 template <class Layer, class Set>
@@ -43,7 +34,7 @@ TEST(LayerFields, OfNormsAreCheckedByTheCall) {
     expect_error(kind, "[GroupNorm] groups = " + std::to_string(groups) + ", expected a divisor of the 6 features.",
                  call_with(GroupNorm::init(embed, 2), [=](auto& norm) { norm.groups = groups; }));
   const auto bad_eps = [](auto& norm) { norm.eps = NAN; };
-  expect_all({
+  expect_errors({
       {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", call_with(GroupNorm::init(embed, 2), bad_eps)},
       {kind, "[LayerNorm] eps = nan, expected a number of 0 or more.", call_with(LayerNorm::init(embed), bad_eps)},
       {kind, "[RMSNorm] eps = nan, expected a number of 0 or more.", call_with(RMSNorm::init(embed), bad_eps)},
@@ -55,7 +46,7 @@ TEST(LayerFields, OfNormsAreCheckedByTheCall) {
                  std::string("[BatchNorm] momentum = ") + name + ", expected 0 (the last batch's statistics) to 1.",
                  call_with(BatchNorm::init(embed), [m = momentum](auto& norm) { norm.momentum = m; }));
   const auto spectral = SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden));
-  expect_all({
+  expect_errors({
       {kind, "[SpectralNorm] iterations = -3, expected 1 or more.",
        call_with(spectral, [](auto& norm) { norm.power.iterations = -3; })},
       {kind, "[SpectralNorm] eps = nan, expected a number of 0 or more.",
@@ -67,7 +58,7 @@ TEST(LayerFields, OfConvAndMoeAreCheckedByTheCall) {
   constexpr auto kind = ErrorKind::bad_argument;
   const auto conv = ConvTranspose::init(Key(0), embed, hidden, {3});
   const auto moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 2});
-  expect_all({
+  expect_errors({
       {kind, "[ConvTranspose] groups = 0, expected a divisor of the 6 features of its kernel.",
        call_with(
            conv, [](auto& layer) { layer.groups = 0; }, text)},
@@ -108,7 +99,7 @@ TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
   const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2);
   const auto cross = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .context = Axis{"c", 5}});
   const std::string expected = ", expected to broadcast to (batch, heads, seq, keys) = (1, 2, 3, 3).";
-  expect_all({
+  expect_errors({
       {kind, "[MultiheadAttention] mask bool[3,2]" + expected,
        [&] {
          layer(text, {.mask = ones({3, 2}, boolean)});
@@ -164,7 +155,7 @@ TEST(LayerFields, StatesOfCells) {
   const auto lstm = LSTMCell::init(Key(0), embed, hidden);
   const auto gru = GRUCell::init(Key(0), embed, hidden);
   const std::string rest = ", expected (2, 6) for x float32[2,6]. Begin with cell.start(x).";
-  expect_all({
+  expect_errors({
       {kind, "[LSTMCell] state h = float32[3,6]" + rest,
        [&] {
          lstm(x, {ones({3, 6}), x});
@@ -187,7 +178,7 @@ TEST(LayerFields, AxesAndInitializers) {
   const auto gave = [](const std::string& layer, const std::string& shape) {
     return "[" + layer + " gave float32[7], expected (" + shape + "), the shape that it was asked for.";
   };
-  expect_all({
+  expect_errors({
       {kind, gave("Linear] kernel_init", "6, 6"), [&] { Linear::init(Key(0), embed, hidden, {.kernel_init = other}); }},
       {kind, gave("Linear] bias_init", "6"), [&] { Linear::init(Key(0), embed, hidden, {.bias_init = other}); }},
       {kind, gave("Embedding] initializer", "6, 6"), [&] { Embedding::init(Key(0), embed, hidden, other); }},
@@ -217,7 +208,7 @@ TEST(LayerFields, AbsentArrays) {
   constexpr auto kind = ErrorKind::absent;
   const std::string rest =
       " is absent, expected an array. Make the layer with init, or combine the tree that a filter took it out of.";
-  expect_all({
+  expect_errors({
       {kind, "[BatchNorm] mean" + rest, call_with(BatchNorm::init(embed), [](auto& n) { n.mean.value = Array(); })},
       {kind, "[BatchNorm] variance" + rest,
        call_with(BatchNorm::init(embed), [](auto& n) { n.variance.value = Array(); })},
