@@ -1,6 +1,7 @@
 // Which mesh? One training step on many, forecast without hardware: eight devices, sixty-four, and Llama 70B on 512.
 #include "nn/compare_meshes.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -99,6 +100,6 @@ int main() try {
           {grid(64, 1), grid(32, 2), grid(16, 4), grid(8, 8), grid(1, 64)});
   forecast_llama();
 } catch (const std::exception& error) {
-  std::cerr << "error: " << error.what() << '\n';
+  fmt::print(stderr, "error: {}\n", error.what());
   return 1;
 }

@@ -6,9 +6,10 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
+#include "sharding/file.h"
 #include "sharding/json.h"
 
 namespace tessera::examples {
@@ -75,7 +76,9 @@ Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report r
 // The lines of the steps that were done, whole ones only: a run may end in the middle of one.
 std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   std::string rows, line;
-  for (std::ifstream in(file); std::getline(in, line) && !in.eof();) {
+  std::istringstream in(read_text(file, "metrics"));
+  in.exceptions(std::ios::badbit);
+  while (std::getline(in, line) && !in.eof()) {
     const boost::json::value value = parse_json(line, "metrics", file);
     const boost::json::object& row = value.as_object();
     const int64_t step = row.at("step").as_int64();

@@ -40,7 +40,7 @@ void Progress::begin_step() { began_ = Clock::now(); }
 
 double Progress::end_step(int64_t step, double loss, const data::LoaderProgress& input) {
   const double seconds = std::chrono::duration<double>(Clock::now() - began_).count();
-  mean_seconds_ = step <= 2 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;  // the first one plans and allocates
+  mean_seconds_ = ++steps_timed_ <= 2 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;  // the first plans, allocates
   if (is_due(step)) draw(line(step, loss, input), step);
   return static_cast<double>(records_per_step_ * tokens_per_record_) / seconds;
 }

@@ -38,6 +38,7 @@ class Progress {
   int64_t steps_, records_per_step_, tokens_per_record_;
   bool terminal_;
   Clock::time_point began_ = {}, drawn_ = {};
+  int64_t steps_timed_ = 0;
   double mean_seconds_ = 0;  // of a step; recent ones count most
 };
 

@@ -201,10 +201,10 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
     return 0;
   } catch (const UsageError& error) {
-    std::cerr << "error: " << error.what() << '\n';
+    fmt::print(stderr, "error: {}\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
+    fmt::print(stderr, "error: {}\n", error.what());
     return 1;
   }
 }

@@ -1,6 +1,7 @@
 // POSIX calls whose failures become Errors that say what to do.
 #include "sharding/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "sharding/error.h"
@@ -25,6 +27,7 @@ std::string_view advice(int error) {
       return "Raise the limit on the size of files (ulimit -f), or lower the size of one file.";
     case EACCES:
     case EPERM:
+      return "Change its permissions, or give another folder.";
     case EROFS:
       return "Give a folder that can be written to.";
     case ENOENT:
@@ -32,6 +35,9 @@ std::string_view advice(int error) {
       return "Check the path.";
     case EIO:
       return "The disk is failing: check it.";
+    case EMFILE:
+    case ENFILE:
+      return "Close files, or raise the limit on how many are open (ulimit -n).";
     default:
       return "Check the path and the disk.";
   }
@@ -54,10 +60,11 @@ auto again(Call call) {
 }  // namespace
 
 File File::opened(const std::filesystem::path& path, int flags, const char* verb) {
-  const int fd = again([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
-  if (fd < 0)
-    refuse_path(path, (flags & O_ACCMODE) == O_RDONLY ? "it cannot be opened" : "it cannot be written to", errno, verb);
-  return File(fd, path, verb);
+  File file(-1, path, verb);
+  file.fd_ = again([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (file.fd_ < 0)
+    file.refuse((flags & O_ACCMODE) == O_RDONLY ? "it cannot be opened" : "it cannot be written to", errno);
+  return file;
 }
 
 // A pipe without a writer would keep a reader waiting.
@@ -160,6 +167,20 @@ void write_text(const std::filesystem::path& path, std::string_view text, const 
 
 void make_folder(const std::filesystem::path& path, const char* verb) {
   if (::mkdir(path.c_str(), 0777) != 0) refuse_path(path, "this folder cannot be made", errno, verb);
+}
+
+// Not by std::filesystem::directory_iterator: where memory is short it ends the program (libstdc++ 12).
+std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open) refuse_path(folder, "this folder cannot be listed", errno, verb);
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (!entry && errno != 0) refuse_path(folder, "this folder cannot be listed", errno, verb);
+    if (!entry) return names;
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  }
 }
 
 void sync_folder(const std::filesystem::path& path, const char* verb) { File::open(path, verb).sync(); }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -56,6 +57,9 @@ void write_text(const std::filesystem::path& path, std::string_view text, const 
 
 // A folder that is not there yet. Its parent is.
 void make_folder(const std::filesystem::path& path, const char* verb);
+
+// The names in a folder, without . and .., in any order. An Error (bad_file) if it cannot be listed to its end.
+std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb);
 
 // Waits until the names in the folder are on the disk.
 void sync_folder(const std::filesystem::path& path, const char* verb);

@@ -126,6 +126,13 @@ int accept_one(int listener) {
   return fd;
 }
 
+bool is_host(const std::string& name) {
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, nullptr, &found) != 0) return false;
+  ::freeaddrinfo(found);
+  return true;
+}
+
 std::string new_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());

@@ -37,6 +37,9 @@ struct Listener {
 Listener listen_anywhere();
 int accept_one(int listener);  // -1 if nobody is there
 
+// Whether anything is known by this name.
+bool is_host(const std::string& name);
+
 // 32 characters that nobody guesses: who connects must know them.
 std::string new_token();
 

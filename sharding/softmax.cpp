@@ -37,6 +37,12 @@ Exponentials exponentials(const Inside& inside, const Tensors& x, at::IntArrayRe
   return e;
 }
 
+// Of nothing there is no maximum, and nothing to divide.
+Exponentials exponentials_of_softmax(const Inside& inside, const Tensors& x, int64_t dim) {
+  if (x[0].numel() == 0) return {widened(x), widened(x), widened(x)};
+  return exponentials(inside, x, dim, /*finite=*/false);
+}
+
 // Attributes: the dim.
 std::string along_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
   auto names = letters(operands[0]->shape.size());
@@ -54,7 +60,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) { return a * b; }
 // y = e / s: d x = y (g - sum(g y)).
 Across softmax_across(const Prepared& call, const Inside& inside, int64_t dim) {
   const Tensors x = locals(call, 0);
-  const Exponentials e = exponentials(inside, x, dim, /*finite=*/false);
+  const Exponentials e = exponentials_of_softmax(inside, x, dim);
   const auto type = x[0].scalar_type();
   const Tensors y = for_each(e.exp, e.total, [](const at::Tensor& t, const at::Tensor& sum) { return t / sum; });
   return {for_each(y, [&](const at::Tensor& t) { return t.to(type); }), [=](const Tensors& gradients) {
@@ -69,7 +75,7 @@ Across softmax_across(const Prepared& call, const Inside& inside, int64_t dim) {
 // y = x - most - log s: d x = g - exp(y) sum(g).
 Across log_softmax_across(const Prepared& call, const Inside& inside, int64_t dim) {
   const Tensors x = locals(call, 0);
-  const Exponentials e = exponentials(inside, x, dim, /*finite=*/false);
+  const Exponentials e = exponentials_of_softmax(inside, x, dim);
   const auto type = x[0].scalar_type();
   Tensors y;
   for (size_t s = 0; s < x.size(); ++s) y.push_back((x[s] - e.most[s]).sub_(e.total[s].log()).to(type));

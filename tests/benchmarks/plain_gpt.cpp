@@ -82,7 +82,7 @@ void PlainGpt::update(std::vector<Tensor> grads) {
 }
 
 void PlainGpt::Group::add(const Tensor& parameter) {
-  if (!count.defined()) count = at::zeros({});
+  if (!count.defined()) count = at::zeros({}, parameter.options().requires_grad(false));
   params.push_back(parameter), counts.push_back(count);
   mu.push_back(at::zeros_like(parameter)), nu.push_back(at::zeros_like(parameter));
 }

@@ -7,8 +7,8 @@
 // start from the same parameters and read the same batches of random tokens, which are made, and placed on the mesh,
 // before the clock starts; they take turns step by step in one process, so that what else the machine does meets both.
 // Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept: which of two programs
-// on one heap finds its memory given back to the system, page by page, is chance. ratio = median of ours / median of
-// plain; milliseconds; quartiles are the 25th and 75th percentile.
+// on one heap finds its memory given back to the system, page by page, is chance. With TESSERA_DEVICE=cuda both lie on
+// that GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -31,6 +31,7 @@
 #include "nn/filter_shard.h"
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
+#include "sharding/accelerator.h"
 #include "tests/benchmarks/plain_gpt.h"
 
 namespace tessera::benchmarks {
@@ -87,12 +88,15 @@ std::vector<Tokens> random_tokens(const Size& size) {
   return result;
 }
 
+// Where our meshes lie, and plain tensors too.
+at::Device device() { return detail::accelerator(""); }
+
 class Plain {
  public:
   Plain(const Size& size, const Gpt& initial)
       : model_(copies(initial), size.model.layers, size.model.heads, size.model.eps, adamw) {
     for (Tokens& tokens : random_tokens(size)) {
-      const at::Tensor rows = at::tensor(tokens, at::kLong).view({size.batch, size.model.seq + 1});
+      const at::Tensor rows = at::tensor(tokens, at::kLong).view({size.batch, size.model.seq + 1}).to(device());
       inputs_.push_back(rows.slice(1, 0, size.model.seq).contiguous());
       targets_.push_back(rows.slice(1, 1).contiguous());
     }
@@ -103,7 +107,8 @@ class Plain {
  private:
   static std::map<std::string, at::Tensor> copies(Gpt model) {
     std::map<std::string, at::Tensor> result;
-    for (const nn::Leaf& leaf : nn::leaves(model)) result[leaf.path] = to_tensor(*leaf.value).clone();
+    for (const nn::Leaf& leaf : nn::leaves(model))
+      result[leaf.path] = to_tensor(*leaf.value).to(device(), at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     return result;
   }
 

@@ -251,6 +251,17 @@ TEST(EdgeTest, BracesTakeAWholeDim) {
   EXPECT_EQ(x.at({}).shape(), (Shape{4, 8}));
 }
 
+TEST(EdgeTest, ASoftmaxOfNothingIsNothingOnEveryMesh) {
+  const NamedSharding rows(make_mesh({{"a", 2}}), P{none, "a"});
+  for (const auto& f :
+       {+[](const Array& x) { return softmax(x, -1); }, +[](const Array& x) { return log_softmax(x, -1); }}) {
+    Tape tape({device_put(zeros({3, 0}), rows)});
+    const Array y = f(tape.shadows()[0]);
+    EXPECT_EQ(y.type_string(), "float32[3,0@a]");
+    EXPECT_EQ(tape.gradients(sum(y * y))[0].shape(), (Shape{3, 0}));
+  }
+}
+
 TEST(EdgeTest, NothingHasNoMean) {
   expect_error(ErrorKind::shape_mismatch, "nothing has no mean", [] {
     cross_entropy(zeros({0, 4}), array<int32_t>(std::vector<int32_t>{}, {0}));
