@@ -46,13 +46,11 @@ class Queue {
 };
 
 std::atomic<int> awaiting{0};
-std::atomic<int64_t> begun_so_far{0};
 
 }  // namespace
 
 std::future<void> begin_in_background(std::function<void()> act) {
   static Queue* queue = new Queue;
-  ++begun_so_far;
   return queue->add(std::move(act));
 }
 
@@ -63,8 +61,6 @@ void await(std::future<void>& begun) {
   } now;
   begun.get();
 }
-
-int64_t begun_in_background() { return begun_so_far; }
 
 bool is_awaited() { return awaiting.load(std::memory_order_relaxed) > 0; }
 

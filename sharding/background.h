@@ -1,7 +1,6 @@
 // Background: the one thread of a process that communicates beside its computation.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <future>
 
@@ -10,8 +9,6 @@ namespace tessera::detail {
 // `act` is carried out by that thread, after all that were given before it; what it throws comes out of await().
 std::future<void> begin_in_background(std::function<void()> act);
 void await(std::future<void>& begun);
-// How many it was given so far.
-int64_t begun_in_background();
 
 // Whether somebody waits in await(). Until then the thread should not take time from what is computed.
 bool is_awaited();

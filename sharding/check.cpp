@@ -27,7 +27,9 @@ std::string name_of(const ArrayImpl& a) {
 
 [[noreturn]] void broken(const char* verb, const std::string& what) {
   fail(ErrorKind::inconsistent, verb,
-       what + " This is an error of the library, or of code that wrote into its tensors.");
+       what +
+           " Give all processes the same arguments, seeds and values, and write into no tensor of the library's; "
+           "else it is an error of the library.");
 }
 
 // FNV-1a over words.

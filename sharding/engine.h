@@ -17,10 +17,8 @@ struct Exchange {
 // Block i of n of a dim, a view; and the tensor as that block of zeros.
 at::Tensor block(const at::Tensor& t, int dim, int i, int n);
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
-// Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
-// notice.
-inline constexpr int64_t most_small_elements = 4096;
-bool is_small(const at::Tensor& t);
+// Whether it is so small, and of a type that is not as wide as double.
+bool is_small_sum(const at::Tensor& t);
 
 // in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
 // one holds the sum already). out: as many as the group's devices store apart, one or all.
@@ -36,6 +34,8 @@ class BegunSums {
  public:
   BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause);
   Tensors finish();
+  // How many this process has begun so far.
+  static int64_t count();
 
  private:
   Tensors like_;

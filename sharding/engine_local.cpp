@@ -23,7 +23,7 @@ at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   return whole;
 }
 
-bool is_small(const at::Tensor& t) {
+bool is_small_sum(const at::Tensor& t) {
   return t.numel() <= most_small_elements && t.is_floating_point() && t.itemsize() < 8;
 }
 
@@ -37,7 +37,7 @@ at::Tensor sum_in_double(const Tensors& parts) {
 
 at::Tensor sum(const Tensors& parts) {
   if (parts.size() == 1) return parts[0];
-  if (is_small(parts[0])) return sum_in_double(parts);
+  if (is_small_sum(parts[0])) return sum_in_double(parts);
   at::Tensor total = at::add(parts[0], parts[1]);
   for (size_t i = 2; i < parts.size(); ++i) total.add_(parts[i]);
   return total;

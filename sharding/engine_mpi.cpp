@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "sharding/error.h"
 #include "sharding/transport.h"
@@ -18,7 +19,18 @@ void check(int result) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(result, text, &length);
-  throw Error(ErrorKind::other, fmt::format("MPI says: {}", std::string_view(text, length)));
+  throw Error(ErrorKind::other, fmt::format("MPI says: {}", text));
+}
+
+// Of "MPICH Version:      4.3.2\nMPICH Release date: ...", or "Open MPI v4.1.4, package: ...", as words of a sentence.
+std::string first_words(std::string_view text) {
+  std::string words;
+  for (const char c : text.substr(0, text.find_first_of("\n,")))
+    if (c != ' ' && c != ':')
+      words += c;
+    else if (!words.ends_with(' '))
+      words += ' ';
+  return words;
 }
 
 // MPI is entered by one thread at a time.
@@ -34,7 +46,11 @@ class Mpi : public Transport {
     int initialized = 0, provided = 0;
     MPI_Initialized(&initialized);
     begun_here_ = !initialized;
-    if (begun_here_) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    if (begun_here_) {
+      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+      for (MPI_Comm comm : {MPI_COMM_WORLD, MPI_COMM_SELF})  // to which MPICH turns with errors of requests
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    }
     MPI_Comm_dup(MPI_COMM_WORLD, &world_);
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(world_, &index_);
@@ -76,7 +92,9 @@ class Mpi : public Transport {
     const std::lock_guard alone(entrance());
     int done = 0;
     statuses_.resize(requests_.size());
-    check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data()));
+    const int result = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+    if (result != MPI_SUCCESS) check_truncated();
+    check(result);
     if (!done) return false;
     check_received();
     requests_.clear();
@@ -88,11 +106,20 @@ class Mpi : public Transport {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
     int length = 0;
     MPI_Get_library_version(text, &length);
-    const std::string_view all(text, length);
-    return std::string(all.substr(0, all.find('\n')));
+    return first_words(text);
   }
 
  private:
+  // A message that is longer than expected is an error of MPI's, which tells no length.
+  void check_truncated() const {
+    for (size_t i = 0; i < expected_.size(); ++i) {
+      int kind = MPI_SUCCESS;
+      MPI_Error_class(statuses_[i].MPI_ERROR, &kind);
+      if (kind == MPI_ERR_TRUNCATE)
+        throw Error(ErrorKind::inconsistent, different_sizes(statuses_[i].MPI_SOURCE, std::nullopt, expected_[i]));
+    }
+  }
+
   // Receives come first among the requests.
   void check_received() const {
     for (size_t i = 0; i < expected_.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "sharding/accelerator.h"
 #include "sharding/device_groups.h"
 #include "sharding/error.h"
+#include "sharding/gpu_watch.h"
 #include "sharding/joined.h"
 #include "sharding/nccl_communicator.h"
 #include "sharding/wait.h"
@@ -108,12 +110,13 @@ struct Gpu {
   cudaStream_t stream = nullptr;  // of all communication
   Joined joined;
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
+  GpuWatch watch;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
   void abort();
 };
 
-class NcclGroup : public GpuGroup {
+class NcclGroup : public ProcessGroup {
  public:
   NcclGroup(Gpu& gpu, const std::vector<int>& processes)
       : gpu_(gpu),
@@ -178,15 +181,6 @@ class NcclGroup : public GpuGroup {
     };
     const std::vector<Parcel> out = parcels(sends), in = parcels(receives);
     swap(waiting, std::move(held), out, in);
-  }
-
-  void wait(const Waiting& waiting) override {
-    if (!last_) return;
-    or_abort([&] {
-      communicator_.set_until(last_);
-      waits_.until_done(waiting);
-      communicator_.set_until(nullptr);
-    });
   }
 
   // Until NCCL's threads have queued what was asked of it; `start` asks.
@@ -256,9 +250,10 @@ class NcclGroup : public GpuGroup {
     check(cudaEventRecord(raw(ready), gpu_.compute()));
     check(cudaStreamWaitEvent(gpu_.stream, raw(ready)));
     queue(waiting, start);
-    last_ = new_event();
-    check(cudaEventRecord(raw(last_), gpu_.stream));
-    return {std::move(held), last_};
+    std::shared_ptr<void> done = new_event();
+    check(cudaEventRecord(raw(done), gpu_.stream));
+    gpu_.watch.add(waits_.lookout(), waiting, done);
+    return {std::move(held), std::move(done)};
   }
 
   template <class Calls>
@@ -277,10 +272,10 @@ class NcclGroup : public GpuGroup {
   Communicator communicator_;
   Joined joined_;
   Waits waits_;
-  std::shared_ptr<void> last_;
 };
 
 void Gpu::abort() {
+  watch.stop();
   for (auto& [processes, group] : groups) group->communicator().abort();
 }
 
@@ -305,7 +300,9 @@ Gpu* new_gpu(c10::Device named) {
   ncclUniqueId mine{};
   if (joined().index == 0) check(ncclGetUniqueId(&mine));
   const ncclUniqueId id = of_all(mine)[0];
-  auto* gpu = new Gpu{.device = device, .joined = watched(joined()), .groups = {}};
+  const Joined all_processes = watched(joined());
+  auto* gpu = new Gpu{.device = device, .joined = all_processes, .groups = {}, .watch{device, all_processes.timeout}};
+  ::on_exit([](int, void* it) { static_cast<Gpu*>(it)->watch.stop(); }, gpu);
   check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
   NcclGroup& all = added(*gpu, everyone());
   all.queue(joining, [&] { all.communicator().join(id); });
@@ -314,7 +311,7 @@ Gpu* new_gpu(c10::Device named) {
 
 }  // namespace
 
-GpuGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
+ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
   static Gpu* gpu = new_gpu(device);
   if (device.has_index() && device.index() != gpu->device)
     fail(ErrorKind::bad_argument, "make_mesh",

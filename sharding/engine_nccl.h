@@ -11,29 +11,23 @@
 
 namespace tessera::detail {
 
-// A group whose tensors lie on this process's GPU, contiguous. A verb returns when it is queued: what the compute
-// stream queues from then on comes after it, and this thread does not wait for the GPU. What the compute stream queues
-// between begin_all_reduce() and finish() runs beside it; its tensor is held until then, so that nobody gets the memory
-// anew while the GPU still reads it: no stream is told of it. All groups of a process share
-// one communication stream, so that the verbs of all run in the order of the calls, and all members must call in one
-// order that suits all. Folds are NCCL's own (2.27 and later): the same bits on all members, but sums of bfloat16 and
-// float16 are rounded at every step, max and min need not keep a NaN, and int16 cannot be folded.
+// The group of these processes (indices in the program, this one's among them), in this order, whose tensors lie on
+// this process's GPU, contiguous. A verb returns when it is queued: what the compute stream queues from then on comes
+// after it, and this thread does not wait for the GPU. What the compute stream queues between begin_all_reduce() and
+// finish() runs beside it; its tensor is held until then, so that nobody gets the memory anew while the GPU still reads
+// it: no stream is told of it. All groups of a process share one communication stream, so that the verbs of all run in
+// the order of the calls, and all members must call in one order that suits all. Folds are NCCL's own (2.27 and later):
+// the same bits on all members, but sums of bfloat16 and float16 are rounded at every step, max and min need not keep a
+// NaN, and int16 cannot be folded.
 //
-// Error (other) where a member is lost before the verb is queued, or in wait(); all communicators are then aborted, and
-// no verb succeeds after it. Where a loss becomes known while this thread waits for its GPU by other means, the watch
-// over the processes ends this one (see Peers).
-class GpuGroup : public ProcessGroup {
- public:
-  // This thread waits for all that this group has begun, within the timeout.
-  virtual void wait(const Waiting& waiting) = 0;
-};
-
-// Of these processes (indices in the program, this one's among them), in this order. All processes of the program call
-// it at the same place, each with the list that it is in. Made once, by splitting the communicator of all, and kept for
-// the program's life. The first call chooses this process's GPU: that of `device`, where it has a number; else the n-th
-// that it sees where it is the n-th on its machine, or the only one that it sees. Errors: bad_argument, where there is
-// no such GPU, or a later call names another.
-GpuGroup& gpu_group(const std::vector<int>& processes, c10::Device device = c10::kCUDA);
+// Error (other) where a member is lost before the verb is queued; all communicators are then aborted, and no verb
+// succeeds after it. What is queued is watched until the GPU has done it (see GpuWatch).
+//
+// All processes of the program call it at the same place, each with the list that it is in. Made once, by splitting the
+// communicator of all, and kept for the program's life. The first call chooses this process's GPU: that of `device`,
+// where it has a number; else the n-th that it sees where it is the n-th on its machine, or the only one that it sees.
+// Errors: bad_argument, where there is no such GPU, or a later call names another.
+ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device = c10::kCUDA);
 
 // The stream on which LibTorch computes on a GPU, as a cudaStream_t.
 void* compute_stream(int device);

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "sharding/check.h"
@@ -138,7 +139,7 @@ class Crossing {
 
   void sum() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    const bool small = is_small(in_[0][0]);
+    const bool small = is_small_sum(in_[0][0]);
     const at::Tensor here = stacked(folded_here(Move::all_reduce, small));
     if (!small) {
       at::Tensor total = here;
@@ -172,7 +173,7 @@ class Crossing {
 
   void scatter() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    const Tensors sums = folded_here(Move::all_reduce, is_small(block(in_[0][0], e_.dim, 0, e_.devices)));
+    const Tensors sums = folded_here(Move::all_reduce, is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)));
     Tensors blocks;
     for (int p = 0; p < processes(); ++p)
       for (const at::Tensor& t : sums)
@@ -264,11 +265,16 @@ Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, co
   return cut(out[0][0], x);
 }
 
+static std::atomic<int64_t> sums_begun{0};
+
 BegunSums::BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause) : like_(x), flat_(flat(x)) {
   if (checks) check_same_move("all_reduce", mesh, axes, flat_, cause);
   ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device());
+  ++sums_begun;
   begun_ = group.begin_all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh, axes});
 }
+
+int64_t BegunSums::count() { return sums_begun; }
 
 Tensors BegunSums::finish() {
   begun_->finish();

@@ -61,7 +61,7 @@ class GradientChunks {
   // From the last parameter to the first: how many elements this process has of its gradient, and in how many tensors
   // they come.
   void add(size_t parameter, const Key& key, int64_t elements, int64_t tensors);
-  // All are added. What is so little that it is summed in another way (see is_small) is in no chunk.
+  // All are added. What is so little that it is summed in another way (see is_small_sum) is in no chunk.
   void close();
   bool has(size_t parameter) const { return chunk_of_.contains(parameter); }
   // One more tensor is there. Every chunk that is complete, and whose turn it is, is begun.

@@ -21,6 +21,10 @@ struct Joined {
 // Joins first if the program has not.
 const Joined& joined();
 
+// Why this process cannot act with the others any more, a sentence or two: it is a child of fork, or at its end. Null
+// while it can.
+const char* why_apart();
+
 // What an engine's error comes from: it notices a lost process in its own words; who it is, the peers know a little
 // later.
 Loss loss_behind(const Error& error, const Joined& joined);

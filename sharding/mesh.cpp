@@ -15,6 +15,7 @@
 
 #include "sharding/accelerator.h"
 #include "sharding/agreement.h"
+#include "sharding/check.h"
 #include "sharding/device_groups.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
@@ -115,8 +116,8 @@ Owners owners_of(int64_t wanted) {
   if (owners.processes == 1 || owners.each < most_devices) return owners;
   if (wanted % owners.processes)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("{} devices are no equal parts for {} processes. Choose another mesh, or say with "
-                     "TESSERA_CPU_DEVICES how many devices each process has.",
+         fmt::format("{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each "
+                     "process has as many of its devices.",
                      wanted, owners.processes));
   owners.each = wanted / owners.processes;
   return owners;
@@ -160,7 +161,10 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owne
   for (int id : devices)
     if (id < 0 || id >= owners.all())
       fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("device {} given, expected ids from 0 to {}.", id, owners.all() - 1));
+           fmt::format("device {} given, expected ids from 0 to {}.{}", id, owners.all() - 1,
+                       owners.processes == 1 ? ""
+                                             : " Say with TESSERA_CPU_DEVICES how many devices each process has: "
+                                               "unset, a mesh has as many as it needs."));
   return devices;
 }
 
@@ -283,8 +287,9 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (entry) return Mesh(entry.get());
   detail::check_agreement(
       "make_mesh", mesh.processes,
-      fmt::format("the mesh ({}) over the devices {}{}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", "),
-                  mesh.device.is_cpu() ? "" : " of " + c10::DeviceTypeName(mesh.device.type(), /*lower_case=*/true)));
+      fmt::format("the mesh ({}) over the devices {}{}{}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", "),
+                  mesh.device.is_cpu() ? "" : " of " + c10::DeviceTypeName(mesh.device.type(), /*lower_case=*/true),
+                  detail::checks ? " with TESSERA_CHECK=1" : ""));
   detail::make_groups(&mesh);
   entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
   return Mesh(entry.get());

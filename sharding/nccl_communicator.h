@@ -46,16 +46,14 @@ class Communicator : public Transport {
   void start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) override;
   void start_barrier() override;
 
-  // Whether it is queued; and, if `until` is set, whether the GPU has come to that event.
+  // Whether it is queued.
   bool is_done() override;
-  void set_until(std::shared_ptr<void> until) { until_ = std::move(until); }
 
  private:
   int index_, count_;
   cudaStream_t stream_;
   ncclComm_t handle_ = nullptr;
   void* barrier_ = nullptr;
-  std::shared_ptr<void> until_;
 };
 
 }  // namespace tessera::detail

@@ -69,16 +69,16 @@ Peers::Peers(int count, Duration timeout)
   thread_ = std::thread([this] { run(); });
 }
 
-Peers::Peers(int index, int count, const std::string& address, Duration timeout)
+Peers::Peers(int index, int count, const std::string& address, Duration timeout, Duration start_timeout)
     : index_(index), count_(count), timeout_(timeout), period_(period_of(timeout)), address_(address), left_(count) {
   std::istringstream in(address);
   int port = 0;
   in >> port >> token_;
   for (std::string host; links_.empty() && in >> host;) {
     auto link =
-        std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(timeout / 4, 2000ms)))});
+        std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(start_timeout / 4, 2000ms)))});
     link->socket.say(fmt::format("hello {} {} {} {}", token_, index, ::getpid(), own_machine()));
-    std::istringstream answer(link->socket.hear_one(std::min(timeout / 4, 2000ms)));
+    std::istringstream answer(link->socket.hear_one(start_timeout / 4));
     if (std::string word; answer >> word >> link->pid >> link->host && word == "welcome") {
       link->process = 0;
       links_.push_back(std::move(link));
@@ -98,6 +98,11 @@ Peers::~Peers() {
   stop();
   if (listener_ >= 0) ::close(listener_);
   ::close(wake_);
+}
+
+void Peers::close_in_child() {
+  for (const auto& link : links_) ::close(link->socket.fd());
+  if (listener_ >= 0) ::close(listener_);
 }
 
 void Peers::stop() {

@@ -39,8 +39,8 @@ class Peers {
 
   // Process 0 of `count`; the others join at address(), which they must be told.
   Peers(int count, Duration timeout);
-  // Another one. Error (other) if process 0 does not answer.
-  Peers(int index, int count, const std::string& address, Duration timeout);
+  // Another one. Error (other) if process 0 does not answer in a quarter of the time that there is to start.
+  Peers(int index, int count, const std::string& address, Duration timeout, Duration start_timeout);
   ~Peers();
   const std::string& address() const { return address_; }
   bool are_all_here() const { return here_ == count_ - 1; }
@@ -75,6 +75,8 @@ class Peers {
   void leave(int status, const std::string& words);
   // Nobody is watched any more; all have left.
   void stop();
+  // In a child of fork: lets go of the connections, which would seem open as long as the child lives.
+  void close_in_child();
 
  private:
   struct Link {

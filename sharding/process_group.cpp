@@ -22,9 +22,9 @@
 namespace tessera::detail {
 namespace {
 
-// As the local engine: losses, norms and other small sums are added in double and rounded once.
-bool is_small(const at::Tensor& t) { return t.numel() <= 4096; }
+bool is_small(const at::Tensor& t) { return t.numel() <= most_small_elements; }
 
+// As the local engine.
 at::ScalarType sum_type(const at::Tensor& t, bool small) {
   if (!t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
   return small ? at::kDouble : at::kFloat;

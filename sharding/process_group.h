@@ -14,6 +14,10 @@ namespace tessera::detail {
 
 enum class Fold : uint8_t { sum, max, min, product };
 
+// Losses, norms and other small sums are rounded once: adding them in double costs no time that a collective would
+// notice.
+inline constexpr int64_t most_small_elements = 4096;
+
 // What is said of a wait that fails: [operation] file:line: mesh axis "data": process 2 ...
 struct Waiting {
   const char* operation;  // all_reduce

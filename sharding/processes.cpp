@@ -2,6 +2,7 @@
 #include "sharding/processes.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "sharding/deadline.h"
@@ -25,9 +27,12 @@ using namespace std::chrono_literals;
 using Duration = std::chrono::milliseconds;
 
 constexpr const char* torchrun = "torchrun";  // as launch.cpp names it
+constexpr int most_processes = 1 << 20;       // a larger count is a mistake
 
 struct State {
-  bool initialized = false;
+  std::recursive_mutex joining;
+  std::atomic<bool> initialized{false};
+  std::atomic<const char*> apart{nullptr};
   pid_t pid = 0;  // a child of fork is none of the processes
   detail::Joined joined;
   std::unique_ptr<detail::Presence> presence;
@@ -44,30 +49,40 @@ const char* environment(const char* name) { return std::getenv(name); }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-Duration timeout_of(const ProcessesOptions& options) {
-  if (options.timeout) return *options.timeout;
-  const char* text = environment("TESSERA_TIMEOUT");
-  if (!text || !*text) return 60s;
-  double given = 0;
-  const char* end = text + std::string_view(text).size();
-  if (auto [rest, error] = std::from_chars(text, end, given); error != std::errc{} || rest != end || !(given >= 0.1))
+// Ten of them, in nanoseconds, are still a number.
+bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
+
+// `given` as `option`, else what the environment says, else `fallback`.
+Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
+  if (given && !is_timeout(seconds(*given)))
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("TESSERA_TIMEOUT=\"{}\", expected seconds from 0.1.", text));
-  return Duration(static_cast<int64_t>(given * 1000));
+         fmt::format("{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.", option, given->count(),
+                     seconds(fallback)));
+  if (given) return *given;
+  const char* text = environment(variable);
+  if (!text || !*text) return fallback;
+  double said = 0;
+  const char* end = text + std::string_view(text).size();
+  if (auto [rest, error] = std::from_chars(text, end, said); error != std::errc{} || rest != end || !is_timeout(said))
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.", variable, text,
+                     seconds(fallback)));
+  return Duration(static_cast<int64_t>(said * 1000));
 }
 
 ProcessesOptions completed(ProcessesOptions options) {
   if (options.index.has_value() != options.count.has_value())
     fail(ErrorKind::bad_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
   if (!options.index) {
-    const std::optional<Duration> timeout = options.timeout;
+    const std::optional<Duration> timeout = options.timeout, start_timeout = options.start_timeout;
     options = from_environment(environment);
     options.timeout = timeout;
+    options.start_timeout = start_timeout;
   }
-  if (*options.count < 1 || *options.index < 0 || *options.index >= *options.count)
+  if (*options.count < 1 || *options.count > most_processes || *options.index < 0 || *options.index >= *options.count)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("process {} of {}, expected a count from 1 and an index below it.", *options.index,
-                     *options.count));
+         fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", *options.index,
+                     *options.count, most_processes));
   if (options.launcher.empty()) options.launcher = "the program";
   return options;
 }
@@ -122,11 +137,12 @@ std::string shared_address(detail::Transport& engine, std::string address) {
 }
 
 // As `peers`, which a deadline may look at meanwhile.
-void meet_peers(detail::Transport& engine, Duration timeout, std::atomic<detail::Peers*>& peers) {
+void meet_peers(detail::Transport& engine, Duration timeout, Duration start_timeout,
+                std::atomic<detail::Peers*>& peers) {
   const int index = engine.index(), count = engine.count();
   if (index == 0) peers = new detail::Peers(count, timeout);
   const std::string address = shared_address(engine, index == 0 ? peers.load()->address() : "");
-  if (index != 0) peers = new detail::Peers(index, count, address, timeout);
+  if (index != 0) peers = new detail::Peers(index, count, address, timeout, start_timeout);
   while (!peers.load()->are_all_here()) {
     if (const auto loss = peers.load()->loss())
       fail(ErrorKind::other, "initialize", fmt::format("process {} {}.", loss->process, loss->what));
@@ -167,8 +183,13 @@ std::optional<detail::Loss> wait_for_others() {
   return std::nullopt;
 }
 
+constexpr const char* has_ended =
+    "the program has come to its end, and what joined its processes with it. Communicate before main returns, not in "
+    "the destructor of a static object.";
+
 void end_engine() {
   detail::Joined& joined = state().joined;
+  state().apart = has_ended;
   const detail::Deadline deadline(joined.timeout, [&joined] {
     return fmt::format("[exit] MPI has not ended within {} s, though all processes have. This is process {} of {}.",
                        seconds(joined.timeout), joined.index, joined.count);
@@ -191,26 +212,38 @@ void leave(int status, void*) {
     ::_exit(1);
   }
   if (status == 0) return end_engine();
+  state().apart = has_ended;
   joined.peers->leave(status, fmt::format("has ended with exit status {}", status));
   linger();
 }
 
+// What has ended this process, after "process 2 ".
+std::string words_of_termination() try {
+  if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
+  return "has called std::terminate";
+} catch (const std::exception& error) {
+  return fmt::format("has raised: {}", error.what());
+} catch (...) {
+  return "has raised something";
+}
+
+// The library's own handler says it in pieces, and MPICH's launcher may end this process after the first of them.
 void terminate() {
   detail::Joined& joined = state().joined;
-  if (state().pid == ::getpid() && joined.peers && !joined.peers->loss()) {
-    std::string words = "has called std::terminate";
-    try {
-      if (auto exception = std::current_exception()) std::rethrow_exception(exception);
-    } catch (const std::exception& error) {
-      words = fmt::format("has raised: {}", error.what());
-    } catch (...) {
-      words = "has raised something";
-    }
-    joined.peers->leave(1, words);
-  }
-  if (joined.peers) linger();
-  state().terminate();
+  const bool is_one_of_them = state().pid == ::getpid() && joined.peers && !state().apart;
+  const std::string words = words_of_termination();
+  const bool says_it = state().terminate == __gnu_cxx::__verbose_terminate_handler;
+  if (says_it) std::fputs(fmt::format("terminate called: this process {}\n", words).c_str(), stderr);
+  if (is_one_of_them && !joined.peers->loss()) joined.peers->leave(1, words);
+  if (is_one_of_them) linger();
+  if (!says_it) state().terminate();
   std::abort();
+}
+
+void be_apart_after_fork() {
+  if (!state().joined.peers) return;
+  state().apart = "this is a child of fork(), which is none of the processes. Communicate in the parent, or call exec.";
+  state().joined.peers->close_in_child();
 }
 
 // What an engine says while all come together, as this verb's words.
@@ -232,12 +265,15 @@ std::string words_of_absence(const ProcessesOptions& options, Duration timeout, 
   if (const int missing = met && index == 0 ? met->first_missing() : -1; missing > 0)
     met->report({missing, fmt::format("has not arrived at initialize within {} s", seconds(timeout))});
   return fmt::format(
-      "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_TIMEOUT if they need longer.",
+      "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
+      "longer.",
       index, count, seconds(timeout), seen);
 }
 
 void join(const ProcessesOptions& options) {
-  const Duration timeout = timeout_of(options);
+  const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
+  const Duration start_timeout =
+      timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
   const int index = *options.index, count = *options.count;
   const std::unique_ptr<detail::Rendezvous> rendezvous = rendezvous_of(options);
   if (!rendezvous) outlive_the_launchers_signal();
@@ -247,7 +283,7 @@ void join(const ProcessesOptions& options) {
   if (!rendezvous) lend_connections(presence, count);
   std::atomic<detail::Peers*> peers{nullptr};
   const detail::Deadline deadline(
-      timeout, [&, timeout] { return words_of_absence(options, timeout, rendezvous.get(), peers); },
+      start_timeout, [&, start_timeout] { return words_of_absence(options, start_timeout, rendezvous.get(), peers); },
       [&] { presence.end_stopped(); });
   std::unique_ptr<detail::Transport> engine =
       rendezvous ? detail::join_by_tcp(index, *rendezvous) : detail::join_by_mpi();
@@ -256,7 +292,7 @@ void join(const ProcessesOptions& options) {
   together(options, [&] {
     engine = detail::with_direct_reads(std::move(engine));
     beside = engine->second();
-    meet_peers(*engine, timeout, peers);
+    meet_peers(*engine, timeout, start_timeout, peers);
   });
   if (rendezvous && index == 0) rendezvous->clear();
   if (!rendezvous) lend_connections(presence, count);
@@ -268,21 +304,28 @@ void join(const ProcessesOptions& options) {
                     .count = count};
   state().pid = ::getpid();
   state().terminate = std::set_terminate(terminate);
+  ::pthread_atfork(nullptr, nullptr, be_apart_after_fork);
   ::on_exit(leave, nullptr);
 }
 
 }  // namespace
 
 const detail::Joined& detail::joined() {
-  if (!state().initialized) initialize();
+  if (!state().initialized) {
+    const std::lock_guard lock(state().joining);
+    if (!state().initialized) initialize();
+  }
   return state().joined;
 }
+
+const char* detail::why_apart() { return state().apart; }
 
 std::string detail::words_of(const Loss& loss, const Joined& joined) {
   const std::string who = loss.process == joined.index ? fmt::format("this process ({}) ", loss.process)
                           : loss.process >= 0          ? fmt::format("process {} ", loss.process)
                                                        : "";
-  return fmt::format("{}{}. This is process {} of {}; all of them end.", who, loss.what, joined.index, joined.count);
+  const std::string_view what = std::string_view(loss.what).substr(0, loss.what.find_last_not_of('.') + 1);
+  return fmt::format("{}{}. This is process {} of {}; all of them end.", who, what, joined.index, joined.count);
 }
 
 detail::Loss detail::loss_behind(const Error& error, const Joined& joined) {
@@ -291,6 +334,7 @@ detail::Loss detail::loss_behind(const Error& error, const Joined& joined) {
 }
 
 void initialize(ProcessesOptions options) {
+  const std::lock_guard lock(state().joining);
   if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
   options = completed(std::move(options));
   if (*options.count > 1) join(options);

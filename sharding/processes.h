@@ -16,6 +16,9 @@ struct ProcessesOptions {
   // A process that is not heard from for this long, or does not come to a collective that others wait in, is lost: all
   // others end with an error that names it. Unset: TESSERA_TIMEOUT (seconds), else 60 s.
   std::optional<std::chrono::milliseconds> timeout = {};
+  // How long initialize waits until all have arrived; a scheduler may start them minutes apart. Unset:
+  // TESSERA_START_TIMEOUT (seconds), else the timeout.
+  std::optional<std::chrono::milliseconds> start_timeout = {};
   std::string launcher = {};  // who said so, for messages: "PMI_RANK and PMI_SIZE"; empty: explicit arguments
 };
 
@@ -32,7 +35,7 @@ struct ProcessesOptions {
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
 // docs/processes.md says why in this order. None: one process, no engine. Errors (bad_argument): a set that is partial
 // or contradicts itself, or what other processes were told, names what is missing; more than one process where MPI was
-// started for one, or for none, says what to do. A peer that does not arrive within the timeout ends the program.
+// started for one, or for none, says what to do. A peer that does not arrive within start_timeout ends the program.
 //
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});

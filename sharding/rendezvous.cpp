@@ -156,6 +156,8 @@ std::vector<std::string> Rendezvous::meet(const std::string& card) {
 
 std::string Rendezvous::words() const {
   std::lock_guard lock(mutex_);
+  if (!is_connected_ && !is_host(place_.host))
+    return fmt::format("No host is known by the name {} (MASTER_ADDR)", place_.host);
   if (!is_connected_)
     return fmt::format("Nobody listens at {} (MASTER_ADDR:MASTER_PORT), where {}", place_.address(),
                        place_.is_the_launchers ? "torchrun's agent should" : "process 0 should; not seen: 0");

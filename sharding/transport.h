@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,6 @@ std::unique_ptr<Transport> join_by_tcp(int index, Rendezvous& rendezvous);
 std::unique_ptr<Transport> with_direct_reads(std::unique_ptr<Transport> engine);
 
 // For the Error of a parcel that is not as large as it should be.
-std::string different_sizes(int sender, int64_t sent, int64_t expected);
+std::string different_sizes(int sender, std::optional<int64_t> sent, int64_t expected);
 
 }  // namespace tessera::detail

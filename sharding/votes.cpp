@@ -44,6 +44,7 @@ void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
 std::string Votes::decide(const std::string& mine) {
   const Joined& here = joined();
   if (here.count == 1) return "";
+  if (const char* why = why_apart()) fail(ErrorKind::other, verb_, fmt::format("{}: {}", what_, why));
   const bool is_at_hand = std::this_thread::get_id() == maker_;
   if (is_at_hand) here.peers->begin(group_of_votes, number_, fmt::format("[{}] {}", verb_, what_));
   here.peers->vote(box_, ++number_, mine);

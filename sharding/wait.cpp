@@ -36,11 +36,11 @@ std::string place_of(const Waiting& waiting) {
 
 }  // namespace
 
-std::string different_sizes(int sender, int64_t sent, int64_t expected) {
+std::string different_sizes(int sender, std::optional<int64_t> sent, int64_t expected) {
   return fmt::format(
       "process {} sent {} bytes where {} were expected: the processes do not run the same program on the "
-      "same data (TESSERA_CHECK=1 finds the first line that differs)",
-      sender, sent, expected);
+      "same data (TESSERA_CHECK=1 on all finds the first line that differs)",
+      sender, sent ? std::to_string(*sent) : "more", expected);
 }
 
 Waits::Waits(const Joined& joined, std::vector<int> members, std::string_view kind, bool in_background)
@@ -56,12 +56,12 @@ void Waits::pause(Clock::duration waited) const {
 }
 
 void Waits::begin(const Waiting& waiting) {
+  if (const char* why = why_apart())
+    throw Error(ErrorKind::other, fmt::format("[{}] {}{}", waiting.operation, place_of(waiting), why));
   ++number_;
-  asked_ = 0;
-  left_at_ = {};
   joined_.peers->begin(group_, number_,
                        in_background_ ? "" : fmt::format("[{}] {}", waiting.operation, place_of(waiting)));
-  if (joined_.peers->has_news()) look_around(waiting, {});
+  if (joined_.peers->has_news()) lookout().look_around(waiting, {});
 }
 
 void Waits::start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives, const Waiting& waiting) {
@@ -74,10 +74,11 @@ void Waits::start(const std::vector<Parcel>& sends, const std::vector<Parcel>& r
 
 void Waits::until_done(const Waiting& waiting) {
   const Clock::time_point from = Clock::now();
+  Lookout around = lookout();
   for (int turn = 0; !is_done(waiting); ++turn) {
     if (turn < 64) continue;
     const Clock::duration waited = Clock::now() - from;
-    if (joined_.peers->has_news() || waited > joined_.timeout) look_around(waiting, waited);
+    if (joined_.peers->has_news() || waited > joined_.timeout) around.look_around(waiting, waited);
     pause(waited);
   }
   if (!in_background_) joined_.peers->end();
@@ -91,33 +92,33 @@ bool Waits::is_done(const Waiting& waiting) {
   }
 }
 
-void Waits::look_around(const Waiting& waiting, Clock::duration waited) {
-  Peers& peers = *joined_.peers;
+void Lookout::look_around(const Waiting& waiting, Clock::duration waited) {
+  Peers& peers = *joined_->peers;
   if (const auto loss = peers.loss()) fail_with(waiting, *loss);
-  const auto left = std::find_if(members_.begin(), members_.end(), [&](int member) { return peers.has_left(member); });
-  if (left != members_.end()) {
+  const auto left = std::find_if(members_->begin(), members_->end(), [&](int member) { return peers.has_left(member); });
+  if (left != members_->end()) {
     // What it sent before it left may still be on its way.
     if (left_at_ == Clock::time_point{}) left_at_ = Clock::now();
-    if (Clock::now() - left_at_ > std::min<Clock::duration>(joined_.timeout / 4, 1s))
+    if (Clock::now() - left_at_ > std::min<Clock::duration>(joined_->timeout / 4, 1s))
       fail_with(waiting, left_early(*left));
   }
-  if (waited <= joined_.timeout * (asked_ + 1)) return;
+  if (waited <= joined_->timeout * (asked_ + 1)) return;
   if (asked_ == patience)
     fail_with(waiting, {-1, fmt::format("all processes are here, but nothing has moved for {} s",
                                         std::chrono::duration_cast<std::chrono::seconds>(waited).count())});
-  peers.ask_who_is_missing(group_, number_, members_);
+  peers.ask_who_is_missing(group_, number_, *members_);
   ++asked_;
 }
 
-void Waits::fail_as_the_engine_does(const Waiting& waiting, const Error& error) {
-  if (error.kind() == ErrorKind::inconsistent) fail_with(waiting, {-1, error.what()});
-  fail_with(waiting, loss_behind(error, joined_));
+void Waits::fail_as_the_engine_does(const Waiting& waiting, const Error& error) const {
+  if (error.kind() == ErrorKind::inconsistent) lookout().fail_with(waiting, {-1, error.what()});
+  lookout().fail_with(waiting, loss_behind(error, joined_));
 }
 
-void Waits::fail_with(const Waiting& waiting, const Loss& loss) const {
-  joined_.peers->report(loss);
+void Lookout::fail_with(const Waiting& waiting, const Loss& loss) const {
+  joined_->peers->report(loss);
   throw Error(ErrorKind::other,
-              fmt::format("[{}] {}{}", waiting.operation, place_of(waiting), words_of(loss, joined_)));
+              fmt::format("[{}] {}{}", waiting.operation, place_of(waiting), words_of(loss, *joined_)));
 }
 
 }  // namespace tessera::detail

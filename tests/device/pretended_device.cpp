@@ -15,101 +15,25 @@
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <sys/mman.h>
 #include <torch/library.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstring>
-#include <map>
-#include <mutex>
+#include <cstdlib>
+#include <utility>
 #include <vector>
+
+#include "tests/device/pretended_memory.h"
 
 namespace {
 
-constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
-const c10::Device device(kind, 0);
+using tessera::testing::current_device;
 
-// ---- memory
+constexpr c10::DeviceType kind = tessera::testing::pretended_kind;
+constexpr c10::DispatchKey key = c10::DispatchKey::TESSERA_PRETENDED_KIND;
 
-// One file in memory, mapped twice: where its pointers point nobody may read, a fixed distance away its kernels do.
-class Memory : public c10::Allocator {
- public:
-  Memory() {
-    const int file = memfd_create("pretended device", 0);
-    if (file < 0 || ftruncate(file, bytes) != 0) std::abort();
-    shown_ = map(file, PROT_NONE), real_ = map(file, PROT_READ | PROT_WRITE);
-    close(file);
-  }
-
-  c10::DataPtr allocate(size_t n) override {
-    const size_t size = size_of(n);
-    std::lock_guard lock(mutex_);
-    std::vector<char*>& free = free_[size];
-    char* memory = nullptr;
-    if (!free.empty()) {
-      memory = free.back();
-      free.pop_back();
-    } else {
-      TORCH_CHECK(used_ + size <= bytes, "the pretended device has no memory left");
-      memory = shown_ + used_;
-      used_ += size;
-    }
-    sizes_[memory] = {size, n};
-    lent_ += n;
-    c10::reportMemoryUsageToProfiler(memory, static_cast<int64_t>(n), lent_, used_, device);  // as all allocators do
-    std::memset(real(memory), 0xff, size);
-    return {memory, memory, &give_back, device};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
-  void copy_data(void* to, const void* from, size_t n) const override { std::memcpy(real(to), real(from), n); }
-
-  // Where a kernel finds what this pointer of a tensor stands for.
-  char* real(const void* shown) const {
-    return shown ? const_cast<char*>(static_cast<const char*>(shown)) + (real_ - shown_) : nullptr;
-  }
-  bool has(const void* p) const { return p >= shown_ && p < shown_ + bytes; }
-
- private:
-  static constexpr size_t bytes = size_t{16} << 30;  // taken from the system page by page, at the first use
-
-  static char* map(int file, int access) {
-    void* p = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, file, 0);
-    if (p == MAP_FAILED) std::abort();
-    return static_cast<char*>(p);
-  }
-  static size_t size_of(size_t n) {
-    size_t size = 64;
-    while (size < n) size *= 2;
-    return size;
-  }
-  static void give_back(void* memory);
-
-  char *shown_, *real_;
-  std::mutex mutex_;
-  size_t used_ = 0, lent_ = 0;
-  std::map<size_t, std::vector<char*>> free_;
-  struct Sizes {
-    size_t taken, asked_for;
-  };
-  std::map<char*, Sizes> sizes_;
-};
-
-Memory& memory() {
-  static auto* memory = new Memory;
-  return *memory;
-}
-
-void Memory::give_back(void* p) {
-  Memory& m = memory();
-  std::lock_guard lock(m.mutex_);
-  const auto found = m.sizes_.find(static_cast<char*>(p));
-  const auto [taken, asked_for] = found->second;
-  m.free_[taken].push_back(found->first);
-  m.lent_ -= asked_for;
-  c10::reportMemoryUsageToProfiler(p, -static_cast<int64_t>(asked_for), m.lent_, m.used_, device);
-  m.sizes_.erase(found);
-}
+c10::Device device() { return tessera::testing::current_device(); }
+tessera::testing::PretendedMemory& memory() { return tessera::testing::pretended_memory(); }
 
 void say_and_die(int signal, siginfo_t* info, void*) {
   constexpr char words[] = "\nthe host followed a pointer into the memory of the pretended device\n";
@@ -135,28 +59,31 @@ at::Tensor readable(const at::Tensor& t) { return is_here(t) ? on_cpu(t) : t; }
 
 at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &memory(),
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype.value_or(at::kFloat),
-                                   format);
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &memory(), c10::DispatchKeySet(key),
+                                   dtype.value_or(at::kFloat), format);
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), &memory(),
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           dtype.value_or(at::kFloat));
+                                           c10::DispatchKeySet(key), dtype.value_or(at::kFloat));
 }
 
 at::Tensor copied_here(const at::Tensor& t) {
-  at::Tensor copy = at::empty_strided(t.sizes(), t.strides(), t.options().device(device));
+  at::Tensor copy = at::empty_strided(t.sizes(), t.strides(), t.options().device(device()));
   on_cpu(copy).copy_(t);
   return copy;
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool) {
   const at::AutoDispatchBelowAutograd guard;
   readable(to).copy_(readable(from));
   return to;
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  at::Tensor result = to;
+  return copy(result, from, false);
 }
 
 const at::Tensor& resize(const at::Tensor& t, c10::SymIntArrayRef symbolic, std::optional<at::MemoryFormat>) {
@@ -286,44 +213,20 @@ class Call {
 
 void on_pretended_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(op, *stack).run(); }
 
-at::Tensor convolution(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias,
-                       c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
-                       bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
-  const at::AutoDispatchBelowAutograd guard;
-  TORCH_CHECK(is_here(x) && is_here(w), "convolution: tensors of two devices");
-  const std::optional<at::Tensor> b = bias ? std::optional(readable(*bias)) : bias;
-  return copied_here(at::convolution_symint(on_cpu(x), on_cpu(w), b, stride, padding, dilation, transposed,
-                                            output_padding, std::move(groups)));
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& gradient, const at::Tensor& x,
-                                                                    const at::Tensor& w, c10::SymIntArrayRef stride,
-                                                                    c10::SymIntArrayRef padding,
-                                                                    c10::SymIntArrayRef dilation, bool transposed,
-                                                                    c10::SymIntArrayRef output_padding,
-                                                                    c10::SymInt groups, std::array<bool, 3> wanted) {
-  const at::AutoDispatchBelowAutograd guard;
-  const std::vector<c10::SymInt> bias{w.sym_size(transposed ? 1 : 0)};
-  const auto [dx, dw, db] =
-      at::convolution_backward_symint(on_cpu(gradient), on_cpu(x), on_cpu(w), c10::SymIntArrayRef(bias), stride,
-                                      padding, dilation, transposed, output_padding, std::move(groups), wanted);
-  const auto here = [](const at::Tensor& t) { return t.defined() ? copied_here(t) : t; };
-  return {here(dx), here(dw), here(db)};
-}
-
 // Attention in its parts: there is no fused kernel.
 int64_t attention_in_parts(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                            double, bool, std::optional<double>, bool) {
   return 0;
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+TORCH_LIBRARY_IMPL(_, TESSERA_PRETENDED_KIND, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+TORCH_LIBRARY_IMPL(aten, TESSERA_PRETENDED_KIND, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("copy_", &copy);
   library.impl("_copy_from", &copy_from);
   library.impl("resize_", &resize);
   library.impl("set_.source_Storage_storage_offset", &set_storage);
@@ -331,18 +234,24 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", &as_strided);
   library.impl("_reshape_alias", &reshape_alias);
   library.impl("unfold", &at::native::unfold);
-  library.impl("convolution_overrideable", &convolution);
-  library.impl("convolution_backward_overrideable", &convolution_backward);
+  for (const char* name :
+       {"convolution", "convolution_backward"})  // which would choose one of the device's own kernels
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
   library.impl("_fused_sdp_choice", &attention_in_parts);
 }
 
 // ---- the device
 
 struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
-  c10::Device exchangeDevice(c10::Device) const override { return device; }
-  c10::Device getDevice() const override { return device; }
-  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Device exchangeDevice(c10::Device next) const override { return std::exchange(current_device(), next); }
+  c10::Device getDevice() const override { return device(); }
+  void setDevice(c10::Device next) const override { current_device() = next; }
+  void uncheckedSetDevice(c10::Device next) const noexcept override { current_device() = next; }
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(tessera::testing::device_count()); }
+  c10::Stream getStream(c10::Device d) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, d); }
+  c10::Stream exchangeStream(c10::Stream s) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, s.device());
+  }
 };
 
 struct Hooks : at::PrivateUse1HooksInterface {
@@ -353,10 +262,12 @@ struct Hooks : at::PrivateUse1HooksInterface {
 };
 
 const bool registered = [] {
-  c10::register_privateuse1_backend(tessera::testing::pretended_device());
+  if constexpr (kind == c10::kPrivateUse1) {
+    c10::register_privateuse1_backend(tessera::testing::pretended_device());
+    at::RegisterPrivateUse1HooksInterface(new Hooks);
+  }
   c10::SetAllocator(kind, &memory());
   c10::impl::registerDeviceGuard(kind, new Guard);
-  at::RegisterPrivateUse1HooksInterface(new Hooks);
   struct sigaction action {};
   action.sa_sigaction = &say_and_die;
   action.sa_flags = SA_SIGINFO;
@@ -365,4 +276,4 @@ const bool registered = [] {
 
 }  // namespace
 
-const char* tessera::testing::pretended_device() { return "pretended"; }
+const char* tessera::testing::pretended_device() { return kind == c10::kCUDA ? "cuda" : "pretended"; }

@@ -97,13 +97,12 @@ TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
     if (process_index() == 1) w.impl()->local[0][0][0].add_(1e-12);
     take_gradients(x, {w});
     const detail::CheckScope checked;
-    expect_error(
-        ErrorKind::inconsistent,
-        fmt::format("[TESSERA_CHECK] layers.0.kernel: float64[{},16]: processes 0 and 1 hold different values "
-                    "of the same block, before {}. This is an error of the library, or of code that wrote into "
-                    "its tensors.",
-                    shape[0], before),
-        [&] { take_gradients(x, {w}); });
+    expect_error(ErrorKind::inconsistent,
+                 fmt::format("[TESSERA_CHECK] layers.0.kernel: float64[{},16]: processes 0 and 1 hold different values "
+                             "of the same block, before {}. Give all processes the same arguments, seeds and values, "
+                             "and write into no tensor of the library's; else it is an error of the library.",
+                             shape[0], before),
+                 [&] { take_gradients(x, {w}); });
   }
 }
 

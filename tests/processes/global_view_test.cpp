@@ -106,8 +106,8 @@ TEST(ManyProcesses, RowsOfEachProcess) {
 TEST(ManyProcesses, EveryProcessHasABlockOfTheGrid) {
   const int p = process_count();
   expect_error(ErrorKind::device_mismatch,
-               fmt::format("[make_mesh] {} devices are no equal parts for {} processes. Choose another mesh, or say "
-                           "with TESSERA_CPU_DEVICES how many devices each process has.",
+               fmt::format("[make_mesh] {} devices are no equal parts for {} processes. Choose a mesh of a "
+                           "multiple of them: each process has as many of its devices.",
                            p + 1, p),
                [&] {
                  make_mesh({{"a", p + 1}});
@@ -132,8 +132,16 @@ TEST(ManyProcesses, AllMakeTheSameMeshesAndRules) {
                   "(x1={0}) over the devices 0, {1}",
                   p, p == 2 ? "1" : "1, 2, 3"),
       [&] {
-        make_mesh({{fmt::format("x{}", me), p}});
+        make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"});
       });
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("[make_mesh] process 0 has the mesh (y={0}) over the devices 0, {1} with TESSERA_CHECK=1, "
+                           "process 1 has the mesh (y={0}) over the devices 0, {1}. ",
+                           p, p == 2 ? "1" : "1, 2, 3"),
+               [&] {
+                 const detail::CheckScope checked(me == 0);
+                 make_mesh({{"y", p}}, {.device = "cpu"});
+               });
   const Mesh mesh = make_mesh({{"a", p}});
   expect_error(ErrorKind::inconsistent,
                "[Layout] process 0 has the rule \"dim0\" -> \"a\", process 1 has the rule \"dim1\" -> \"a\". All "

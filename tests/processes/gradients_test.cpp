@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "sharding/autograd.h"
-#include "sharding/background.h"
 #include "sharding/creation.h"
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
+#include "sharding/engine.h"
 #include "sharding/gradient_buckets.h"
 #include "sharding/guard.h"
 #include "sharding/linear_algebra.h"
@@ -45,16 +45,16 @@ struct Pass {
 
 Pass pass_of(const std::vector<Array>& weights, Mesh mesh, const GradientOptions& options = {}) {
   Pass pass;
-  const int64_t before = detail::begun_in_background();
+  const int64_t before = detail::BegunSums::count();
   CommLedger ledger;
   const Tape tape(weights, options);
   const auto& w = tape.shadows();
   const Array x = device_put(normal(Key(0), {rows, width}), NamedSharding(mesh, P{"data"}));
   Array y = tanh(matmul(x, w[0]));
-  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::begun_in_background() - before; });
+  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::BegunSums::count() - before; });
   for (size_t i = 1; i < 5; ++i) y = tanh(matmul(y, w[i]) + w[5]);
   pass.gradients = const_cast<Tape&>(tape).gradients(sum(y * y));
-  pass.begun_in_all = detail::begun_in_background() - before;
+  pass.begun_in_all = detail::BegunSums::count() - before;
   pass.ledger = ledger_text(ledger);
   return pass;
 }

@@ -122,11 +122,15 @@ int its_replica() { return last() - process_count() / 2; }
 
 TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
   const Layout layout = two_replicas();
-  const auto loader_of = [&](uint64_t seed, const OnMeshOptions& options = {}) {
-    return on_mesh(Loader(tokens(seed), token_batch, by(ShardByProcess(layout))), layout, options);
+  const auto loader_of = [&](uint8_t added, const OnMeshOptions& options = {}) {
+    const auto records = tokens().map([added](std::vector<uint8_t> window) {
+      window[0] += added;
+      return window;
+    });
+    return on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout, options);
   };
-  const uint64_t seed = process_index() == last() ? 6 : 5;
-  auto wrong = loader_of(seed);
+  const uint8_t added = process_index() == last() ? 1 : 0;
+  auto wrong = loader_of(added);
   const std::string words = fmt::format(
       "[next] the batch at record 0, inputs: int32[24@data,16]: processes {} and {} hold the same rows of it and have "
       "read "
@@ -136,9 +140,9 @@ TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
     expect_error(ErrorKind::inconsistent, words, [&] { wrong.next(); });
     EXPECT_EQ(wrong.state().global_next_index, 0);
   }
-  EXPECT_TRUE(loader_of(seed, {.check_replicas = false}).next().has_value());
+  EXPECT_TRUE(loader_of(added, {.check_replicas = false}).next().has_value());
 
-  auto loader = loader_of(5);
+  auto loader = loader_of(0);
   if (process_index() == last()) loader.restore({24});
   expect_error(ErrorKind::inconsistent,
                fmt::format("[next] process 0 has the batch at record 0, process {} has the batch at record 24. All "
@@ -149,8 +153,19 @@ TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
   EXPECT_TRUE(loader.next().has_value()) << "nothing is lost";
 }
 
+TEST(Input, ShardsOfOtherDatasetsAreAnErrorOnAll) {
+  const Layout layout(make_mesh({{"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}});
+  const std::string words = fmt::format("[on_mesh] process 0 has one of {} shards of ", process_count());
+  const auto records = tokens(process_index() == last() ? 6 : 5);
+  const auto on_mesh_of = [&](const OnMeshOptions& options) {
+    return on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout, options).next();
+  };
+  expect_error(ErrorKind::inconsistent, words, [&] { on_mesh_of({}); });
+  EXPECT_TRUE(on_mesh_of({.check_replicas = false}).has_value());
+}
+
 TEST(Input, AnEpochThatEndsOnOneProcessIsAnErrorOnAll) {
-  const Layout layout = two_replicas();
+  const Layout layout(make_mesh({{"model", process_count()}}), {{"batch", replicated}, {"seq", replicated}});
   const auto records = tokens().slice(0, process_index() == last() ? 48 : 72);
   auto loader = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout);
   for (int step = 0; step < 2; ++step) EXPECT_TRUE(loader.next().has_value());

@@ -67,7 +67,7 @@ class KilledInSave : public ::testing::TestWithParam<Death> {};
 
 Outcome run_saver(const Death& d, const std::string& folder) {
   fs::remove_all(folder);
-  return run_program(fmt::format("TESSERA_TIMEOUT=5 timeout -s KILL 60 {}{} {} {} {}", by(3), TESSERA_SAVER, folder,
+  return run_program(fmt::format("TESSERA_TIMEOUT=30 timeout -s KILL 120 {}{} {} {} {}", by(3), TESSERA_SAVER, folder,
                                  d.victim, d.when));
 }
 

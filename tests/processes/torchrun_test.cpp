@@ -16,15 +16,15 @@ namespace {
 using examples::Outcome;
 using examples::run_program;
 
-// With these variables, each ended after a minute.
+// With these variables, each ended after two minutes.
 Outcome start(int n, const std::string& variables, const std::string& arguments) {
-  return run_program(fmt::format("export TESSERA_TIMEOUT=5 {}; timeout -s KILL 60 bash {} {} {} {}", variables,
-                                 TESSERA_START, n, TESSERA_VICTIM, arguments));
+  return run_program(fmt::format("env {} timeout -s KILL 120 bash {} {} {} {}", variables, TESSERA_START, n,
+                                 TESSERA_VICTIM, arguments));
 }
 
 // One of them alone.
 Outcome start_one(const std::string& variables) {
-  return run_program(fmt::format("{} TESSERA_TIMEOUT=2 timeout -s KILL 60 {} none", variables, TESSERA_VICTIM));
+  return run_program(fmt::format("{} timeout -s KILL 120 {} none", variables, TESSERA_VICTIM));
 }
 
 void expect_good(const Outcome& outcome) {
@@ -58,26 +58,29 @@ TEST(Torchrun, ItsAgentKeepsTheStore) {
 
 TEST(Torchrun, AFailedAttemptLeavesNothingForTheNext) {
   const Agent agent;
-  const Outcome failed = start(3, agent.variables(0), "never 1");
+  const Outcome failed = start(3, agent.variables(0) + " TESSERA_START_TIMEOUT=5", "never 1");
   EXPECT_GT(failed.exit_code, 0);
   expect_good(start(3, agent.variables(1), "none"));
 }
 
 TEST(Torchrun, AnAgentThatIsGoneIsNamed) {
   const Outcome outcome =
-      start_one("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TORCHELASTIC_USE_AGENT_STORE=True");
+      start_one("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TORCHELASTIC_USE_AGENT_STORE=True "
+                "TESSERA_START_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
             "[initialize] process 0 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
-            "(MASTER_ADDR:MASTER_PORT), where torchrun's agent should. Raise TESSERA_TIMEOUT if they need longer.\n");
+            "(MASTER_ADDR:MASTER_PORT), where torchrun's agent should. Raise TESSERA_START_TIMEOUT if they need "
+            "longer.\n");
 }
 
 TEST(Torchrun, ProcessZeroThatNeverComesIsNamed) {
-  const Outcome outcome = start_one("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9");
+  const Outcome outcome = start_one(
+      "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TESSERA_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
             "[initialize] process 1 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
-            "(MASTER_ADDR:MASTER_PORT), where process 0 should; not seen: 0. Raise TESSERA_TIMEOUT if they need "
+            "(MASTER_ADDR:MASTER_PORT), where process 0 should; not seen: 0. Raise TESSERA_START_TIMEOUT if they need "
             "longer.\n");
 }
 
@@ -97,7 +100,7 @@ TEST(Torchrun, APortThatIsTakenIsAnError) {
 
 TEST(Torchrun, TwoWithOneRankAreAnError) {
   const Agent agent;
-  const std::string one = fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TESSERA_TIMEOUT=2 {} {} none",
+  const std::string one = fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TESSERA_START_TIMEOUT=10 {} {} none",
                                       agent.variables(0), TESSERA_VICTIM);
   const Outcome outcome = run_program(fmt::format("{{ {} & {}; wait; }}", one, one));
   EXPECT_TRUE(outcome.says(fmt::format(
@@ -136,6 +139,8 @@ TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
       {"RANK=2 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500",
        "[initialize] torchrun's RANK=2 and WORLD_SIZE=2, expected a count from 1 and an index below it. Start the "
        "program with its launcher, or unset both.\n"},
+      {"RANK=0 WORLD_SIZE=2000000000 MASTER_ADDR=localhost MASTER_PORT=29500",
+       "[initialize] process 0 of 2000000000, expected a count from 1 to 1048576 and an index below it.\n"},
   };
   for (const auto& [variables, message] : cases) {
     SCOPED_TRACE(variables);
@@ -145,10 +150,30 @@ TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
   }
 }
 
+TEST(Torchrun, ATimeoutIsATime) {
+  for (const char* variable : {"TESSERA_TIMEOUT", "TESSERA_START_TIMEOUT"})
+    for (const char* text : {"0", "-1", "inf", "nan", "1e18", "5s"}) {
+      const Outcome outcome = start_one(
+          fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 {}={}", variable, text));
+      EXPECT_EQ(outcome.exit_code, 1);
+      EXPECT_EQ(outcome.output,
+                fmt::format("[initialize] {}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for 60 s.\n", variable,
+                            text));
+    }
+}
+
+TEST(Torchrun, ALateProcessIsWaitedForLongerThanALostOne) {
+  const Agent agent;
+  const std::string each = fmt::format(
+      "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TESSERA_TIMEOUT=3 TESSERA_START_TIMEOUT=60 {} timeout -s KILL 120 {} none",
+      agent.variables(0), TESSERA_VICTIM);
+  expect_good(run_program(fmt::format("{{ RANK=0 {} & sleep 5; RANK=1 {} && wait $!; }}", each, each)));
+}
+
 TEST(Torchrun, ExplicitArgumentsGoWithItsAddress) {
   const Agent agent;
   const std::string one =
-      fmt::format("MASTER_ADDR=127.0.0.1 TESSERA_TIMEOUT=5 {} {} explicit", agent.variables(0), TESSERA_VICTIM);
+      fmt::format("MASTER_ADDR=127.0.0.1 {} {} explicit", agent.variables(0), TESSERA_VICTIM);
   expect_good(run_program(fmt::format("{{ {} 0 & {} 1 && wait $!; }}", one, one)));
   const Outcome outcome = run_program(fmt::format("{} explicit 1", TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);

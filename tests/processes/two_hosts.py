@@ -121,7 +121,8 @@ def check_training(hosts, args, folder):
 
 def check_cut(hosts, args, folder):
     name = os.path.basename(args.victim)
-    both = launch(hosts, args.mpiexec, folder, [args.victim, "none", "0", "1000000000"], TESSERA_TIMEOUT="5")
+    both = launch(hosts, args.mpiexec, folder, [args.victim, "none", "0", "1000000000"], TESSERA_TIMEOUT="5",
+                  TESSERA_START_TIMEOUT="60")
     deadline = time.time() + 60
     while len(hosts.programs(name)) < 2:
         assert both.poll() is None and time.time() < deadline, f"the program has not started\n{both.communicate()[0]}"

@@ -5,14 +5,17 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "sharding/accelerator.h"
+#include "sharding/device_groups.h"
 #include "sharding/error.h"
 #include "sharding/mesh.h"
-#include "sharding/process_group.h"
 #include "sharding/processes.h"
 
 namespace tessera {
@@ -33,8 +36,14 @@ void suffer(const std::string& kind) {
   if (kind == "hang") wait_for_ever();
 }
 
+// Where the environment says that meshes lie.
+at::Tensor some_ones() {
+  static const c10::Device device = detail::accelerator("");
+  return at::ones({30000}, device);
+}
+
 void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
-  at::Tensor x = at::ones({30000});
+  at::Tensor x = some_ones();
   group.all_reduce(
       x, detail::Fold::sum,
       {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
@@ -44,23 +53,50 @@ void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
 // The same beside a computation, in which the victim dies.
 void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
   const auto begun = group.begin_all_reduce(
-      at::ones({30000}), detail::Fold::sum,
+      some_ones(), detail::Fold::sum,
       {.operation = "gradients", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
   if (is_victim) ::raise(SIGKILL);
   begun->finish();
 }
 
+// Four threads that each would be the first to join.
+void join_from_threads() {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([] { process_index(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A child that takes part, and one that lives on when its parent is killed.
+void fork_children(const std::string& kind, const std::function<void()>& take_part) {
+  if (::fork() == 0) {
+    if (kind == "kill_with_child") ::sleep(20);
+    if (kind == "fork") take_part();
+    ::_exit(0);
+  }
+  if (kind == "kill_with_child") ::raise(SIGKILL);
+}
+
 void run(const std::string& kind, int victim, int steps) {
-  if (kind == "explicit")  // as one of two
+  if (kind == "threads")
+    join_from_threads();
+  else if (kind == "explicit")  // as one of two
     initialize({.index = victim, .count = 2});
   else
     initialize();
   const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});
   std::vector<int> everyone(process_count());
   std::iota(everyone.begin(), everyone.end(), 0);
-  detail::ProcessGroup& group = detail::process_group(everyone);
+  detail::ProcessGroup& group = detail::process_group(everyone, some_ones().device());
   for (int step = 0; step < steps; ++step) {
     if (step == steps / 2 && process_index() == victim) suffer(kind);
+    if (step == steps / 2 && process_index() == victim && (kind == "fork" || kind == "kill_with_child"))
+      fork_children(kind, [&] {
+        try {
+          add_ones(group, mesh);
+        } catch (const Error& error) {
+          std::fprintf(stderr, "%s\n", error.what());
+        }
+      });
     add_ones(group, mesh);
     if (kind == "kill_beside" && step == steps / 2) add_ones_in_background(group, mesh, process_index() == victim);
   }

@@ -1,0 +1,142 @@
+// The part of CUDA's runtime that the library uses, for a GPU that is pretended: see tests/device/pretended_device.cpp.
+//
+// Kernels run on the CPU, on the thread that calls them, once the default stream has come to them; other streams have
+// a thread each, which is slow on purpose: whoever does not wait reads what is not there yet.
+#include "tests/cuda/pretended_cuda.h"
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "tests/device/pretended_memory.h"
+
+using tessera::testing::current_device;
+using tessera::testing::pretended_memory;
+
+struct CUevent_st {
+  std::shared_future<void> reached;  // of the last record; invalid before the first
+};
+
+CUstream_st::CUstream_st() {
+  std::thread([this] { work(); }).detach();
+}
+
+void CUstream_st::add(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  changed_.notify_all();
+}
+
+void CUstream_st::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_.empty() && !is_busy_; });
+}
+
+void CUstream_st::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return !tasks_.empty(); });
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    is_busy_ = true;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    task();
+    lock.lock();
+    is_busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+namespace {
+
+// The one on which LibTorch computes: nullptr to CUDA.
+CUstream_st& default_stream() {
+  static auto* stream = new CUstream_st;
+  return *stream;
+}
+
+CUstream_st& stream_of(cudaStream_t stream) { return stream ? *stream : default_stream(); }
+
+[[maybe_unused]] const bool registered = [] {
+  tessera::testing::before_kernels() = [] { default_stream().drain(); };
+  return true;
+}();
+
+}  // namespace
+
+extern "C" {
+
+const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = tessera::testing::device_count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  current_device().set_index(static_cast<c10::DeviceIndex>(device));
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device().index();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = pretended_memory().allocate(bytes).release_context();
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  default_stream().drain();
+  if (memory) pretended_memory().raw_deleter()(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  const auto readable = [](const void* p) {
+    return pretended_memory().has(p) ? pretended_memory().real(p) : const_cast<void*>(p);
+  };
+  std::memcpy(readable(to), readable(from), bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto here = std::make_shared<std::promise<void>>();
+  event->reached = here->get_future().share();
+  stream_of(stream).add([here] { here->set_value(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const bool is_there =
+      !event->reached.valid() || event->reached.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return is_there ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (event->reached.valid()) stream_of(stream).add([reached = event->reached] { reached.wait(); });
+  return cudaSuccess;
+}
+
+}  // extern "C"
