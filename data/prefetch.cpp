@@ -18,12 +18,8 @@
 namespace tessera::data {
 namespace {
 
-struct Unknown : std::exception {
-  const char* what() const noexcept override { return "an exception that is not a std::exception"; }
-};
-
-std::string words_of(const std::exception& error) noexcept try {
-  return error.what();
+std::string kept(const char* words) noexcept try {
+  return words;
 } catch (const std::bad_alloc&) {
   return "no memory left";  // so short that it needs none
 }
@@ -33,11 +29,11 @@ std::string words_of(const std::exception& error) noexcept try {
 Failure current_failure() noexcept try {
   throw;
 } catch (const Error& error) {
-  return {error.kind(), words_of(error)};
+  return {error.kind(), kept(error.what())};
 } catch (const std::exception& error) {
-  return {ErrorKind::other, words_of(error)};
+  return {ErrorKind::other, kept(error.what())};
 } catch (...) {
-  return {ErrorKind::other, words_of(Unknown())};
+  return {ErrorKind::other, kept("an exception that is not a std::exception")};
 }
 
 Outcome attempt(const std::function<AnyItem()>& make) {

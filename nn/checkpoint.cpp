@@ -78,8 +78,8 @@ struct Checkpointer::Impl {
   Impl(const fs::path& where, CheckpointOptions how) : folder(made_absolute(where)), options(std::move(how)) {
     check_options(options);
     if (options.processes.count == 0) vote_by_program();
-    take_folder();
-    if (votes) votes->check_same(seen_in(folder), "Give all processes one folder, on a filesystem that they share.");
+    const std::string seen = take_folder();
+    if (votes) votes->check_same(seen, "Give all processes one folder, on a filesystem that they share.");
   }
 
   // The saving thread may vote while this one computes.
@@ -88,13 +88,18 @@ struct Checkpointer::Impl {
     options.processes = voting_by(votes);
   }
 
-  void take_folder() {
+  // Returns what this process sees there, where there are others to compare it with.
+  std::string take_folder() {
+    std::string seen;
     together(options.processes, folder, "save", [&] {
       make_folders(folder);
-      if (options.processes.index > 0) return;
-      lock = File::lock(folder / ".lock", "save");
-      remove_leftovers(folder);
+      if (options.processes.index == 0) {
+        lock = File::lock(folder / ".lock", "save");
+        remove_leftovers(folder);
+      }
+      if (votes) seen = seen_in(folder);
     });
+    return seen;
   }
 
   fs::path folder;

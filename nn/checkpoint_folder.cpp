@@ -25,14 +25,6 @@ std::optional<int64_t> number_in(std::string_view name) {
   return std::to_string(step) == name ? std::optional(step) : std::nullopt;
 }
 
-// None where there is no such folder.
-std::vector<std::string> names_where_it_is(const fs::path& folder, const char* verb) {
-  std::error_code unknown;
-  const fs::file_status status = fs::status(folder, unknown);
-  const bool is_known = status.type() != fs::file_type::none;
-  return is_known && !fs::is_directory(status) ? std::vector<std::string>() : names_in(folder, verb);
-}
-
 bool is_leftover(const std::string& name) {
   for (std::string_view suffix : {kTemporary, kDeleted})
     if (name.ends_with(suffix) && number_in(std::string_view(name).substr(0, name.size() - suffix.size()))) return true;
@@ -94,8 +86,11 @@ std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
+  std::error_code unknown;
+  const fs::file_status status = fs::status(folder, unknown);
+  if (fs::status_known(status) && !fs::is_directory(status)) return {};
   std::vector<int64_t> steps;
-  for (const std::string& name : names_where_it_is(folder, "checkpoint_steps"))
+  for (const std::string& name : names_in(folder, "checkpoint_steps"))
     if (const auto step = number_in(name); step && is_complete(folder / name)) steps.push_back(*step);
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -182,7 +177,7 @@ void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& step
 }
 
 void remove_leftovers(const fs::path& folder) {
-  for (const std::string& name : names_where_it_is(folder, "save"))
+  for (const std::string& name : names_in(folder, "save"))
     if (is_leftover(name)) remove_folder(folder / name, "save");
 }
 

@@ -67,7 +67,8 @@ class Restore {
       : checkpoint_(find_checkpoint(path)),
         options_(options),
         manifest_(read_manifest(checkpoint_)),
-        saved_(read_state(checkpoint_)) {
+        saved_(read_state(checkpoint_)),
+        restored_{.step = manifest_.step, .extra = saved_.extra, .metrics = saved_.metrics, .kept = {}, .unused = {}} {
     match_arrays(state.arrays);
     match_numbers(state.numbers);
     differences_.refuse_any(checkpoint_);
@@ -81,7 +82,6 @@ class Restore {
 
   // All that may fail. Of the tree only numbers are changed, and these only if all can be.
   void prepare() {
-    restored_ = {manifest_.step, saved_.extra, saved_.metrics, kept_, unused_};
     read_arrays();
     set_numbers();
   }
@@ -99,13 +99,13 @@ class Restore {
 
   void miss(const std::string& name) {
     if (options_.keep_missing)
-      kept_.push_back(name);
+      restored_.kept.push_back(name);
     else
       differences_.missing(name);
   }
   void pass_over(const std::string& name) {
     if (options_.ignore_unused)
-      unused_.push_back(name);
+      restored_.unused.push_back(name);
     else
       differences_.unused(name);
   }
@@ -180,12 +180,11 @@ class Restore {
   const RestoreOptions& options_;
   Manifest manifest_;
   SavedState saved_;
+  Restored restored_;
   Differences differences_;
   std::vector<RestoreTarget> targets_;
   std::vector<std::pair<Number, std::string>> numbers_;
   std::vector<std::string> numbers_before_;
-  std::vector<std::string> kept_, unused_;
-  Restored restored_;
 };
 
 // ---- several processes
@@ -194,8 +193,9 @@ Restored restore_together(const fs::path& path, const NamedState& state, const R
   const auto votes = std::make_shared<Votes>("restore", path.string());
   const Processes processes = voting_by(votes);
   std::optional<Restore> restore;
-  together(processes, path, "restore", [&] { restore.emplace(path, state, options); });
-  votes->check_same(restore->identity(), "Give all processes one folder, on a filesystem that they share.");
+  std::string identity;
+  together(processes, path, "restore", [&] { identity = restore.emplace(path, state, options).identity(); });
+  votes->check_same(identity, "Give all processes one folder, on a filesystem that they share.");
   bool prepared = false;
   try {
     together(processes, path, "restore", [&] {

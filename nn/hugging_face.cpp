@@ -349,8 +349,9 @@ void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const L
   const auto votes = std::make_shared<Votes>("save", folder.string());
   const Processes processes = voting_by(votes);
   std::optional<Files> files;
-  together(processes, folder, "save", [&] { files.emplace(names, model, most_file_bytes); });
-  votes->check_same(files->identity(), "Save the same model everywhere.");
+  std::string identity;
+  together(processes, folder, "save", [&] { identity = files.emplace(names, model, most_file_bytes).identity(); });
+  votes->check_same(identity, "Save the same model everywhere.");
   together(processes, folder, "save", [&] { write_together(folder, *files); });
 }
 

@@ -272,8 +272,7 @@ std::string words_of_absence(const ProcessesOptions& options, Duration timeout, 
 
 void join(const ProcessesOptions& options) {
   const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
-  const Duration start_timeout =
-      timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
   const int index = *options.index, count = *options.count;
   const std::unique_ptr<detail::Rendezvous> rendezvous = rendezvous_of(options);
   if (!rendezvous) outlive_the_launchers_signal();

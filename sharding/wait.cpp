@@ -95,7 +95,8 @@ bool Waits::is_done(const Waiting& waiting) {
 void Lookout::look_around(const Waiting& waiting, Clock::duration waited) {
   Peers& peers = *joined_->peers;
   if (const auto loss = peers.loss()) fail_with(waiting, *loss);
-  const auto left = std::find_if(members_->begin(), members_->end(), [&](int member) { return peers.has_left(member); });
+  const auto has_left = [&](int member) { return peers.has_left(member); };
+  const auto left = std::find_if(members_->begin(), members_->end(), has_left);
   if (left != members_->end()) {
     // What it sent before it left may still be on its way.
     if (left_at_ == Clock::time_point{}) left_at_ = Clock::now();

@@ -26,6 +26,17 @@ bool fails() {
   return --until_failure == -1;
 }
 
+// While it lives the allocation that `number` counts, from 0, fails in the threads of this place.
+class FailingAllocation {
+ public:
+  FailingAllocation(Where place, int number) {
+    until_failure = number;
+    where = place;
+  }
+  ~FailingAllocation() { where = Where::nowhere; }
+  FailingAllocation(const FailingAllocation&) = delete;
+};
+
 }  // namespace
 
 // Not inlined: g++ takes a free() of what an operator new returned for a mistake.
@@ -44,8 +55,7 @@ namespace {
 template <class L>
 int errors_when_fails(L loader, Where place, int number) {
   int errors = 0;
-  until_failure = number;
-  where = place;
+  const FailingAllocation failing(place, number);
   for (int64_t batch = 0; batch < 30;) {
     try {
       EXPECT_EQ(loader.next()->front(), 2 * batch) << "allocation " << number;
@@ -55,7 +65,6 @@ int errors_when_fails(L loader, Where place, int number) {
       ++errors;
     }
   }
-  where = Where::nowhere;
   return errors;
 }
 
@@ -94,13 +103,10 @@ TEST(Memory, ThatThenLacksLeavesTheLoaderAsItWas) {
     Loader loader = Loader(range(100), rows, {.batch_size = 2}).then([](const std::vector<int64_t>& batch) {
       return std::to_string(batch.front());
     });
-    until_failure = number;
-    where = Where::first_thread;
     try {
+      const FailingAllocation failing(Where::first_thread, number);
       const auto unused = std::move(loader).then(longer);
-      where = Where::nowhere;
     } catch (const std::bad_alloc&) {
-      where = Where::nowhere;
       ++failures;
       EXPECT_EQ(loader.next(), "0") << "allocation " << number;
     }

@@ -60,7 +60,7 @@ TEST(Process, ManyLoadersLeaveNoThreadAndNoDescriptor) {
     if (round % 2) loader.next(), stream.next();
   }
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
-  for (int wait = 0; wait < 1000 && entries("/proc/self/task") != threads; ++wait)
+  for (int wait = 0; wait < 60'000 && entries("/proc/self/task") != threads; ++wait)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a thread that was joined may still be listed
   EXPECT_EQ(entries("/proc/self/task"), threads);
 }

@@ -247,7 +247,9 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
   c10::Device getDevice() const override { return device(); }
   void setDevice(c10::Device next) const override { current_device() = next; }
   void uncheckedSetDevice(c10::Device next) const noexcept override { current_device() = next; }
-  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(tessera::testing::device_count()); }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(tessera::testing::device_count());
+  }
   c10::Stream getStream(c10::Device d) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, d); }
   c10::Stream exchangeStream(c10::Stream s) const noexcept override {
     return c10::Stream(c10::Stream::DEFAULT, s.device());

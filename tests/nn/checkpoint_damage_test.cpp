@@ -1,11 +1,11 @@
 // Checkpoints in a world that fails: damaged files, full disks, folders in other hands.
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -186,19 +186,16 @@ TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
 // No file may grow past so many bytes, while it lives.
 class SizeLimit {
  public:
-  explicit SizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  explicit SizeLimit(rlim_t bytes)
+      : handler_(std::signal(SIGXFSZ, SIG_IGN)), limit_(std::in_place, RLIMIT_FSIZE, bytes) {}
   ~SizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
+    limit_.reset();
     std::signal(SIGXFSZ, handler_);
   }
 
  private:
-  rlimit before_{};
   void (*handler_)(int);
+  std::optional<Limit> limit_;
 };
 
 TEST_F(DamageTest, AFullDiskLosesNothing) {
@@ -253,15 +250,11 @@ TEST_F(DamageTest, WithoutAThreadItIsSavedByWhoWaits) {
 
 TEST_F(DamageTest, WithoutADescriptorNoCheckpointIsOverlooked) {
   save_small(1);
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  const int free = ::dup(0);
-  ::close(free);
-  const rlimit limit{static_cast<rlim_t>(free), before.rlim_max};
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  const auto list = [&] { checkpoint_steps(folder()); };
+  const auto list = [&] {
+    const NoDescriptors none;
+    checkpoint_steps(folder());
+  };
   expect_error_with(ErrorKind::bad_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"}, list);
-  ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
   EXPECT_EQ(checkpoint_steps(folder() / "none"), (std::vector<int64_t>{}));
   EXPECT_EQ(checkpoint_steps(folder() / "1/manifest.json"), (std::vector<int64_t>{}));
@@ -300,10 +293,10 @@ TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
     ::chown((folder() / ".lock").c_str(), 65534, 65534);
     ASSERT_EQ(::seteuid(65534), 0);
   }
-  expect_error_with(
-      ErrorKind::bad_file,
-      {"[save] ", ".lock: it cannot be written to (Permission denied)", "Change its permissions, or give another folder."},
-      [&] { Checkpointer checkpoints(folder()); });
+  expect_error_with(ErrorKind::bad_file,
+                    {"[save] ", ".lock: it cannot be written to (Permission denied)",
+                     "Change its permissions, or give another folder."},
+                    [&] { Checkpointer checkpoints(folder()); });
   if (was_root) {
     ASSERT_EQ(::seteuid(0), 0);
   }

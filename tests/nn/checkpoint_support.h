@@ -1,6 +1,9 @@
 // What the tests of checkpoints share: a tree of every kind of leaf, folders as bytes, and processes as threads.
 #pragma once
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
@@ -87,6 +90,32 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   return names;
 }
+
+// The process may have at most so much of a resource, while it lives.
+class Limit {
+ public:
+  Limit(decltype(RLIMIT_NOFILE) resource, rlim_t most) : resource_(resource) {
+    ::getrlimit(resource_, &before_);
+    const rlimit limit{most, before_.rlim_max};
+    ::setrlimit(resource_, &limit);
+  }
+  ~Limit() { ::setrlimit(resource_, &before_); }
+  Limit(const Limit&) = delete;
+
+ private:
+  decltype(RLIMIT_NOFILE) resource_;
+  rlimit before_{};
+};
+
+// No file or folder can be opened, while it lives.
+class NoDescriptors {
+  static rlim_t lowest_free() {
+    const int free = ::dup(0);
+    ::close(free);
+    return static_cast<rlim_t>(free);
+  }
+  Limit limit_{RLIMIT_NOFILE, lowest_free()};
+};
 
 // Both trees hold the same bits, whatever their placements.
 inline void expect_same_values(const Leaves& got, const Leaves& expected, const std::string& what) {

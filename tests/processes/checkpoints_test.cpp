@@ -1,6 +1,8 @@
 // Checkpoints of several processes: the bytes of one, restored to any placement, by all processes or by none.
 #include <unistd.h>
 
+#include <optional>
+
 #include "nn/hugging_face.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
@@ -230,6 +232,16 @@ TEST_F(OddOne, ThatSeesAnotherFolderIsFoundAtTheStart) {
             fmt::format("[save] {}: process 0 has 2 there, the last of step 2, process 1 has no checkpoint there. Give "
                         "all processes one folder, on a filesystem that they share.",
                         mine.string()));
+}
+
+TEST_F(OddOne, ThatCannotListTheFolderFailsAllAtTheStart) {
+  save_two();
+  std::optional<NoDescriptors> none;
+  if (is_odd_one()) none.emplace();
+  const std::string error = error_of([&] { Checkpointer checkpoints(folder_ / "run"); });
+  none.reset();
+  const char* const words = is_odd_one() ? "this folder cannot be listed" : "another process could not save its part";
+  EXPECT_NE(error.find(words), std::string::npos) << error;
 }
 
 TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {

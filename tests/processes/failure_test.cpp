@@ -36,19 +36,20 @@ class Harm : public ::testing::TestWithParam<HarmCase> {};
 Outcome run_victim(const HarmCase& c) {
   const char* other = std::getenv("TESSERA_VICTIM");  // the same on accelerators
   const char* launcher = c.launcher == std::string("mpiexec") ? TESSERA_MPIEXEC : "bash " TESSERA_START;
-  return examples::run_program(fmt::format("TESSERA_TIMEOUT={} TESSERA_START_TIMEOUT={} timeout -s KILL 120 {} 3 {} {} {}",
-                                           c.timeout, c.start_timeout, launcher, other ? other : TESSERA_VICTIM,
-                                           c.kind, c.victim));
+  return examples::run_program(
+      fmt::format("TESSERA_TIMEOUT={} TESSERA_START_TIMEOUT={} timeout -s KILL 120 {} 3 {} {} {}", c.timeout,
+                  c.start_timeout, launcher, other ? other : TESSERA_VICTIM, c.kind, c.victim));
 }
 
-// Whoever hangs is ended after two minutes, and the words are not all there. MPICH's launcher now and then sees a dead process's connection close before it sees its end, and kills the others before they can speak,
-// whatever it was told: such a run is made again.
+// Whoever hangs is ended after two minutes, and the words are not all there. MPICH's launcher now and then sees a dead
+// process's connection close before it sees its end, and kills the others before they can speak, whatever it was told:
+// such a run is made again.
 TEST_P(Harm, EndsTheOthersWhoNameIt) {
   const HarmCase& c = GetParam();
   if (c.launcher == std::string("mpiexec") && !*TESSERA_MPIEXEC) GTEST_SKIP() << "built without MPI";
   Outcome outcome = run_victim(c);
   for (int again = 0;
-       again < 4 && count_of(outcome.output, c.words) < 2 && count_of(outcome.output, "YOUR APPLICATION TERMINATED");
+       again < 20 && count_of(outcome.output, c.words) < 2 && count_of(outcome.output, "YOUR APPLICATION TERMINATED");
        ++again)
     outcome = run_victim(c);
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;

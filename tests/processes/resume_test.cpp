@@ -77,7 +77,7 @@ TEST_P(KilledInSave, EndsTheOthersAndLeavesTheCheckpointBefore) {
   const std::string folder = scratch.path("run");
   const std::string words = fmt::format("process {} has ended without a word: it was killed", GetParam().victim);
   Outcome outcome = run_saver(GetParam(), folder);
-  for (int again = 0; again < 9 && !outcome.says(words) && outcome.says("YOUR APPLICATION TERMINATED"); ++again)
+  for (int again = 0; again < 20 && !outcome.says(words) && outcome.says("YOUR APPLICATION TERMINATED"); ++again)
     outcome = run_saver(GetParam(), folder);
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(outcome.says("[save] " + folder)) << outcome.output;

@@ -64,9 +64,9 @@ TEST(Torchrun, AFailedAttemptLeavesNothingForTheNext) {
 }
 
 TEST(Torchrun, AnAgentThatIsGoneIsNamed) {
-  const Outcome outcome =
-      start_one("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TORCHELASTIC_USE_AGENT_STORE=True "
-                "TESSERA_START_TIMEOUT=2");
+  const Outcome outcome = start_one(
+      "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TORCHELASTIC_USE_AGENT_STORE=True "
+      "TESSERA_START_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
             "[initialize] process 0 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
@@ -75,8 +75,7 @@ TEST(Torchrun, AnAgentThatIsGoneIsNamed) {
 }
 
 TEST(Torchrun, ProcessZeroThatNeverComesIsNamed) {
-  const Outcome outcome = start_one(
-      "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TESSERA_TIMEOUT=2");
+  const Outcome outcome = start_one("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TESSERA_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
             "[initialize] process 1 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
@@ -153,8 +152,8 @@ TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
 TEST(Torchrun, ATimeoutIsATime) {
   for (const char* variable : {"TESSERA_TIMEOUT", "TESSERA_START_TIMEOUT"})
     for (const char* text : {"0", "-1", "inf", "nan", "1e18", "5s"}) {
-      const Outcome outcome = start_one(
-          fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 {}={}", variable, text));
+      const Outcome outcome =
+          start_one(fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 {}={}", variable, text));
       EXPECT_EQ(outcome.exit_code, 1);
       EXPECT_EQ(outcome.output,
                 fmt::format("[initialize] {}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for 60 s.\n", variable,
@@ -172,8 +171,7 @@ TEST(Torchrun, ALateProcessIsWaitedForLongerThanALostOne) {
 
 TEST(Torchrun, ExplicitArgumentsGoWithItsAddress) {
   const Agent agent;
-  const std::string one =
-      fmt::format("MASTER_ADDR=127.0.0.1 {} {} explicit", agent.variables(0), TESSERA_VICTIM);
+  const std::string one = fmt::format("MASTER_ADDR=127.0.0.1 {} {} explicit", agent.variables(0), TESSERA_VICTIM);
   expect_good(run_program(fmt::format("{{ {} 0 & {} 1 && wait $!; }}", one, one)));
   const Outcome outcome = run_program(fmt::format("{} explicit 1", TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);

@@ -98,6 +98,7 @@ void run(const std::string& kind, int victim, int steps) {
         }
       });
     add_ones(group, mesh);
+    if (kind == "say" && step == 0) std::fputs("running\n", stderr);
     if (kind == "kill_beside" && step == steps / 2) add_ones_in_background(group, mesh, process_index() == victim);
   }
   if (kind == "stop_at_end" && process_index() == victim) ::raise(SIGSTOP);
