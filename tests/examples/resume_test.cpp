@@ -9,6 +9,8 @@
 namespace tessera::examples {
 namespace {
 
+namespace fs = std::filesystem;
+
 // Single precision, summed in other orders on other meshes.
 constexpr double tolerance = 2e-5;
 
@@ -23,9 +25,9 @@ TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
   const Run expected = run("--mesh data=1" + steps_ + save_to("whole"));
   const auto save = folder_name("run");
   for (const char* where : {"--strategy dp", "--strategy fsdp", "--strategy tp", "--strategy 2d", "--strategy zero1"}) {
-    std::filesystem::remove_all(save);
-    std::filesystem::copy(folder_name("whole"), save, std::filesystem::copy_options::recursive);
-    std::filesystem::remove_all(save + "/9");  // so that 8 is the newest of those that are kept
+    fs::remove_all(save);
+    fs::copy(folder_name("whole"), save, fs::copy_options::recursive);
+    fs::remove_all(save + "/9");  // so that 8 is the newest of those that are kept
     const Run resumed = run(std::string(where) + steps_ + save_to("run") + " --resume");
     EXPECT_TRUE(resumed.outcome.says("resumed  after 8 of 9 steps")) << resumed.outcome.output;
     expect_losses(resumed, expected, tolerance);
@@ -34,20 +36,35 @@ TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
   }
 }
 
-// Runs until the checkpoint of `step` is complete, and kills it at once: some later save is on its way.
+// Runs until a checkpoint of `step` or a later one is complete, and kills it at once: some save is on its way.
 TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
-  const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003";
+  const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003 --seq 64 --batch 32";  // some 10 ms each
   const Run expected = run("--mesh data=1" + long_steps);
   const std::string metrics = folder_.path("curve.jsonl");
   const auto command = [&](const std::string& mesh) {
     return program_ + " --data " + text_ + small + " --mesh " + mesh + long_steps + " --save " + folder_name("run") +
            " --save-every 1 --resume --metrics " + metrics;
   };
+  const auto copy = [](const fs::path& from, const fs::path& to) {
+    fs::remove_all(to);
+    if (fs::exists(from)) fs::copy(from, to, fs::copy_options::recursive);
+  };
   const struct { const char *mesh, *step; } kills[] = {{"data=8", "2"}, {"data=2,model=4", "15"}, {"model=8", "30"}};
   for (const auto& [mesh, step] : kills) {
-    const std::string mark = folder_name("run") + "/" + step + "/commit_success.txt";
-    const Outcome outcome = run_program(command(mesh) + " & run=$!; while kill -0 $run && ! [ -e " + mark +
-                                        " ]; do sleep 0.002; done; kill -9 $run; wait $run");
+    const std::string newest = "newest=$(ls " + folder_name("run") + " | grep -x '[0-9]*' | sort -n | tail -n 1)";
+    const auto run_and_kill = [&, least = step] {
+      return run_program(command(mesh) + " & run=$!; while kill -0 $run && " + newest + " && [ ${newest:-0} -lt " +
+                         least + " ]; do sleep 0.002; done; kill -9 $run; wait $run");
+    };
+    const std::string run_before = folder_name("run_before"), metrics_before = folder_.path("curve_before.jsonl");
+    copy(folder_name("run"), run_before);
+    copy(metrics, metrics_before);
+    Outcome outcome = run_and_kill();
+    for (int again = 0; again < 20 && outcome.exit_code == 0; ++again) {  // it was over before it was killed
+      copy(run_before, folder_name("run"));
+      copy(metrics_before, metrics);
+      outcome = run_and_kill();
+    }
     EXPECT_EQ(outcome.exit_code, 137) << outcome.output;
     const std::vector<int64_t> steps = nn::checkpoint_steps(folder_name("run"));
     ASSERT_FALSE(steps.empty());
