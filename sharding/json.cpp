@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/src.hpp>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "sharding/error.h"
+#include "sharding/file.h"
 
 namespace tessera {
 namespace {
@@ -112,13 +110,7 @@ json::value parse_json(std::string_view text, std::string_view verb, std::string
 }
 
 json::value parse_json_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!std::filesystem::is_regular_file(path, ignored) || !file || !(text << file.rdbuf()))
-    fail(ErrorKind::bad_file, "json",
-         fmt::format("{}: there is no file here that can be read, or it is empty. Check the path.", path.string()));
-  return parse_json(text.view(), "json", path.string());
+  return parse_json(read_text(path, "json"), "json", path.string());
 }
 
 }  // namespace tessera

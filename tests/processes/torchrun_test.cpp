@@ -161,6 +161,13 @@ TEST(Torchrun, ATimeoutIsATime) {
     }
 }
 
+TEST(Torchrun, NothingIsThereAtOnce) {
+  const Outcome outcome = start(2, "TESSERA_TIMEOUT=30", "at_once");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(outcome.says("[initialize] start_timeout = 0 ms, expected 0.1 to 1e8 seconds. Leave it out for 30 s.\n"))
+      << outcome.output;
+}
+
 TEST(Torchrun, ALateProcessIsWaitedForLongerThanALostOne) {
   const Agent agent;
   const std::string each = fmt::format(

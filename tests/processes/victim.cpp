@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -79,6 +80,8 @@ void fork_children(const std::string& kind, const std::function<void()>& take_pa
 void run(const std::string& kind, int victim, int steps) {
   if (kind == "threads")
     join_from_threads();
+  else if (kind == "at_once")
+    initialize({.start_timeout = std::chrono::milliseconds(0)});
   else if (kind == "explicit")  // as one of two
     initialize({.index = victim, .count = 2});
   else

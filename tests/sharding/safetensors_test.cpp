@@ -366,10 +366,13 @@ TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {
     }
     return "accepted";
   };
-  const std::string unreadable = ": there is no file here that can be read, or it is empty. Check the path.";
-  EXPECT_EQ(message(path("none")), "[json] " + path("none").string() + unreadable);
-  EXPECT_EQ(message(path().parent_path()), "[json] " + path().parent_path().string() + unreadable);
-  EXPECT_EQ(message(write("")), "[json] " + path().string() + unreadable);
+  EXPECT_EQ(message(path("none")),
+            "[json] " + path("none").string() + ": it cannot be opened (No such file or directory). Check the path.");
+  const fs::path folder = path().parent_path();
+  EXPECT_EQ(message(folder), "[json] " + folder.string() + ": this is not a regular file. Check the path.");
+  EXPECT_EQ(message(write("")),
+            "[json] " + path().string() +
+                ": line 1, column 1: the text ends in the middle of a value. Is the file complete?");
   EXPECT_EQ(message(write("{\n  \"a\": tru\n}")),
             "[json] " + path().string() + ": line 2, column 8: this is not JSON (syntax error). Check the file.");
   EXPECT_EQ(message(write("[1, 2]")), "accepted");
