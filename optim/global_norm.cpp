@@ -84,7 +84,7 @@ void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::ve
       continue;
     }
     const at::Tensor flat = t.view({-1}), table = flat.narrow(0, 0, rows * longest_sum).view({rows, longest_sum});
-    norms.push_back(at::linalg_vector_norm(table, 2, {{1}}, false, dtype));
+    norms.push_back(at::linalg_vector_norm(table, 2, at::IntArrayRef{1}, false, dtype));
     if (rest) whole.push_back(flat.narrow(0, rows * longest_sum, rest));
   }
   if (!whole.empty()) norms.push_back(at::stack(at::_foreach_norm(whole, 2, dtype)));

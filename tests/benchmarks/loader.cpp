@@ -62,7 +62,7 @@ double median(std::vector<double> values) {
 // The bare loop: the same order, the same bytes, no layers; rows go to `out` one after another.
 class BareLoop {
  public:
-  BareLoop(const ByteSource& source, int64_t length) : bytes_(static_cast<size_t>(source.size())), length_(length) {
+  BareLoop(const ByteSource& source, int64_t length) : bytes_(static_cast<size_t>(source.size())) {
     source.read(0, bytes_);
     count_ = (static_cast<int64_t>(bytes_.size()) - length) / window + 1;
   }
@@ -77,7 +77,7 @@ class BareLoop {
 
  private:
   std::vector<uint8_t> bytes_;
-  int64_t length_, count_ = 0, at_ = 0;
+  int64_t count_ = 0, at_ = 0;
   Permutation order_{1, 0};
 };
 
