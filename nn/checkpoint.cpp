@@ -96,6 +96,8 @@ struct Checkpointer::Impl {
       if (options.processes.index == 0) {
         lock = File::lock(folder / ".lock", "save");
         remove_leftovers(folder);
+      } else {
+        check_writable_folder(folder, "save");
       }
       if (votes) seen = seen_in(folder);
     });

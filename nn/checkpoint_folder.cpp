@@ -37,14 +37,6 @@ bool is_complete(const fs::path& checkpoint) {
   return !is_leftover(checkpoint.filename().string()) && fs::is_regular_file(checkpoint / kMark, ignored);
 }
 
-void remove_folder(const fs::path& path, const char* verb) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error)
-    fail(ErrorKind::bad_file, verb,
-         fmt::format("{}: it cannot be removed ({}). Remove it by hand.", path.string(), error.message()));
-}
-
 std::string marked_text(const fs::path& checkpoint, const char* name) {
   const std::string manifest = read_text(checkpoint / "manifest.json", "restore");
   std::string state = read_text(checkpoint / "state.json", "restore");
@@ -122,7 +114,7 @@ NewCheckpoint::NewCheckpoint(fs::path folder, int64_t step)
       final_(folder_ / std::to_string(step)) {}
 
 void NewCheckpoint::begin(bool params, bool state) const {
-  remove_folder(temporary_, "save");
+  remove_all(temporary_, "save");
   make_folder(temporary_, "save");
   if (params) make_folder(temporary_ / "params", "save");
   if (state) make_folder(temporary_ / "state", "save");
@@ -170,15 +162,15 @@ void check_step_is_free(const fs::path& folder, int64_t step) {
 void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& steps) {
   for (int64_t step : steps) {
     const fs::path there = folder / std::to_string(step), away = there.string() + std::string(kDeleted);
-    remove_folder(away, "save");
+    remove_all(away, "save");
     move_into_place(there, away, "save");
-    remove_folder(away, "save");
+    remove_all(away, "save");
   }
 }
 
 void remove_leftovers(const fs::path& folder) {
   for (const std::string& name : names_in(folder, "save"))
-    if (is_leftover(name)) remove_folder(folder / name, "save");
+    if (is_leftover(name)) remove_all(folder / name, "save");
 }
 
 void apply_retention(const fs::path& folder, const Keep& keep, int64_t just_saved) {

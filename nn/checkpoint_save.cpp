@@ -372,7 +372,7 @@ void Save::gather_checksums() {
   for (SavedTensor& saved : manifest_.tensors)
     for (size_t i = 0; i < saved.checksums.size(); ++i)
       saved.checksums[i] ^= crc32c_of_zeros(static_cast<size_t>(chunk_bytes(saved.bytes(), i)));
-  for (int process = 0; process < processes_.count; ++process) std::filesystem::remove(checksums_of(process));
+  for (int process = 0; process < processes_.count; ++process) remove_all(checksums_of(process), "save");
 }
 
 void Save::finish() {

@@ -81,7 +81,35 @@ std::pair<char, pid_t> state_of(const std::string& pid) {
   return {state, parent};
 }
 
+// What a process was started with under this name, "" if nothing.
+std::string environment_of(const std::string& pid, const std::string& name) {
+  std::ifstream all("/proc/" + pid + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(all, entry, '\0');)
+    if (entry.starts_with(name + '=')) return entry.substr(name.size() + 1);
+  return "";
+}
+
+// Those that a launcher has told who they are, and what these have started, are not the launcher itself.
+pid_t launcher_of(const std::string& pid) {
+  const auto is_told = [](const std::string& of) {
+    for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"})
+      if (!environment_of(of, name).empty()) return true;
+    return false;
+  };
+  pid_t above = state_of(pid).second;
+  while (above > 1 && is_told(std::to_string(above))) above = state_of(std::to_string(above)).second;
+  return above;
+}
+
+bool has_same_meeting_place(const std::string& pid) {
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
+    if (environment_of(pid, name) != environment_of("self", name)) return false;
+  return !environment_of(pid, "MASTER_PORT").empty();
+}
+
 }  // namespace
+
+pid_t launcher_pid() { return launcher_of("self"); }
 
 Deadline::Deadline(std::chrono::milliseconds longest, std::function<std::string()> words, std::function<void()> last)
     : thread_([this, longest, words = std::move(words), last = std::move(last)] {
@@ -103,13 +131,16 @@ Deadline::~Deadline() {
   thread_.join();
 }
 
-void Presence::end_stopped() const {
+void Presence::end_stopped(int count) const {
+  for (int i = 0; i < count; ++i)
+    if (const pid_t pid = i == index_ ? 0 : seen_pid(run_, i); pid > 0 && state_of(std::to_string(pid)).first == 'T')
+      ::kill(pid, SIGKILL);
   std::error_code none;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
     const std::string pid = entry.path().filename();
-    const auto [state, parent] = state_of(pid);
-    if (state == 'T' && parent == ::getppid() && std::filesystem::read_symlink(entry.path() / "exe", none) == program)
+    if (state_of(pid).first != 'T' || std::filesystem::read_symlink(entry.path() / "exe", none) != program) continue;
+    if (has_launcher_ ? launcher_of(pid) == launcher_pid() : has_same_meeting_place(pid))
       ::kill(std::stoi(pid), SIGKILL);
   }
 }
@@ -124,8 +155,11 @@ void Presence::lend(const std::vector<int>& descriptors, int count) const {
   }
 }
 
-Presence::Presence(std::string run, int index)
-    : run_(std::move(run)), index_(index), fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+Presence::Presence(std::string run, int index, bool has_launcher)
+    : run_(std::move(run)),
+      index_(index),
+      fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      has_launcher_(has_launcher) {
   sockaddr_un address;
   const socklen_t size = name_of(run_, index, address);
   if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0) ::listen(fd_, 4096);

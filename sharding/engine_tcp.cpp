@@ -258,8 +258,8 @@ class Connections {
       ::close(fd);
     }
     fail(ErrorKind::other, "initialize",
-         fmt::format("process {} does not answer process {} at any of its addresses: {}, port {}. Open the network "
-                     "between the machines.",
+         fmt::format("process {} does not answer process {} at any of its addresses: {}, port {}. See what it has "
+                     "said last, or open the network between the machines.",
                      process, index_, fmt::join(card.addresses, " "), card.port));
   }
 

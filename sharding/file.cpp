@@ -169,6 +169,18 @@ void make_folder(const std::filesystem::path& path, const char* verb) {
   if (::mkdir(path.c_str(), 0777) != 0) refuse_path(path, "this folder cannot be made", errno, verb);
 }
 
+void remove_all(const std::filesystem::path& path, const char* verb) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error)
+    fail(ErrorKind::bad_file, verb,
+         fmt::format("{}: it cannot be removed ({}). Remove it by hand.", path.string(), error.message()));
+}
+
+void check_writable_folder(const std::filesystem::path& folder, const char* verb) {
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) refuse_path(folder, "it cannot be written to", errno, verb);
+}
+
 // Not by std::filesystem::directory_iterator: where memory is short it ends the program (libstdc++ 12).
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);

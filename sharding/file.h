@@ -58,8 +58,14 @@ void write_text(const std::filesystem::path& path, std::string_view text, const 
 // A folder that is not there yet. Its parent is.
 void make_folder(const std::filesystem::path& path, const char* verb);
 
+// Removes a file, or a folder and all in it, where it is there.
+void remove_all(const std::filesystem::path& path, const char* verb);
+
 // The names in a folder, without . and .., in any order. An Error (bad_file) if it cannot be listed to its end.
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb);
+
+// Error (bad_file) where this process may make no files in the folder.
+void check_writable_folder(const std::filesystem::path& folder, const char* verb);
 
 // Waits until the names in the folder are on the disk.
 void sync_folder(const std::filesystem::path& path, const char* verb);

@@ -1,6 +1,7 @@
 // The watch over the processes: lines of text between process 0 and the others, by one thread in each.
 //
-//   hello TOKEN PROCESS PID HOST   welcome PID HOST      when a process joins
+//   hello TOKEN PROCESS PID HOST   welcome PID HOST   joined      when a process joins
+//   all                                                   have joined
 //   beat                                                  every period
 //   left PROCESS                                          it has ended its program well
 //   lost PROCESS WORDS                                    it is no more
@@ -64,7 +65,7 @@ Peers::Peers(int count, Duration timeout)
       arrived_(count) {
   const Listener listener = listen_anywhere();
   listener_ = listener.fd;
-  address_ = fmt::format("{} {} {}", listener.port, token_, fmt::join(own_addresses(), " "));
+  address_ = fmt::format("{} {} {} {}", listener.port, token_, own_machine(), fmt::join(own_addresses(), " "));
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { run(); });
 }
@@ -73,25 +74,38 @@ Peers::Peers(int index, int count, const std::string& address, Duration timeout,
     : index_(index), count_(count), timeout_(timeout), period_(period_of(timeout)), address_(address), left_(count) {
   std::istringstream in(address);
   int port = 0;
-  in >> port >> token_;
-  for (std::string host; links_.empty() && in >> host;) {
-    auto link =
-        std::make_unique<Link>(Link{.socket = LineSocket(connect_to(host, port, std::min(start_timeout / 4, 2000ms)))});
-    link->socket.say(fmt::format("hello {} {} {} {}", token_, index, ::getpid(), own_machine()));
-    std::istringstream answer(link->socket.hear_one(start_timeout / 4));
-    if (std::string word; answer >> word >> link->pid >> link->host && word == "welcome") {
-      link->process = 0;
-      links_.push_back(std::move(link));
+  std::string machine;
+  in >> port >> token_ >> machine;
+  std::vector<std::string> hosts;
+  for (std::string host; in >> host;) hosts.push_back(host);
+  if (machine != own_machine()) std::rotate(hosts.begin(), hosts.begin() + 1, hosts.end());  // the loopback comes last
+  while (true) {
+    bool is_taken = false;
+    for (auto host = hosts.begin(); links_.empty() && host != hosts.end(); ++host) {
+      const int fd = connect_to(*host, port, std::min(start_timeout / 4, 2000ms));
+      if (fd < 0) continue;
+      is_taken = true;
+      join(fd, start_timeout / 4);
     }
+    if (!links_.empty()) break;
+    if (!is_taken)
+      fail(ErrorKind::other, "initialize",
+           fmt::format("process 0 does not answer process {} at any of its addresses: {}, port {}. See what it has "
+                       "said last, or open the network between the machines.",
+                       index, fmt::join(hosts, " "), port));
+    std::this_thread::sleep_for(20ms);
   }
-  if (links_.empty())
-    fail(ErrorKind::other, "initialize",
-         fmt::format("process 0 does not answer process {} at any of its addresses: {}. Open the network between the "
-                     "machines.",
-                     index, address));
-  here_ = count - 1;
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { run(); });
+}
+
+void Peers::join(int fd, Duration longest) {
+  auto link = std::make_unique<Link>(Link{.socket = LineSocket(fd), .process = 0, .is_joined = true});
+  link->socket.say(fmt::format("hello {} {} {} {}", token_, index_, ::getpid(), own_machine()));
+  std::istringstream answer(link->socket.hear_one(longest));
+  if (std::string word; !(answer >> word >> link->pid >> link->host) || word != "welcome") return;
+  link->socket.say("joined");
+  links_.push_back(std::move(link));
 }
 
 Peers::~Peers() {
@@ -129,12 +143,6 @@ void Peers::end() {
 std::optional<Loss> Peers::loss() const {
   std::lock_guard lock(mutex_);
   return loss_;
-}
-
-int Peers::first_missing() const {
-  std::lock_guard lock(mutex_);
-  const auto missing = std::find(arrived_.begin() + 1, arrived_.end(), 0);
-  return missing == arrived_.end() ? -1 : static_cast<int>(missing - arrived_.begin());
 }
 
 bool Peers::has_left(int process) const {
@@ -233,7 +241,7 @@ void Peers::read(Link& link) {
     link.heard = Clock::now();
     hear(link, line);
   }
-  if (link.socket.fd() >= 0 || link.process < 0 || has_left(link.process)) return;
+  if (link.socket.fd() >= 0 || !link.is_joined || has_left(link.process)) return;
   const auto silent = Clock::now() - link.heard;
   // Another one has given it up already, and killed it.
   lose(link.process,
@@ -249,7 +257,11 @@ void Peers::hear(Link& link, const std::string& line) {
     if (verb != "hello" || !(in >> token >> link.process >> link.pid >> link.host) || token != token_)
       return link.socket.close();
     link.socket.say(fmt::format("welcome {} {}", ::getpid(), own_machine()));
+  } else if (verb == "joined") {
+    link.is_joined = true;
     set_arrived(link.process);
+  } else if (verb == "all") {
+    here_ = count_ - 1;
   } else if (verb == "left") {
     int process = link.process;
     in >> process;
@@ -288,10 +300,12 @@ void Peers::lose(int process, std::string what) {
 }
 
 void Peers::set_arrived(int process) {
-  std::lock_guard lock(mutex_);
-  if (process <= 0 || process >= count_ || arrived_[process]) return;
-  arrived_[process] = true;
-  ++here_;
+  {
+    std::lock_guard lock(mutex_);
+    if (process <= 0 || process >= count_ || arrived_[process]) return;
+    arrived_[process] = true;
+  }
+  if (++here_ == count_ - 1) tell("all");
 }
 
 void Peers::set_left(int process) {

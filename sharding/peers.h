@@ -39,13 +39,13 @@ class Peers {
 
   // Process 0 of `count`; the others join at address(), which they must be told.
   Peers(int count, Duration timeout);
-  // Another one. Error (other) if process 0 does not answer in a quarter of the time that there is to start.
+  // Another one. Error (other) if process 0 is at none of its addresses; where somebody takes the connection, it asks
+  // until it is answered.
   Peers(int index, int count, const std::string& address, Duration timeout, Duration start_timeout);
   ~Peers();
   const std::string& address() const { return address_; }
+  // Known to all, from process 0.
   bool are_all_here() const { return here_ == count_ - 1; }
-  // Of process 0: the first that has not joined; -1 if all have.
-  int first_missing() const;
 
   // A verb of a group begins, `number` counted by the group from 1; its words are for the others' messages; without
   // them it is in the background.
@@ -82,6 +82,7 @@ class Peers {
   struct Link {
     LineSocket socket;
     int process = -1;
+    bool is_joined = false;  // this process has answered on it, and uses no other
     int pid = 0;
     std::string host;  // equal where a pid means the same
     Clock::time_point heard{};
@@ -100,6 +101,7 @@ class Peers {
     std::map<int, std::string> texts;
   };
 
+  void join(int fd, Duration longest);
   void run();
   void serve();
   void welcome_new();

@@ -84,6 +84,8 @@ ProcessesOptions completed(ProcessesOptions options) {
          fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", *options.index,
                      *options.count, most_processes));
   if (options.launcher.empty()) options.launcher = "the program";
+  options.timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
+  options.start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", *options.timeout);
   return options;
 }
 
@@ -256,14 +258,11 @@ void together(const ProcessesOptions& options, Act act) try {
        fmt::format("this is process {} of {}: {}.", *options.index, *options.count, error.what()));
 }
 
-// What is said when not all have come in time; those who have met go on, and are told.
-std::string words_of_absence(const ProcessesOptions& options, Duration timeout, const detail::Rendezvous* rendezvous,
-                             detail::Peers* met) {
+// What is said when not all have come in time.
+std::string words_of_absence(const ProcessesOptions& options, Duration timeout, const detail::Rendezvous* rendezvous) {
   const int index = *options.index, count = *options.count;
   std::string seen = rendezvous ? rendezvous->words() : "";
   if (seen.empty()) seen = state().presence->words(count);
-  if (const int missing = met && index == 0 ? met->first_missing() : -1; missing > 0)
-    met->report({missing, fmt::format("has not arrived at initialize within {} s", seconds(timeout))});
   return fmt::format(
       "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
       "longer.",
@@ -271,19 +270,22 @@ std::string words_of_absence(const ProcessesOptions& options, Duration timeout, 
 }
 
 void join(const ProcessesOptions& options) {
-  const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
-  const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  const Duration timeout = *options.timeout, start_timeout = *options.start_timeout;
   const int index = *options.index, count = *options.count;
   const std::unique_ptr<detail::Rendezvous> rendezvous = rendezvous_of(options);
   if (!rendezvous) outlive_the_launchers_signal();
-  state().presence =
-      std::make_unique<detail::Presence>(rendezvous ? rendezvous->name() : std::to_string(::getppid()), index);
+  state().presence = std::make_unique<detail::Presence>(
+      rendezvous ? rendezvous->name() : std::to_string(detail::launcher_pid()), index, /*has_launcher=*/!rendezvous);
   const detail::Presence& presence = *state().presence;
   if (!rendezvous) lend_connections(presence, count);
   std::atomic<detail::Peers*> peers{nullptr};
   const detail::Deadline deadline(
-      start_timeout, [&, start_timeout] { return words_of_absence(options, start_timeout, rendezvous.get(), peers); },
-      [&] { presence.end_stopped(); });
+      start_timeout, [&, start_timeout] { return words_of_absence(options, start_timeout, rendezvous.get()); },
+      [&] {
+        presence.end_stopped(count);
+        if (detail::Peers* met = peers) met->leave(1, "has given up: not all had arrived at initialize in time");
+        std::this_thread::sleep_for(100ms);  // for those who came late
+      });
   std::unique_ptr<detail::Transport> engine =
       rendezvous ? detail::join_by_tcp(index, *rendezvous) : detail::join_by_mpi();
   check_engine(engine.get(), options);

@@ -86,24 +86,26 @@ std::string Rendezvous::key(const char* what, int process) const {
 
 // LibTorch's client complains on stderr while nobody listens, so it is made when somebody does.
 void Rendezvous::connect() {
-  const bool is_server = index_ == 0 && !place_.is_the_launchers;
-  for (int fd = -1; !is_server && fd < 0;) {
+  for (int fd = -1; !is_server() && fd < 0;) {
     fd = connect_to(place_.host, place_.port, 2000ms);
     if (fd < 0) std::this_thread::sleep_for(20ms);
-    if (fd >= 0) ::close(fd);
+    if (fd < 0) continue;
+    ::close(fd);
+    std::lock_guard lock(mutex_);
+    is_taken_ = true;
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place_.port);
-  options.isServer = is_server;
+  options.isServer = is_server();
   options.waitWorkers = false;
   try {
     store_ = std::make_unique<Store>(place_.host, options);
   } catch (const std::exception& error) {
     fail(ErrorKind::other, "initialize",
          fmt::format("process {} of {} cannot {} the store at {} (MASTER_ADDR:MASTER_PORT): {} {}", index_, count_,
-                     is_server ? "open" : "use", place_.address(), first_line(error),
-                     is_server ? "Give a port that is free on the machine of process 0, and that machine's name."
-                               : "Give the port that process 0, or torchrun, has opened for it."));
+                     is_server() ? "open" : "use", place_.address(), first_line(error),
+                     is_server() ? "Give a port that is free on the machine of process 0, and that machine's name."
+                                 : "Give the port that process 0, or torchrun, has opened for it."));
   }
   std::lock_guard lock(mutex_);
   is_connected_ = true;
@@ -147,10 +149,12 @@ std::vector<std::string> Rendezvous::meet(const std::string& card) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail(ErrorKind::other, "initialize",
-         fmt::format("process {} of {} has lost the store at {} (MASTER_ADDR:MASTER_PORT), which {} keeps open: {}",
-                     index_, count_, place_.address(), place_.is_the_launchers ? "torchrun's agent" : "process 0",
-                     first_line(error)));
+    const std::string who = words();
+    fail(
+        ErrorKind::other, "initialize",
+        fmt::format("process {} of {} has lost the store at {} (MASTER_ADDR:MASTER_PORT), which {} keeps open: {}.{}{}",
+                    index_, count_, place_.address(), place_.is_the_launchers ? "torchrun's agent" : "process 0",
+                    first_line(error), who.empty() ? "" : " ", who.empty() ? "" : who + "."));
   }
 }
 
@@ -158,6 +162,12 @@ std::string Rendezvous::words() const {
   std::lock_guard lock(mutex_);
   if (!is_connected_ && !is_host(place_.host))
     return fmt::format("No host is known by the name {} (MASTER_ADDR)", place_.host);
+  if (!is_connected_ && is_server())
+    return fmt::format("The store at {} (MASTER_ADDR:MASTER_PORT) is not open yet", place_.address());
+  if (!is_connected_ && is_taken_)
+    return fmt::format(
+        "Somebody takes connections at {} (MASTER_ADDR:MASTER_PORT) and does not answer, where {} should",
+        place_.address(), place_.is_the_launchers ? "torchrun's agent" : "process 0");
   if (!is_connected_)
     return fmt::format("Nobody listens at {} (MASTER_ADDR:MASTER_PORT), where {}", place_.address(),
                        place_.is_the_launchers ? "torchrun's agent should" : "process 0 should; not seen: 0");

@@ -47,6 +47,7 @@ class Rendezvous {
 
  private:
   class Store;
+  bool is_server() const { return index_ == 0 && !place_.is_the_launchers; }
   std::string key(const char* what, int process) const;
   void connect();
   void take_index();
@@ -55,8 +56,8 @@ class Rendezvous {
   const int index_, count_;
   const MeetingPlace place_;
   std::unique_ptr<Store> store_;
-  mutable std::mutex mutex_;  // of what follows
-  bool is_connected_ = false;
+  mutable std::mutex mutex_;                      // of what follows
+  bool is_taken_ = false, is_connected_ = false;  // somebody listens there; and it is the store
   std::vector<int> missing_;
 };
 

@@ -244,6 +244,18 @@ TEST_F(OddOne, ThatCannotListTheFolderFailsAllAtTheStart) {
   EXPECT_NE(error.find(words), std::string::npos) << error;
 }
 
+TEST_F(OddOne, ThatMayNotWriteToTheFolderFailsAllAtTheStart) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  save_two();
+  constexpr uid_t nobody = 65534;
+  if (is_odd_one()) ASSERT_EQ(::seteuid(nobody), 0);
+  const std::string error = error_of([&] { Checkpointer checkpoints(folder_ / "run"); });
+  ASSERT_EQ(::seteuid(0), 0);
+  const char* const words =
+      is_odd_one() ? "run: it cannot be written to (Permission denied)" : "another process could not save its part";
+  EXPECT_NE(error.find(words), std::string::npos) << error;
+}
+
 TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
   Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
   Checkpointer checkpoints(folder_ / "run");

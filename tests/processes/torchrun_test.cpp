@@ -168,6 +168,21 @@ TEST(Torchrun, NothingIsThereAtOnce) {
       << outcome.output;
 }
 
+// A run that gives up kills its own stopped processes, not those of a run beside it.
+TEST(Torchrun, APausedRunOfTheSameProgramIsLeftAlone) {
+  const Agent other, agent;
+  const auto one = [](const Agent& store, int rank, int start_timeout) {
+    return fmt::format("RANK={} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TESSERA_START_TIMEOUT={} {} {} none", rank,
+                       start_timeout, store.variables(0), TESSERA_VICTIM);
+  };
+  // The first of each is stopped where it waits for the second; then the second run gives up.
+  const Outcome outcome = run_program(
+      fmt::format("{{ {} & paused=$!; sleep 2; kill -STOP $paused; {}; kill -CONT $paused && {} && wait $paused; }}",
+                  one(other, 0, 60), one(agent, 0, 2), one(other, 1, 60)));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("not all have arrived within 2 s.")) << outcome.output;
+}
+
 TEST(Torchrun, ALateProcessIsWaitedForLongerThanALostOne) {
   const Agent agent;
   const std::string each = fmt::format(
