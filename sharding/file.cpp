@@ -178,7 +178,8 @@ void remove_all(const std::filesystem::path& path, const char* verb) {
 }
 
 void check_writable_folder(const std::filesystem::path& folder, const char* verb) {
-  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) refuse_path(folder, "it cannot be written to", errno, verb);
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    refuse_path(folder, "it cannot be written to", errno, verb);
 }
 
 // Not by std::filesystem::directory_iterator: where memory is short it ends the program (libstdc++ 12).
