@@ -2,7 +2,6 @@
 #
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
-#                                 tessera_deps::mpi where there is an MPI, with tessera_mpiexec, its launcher;
 #                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL
 #
 # A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
@@ -49,15 +48,6 @@ set(tessera_boost_wheels
 # LibTorch's CPU library and headers, the two CUDA stubs it is linked to, Boost's headers; not the gigabyte of CUDA.
 set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
 |torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
-
-set(tessera_mpich_version 4.3.2)
-set(tessera_mpich_wheels_Linux_x86_64
-  mpich-4.3.2-py3-none-manylinux_2_28_x86_64.whl
-  afb503104df7e3ba828d86e78f54427ef410e9fc4a2da113de529fc851128ed4)
-set(tessera_mpich_wheels_Linux_aarch64
-  mpich-4.3.2-py3-none-manylinux_2_28_aarch64.whl
-  8acc76f06ad609515a312ac4c5696cd0d4b668e4a5c3b802755da91e05861b72)
-set(tessera_unpacked_mpich "mpich-[0-9.]+\\.data/data/(include/|lib/|bin/(mpiexec\\.hydra|hydra_pmi_proxy)$)")
 
 # ---- The compiler ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +102,7 @@ function(tessera_download_wheel wheel sha256 folder)
   endif()
 endfunction()
 
-function(tessera_unpack_wheel wheel sha256 folder pattern)
+function(tessera_unpack_wheel wheel sha256 folder)
   file(SHA256 "${wheel}" given)
   if(NOT given STREQUAL sha256)
     message(FATAL_ERROR "[dependencies] ${wheel} has sha256 ${given}, pinned is ${sha256}. "
@@ -121,7 +111,7 @@ function(tessera_unpack_wheel wheel sha256 folder pattern)
   execute_process(
     COMMAND python3 -c "import re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
 wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if re.match(sys.argv[3], name)])"
-            "${wheel}" "${folder}" "${pattern}"
+            "${wheel}" "${folder}" "${tessera_unpacked_files}"
     RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
     message(FATAL_ERROR "[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
@@ -129,15 +119,10 @@ wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if re.match(sys
 endfunction()
 
 # Sets `result` to the cache folder that holds the unpacked `wheels` (file name, sha256, file name, sha256, ...).
-# It is named by content and appears whole or not at all, also when two builds configure at once. A last argument says
-# which files to unpack, tessera_unpacked_files if there is none.
+# It is named by content and appears whole or not at all, also when two builds configure at once.
 function(tessera_fetch result name wheels install_hint)
-  set(pattern "${tessera_unpacked_files}")
-  if(ARGC GREATER 4)
-    set(pattern "${ARGV4}")
-  endif()
   tessera_deps_dir(cache)
-  string(SHA256 content "${wheels}${pattern}")
+  string(SHA256 content "${wheels}${tessera_unpacked_files}")
   string(SUBSTRING "${content}" 0 8 content)
   set(folder "${cache}/${name}-${content}")
   set(${result} "${folder}" PARENT_SCOPE)
@@ -171,10 +156,10 @@ function(tessera_fetch result name wheels install_hint)
     list(POP_FRONT wheels wheel sha256)
     if(NOT wheel_dir)
       tessera_download_wheel("${wheel}" ${sha256} "${partial}/wheels")
-      tessera_unpack_wheel("${partial}/wheels/${wheel}" ${sha256} "${partial}/unpacked" "${pattern}")
+      tessera_unpack_wheel("${partial}/wheels/${wheel}" ${sha256} "${partial}/unpacked")
       file(REMOVE "${partial}/wheels/${wheel}")
     elseif(EXISTS "${wheel_dir}/${wheel}")
-      tessera_unpack_wheel("${wheel_dir}/${wheel}" ${sha256} "${partial}/unpacked" "${pattern}")
+      tessera_unpack_wheel("${wheel_dir}/${wheel}" ${sha256} "${partial}/unpacked")
     else()
       message(FATAL_ERROR "[dependencies] TESSERA_WHEEL_DIR=${wheel_dir} has no ${wheel}.")
     endif()
@@ -301,51 +286,6 @@ function(tessera_import_boost)
   target_include_directories(tessera_deps::boost INTERFACE "${include}")
 endfunction()
 
-# ---- MPI -------------------------------------------------------------------------------------------------------------
-
-# An MPI of the site's own (a module, a package; MPI_HOME names one), else the pinned MPICH, else none: the library is
-# then built for one process. TESSERA_MPI is AUTO, OFF, ON (an error if there is none) or FETCH (the pinned one).
-# tessera_mpiexec is its launcher as a list, to which a number of processes and a program are appended.
-function(tessera_import_mpi)
-  if(NOT DEFINED TESSERA_MPI)
-    set(TESSERA_MPI AUTO)
-  endif()
-  set(tessera_mpiexec "" CACHE INTERNAL "MPI's launcher")
-  if(TESSERA_MPI STREQUAL "OFF")
-    return()
-  endif()
-  if(NOT TESSERA_MPI STREQUAL "FETCH")
-    find_package(MPI QUIET COMPONENTS CXX)
-  endif()
-  if(MPI_CXX_FOUND)
-    add_library(tessera_deps::mpi INTERFACE IMPORTED GLOBAL)
-    target_link_libraries(tessera_deps::mpi INTERFACE MPI::MPI_CXX)
-    set(tessera_mpiexec "${MPIEXEC_EXECUTABLE};${MPIEXEC_NUMPROC_FLAG}" CACHE INTERNAL "MPI's launcher")
-    message(STATUS "MPI: ${MPI_CXX_LIBRARIES}")
-    return()
-  endif()
-
-  set(wheels "${tessera_mpich_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR}}")
-  tessera_is_fetchable(fetchable "mpich-${tessera_mpich_version}" "${wheels}" "${tessera_unpacked_mpich}")
-  if(NOT fetchable AND TESSERA_MPI STREQUAL "AUTO")
-    message(STATUS "MPI: none, so programs are one process. Install one or pass -DTESSERA_FETCH_DEPS=ON.")
-    return()
-  endif()
-  tessera_fetch(root "mpich-${tessera_mpich_version}" "${wheels}"
-    "Install an MPI (libmpich-dev, libopenmpi-dev), pass -DMPI_HOME=<one>, or leave it out by -DTESSERA_MPI=OFF."
-    "${tessera_unpacked_mpich}")
-  string(APPEND root "/mpich-${tessera_mpich_version}.data/data")
-  file(CHMOD "${root}/bin/mpiexec.hydra" "${root}/bin/hydra_pmi_proxy" PERMISSIONS  # zip files forget
-       OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  add_library(tessera_deps::mpich SHARED IMPORTED GLOBAL)
-  set_target_properties(tessera_deps::mpich PROPERTIES IMPORTED_LOCATION "${root}/lib/libmpi.so.12")
-  add_library(tessera_deps::mpi INTERFACE IMPORTED GLOBAL)
-  target_include_directories(tessera_deps::mpi INTERFACE "${root}/include")
-  target_link_libraries(tessera_deps::mpi INTERFACE tessera_deps::mpich)
-  set(tessera_mpiexec "${root}/bin/mpiexec.hydra;-disable-auto-cleanup;-n" CACHE INTERNAL "MPI's launcher")
-  message(STATUS "MPI: MPICH ${tessera_mpich_version}, ${root}")
-endfunction()
-
 # ---- CUDA and NCCL ---------------------------------------------------------------------------------------------------
 
 # tessera_deps::nccl, where the CUDA Toolkit and NCCL are installed: what tessera::nccl alone is linked with, and with
@@ -379,31 +319,10 @@ function(tessera_import_nccl)
   endif()
 endfunction()
 
-# Sets `result` to whether tessera_fetch would find `wheels` in the cache, in a folder of wheels, or may download them.
-function(tessera_is_fetchable result name wheels pattern)
-  set(${result} FALSE PARENT_SCOPE)
-  if(NOT wheels)
-    return()
-  endif()
-  tessera_deps_dir(cache)
-  string(SHA256 content "${wheels}${pattern}")
-  string(SUBSTRING "${content}" 0 8 content)
-  set(wheel_dir "${TESSERA_WHEEL_DIR}")
-  if(NOT wheel_dir)
-    set(wheel_dir "$ENV{TESSERA_WHEEL_DIR}")
-  endif()
-  list(GET wheels 0 wheel)
-  if(EXISTS "${cache}/${name}-${content}" OR (wheel_dir AND EXISTS "${wheel_dir}/${wheel}")
-     OR (TESSERA_FETCH_DEPS AND NOT wheel_dir))
-    set(${result} TRUE PARENT_SCOPE)
-  endif()
-endfunction()
-
 function(tessera_require_libraries)
   if(NOT TARGET tessera_deps::torch)
     tessera_import_torch()
     tessera_import_boost()
-    tessera_import_mpi()
     tessera_import_nccl()
   endif()
 endfunction()

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <span>
 
-#include "sharding/agreement.h"
+#include "sharding/consensus.h"
 #include "sharding/crc32c.h"
 #include "sharding/process_group.h"
 #include "sharding/type.h"
@@ -180,7 +180,7 @@ at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows,
   auto* to = mine.mutable_data_ptr<int64_t>();
   for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
   at::Tensor table = at::empty({processes, mine.size(0), 2}, at::kLong);
-  tessera::detail::process_group(all).all_gather(mine, table, {.operation = verb, .where = {}});
+  tessera::detail::process_group(all).all_gather(mine, table, {.operation = verb, .where = {}})->wait();
   return table;
 }
 

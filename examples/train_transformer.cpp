@@ -188,23 +188,22 @@ void leave_output_to_the_first(TrainOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace tessera::examples;
-  try {
-    TrainOptions options = parse_options({argv + 1, argv + argc});
-    if (tessera::process_index() != 0) leave_output_to_the_first(options);
-    if (options.help)
-      fmt::print("{}", usage());
-    else if (options.model.name == "llama")
-      train<Llama>(options, options.model.llama());
-    else
-      train<Gpt>(options, options.model.gpt());
-    std::cout.flush();
-    if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
-    return 0;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+  return tessera::run_program([&] {
+    try {
+      TrainOptions options = parse_options({argv + 1, argv + argc});
+      if (tessera::process_index() != 0) leave_output_to_the_first(options);
+      if (options.help)
+        fmt::print("{}", usage());
+      else if (options.model.name == "llama")
+        train<Llama>(options, options.model.llama());
+      else
+        train<Gpt>(options, options.model.gpt());
+      std::cout.flush();
+      if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
+      return 0;
+    } catch (const UsageError& error) {
+      fmt::print(stderr, "error: {}\n", error.what());
+      return 2;
+    }
+  });
 }

@@ -15,7 +15,7 @@
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_plan.h"
 #include "sharding/file.h"
-#include "sharding/votes.h"
+#include "sharding/consensus.h"
 
 namespace tessera::nn {
 

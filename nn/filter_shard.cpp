@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "sharding/agreement.h"
+#include "sharding/consensus.h"
 #include "sharding/device_put.h"
 
 namespace tessera::nn::detail {

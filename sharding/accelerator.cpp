@@ -12,12 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
+#include <fstream>
 
 #include "sharding/error.h"
 #include "sharding/process_group.h"
 #include "sharding/processes.h"
-#include "sharding/sockets.h"
 
 namespace tessera::detail {
 namespace {
@@ -53,10 +52,12 @@ int count_of(c10::Device device, const std::string& name) {
   return c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
 }
 
-std::vector<int> everyone() {
-  std::vector<int> all(static_cast<size_t>(process_count()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+// Of one machine, and of one container on it.
+std::string own_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code unknown;
+  return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
 }
 
 int counted_on_machine() {
@@ -64,7 +65,7 @@ int counted_on_machine() {
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({process_count(), 1}, at::kLong);
   const auto machine = static_cast<int64_t>(std::hash<std::string>{}(own_machine()));
   std::memcpy(mine.mutable_data_ptr(), &machine, sizeof(machine));
-  process_group(everyone()).all_gather(mine, all, {.operation = "make_mesh", .where = {}});
+  process_group(everyone()).all_gather(mine, all, {.operation = "make_mesh", .where = {}})->wait();
   const auto* machines = static_cast<const int64_t*>(all.const_data_ptr());
   return static_cast<int>(std::count(machines, machines + process_index(), machine));
 }

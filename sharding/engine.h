@@ -40,7 +40,7 @@ class BegunSums {
  private:
   Tensors like_;
   at::Tensor flat_;
-  std::unique_ptr<Begun> begun_;
+  std::unique_ptr<Work> begun_;
 };
 // The same without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);

@@ -8,15 +8,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <numeric>
+#include <thread>
+#include <utility>
 
 #include "sharding/accelerator.h"
-#include "sharding/device_groups.h"
 #include "sharding/error.h"
-#include "sharding/gpu_watch.h"
-#include "sharding/joined.h"
+#include "sharding/control_plane.h"
+#include "sharding/gpu_watchdog.h"
 #include "sharding/nccl_communicator.h"
-#include "sharding/wait.h"
+#include "sharding/world.h"
 
 namespace tessera::detail {
 namespace {
@@ -62,13 +62,7 @@ ncclRedOp_t operation_of(Fold how, const at::Tensor& t) {
   return ncclSum;
 }
 
-size_t bytes_of(const at::Tensor& t) { return static_cast<size_t>(t.numel()) * t.itemsize(); }
-
-std::vector<int> everyone() {
-  std::vector<int> all(joined().count);
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
+const Waiting joining{.operation = "initialize", .where = {}};
 
 // `mine` of every process, in their order, by the processes' own memory.
 template <class T>
@@ -76,7 +70,7 @@ std::vector<T> of_all(const T& mine) {
   ProcessGroup& group = process_group(everyone());
   at::Tensor here = at::empty({sizeof(T)}, at::kByte), all = at::empty({group.size(), sizeof(T)}, at::kByte);
   std::memcpy(here.mutable_data_ptr(), &mine, sizeof(T));
-  group.all_gather(here, all, {.operation = "initialize", .where = {}});
+  group.all_gather(here, all, joining)->wait();
   std::vector<T> result(group.size());
   std::memcpy(result.data(), all.const_data_ptr(), result.size() * sizeof(T));
   return result;
@@ -91,15 +85,9 @@ int chosen_device(c10::Device named) {
   if (result == cudaSuccess && before < found) return before;
   fail(ErrorKind::bad_argument, "initialize",
        fmt::format("process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
-                   joined().index, joined().count, before, found,
+                   world().index, world().count, before, found,
                    result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result))));
 }
-
-// Collectives that were begun together, and the tensors that they hold.
-struct GpuWork {
-  std::vector<at::Tensor> held;
-  std::shared_ptr<void> done;  // a CUDA event behind them
-};
 
 class NcclGroup;
 
@@ -108,120 +96,114 @@ class NcclGroup;
 struct Gpu {
   int device;
   cudaStream_t stream = nullptr;  // of all communication
-  Joined joined;
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
-  GpuWatch watch;
+  GpuWatchdog watchdog;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
   void abort();
+};
+
+// What is queued on the communication stream, and the tensors that it holds.
+class GpuWork : public Work {
+ public:
+  GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<void> done)
+      : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
+
+  // What the compute stream queues from here on comes after the work, whose tensors are let go.
+  void wait() override {
+    check(cudaStreamWaitEvent(gpu_.compute(), raw(done_)));
+    held_.clear();
+  }
+
+ private:
+  const Gpu& gpu_;
+  std::vector<at::Tensor> held_;
+  std::shared_ptr<void> done_;  // a CUDA event behind it
 };
 
 class NcclGroup : public ProcessGroup {
  public:
   NcclGroup(Gpu& gpu, const std::vector<int>& processes)
       : gpu_(gpu),
-        communicator_(place_in(processes, gpu.joined.index), static_cast<int>(processes.size()), gpu.stream),
-        joined_(gpu.joined),
-        waits_(with_transport(), processes, "GPUs") {}
+        processes_(processes),
+        communicator_(place_in(processes, world().index), static_cast<int>(processes.size()), gpu.stream) {}
 
   int size() const override { return communicator_.count(); }
   int index() const override { return communicator_.index(); }
   Communicator& communicator() { return communicator_; }
 
-  void all_reduce(at::Tensor& x, Fold how, const Waiting& waiting) override {
-    GpuWork work = queued_all_reduce(x, how, waiting);
-    finish(work);
-  }
-
-  std::unique_ptr<Begun> begin_all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
-    struct Queued : Begun {
-      NcclGroup* group = nullptr;
-      GpuWork work;
-      void finish() override { group->finish(work); }
-    };
-    auto queued = std::make_unique<Queued>();
-    queued->group = this;
-    queued->work = queued_all_reduce(x, how, waiting);
-    return queued;
-  }
-
-  void all_gather(const at::Tensor& mine, at::Tensor& all, const Waiting& waiting) override {
-    now(waiting, {mine, all}, [&](ncclComm_t comm, cudaStream_t stream) {
-      check(ncclAllGather(mine.const_data_ptr(), all.mutable_data_ptr(), bytes_of(mine), ncclUint8, comm, stream));
+  Begun all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    const ncclDataType_t type = type_of(x);
+    return begin(waiting, {x}, [&](ncclComm_t comm, cudaStream_t stream) {
+      check(ncclAllReduce(x.const_data_ptr(), x.mutable_data_ptr(), static_cast<size_t>(x.numel()), type,
+                          operation_of(how, x), comm, stream));
     });
   }
 
-  void reduce_scatter(const at::Tensor& parts, at::Tensor& mine, const Waiting& waiting) override {
+  Begun all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
+    return begin(waiting, {mine, all}, [&](ncclComm_t comm, cudaStream_t stream) {
+      check(ncclAllGather(mine.const_data_ptr(), all.mutable_data_ptr(), mine.nbytes(), ncclUint8, comm, stream));
+    });
+  }
+
+  Begun reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
     const ncclDataType_t type = type_of(mine);
-    now(waiting, {parts, mine}, [&](ncclComm_t comm, cudaStream_t stream) {
+    return begin(waiting, {parts, mine}, [&](ncclComm_t comm, cudaStream_t stream) {
       check(ncclReduceScatter(parts.const_data_ptr(), mine.mutable_data_ptr(), static_cast<size_t>(mine.numel()), type,
                               operation_of(Fold::sum, mine), comm, stream));
     });
   }
 
-  void all_to_all(const at::Tensor& parts, at::Tensor& received, const Waiting& waiting) override {
-    const auto each = static_cast<int64_t>(bytes_of(parts)) / size();
-    std::vector<Parcel> sends, receives;
+  Begun all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
+    std::vector<Message> sends, receives;
     for (int i = 0; i < size(); ++i) {
-      sends.push_back({i, static_cast<char*>(parts.mutable_data_ptr()) + i * each, each});
-      receives.push_back({i, static_cast<char*>(received.mutable_data_ptr()) + i * each, each});
+      sends.push_back({i, parts[i]});
+      receives.push_back({i, received[i]});
     }
-    swap(waiting, {parts, received}, sends, receives);
+    return exchange(std::move(sends), std::move(receives), waiting);
   }
 
-  void exchange(const std::vector<Message>& sends, std::vector<Message>& receives, const Waiting& waiting) override {
+  Begun exchange(std::vector<Message> sends, std::vector<Message> receives, const Waiting& waiting) override {
     std::vector<at::Tensor> held;
-    const auto parcels = [&](const std::vector<Message>& messages) {
-      std::vector<Parcel> result;
-      for (const auto& [peer, t] : messages) {
-        held.push_back(t);
-        result.push_back({peer, t.mutable_data_ptr(), static_cast<int64_t>(bytes_of(t))});
-      }
-      return result;
-    };
-    const std::vector<Parcel> out = parcels(sends), in = parcels(receives);
-    swap(waiting, std::move(held), out, in);
+    for (const std::vector<Message>* messages : {&sends, &receives})
+      for (const Message& message : *messages) held.push_back(message.tensor);
+    return begin(waiting, std::move(held), [&](ncclComm_t comm, cudaStream_t stream) {
+      for (const auto& [peer, t] : receives)
+        check(ncclRecv(t.mutable_data_ptr(), t.nbytes(), ncclUint8, peer, comm, stream));
+      for (const auto& [peer, t] : sends)
+        check(ncclSend(t.const_data_ptr(), t.nbytes(), ncclUint8, peer, comm, stream));
+    });
   }
 
   // Until NCCL's threads have queued what was asked of it; `start` asks.
   template <class Start>
   void queue(const Waiting& waiting, Start start) {
-    or_abort([&] {
-      waits_.begin(waiting);
+    const auto is_queued = [this](std::chrono::milliseconds longest) {
+      const auto until = std::chrono::steady_clock::now() + longest;
+      for (int turn = 0; !communicator_.is_queued(); ++turn) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        if (turn > 1000) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+      return true;
+    };
+    try {
+      if (world().control) world().control->check_here(waiting);
       start();
-      waits_.until_done(waiting);
-    });
+      if (world().control) return world().control->wait(waiting, processes_, is_queued);
+      while (!is_queued(std::chrono::seconds(1))) continue;
+    } catch (...) {
+      gpu_.abort();
+      throw;
+    }
   }
 
  private:
-  GpuWork queued_all_reduce(const at::Tensor& x, Fold how, const Waiting& waiting) {
-    const ncclDataType_t type = type_of(x);
-    return begin(waiting, {x}, [&] {
-      communicator_.start([&](ncclComm_t comm, cudaStream_t stream) {
-        check(ncclAllReduce(x.const_data_ptr(), x.mutable_data_ptr(), static_cast<size_t>(x.numel()), type,
-                            operation_of(how, x), comm, stream));
-      });
-    });
-  }
-
-  // What the compute stream queues from here on comes after the work, whose tensors are let go.
-  void finish(GpuWork& work) {
-    check(cudaStreamWaitEvent(gpu_.compute(), raw(work.done)));
-    work = {};
-  }
-
   static int place_in(const std::vector<int>& processes, int process) {
     const auto place = std::find(processes.begin(), processes.end(), process);
     if (place == processes.end())
       fail(ErrorKind::bad_argument, "process_group",
            fmt::format("process {} is not among those of its group.", process));
     return static_cast<int>(place - processes.begin());
-  }
-
-  // What its waits look at: this communicator beside the processes' own watch.
-  const Joined& with_transport() {
-    joined_.transport = &communicator_;
-    return joined_;
   }
 
   void check_tensors(const std::vector<at::Tensor>& tensors) const {
@@ -231,63 +213,29 @@ class NcclGroup : public ProcessGroup {
              fmt::format("a tensor is not contiguous in the memory of GPU {}. Copy it first.", gpu_.device));
   }
 
-  template <class Act>
-  void or_abort(Act act) {
-    try {
-      act();
-    } catch (...) {
-      gpu_.abort();
-      throw;
-    }
-  }
-
   // Behind what the compute stream has queued so far.
-  template <class Start>
-  GpuWork begin(const Waiting& waiting, std::vector<at::Tensor> held, Start start) {
+  template <class Calls>
+  Begun begin(const Waiting& waiting, std::vector<at::Tensor> held, Calls calls) {
     check_tensors(held);
     check(cudaSetDevice(gpu_.device));
     const std::shared_ptr<void> ready = new_event();
     check(cudaEventRecord(raw(ready), gpu_.compute()));
     check(cudaStreamWaitEvent(gpu_.stream, raw(ready)));
-    queue(waiting, start);
+    queue(waiting, [&] { communicator_.start(calls); });
     std::shared_ptr<void> done = new_event();
     check(cudaEventRecord(raw(done), gpu_.stream));
-    gpu_.watch.add(waits_.lookout(), waiting, done);
-    return {std::move(held), std::move(done)};
-  }
-
-  template <class Calls>
-  void now(const Waiting& waiting, std::vector<at::Tensor> held, Calls calls) {
-    GpuWork work = begin(waiting, std::move(held), [&] { communicator_.start(calls); });
-    finish(work);
-  }
-
-  void swap(const Waiting& waiting, std::vector<at::Tensor> held, const std::vector<Parcel>& sends,
-            const std::vector<Parcel>& receives) {
-    GpuWork work = begin(waiting, std::move(held), [&] { communicator_.start(sends, receives); });
-    finish(work);
+    gpu_.watchdog.add(processes_, waiting, done);
+    return std::make_unique<GpuWork>(gpu_, std::move(held), std::move(done));
   }
 
   Gpu& gpu_;
+  const std::vector<int> processes_;
   Communicator communicator_;
-  Joined joined_;
-  Waits waits_;
 };
 
 void Gpu::abort() {
-  watch.stop();
+  watchdog.stop();
   for (auto& [processes, group] : groups) group->communicator().abort();
-}
-
-const Waiting joining{.operation = "initialize", .where = {}};
-
-// A process that is alone watches nobody, but its waits end in time too.
-Joined watched(const Joined& all) {
-  if (all.peers) return all;
-  Joined alone = all;
-  alone.timeout = std::chrono::seconds(60);
-  alone.peers = new Peers(1, alone.timeout);
-  return alone;
 }
 
 NcclGroup& added(Gpu& gpu, const std::vector<int>& processes) {
@@ -298,11 +246,10 @@ Gpu* new_gpu(c10::Device named) {
   const int device = chosen_device(named);
   check(cudaSetDevice(device));
   ncclUniqueId mine{};
-  if (joined().index == 0) check(ncclGetUniqueId(&mine));
+  if (world().index == 0) check(ncclGetUniqueId(&mine));
   const ncclUniqueId id = of_all(mine)[0];
-  const Joined all_processes = watched(joined());
-  auto* gpu = new Gpu{.device = device, .joined = all_processes, .groups = {}, .watch{device, all_processes.timeout}};
-  ::on_exit([](int, void* it) { static_cast<Gpu*>(it)->watch.stop(); }, gpu);
+  auto* gpu = new Gpu{.device = device, .groups = {}, .watchdog{device, world().control, world().timeout}};
+  ::on_exit([](int, void* it) { static_cast<Gpu*>(it)->watchdog.stop(); }, gpu);
   check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
   NcclGroup& all = added(*gpu, everyone());
   all.queue(joining, [&] { all.communicator().join(id); });

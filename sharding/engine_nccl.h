@@ -12,16 +12,16 @@
 namespace tessera::detail {
 
 // The group of these processes (indices in the program, this one's among them), in this order, whose tensors lie on
-// this process's GPU, contiguous. A verb returns when it is queued: what the compute stream queues from then on comes
-// after it, and this thread does not wait for the GPU. What the compute stream queues between begin_all_reduce() and
-// finish() runs beside it; its tensor is held until then, so that nobody gets the memory anew while the GPU still reads
-// it: no stream is told of it. All groups of a process share one communication stream, so that the verbs of all run in
-// the order of the calls, and all members must call in one order that suits all. Folds are NCCL's own (2.27 and later):
-// the same bits on all members, but sums of bfloat16 and float16 are rounded at every step, max and min need not keep a
-// NaN, and int16 cannot be folded.
+// this process's GPU, contiguous. A verb returns when it is queued. What the compute stream queues between it and its
+// work's wait() runs beside it, and what comes after wait() is queued behind it; this thread does not wait for the GPU.
+// The tensors are held until then, so that nobody gets the memory anew while the GPU still reads it: no stream is told
+// of them. All groups of a process share one communication stream, so that the verbs of all run in the order of the
+// calls, and all members must call in one order that suits all. Folds are NCCL's own (2.27 and later): the same bits on
+// all members, but sums of bfloat16 and float16 are rounded at every step, max and min need not keep a NaN, and int16
+// cannot be folded.
 //
 // Error (other) where a member is lost before the verb is queued; all communicators are then aborted, and no verb
-// succeeds after it. What is queued is watched until the GPU has done it (see GpuWatch).
+// succeeds after it. What is queued is watched until the GPU has done it (see GpuWatchdog).
 //
 // All processes of the program call it at the same place, each with the list that it is in. Made once, by splitting the
 // communicator of all, and kept for the program's life. The first call chooses this process's GPU: that of `device`,

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "sharding/check.h"
-#include "sharding/device_groups.h"
+#include "sharding/process_group.h"
 #include "sharding/engine.h"
 
 namespace tessera::detail {
@@ -123,7 +123,7 @@ class Crossing {
 
   at::Tensor gathered(const at::Tensor& here) const {
     at::Tensor all = here.new_empty(longer(processes(), here.sizes()));
-    group_.all_gather(here, all, waiting_);
+    group_.all_gather(here, all, waiting_)->wait();
     return all;
   }
 
@@ -139,16 +139,8 @@ class Crossing {
 
   void sum() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    const bool small = is_small_sum(in_[0][0]);
-    const at::Tensor here = stacked(folded_here(Move::all_reduce, small));
-    if (!small) {
-      at::Tensor total = here;
-      group_.all_reduce(total, Fold::sum, waiting_);
-      return fill(total);
-    }
-    const at::Tensor all = gathered(here);
-    at::Tensor total = all[0].clone();
-    for (int p = 1; p < processes(); ++p) total.add_(all[p]);
+    const at::Tensor total = stacked(folded_here(Move::all_reduce, is_small_sum(in_[0][0])));
+    group_.all_reduce(total, Fold::sum, waiting_)->wait();
     fill(total.to(dtype));
   }
 
@@ -181,7 +173,7 @@ class Crossing {
     const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), blocks[0].sizes()));
     const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
     at::Tensor mine = parts.new_empty(sizes);
-    group_.reduce_scatter(parts, mine, waiting_);
+    group_.reduce_scatter(parts, mine, waiting_)->wait();
     mine = mine.to(dtype);
     for (int64_t g = 0; g < groups(); ++g)
       for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = mine[g][static_cast<int64_t>(i)];
@@ -196,7 +188,7 @@ class Crossing {
     const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), longer(each_has(), blocks[0].sizes())));
     const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
     at::Tensor received = at::empty_like(parts);  // [process, group, its device, this process's device, ...]
-    group_.all_to_all(parts, received, waiting_);
+    group_.all_to_all(parts, received, waiting_)->wait();
     for (int64_t g = 0; g < groups(); ++g)
       for (size_t i = 0; i < out_[g].size(); ++i) {
         std::vector<at::Tensor> joined;
@@ -227,7 +219,7 @@ class Crossing {
     for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, stacked(tensors)});
     for (const auto& [peer, slots] : incoming)
       receives.push_back({peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
-    group_.exchange(sends, receives, waiting_);
+    group_.exchange(sends, receives, waiting_)->wait();
     size_t next = 0;
     for (const auto& [peer, slots] : incoming) {
       for (size_t i = 0; i < slots.size(); ++i)
@@ -269,15 +261,16 @@ static std::atomic<int64_t> sums_begun{0};
 
 BegunSums::BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Cause& cause) : like_(x), flat_(flat(x)) {
   if (checks) check_same_move("all_reduce", mesh, axes, flat_, cause);
-  ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device());
   ++sums_begun;
-  begun_ = group.begin_all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh, axes});
+  begun_ = process_group(processes_along(mesh, axes), flat_.device())
+               .beside()
+               .all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh, axes});
 }
 
 int64_t BegunSums::count() { return sums_begun; }
 
 Tensors BegunSums::finish() {
-  begun_->finish();
+  begun_->wait();
   return cut(flat_, like_);
 }
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "sharding/agreement.h"
+#include "sharding/consensus.h"
 #include "sharding/error.h"
 #include "sharding/resolver.h"
 

@@ -14,9 +14,9 @@
 #include <set>
 
 #include "sharding/accelerator.h"
-#include "sharding/agreement.h"
+#include "sharding/consensus.h"
 #include "sharding/check.h"
-#include "sharding/device_groups.h"
+#include "sharding/process_group.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
 #include "sharding/type.h"

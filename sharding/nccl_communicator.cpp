@@ -32,12 +32,6 @@ std::shared_ptr<void> new_event() {
   return {event, [](void* e) { cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
 }
 
-std::string Communicator::name() const {
-  int version = 0;
-  ncclGetVersion(&version);
-  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 void Communicator::join(ncclUniqueId id) {
   ncclConfig_t config = non_blocking();
   check(ncclCommInitRankConfig(&handle_, count_, id, index_, &config));
@@ -53,23 +47,7 @@ void Communicator::abort() {
   handle_ = nullptr;
 }
 
-void Communicator::start(const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) {
-  start([&](ncclComm_t comm, cudaStream_t stream) {
-    for (const Parcel& p : receives)
-      check(ncclRecv(p.data, static_cast<size_t>(p.bytes), ncclUint8, p.process, comm, stream));
-    for (const Parcel& p : sends)
-      check(ncclSend(p.data, static_cast<size_t>(p.bytes), ncclUint8, p.process, comm, stream));
-  });
-}
-
-void Communicator::start_barrier() {
-  if (!barrier_) check(cudaMalloc(&barrier_, sizeof(int)));
-  start([&](ncclComm_t comm, cudaStream_t stream) {
-    check(ncclAllReduce(barrier_, barrier_, 1, ncclInt32, ncclSum, comm, stream));
-  });
-}
-
-bool Communicator::is_done() {
+bool Communicator::is_queued() {
   if (!handle_) return false;  // of a part, until the whole has been split
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(handle_, &state));

@@ -1,45 +1,47 @@
-// The program's processes: joined once, watched while they run, left together at exit.
+// The program's processes: joined once, left together at exit.
 #include "sharding/processes.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
-#include "sharding/deadline.h"
+#include "sharding/consensus.h"
+#include "sharding/control_plane.h"
 #include "sharding/error.h"
-#include "sharding/joined.h"
-#include "sharding/rendezvous.h"
+#include "sharding/launcher_environment.h"
+#include "sharding/world.h"
 
 namespace tessera {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 using Duration = std::chrono::milliseconds;
 
-constexpr const char* torchrun = "torchrun";  // as launch.cpp names it
-constexpr int most_processes = 1 << 20;       // a larger count is a mistake
+constexpr int most_processes = 1 << 20;  // a larger count is a mistake
 
 struct State {
   std::recursive_mutex joining;
   std::atomic<bool> initialized{false};
-  std::atomic<const char*> apart{nullptr};
   pid_t pid = 0;  // a child of fork is none of the processes
-  detail::Joined joined;
-  std::unique_ptr<detail::Presence> presence;
-  std::terminate_handler terminate = nullptr;
+  detail::World world;
 };
 
-// Lives to the very end: the thread that watches does.
+// Lives to the very end: Gloo's threads do.
 State& state() {
   static State* all = new State;
   return *all;
@@ -49,7 +51,6 @@ const char* environment(const char* name) { return std::getenv(name); }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Ten of them, in nanoseconds, are still a number.
 bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
 
 // `given` as `option`, else what the environment says, else `fallback`.
@@ -70,279 +71,216 @@ Duration timeout_of(const char* option, std::optional<Duration> given, const cha
   return Duration(static_cast<int64_t>(said * 1000));
 }
 
-ProcessesOptions completed(ProcessesOptions options) {
+detail::Launch launch_of(const ProcessesOptions& options) {
   if (options.index.has_value() != options.count.has_value())
     fail(ErrorKind::bad_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
-  if (!options.index) {
-    const std::optional<Duration> timeout = options.timeout, start_timeout = options.start_timeout;
-    options = from_environment(environment);
-    options.timeout = timeout;
-    options.start_timeout = start_timeout;
+  detail::Launch launch;
+  if (options.index) {
+    launch = {.index = *options.index, .count = *options.count};
+    if (launch.count > 1) read_address(environment, launch);
+  } else {
+    launch = detail::launch_of(environment);
   }
-  if (*options.count < 1 || *options.count > most_processes || *options.index < 0 || *options.index >= *options.count)
+  if (!options.address.empty()) parse_address("address", options.address, launch);
+  if (launch.count < 1 || launch.count > most_processes || launch.index < 0 || launch.index >= launch.count)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", *options.index,
-                     *options.count, most_processes));
-  if (options.launcher.empty()) options.launcher = "the program";
-  options.timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
-  options.start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", *options.timeout);
-  return options;
-}
-
-bool is_started_by_mpi() {
-  for (const char* name : {"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"})
-    if (environment(name)) return true;
-  return false;
-}
-
-// The words of both checks below.
-[[noreturn]] void fail_unstarted(const ProcessesOptions& options, std::string_view found) {
-  fail(ErrorKind::bad_argument, "initialize",
-       fmt::format(
-           "{} says that this is process {} of {}, but {}. Start it by the launcher of the MPI that the library was "
-           "built with (mpiexec -n {} <program>, or srun), or by torchrun's variables.",
-           options.launcher, *options.index, *options.count, found, *options.count));
-}
-
-// Where processes meet that MPI has not started; none where it has. MPI started for nothing would wait, or say that
-// there is one process.
-std::unique_ptr<detail::Rendezvous> rendezvous_of(const ProcessesOptions& options) {
-  if (options.launcher != torchrun && is_started_by_mpi()) return nullptr;
-  if (const auto place = detail::meeting_place(environment))
-    return std::make_unique<detail::Rendezvous>(*options.index, *options.count, *place);
-  fail_unstarted(options, "no launcher of MPI has started it, and MASTER_ADDR and MASTER_PORT are not set");
-}
-
-void check_engine(const detail::Transport* engine, const ProcessesOptions& options) {
-  if (!engine)
+         fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", launch.index,
+                     launch.count, most_processes));
+  if (launch.count > 1 && launch.host.empty())
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} says that there are {} processes, and this library was built without MPI. Start them by "
-                     "torchrun's variables, or build it where CMake finds MPI or may fetch it (TESSERA_FETCH_DEPS=ON).",
-                     options.launcher, *options.count));
-  if (engine->count() != *options.count || engine->index() != *options.index)
-    fail_unstarted(options,
-                   fmt::format("for {} it is process {} of {}", engine->name(), engine->index(), engine->count()));
+         fmt::format("this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
+                     "MASTER_PORT.",
+                     launch.index, launch.count));
+  return launch;
 }
 
-// Tells all where process 0 can be reached, by the engine.
-std::string shared_address(detail::Transport& engine, std::string address) {
-  std::array<char, 4096> text{};
-  address.copy(text.data(), text.size() - 1);
-  std::vector<detail::Parcel> sends, receives;
-  if (engine.index() == 0)
-    for (int i = 1; i < engine.count(); ++i) sends.push_back({i, text.data(), text.size()});
-  else
-    receives.push_back({0, text.data(), text.size()});
-  engine.start(sends, receives);
-  while (!engine.is_done()) std::this_thread::sleep_for(1ms);
-  return text.data();
-}
-
-// As `peers`, which a deadline may look at meanwhile.
-void meet_peers(detail::Transport& engine, Duration timeout, Duration start_timeout,
-                std::atomic<detail::Peers*>& peers) {
-  const int index = engine.index(), count = engine.count();
-  if (index == 0) peers = new detail::Peers(count, timeout);
-  const std::string address = shared_address(engine, index == 0 ? peers.load()->address() : "");
-  if (index != 0) peers = new detail::Peers(index, count, address, timeout, start_timeout);
-  while (!peers.load()->are_all_here()) {
-    if (const auto loss = peers.load()->loss())
-      fail(ErrorKind::other, "initialize", fmt::format("process {} {}.", loss->process, loss->what));
-    std::this_thread::sleep_for(1ms);
+// Connects to where the store should be, and lets go: this machine's address on the way there; empty where nobody
+// listens. LibTorch's client complains on stderr while nobody does.
+std::string address_towards(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
+  std::string address;
+  for (const addrinfo* one = found; one && address.empty(); one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    std::array<char, NI_MAXHOST> text{};
+    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+      address = text.data();
+    ::close(fd);
   }
+  ::freeaddrinfo(found);
+  return address;
 }
 
-// MPICH's launcher tells of a dead process by a signal, which would end the others before they can say who it was.
-void outlive_the_launchers_signal() {
-  struct sigaction now {};
-  if (::sigaction(SIGUSR1, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGUSR1, SIG_IGN);
-}
+// Who this is, where all meet, and until when.
+class Meeting {
+ public:
+  Meeting(detail::Launch launch, Duration timeout, Duration start_timeout)
+      : launch_(std::move(launch)), timeout_(timeout), start_timeout_(start_timeout) {}
 
-// It also kills the others when it looks what a process is that has closed a connection to it, and finds it dead. A
-// neighbour holds these open too, so that it does not look before one of the others has spoken.
-void lend_connections(const detail::Presence& presence, int count) {
-  if (const char* launcher = environment("PMI_FD"))
-    presence.lend({std::atoi(launcher), STDOUT_FILENO, STDERR_FILENO}, count);
-}
-
-// Gives the others the time to say what they know: a launcher may end them as soon as this process is gone.
-void linger() { std::this_thread::sleep_for(std::min<Duration>(state().joined.timeout / 5, 500ms)); }
-
-// Waits until all have come to their end. An error is what prevents it.
-std::optional<detail::Loss> wait_for_others() {
-  detail::Joined& joined = state().joined;
-  joined.peers->leave(0, "");
-  try {
-    joined.transport->start_barrier();
-    while (!joined.transport->is_done()) {
-      if (auto loss = joined.peers->loss()) return loss;
-      std::this_thread::sleep_for(200us);
+  detail::World join() {
+    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_};
+    const detail::Store all = opened(world.address).under("tessera/" + launch_.attempt);
+    try {
+      const detail::Store run = all.under(std::to_string(number_of_run(all)));
+      check_count(run);
+      world.store = std::make_shared<detail::Store>(run);
+      world.control = std::make_shared<detail::ControlPlane>(
+          run, launch_.index, launch_.count, timeout_,
+          launch_.is_agents_store ? "torchrun's agent" : "process 0");
+      for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms))
+        if (Clock::now() > until_) fail_absent(words_of_missing(*world.control));
+      return world;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(ErrorKind::other, "initialize",
+           fmt::format("process {} of {} has lost the store at {}, which {} keeps: {}.", launch_.index, launch_.count,
+                       address(), launch_.is_agents_store ? "torchrun's agent" : "process 0", first_line(error)));
     }
-  } catch (const Error& error) {
-    return detail::loss_behind(error, joined);
   }
-  joined.peers->stop();
-  return std::nullopt;
-}
 
-constexpr const char* has_ended =
-    "the program has come to its end, and what joined its processes with it. Communicate before main returns, not in "
-    "the destructor of a static object.";
+ private:
+  bool is_keeper() const { return launch_.index == 0 && !launch_.is_agents_store; }
+  std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
 
-void end_engine() {
-  detail::Joined& joined = state().joined;
-  state().apart = has_ended;
-  const detail::Deadline deadline(joined.timeout, [&joined] {
-    return fmt::format("[exit] MPI has not ended within {} s, though all processes have. This is process {} of {}.",
-                       seconds(joined.timeout), joined.index, joined.count);
-  });
-  delete joined.beside;
-  delete joined.transport;
-  delete joined.peers;
-}
+  // LibTorch's errors end with a trace of calls.
+  static std::string first_line(const std::exception& error) {
+    const std::string_view all = error.what();
+    return std::string(all.substr(0, all.find('\n')));
+  }
 
-// With a status other than 0 the engine is not ended: that would wait for the others, who may be no more.
+  [[noreturn]] void fail_absent(const std::string& words) const {
+    fail(ErrorKind::other, "initialize",
+         fmt::format("process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
+                     "longer.",
+                     launch_.index, launch_.count, seconds(start_timeout_), words));
+  }
+
+  // What takes connections there and never answers would be waited for for ever: by a thread that nobody waits for.
+  detail::Store opened(std::string& own_address) const {
+    const char* keeper = launch_.is_agents_store ? "torchrun's agent" : "process 0";
+    while (!is_keeper() && address_towards(launch_.host, launch_.port).empty()) {
+      if (Clock::now() > until_)
+        fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper,
+                                launch_.is_agents_store ? "" : "; not seen: 0"));
+      std::this_thread::sleep_for(20ms);
+    }
+    std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), longest = start_timeout_] {
+      return detail::Store(launch.host, launch.port, opens, std::max<Duration>(longest, 10s));
+    });
+    auto store = task.get_future();
+    std::thread(std::move(task)).detach();
+    if (store.wait_until(until_ + 100ms) != std::future_status::ready)
+      fail_absent(fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper));
+    try {
+      detail::Store result = store.get();
+      own_address = address_towards(launch_.host, launch_.port);
+      return result;
+    } catch (const std::exception& error) {
+      fail(ErrorKind::other, "initialize",
+           fmt::format("process {} of {} cannot {} the store at {}: {}. {}", launch_.index, launch_.count,
+                       is_keeper() ? "open" : "use", address(), first_line(error),
+                       is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
+                                   : "Give the port that process 0, or torchrun, has opened for it."));
+    }
+  }
+
+  // The agent's store may serve several runs, one after another, which a process comes to once each.
+  int64_t number_of_run(const detail::Store& all) const {
+    const int64_t number = all.add(fmt::format("taken/{}", launch_.index), 1);
+    if (number > 1 && !all.has(fmt::format("{}/ended", number - 1)))
+      fail(ErrorKind::bad_argument, "initialize",
+           fmt::format("another process has come to {}:{} as process {} before this one. Give each its own RANK, and "
+                       "each run its own MASTER_PORT.",
+                       launch_.host, launch_.port, launch_.index));
+    return number;
+  }
+
+  void check_count(const detail::Store& run) const {
+    const std::string mine = std::to_string(launch_.count), others = run.first("count", mine);
+    if (others != mine)
+      fail(ErrorKind::inconsistent, "initialize",
+           fmt::format("process {} has been told that there are {} processes, others that there are {}. Give all the "
+                       "same WORLD_SIZE.",
+                       launch_.index, mine, others));
+  }
+
+  std::string words_of_missing(const detail::ControlPlane& control) const {
+    const std::vector<int> missing = control.missing();
+    std::vector<int> seen;
+    for (int process = 0; process < launch_.count; ++process)
+      if (std::find(missing.begin(), missing.end(), process) == missing.end()) seen.push_back(process);
+    return fmt::format("Seen at {}:{}: {}; not seen: {}", launch_.host, launch_.port, fmt::join(seen, ", "),
+                       fmt::join(missing, ", "));
+  }
+
+  const detail::Launch launch_;
+  const Duration timeout_, start_timeout_;
+  const Clock::time_point until_ = Clock::now() + start_timeout_;
+};
+
+// At exit. A process that fails does not wait for the others, who may be no more.
 void leave(int status, void*) {
-  detail::Joined& joined = state().joined;
-  if (state().pid != ::getpid() || !joined.transport) return;
-  std::optional<detail::Loss> loss = joined.peers->loss();
-  if (status == 0 && !loss) loss = wait_for_others();
-  if (status == 0 && loss) {
-    std::fprintf(stderr, "[exit] %s\n", detail::words_of(*loss, joined).c_str());
-    linger();
-    std::fflush(nullptr);
-    ::_exit(1);
+  const detail::World& world = state().world;
+  if (!world.control || state().pid != ::getpid()) return;
+  try {
+    if (world.index == 0) world.store->set("ended", "yes");
+    world.control->leave(status == 0 ? "" : fmt::format("has ended with exit status {}", status));
+    if (status == 0) detail::wait_for_the_end();
+  } catch (const std::exception& error) {
+    if (status == 0) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::fflush(nullptr);
+      ::_exit(1);
+    }
   }
-  if (status == 0) return end_engine();
-  state().apart = has_ended;
-  joined.peers->leave(status, fmt::format("has ended with exit status {}", status));
-  linger();
-}
-
-// What has ended this process, after "process 2 ".
-std::string words_of_termination() try {
-  if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
-  return "has called std::terminate";
-} catch (const std::exception& error) {
-  return fmt::format("has raised: {}", error.what());
-} catch (...) {
-  return "has raised something";
-}
-
-// The library's own handler says it in pieces, and MPICH's launcher may end this process after the first of them.
-void terminate() {
-  detail::Joined& joined = state().joined;
-  const bool is_one_of_them = state().pid == ::getpid() && joined.peers && !state().apart;
-  const std::string words = words_of_termination();
-  const bool says_it = state().terminate == __gnu_cxx::__verbose_terminate_handler;
-  if (says_it) std::fputs(fmt::format("terminate called: this process {}\n", words).c_str(), stderr);
-  if (is_one_of_them && !joined.peers->loss()) joined.peers->leave(1, words);
-  if (is_one_of_them) linger();
-  if (!says_it) state().terminate();
-  std::abort();
-}
-
-void be_apart_after_fork() {
-  if (!state().joined.peers) return;
-  state().apart = "this is a child of fork(), which is none of the processes. Communicate in the parent, or call exec.";
-  state().joined.peers->close_in_child();
-}
-
-// What an engine says while all come together, as this verb's words.
-template <typename Act>
-void together(const ProcessesOptions& options, Act act) try {
-  act();
-} catch (const Error& error) {
-  if (*error.what() == '[') throw;
-  fail(error.kind(), "initialize",
-       fmt::format("this is process {} of {}: {}.", *options.index, *options.count, error.what()));
-}
-
-// What is said when not all have come in time.
-std::string words_of_absence(const ProcessesOptions& options, Duration timeout, const detail::Rendezvous* rendezvous) {
-  const int index = *options.index, count = *options.count;
-  std::string seen = rendezvous ? rendezvous->words() : "";
-  if (seen.empty()) seen = state().presence->words(count);
-  return fmt::format(
-      "[initialize] process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
-      "longer.",
-      index, count, seconds(timeout), seen);
-}
-
-void join(const ProcessesOptions& options) {
-  const Duration timeout = *options.timeout, start_timeout = *options.start_timeout;
-  const int index = *options.index, count = *options.count;
-  const std::unique_ptr<detail::Rendezvous> rendezvous = rendezvous_of(options);
-  if (!rendezvous) outlive_the_launchers_signal();
-  state().presence = std::make_unique<detail::Presence>(
-      rendezvous ? rendezvous->name() : std::to_string(detail::launcher_pid()), index, /*has_launcher=*/!rendezvous);
-  const detail::Presence& presence = *state().presence;
-  if (!rendezvous) lend_connections(presence, count);
-  std::atomic<detail::Peers*> peers{nullptr};
-  const detail::Deadline deadline(
-      start_timeout, [&, start_timeout] { return words_of_absence(options, start_timeout, rendezvous.get()); },
-      [&] {
-        presence.end_stopped(count);
-        if (detail::Peers* met = peers) met->leave(1, "has given up: not all had arrived at initialize in time");
-        std::this_thread::sleep_for(100ms);  // for those who came late
-      });
-  std::unique_ptr<detail::Transport> engine =
-      rendezvous ? detail::join_by_tcp(index, *rendezvous) : detail::join_by_mpi();
-  check_engine(engine.get(), options);
-  std::unique_ptr<detail::Transport> beside;
-  together(options, [&] {
-    engine = detail::with_direct_reads(std::move(engine));
-    beside = engine->second();
-    meet_peers(*engine, timeout, start_timeout, peers);
-  });
-  if (rendezvous && index == 0) rendezvous->clear();
-  if (!rendezvous) lend_connections(presence, count);
-  state().joined = {.transport = engine.release(),
-                    .beside = beside.release(),
-                    .peers = peers,
-                    .timeout = timeout,
-                    .index = index,
-                    .count = count};
-  state().pid = ::getpid();
-  state().terminate = std::set_terminate(terminate);
-  ::pthread_atfork(nullptr, nullptr, be_apart_after_fork);
-  ::on_exit(leave, nullptr);
+  world.control->stop();
 }
 
 }  // namespace
 
-const detail::Joined& detail::joined() {
+const detail::World& detail::world() {
   if (!state().initialized) {
     const std::lock_guard lock(state().joining);
     if (!state().initialized) initialize();
   }
-  return state().joined;
-}
-
-const char* detail::why_apart() { return state().apart; }
-
-std::string detail::words_of(const Loss& loss, const Joined& joined) {
-  const std::string who = loss.process == joined.index ? fmt::format("this process ({}) ", loss.process)
-                          : loss.process >= 0          ? fmt::format("process {} ", loss.process)
-                                                       : "";
-  const std::string_view what = std::string_view(loss.what).substr(0, loss.what.find_last_not_of('.') + 1);
-  return fmt::format("{}{}. This is process {} of {}; all of them end.", who, what, joined.index, joined.count);
-}
-
-detail::Loss detail::loss_behind(const Error& error, const Joined& joined) {
-  for (int i = 0; i < 100 && !joined.peers->loss(); ++i) std::this_thread::sleep_for(joined.timeout / 100);
-  return joined.peers->loss().value_or(Loss{-1, error.what()});
+  return state().world;
 }
 
 void initialize(ProcessesOptions options) {
   const std::lock_guard lock(state().joining);
   if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
-  options = completed(std::move(options));
-  if (*options.count > 1) join(options);
+  detail::Launch launch = launch_of(options);
+  const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
+  const Duration start_timeout =
+      timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  if (launch.count > 1) {
+    detail::World& world = state().world;
+    world = Meeting(std::move(launch), timeout, start_timeout).join();
+    state().pid = ::getpid();
+    ::on_exit(leave, nullptr);
+    std::vector<int> all(static_cast<size_t>(world.count));
+    for (int process = 0; process < world.count; ++process) all[process] = process;
+    world.agreement = new_gloo_group(world, "agreement", all);
+  }
   state().initialized = true;
 }
 
-int process_index() { return detail::joined().index; }
-int process_count() { return detail::joined().count; }
+int process_index() { return detail::world().index; }
+int process_count() { return detail::world().count; }
+
+int run_program(const std::function<int()>& body) try {
+  return body();
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  const detail::World& world = state().world;
+  if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", error.what()));
+  return 1;
+}
 
 }  // namespace tessera

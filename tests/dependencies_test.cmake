@@ -116,22 +116,6 @@ endforeach()
 check_fetched("Pass -DCMAKE_PREFIX_PATH=<a libtorch 2.15.0>, or install" 2.15.0 riscv64)
 check_fetched("Pass -DCMAKE_PREFIX_PATH=<a libtorch >= 2.11>, or install" "" riscv64)
 
-# An MPI is fetched where it may be; nobody must have one.
-function(check_mpi message wanted processor)
-  check("${message}" "set(CMAKE_HOST_SYSTEM_NAME Linux)\nset(CMAKE_HOST_SYSTEM_PROCESSOR ${processor})
-                      set(CMAKE_DISABLE_FIND_PACKAGE_MPI ON)\nset(TESSERA_WHEEL_DIR \"${SCRATCH}/no_wheels\")
-                      set(TESSERA_MPI ${wanted})\ntessera_import_mpi()
-                      if(TARGET tessera_deps::mpi)\nmessage(FATAL_ERROR \"an MPI from nowhere\")\nendif()")
-endfunction()
-
-foreach(processor IN ITEMS x86_64 aarch64)
-  check_mpi("has no mpich-4.3.2-py3-none-manylinux_2_28_${processor}.whl" FETCH ${processor})
-endforeach()
-check_mpi("or leave it out by -DTESSERA_MPI=OFF" ON riscv64)
-check_mpi("" AUTO x86_64)
-check_mpi("" AUTO riscv64)
-check_mpi("" OFF x86_64)
-
 file(WRITE "${SCRATCH}/boost/boost/version.hpp" "#define BOOST_VERSION 108401 // 1.84.1\n")
 check("" "tessera_boost_version(version \"${SCRATCH}/boost\")
           if(NOT version STREQUAL 1.84.1)\nmessage(FATAL_ERROR \"\${version}\")\nendif()")

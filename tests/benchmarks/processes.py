@@ -1,52 +1,112 @@
 #!/usr/bin/env python3
-"""A training step by two processes of one core each beside one process of two threads, in turns, on an idle machine.
+"""A training step by two processes of one thread each, beside one process of two threads and beside PyTorch, in turns.
 
-  processes.py --mpiexec "mpiexec.hydra -bind-to core" --train build/release/examples/train_transformer
+  processes.py --train build/release/examples/train_transformer [--python python3 with torch] [--network 1gbit]
 
-Prints the best and the median step of each (the model of the benchmark train_step's size mid, 16 windows of 128 bytes)
-and the ratios of two processes to one. The processes have a device each, with the batch divided among them.
+The model of the benchmark train_step's size mid, 16 windows of 128 bytes, the batch divided among the processes: by data
+parallelism beside DDP, and fully sharded beside FSDP2 with a unit for each block, both over Gloo. With --network each
+process is on a host of its own, made of network namespaces, whose cable carries so much. Prints the best and the median
+step of each, and the ratios of the medians of each turn: their median, the least and the greatest.
 """
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "processes"))
+from two_hosts import Hosts
+
 MODEL = ["--embed", "256", "--heads", "8", "--layers", "4", "--mlp", "1024", "--seq", "128", "--batch", "16"]
+FIRST = 3  # steps that plan and allocate
 
 
-def step_times(launcher, threads, devices, args, metrics):
-    """Seconds of every step but the first three, which plan and allocate."""
-    command = launcher + [args.train, *MODEL, "--mesh", f"data={devices}", "--steps", str(args.steps), "--warmup", "0",
-                          "--data", *args.data, "--metrics", metrics]
+def run(commands, threads):
+    """Runs one command for each process; the first one's output."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if run.returncode:
-        raise SystemExit(run.stdout)
-    with open(metrics) as lines:
-        rows = [json.loads(line) for line in lines]
-    return [16 * 128 / row["tokens_per_second"] for row in rows if "loss" in row][3:]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               for command in commands]
+    outputs = [process.communicate()[0] for process in started]
+    for process, output in zip(started, outputs):
+        if process.returncode:
+            raise SystemExit(output)
+    return outputs[0]
+
+
+def two_processes(command, hosts, port):
+    """The command twice, by torchrun's variables."""
+    address = "10.77.0.1" if hosts else "127.0.0.1"
+    commands = []
+    for rank in range(2):
+        said = [f"RANK={rank}", "WORLD_SIZE=2", f"LOCAL_RANK={0 if hosts else rank}", f"MASTER_ADDR={address}",
+                f"MASTER_PORT={port}"]
+        inside = ["ip", "netns", "exec", hosts.names[rank]] if hosts else []
+        if hosts:
+            said.append(f"GLOO_SOCKET_IFNAME={hosts.ends[rank]}")
+        commands.append([*inside, "env", *said, *command])
+    return commands
+
+
+class Bench:
+    def __init__(self, args, hosts, folder):
+        self.args, self.hosts, self.metrics, self.port = args, hosts, os.path.join(folder, "metrics.json"), 23000
+
+    def ours(self, where, processes):
+        command = [self.args.train, *MODEL, *where, "--steps", str(self.args.steps), "--warmup", "0", "--data",
+                   *self.args.data, "--metrics", self.metrics]
+        self.port += 1
+        run([command] if processes == 1 else two_processes(command, self.hosts, self.port), 2 // processes)
+        with open(self.metrics) as lines:
+            rows = [json.loads(line) for line in lines]
+        return [16 * 128 / row["tokens_per_second"] for row in rows if "loss" in row][FIRST:]
+
+    def torchs(self, kind):
+        self.port += 1
+        command = [self.args.python, str(HERE / "processes_torch.py"), kind, str(self.args.steps)]
+        return json.loads(run(two_processes(command, self.hosts, self.port), 1).splitlines()[-1])[FIRST:]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mpiexec", required=True, help="the launcher and its options, without the number")
     parser.add_argument("--train", required=True, help="the program train_transformer")
+    parser.add_argument("--python", help="a Python with torch, for DDP and FSDP2")
+    parser.add_argument("--network", help="two hosts with so fast a cable between them: 1gbit")
     parser.add_argument("--data", nargs="+", default=["docs"], help="files to train on")
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
-    one, two = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        metrics = os.path.join(folder, "metrics.json")
-        for _ in range(args.turns):
-            one.append(step_times([], 2, 1, args, metrics))
-            two.append(step_times(args.mpiexec.split() + ["-n", "2"], 1, 2, args, metrics))
-    print(f"{'':10} {'1 process, 2 threads':>22} {'2 processes, 1 thread':>22} {'ratio':>6}")
-    for name, of in (("best", min), ("median", statistics.median)):
-        x, y = of(sum(one, [])) * 1000, of(sum(two, [])) * 1000
-        print(f"{name:10} {x:19.1f} ms {y:19.1f} ms {y / x:6.2f}")
+    hosts = Hosts().__enter__() if args.network else None
+    try:
+        if hosts:
+            hosts.limit(args.network)
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(args, hosts, folder)
+            dp, fsdp = ["--mesh", "data=2"], ["--strategy", "fsdp", "--mesh", "data=2"]
+            rows = {"1 process, 2 threads": lambda: bench.ours(["--mesh", "data=1"], 1),
+                    "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2)}
+            if args.python:
+                rows["DDP"], rows["FSDP2"] = (lambda: bench.torchs("ddp")), (lambda: bench.torchs("fsdp"))
+            times = {name: [] for name in rows}
+            for _ in range(args.turns):
+                for name, measure in rows.items():
+                    times[name].append(measure())
+    finally:
+        if hosts:
+            hosts.__exit__()
+    for name, turns in times.items():
+        print(f"{name:22} best {min(map(min, turns)) * 1000:7.1f} ms   median "
+              f"{statistics.median(sum(turns, [])) * 1000:7.1f} ms")
+    for ours, theirs in (("dp", "1 process, 2 threads"), ("dp", "DDP"), ("fsdp", "FSDP2")):
+        if theirs not in times:
+            continue
+        ratios = sorted(statistics.median(a) / statistics.median(b) for a, b in zip(times[ours], times[theirs]))
+        best = min(map(min, times[ours])) / min(map(min, times[theirs]))
+        print(f"{ours} / {theirs}: median of turns {statistics.median(ratios):.2f} ({ratios[0]:.2f} to "
+              f"{ratios[-1]:.2f}), best step {best:.2f}")
 
 
 main()

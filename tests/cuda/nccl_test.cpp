@@ -8,13 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "sharding/device_groups.h"
 #include "sharding/engine_nccl.h"
 #include "sharding/error.h"
+#include "sharding/process_group.h"
 #include "sharding/processes.h"
 #include "tests/sharding/expect_error.h"
 
@@ -24,12 +23,6 @@ namespace {
 using testing::expect_error;
 
 Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
-
-std::vector<int> everyone() {
-  std::vector<int> all(process_count());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
 
 int visible_gpus() {
   int found = 0;
@@ -89,8 +82,8 @@ TEST_P(Nccl, FoldsAsTheProcessesDo) {
   for (const int64_t n : {1, 3, 100003})
     for (const Fold how : {Fold::sum, Fold::max, Fold::min, Fold::product}) {
       at::Tensor expected = mine({n}), x = on_gpu(expected);
-      gpus_->all_reduce(x, how, here("all_reduce"));
-      cpus_->all_reduce(expected, how, here("all_reduce"));
+      gpus_->all_reduce(x, how, here("all_reduce"))->wait();
+      cpus_->all_reduce(expected, how, here("all_reduce"))->wait();
       expect_equal(x, expected);
     }
 }
@@ -98,18 +91,18 @@ TEST_P(Nccl, FoldsAsTheProcessesDo) {
 TEST_P(Nccl, MovesAsTheProcessesDo) {
   const int n = process_count();
   at::Tensor all = at::empty({n, 5, 7}, GetParam()), gathered = on_gpu(all);
-  gpus_->all_gather(on_gpu(mine({5, 7})), gathered, here("all_gather"));
-  cpus_->all_gather(mine({5, 7}), all, here("all_gather"));
+  gpus_->all_gather(on_gpu(mine({5, 7})), gathered, here("all_gather"))->wait();
+  cpus_->all_gather(mine({5, 7}), all, here("all_gather"))->wait();
   expect_equal(gathered, all);
 
   at::Tensor part = at::empty({400}, GetParam()), scattered = on_gpu(part);
-  gpus_->reduce_scatter(on_gpu(mine({n, 400})), scattered, here("reduce_scatter"));
-  cpus_->reduce_scatter(mine({n, 400}), part, here("reduce_scatter"));
+  gpus_->reduce_scatter(on_gpu(mine({n, 400})), scattered, here("reduce_scatter"))->wait();
+  cpus_->reduce_scatter(mine({n, 400}), part, here("reduce_scatter"))->wait();
   expect_equal(scattered, part);
 
   at::Tensor received = at::empty({n, 3}, GetParam()), transposed = on_gpu(received);
-  gpus_->all_to_all(on_gpu(mine({n, 3})), transposed, here("all_to_all"));
-  cpus_->all_to_all(mine({n, 3}), received, here("all_to_all"));
+  gpus_->all_to_all(on_gpu(mine({n, 3})), transposed, here("all_to_all"))->wait();
+  cpus_->all_to_all(mine({n, 3}), received, here("all_to_all"))->wait();
   expect_equal(transposed, received);
 }
 
@@ -119,7 +112,7 @@ TEST_P(Nccl, MessagesArriveInTheirOrder) {
                                    {next, on_gpu(numbers(me + 10, {9}, GetParam()))}};
   std::vector<Message> receives{{before, on_gpu(at::empty({4}, GetParam()))},
                                 {before, on_gpu(at::empty({9}, GetParam()))}};
-  gpus_->exchange(sends, receives, here("exchange"));
+  gpus_->exchange(sends, receives, here("exchange"))->wait();
   expect_equal(receives[0].tensor, numbers(before, {4}, GetParam()));
   expect_equal(receives[1].tensor, numbers(before + 10, {9}, GetParam()));
 }
@@ -133,13 +126,13 @@ using NcclOfFloats = Nccl;
 
 TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
   std::vector<at::Tensor> bucket{on_gpu(mine({1000})), on_gpu(mine({7}))};
-  std::vector<std::unique_ptr<Begun>> begun;
-  for (const at::Tensor& x : bucket) begun.push_back(gpus_->begin_all_reduce(x, Fold::sum, here("gradients")));
+  std::vector<std::unique_ptr<Work>> begun;
+  for (const at::Tensor& x : bucket) begun.push_back(gpus_->beside().all_reduce(x, Fold::sum, here("gradients")));
   EXPECT_EQ(bucket[0].use_count(), 2u);
-  for (const auto& one : begun) one->finish();
+  for (const auto& one : begun) one->wait();
   EXPECT_EQ(bucket[0].use_count(), 1u);
   at::Tensor expected = mine({1000});
-  cpus_->all_reduce(expected, Fold::sum, here("gradients"));
+  cpus_->all_reduce(expected, Fold::sum, here("gradients"))->wait();
   expect_equal(bucket[0], expected);
 }
 
@@ -149,16 +142,16 @@ TEST_P(NcclOfFloats, PartsOfTheProgramActApart) {
   EXPECT_EQ(part.size(), 1);
   EXPECT_EQ(&part, &gpu_group({process_index()}));
   at::Tensor x = on_gpu(mine({5}));
-  part.all_reduce(x, Fold::sum, here("all_reduce"));
+  part.all_reduce(x, Fold::sum, here("all_reduce"))->wait();
   expect_equal(x, mine({5}));
 }
 
 TEST_P(NcclOfFloats, RefusesWhatItCannotDo) {
   at::Tensor host = mine({5}), shorts = on_gpu(at::empty({5}, at::kShort));
   expect_error(ErrorKind::bad_argument, "[ProcessGroup] a tensor is not contiguous in the memory of GPU ",
-               [&] { gpus_->all_reduce(host, Fold::sum, here("all_reduce")); });
+               [&] { gpus_->all_reduce(host, Fold::sum, here("all_reduce"))->wait(); });
   expect_error(ErrorKind::bad_argument, "[ProcessGroup] NCCL does not fold Short. Cast it first.",
-               [&] { gpus_->all_reduce(shorts, Fold::sum, here("all_reduce")); });
+               [&] { gpus_->all_reduce(shorts, Fold::sum, here("all_reduce"))->wait(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Float, NcclOfFloats, ::testing::Values(at::kFloat), [](const auto&) { return "Float"; });

@@ -1,7 +1,7 @@
 """Kills a training at random moments, resumes it on another mesh each time, and compares the curve with a whole run.
 
     python3 tests/examples/kill_training.py build/release/examples/train_transformer [--kills 50] [--seed 0]
-    ... --mpiexec 'mpiexec -disable-auto-cleanup -n' [--processes 1 2 4]    one process of so many, another number each time
+    ... --launcher 'bash tests/processes/start.sh' [--processes 1 2 4]    one process of so many, another number each time
 
 Saves come at every step, so that many kills meet one. After every kill each folder that looks like a checkpoint is read
 by `inspect`, and the newest is never older than the one before; of several processes the others end. Ends with 1 where
@@ -24,15 +24,15 @@ def arguments():
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--longest", type=float, default=3.0, help="seconds until a kill, at most")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mpiexec", help="launches several processes; their number follows it")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], help="where there is --mpiexec")
+    parser.add_argument("--launcher", help="launches several processes; their number follows it")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], help="where there is --launcher")
     return parser.parse_args()
 
 
 def command(options, folder, mesh, metrics, extra=(), processes=1):
     # A low rate: at ten times this one the model is chaotic, and even runs that nobody kills drift apart.
     sizes = "--embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --warmup 10 --lr 0.0003".split()
-    launcher = options.mpiexec.split() + [str(processes)] if options.mpiexec and processes > 1 else []
+    launcher = options.launcher.split() + [str(processes)] if options.launcher and processes > 1 else []
     return [*launcher, options.program, "--data", str(folder / "text.txt"), *sizes, "--steps", str(options.steps), *mesh,
             "--metrics", str(metrics), *extra]
 
@@ -66,7 +66,7 @@ def kill(run, processes, chance):
 
 
 def kill_once(options, folder, save, environment, chance):
-    processes = chance.choice(options.processes) if options.mpiexec else 1
+    processes = chance.choice(options.processes) if options.launcher else 1
     mesh = chance.choice(MESHES if processes == 1 else MESHES[:-1])
     extra = ["--save", str(save), "--save-every", "1", "--resume"]
     before = newest(save)

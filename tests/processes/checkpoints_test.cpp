@@ -8,7 +8,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "sharding/device_put.h"
-#include "sharding/votes.h"
+#include "sharding/consensus.h"
 #include "tests/nn/checkpoint_support.h"
 #include "tests/processes/ways.h"
 

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "sharding/error.h"
-#include "sharding/processes.h"
+#include "sharding/launcher_environment.h"
 
 namespace tessera {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-ProcessesOptions read(const Variables& variables) {
-  return from_environment([&](const char* name) -> const char* {
+detail::Launch read(const Variables& variables) {
+  return detail::launch_of([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
@@ -26,6 +26,8 @@ struct LaunchCase {
   Variables variables;
   int index, count;
   const char* launcher;
+  const char* host = "127.0.0.1";
+  int port = 0;  // 0: derived
 };
 
 const Variables torchrun{{"RANK", "3"},           {"WORLD_SIZE", "4"},
@@ -37,33 +39,65 @@ Variables both(Variables a, const Variables& b) {
   return a;
 }
 
+Variables on_nodes(const char* list) {
+  return {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NODELIST", list}};
+}
+
 TEST(FromEnvironment, ReadsEveryLauncher) {
   const Variables slurm_step{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}};
   const Variables slurm_batch{{"SLURM_STEP_ID", "4294967291"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
   const Variables pmi{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
   const Variables open_mpi{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}};
+  const Variables address{{"MASTER_ADDR", "node"}, {"MASTER_PORT", "29500"}};
+  const Variables two_of_three{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  const Variables job{{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NODELIST", "a[07-09],b1"}};
   const std::vector<LaunchCase> cases{
-      {"nothing", {}, 0, 1, ""},
-      {"empty values", {{"RANK", ""}, {"PMI_RANK", ""}}, 0, 1, ""},
-      {"torchrun", torchrun, 3, 4, "torchrun"},
-      {"torchrun of one", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 0, 1, "torchrun"},
-      {"a master's address alone", {{"MASTER_ADDR", "node"}}, 0, 1, ""},
+      {"nothing", {}, 0, 1, "", ""},
+      {"empty values", {{"RANK", ""}, {"PMI_RANK", ""}}, 0, 1, "", ""},
+      {"torchrun", torchrun, 3, 4, "torchrun", "node", 29500},
+      {"torchrun of one", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 0, 1, "torchrun", ""},
+      {"a master's address alone", {{"MASTER_ADDR", "node"}}, 0, 1, "", ""},
       {"OpenMPI", open_mpi, 2, 3, "OpenMPI"},
+      {"OpenMPI on two machines", both(open_mpi, both(two_of_three, address)), 2, 3, "OpenMPI", "node", 29500},
+      {"OpenMPI in a job of Slurm", both(open_mpi, both(two_of_three, job)), 2, 3, "OpenMPI", "a07"},
       {"PMI", pmi, 1, 2, "PMI"},
+      {"PMI with an address", both(pmi, address), 1, 2, "PMI", "node", 29500},
+      {"PMI on one machine in a job of Slurm", both(pmi, both({{"MPI_LOCALNRANKS", "2"}}, job)), 1, 2, "PMI"},
       {"Slurm's srun", slurm_step, 5, 8, "Slurm"},
-      {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, 0, 1, ""},
-      {"a batch script that is a step", slurm_batch, 0, 1, ""},
+      {"Slurm's srun with an address", both(slurm_step, address), 5, 8, "Slurm", "node", 29500},
+      {"Slurm on one node", on_nodes("login"), 5, 8, "Slurm", "login"},
+      {"Slurm on nodes", on_nodes("a,b"), 5, 8, "Slurm", "a"},
+      {"Slurm on a range of nodes", on_nodes("rack-[03-05,9],b[1-2]"), 5, 8, "Slurm", "rack-03"},
+      {"Slurm on listed nodes", on_nodes("n[12,14]-ib"), 5, 8, "Slurm", "n12-ib"},
+      {"Slurm without its step's list", both(slurm_step, job), 5, 8, "Slurm", "a07"},
+      {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, 0, 1, "", ""},
+      {"a batch script that is a step", slurm_batch, 0, 1, "", ""},
       {"mpiexec within Slurm", both(pmi, slurm_step), 1, 2, "PMI"},
       {"mpirun within Slurm", both(open_mpi, slurm_step), 2, 3, "OpenMPI"},
-      {"torchrun within Slurm", both(torchrun, slurm_step), 3, 4, "torchrun"},
+      {"torchrun within Slurm", both(torchrun, slurm_step), 3, 4, "torchrun", "node", 29500},
   };
   for (const LaunchCase& c : cases) {
     SCOPED_TRACE(c.what);
-    const ProcessesOptions options = read(c.variables);
-    EXPECT_EQ(*options.index, c.index);
-    EXPECT_EQ(*options.count, c.count);
-    EXPECT_EQ(options.launcher, c.launcher);
+    const detail::Launch launch = read(c.variables);
+    EXPECT_EQ(launch.index, c.index);
+    EXPECT_EQ(launch.count, c.count);
+    EXPECT_EQ(launch.launcher, c.launcher);
+    EXPECT_EQ(launch.host, c.host);
+    if (c.port != 0 || c.count == 1) EXPECT_EQ(launch.port, c.port);
+    else EXPECT_TRUE(launch.port >= 20000 && launch.port < 32000) << launch.port;
   }
+}
+
+// Two runs on one machine do not meet; all processes of one do.
+TEST(FromEnvironment, APortFollowsFromTheJob) {
+  const auto port = [](const char* job, const char* step, const char* rank) {
+    return read({{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}, {"SLURM_PROCID", rank}, {"SLURM_NTASKS", "4"}}).port;
+  };
+  EXPECT_EQ(port("17", "0", "0"), port("17", "0", "3"));
+  EXPECT_NE(port("17", "0", "0"), port("17", "1", "0"));
+  EXPECT_NE(port("17", "0", "0"), port("18", "0", "0"));
+  const Variables pmi{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  EXPECT_EQ(read(pmi).port, read(pmi).port);
 }
 
 TEST(FromEnvironment, SaysWhatIsMissing) {
@@ -92,6 +126,15 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
        "[initialize] OpenMPI's OMPI_COMM_WORLD_SIZE=\"two\", expected a number. Start the program with its launcher, "
        "or "
        "unset the variable."},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_PORT", "29500"}},
+       "[initialize] MASTER_PORT is set, and MASTER_ADDR is missing. Set both, to where process 0 can be reached, or "
+       "unset both."},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_PORT", "http"}, {"MASTER_ADDR", "node"}},
+       "[initialize] MASTER_PORT=\"http\", expected a number from 1 to 65535. Set it to a port that is free on the "
+       "machine of process 0."},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+       "[initialize] OpenMPI says that 2 of 4 processes are on this machine (OMPI_COMM_WORLD_LOCAL_SIZE), and "
+       "MASTER_ADDR and MASTER_PORT are not set. Set them to the machine of process 0 and a port that is free there."},
       {{{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}},
        "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 and an index below it. Start the program "
        "with "

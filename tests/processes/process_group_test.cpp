@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -21,12 +20,6 @@ namespace tessera::detail {
 namespace {
 
 Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
-
-std::vector<int> everyone() {
-  std::vector<int> all(process_count());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
 
 // What `process` holds: small whole numbers, whose folds every type has exactly.
 at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
@@ -66,7 +59,7 @@ TEST_P(ProcessGroupLaw, AllReduceIsTheFoldOfAll) {
   for (const int64_t n : {1, 3, 5000, 100003})  // around the size from which each folds a part
     for (const Fold how : {Fold::sum, Fold::max, Fold::min, Fold::product}) {
       at::Tensor x = numbers(process_index(), {n}, GetParam());
-      group_.all_reduce(x, how, here("all_reduce"));
+      group_.all_reduce(x, how, here("all_reduce"))->wait();
       expect_equal(x, folded(of_all({n}, GetParam()), how),
                    "fold " + std::to_string(static_cast<int>(how)) + " of " + std::to_string(n));
     }
@@ -74,7 +67,7 @@ TEST_P(ProcessGroupLaw, AllReduceIsTheFoldOfAll) {
 
 TEST_P(ProcessGroupLaw, AllGatherHasEveryonesInOrder) {
   at::Tensor all = at::empty({process_count(), 5, 7}, GetParam());
-  group_.all_gather(numbers(process_index(), {5, 7}, GetParam()), all, here("all_gather"));
+  group_.all_gather(numbers(process_index(), {5, 7}, GetParam()), all, here("all_gather"))->wait();
   expect_equal(all, at::stack(of_all({5, 7}, GetParam())), "all_gather");
 }
 
@@ -83,7 +76,7 @@ TEST_P(ProcessGroupLaw, ReduceScatterIsThePartOfTheSum) {
     const at::Tensor parts = numbers(process_index(), {process_count(), n}, GetParam());
     const at::Tensor before = parts.clone();
     at::Tensor mine = at::empty({n}, GetParam());
-    group_.reduce_scatter(parts, mine, here("reduce_scatter"));
+    group_.reduce_scatter(parts, mine, here("reduce_scatter"))->wait();
     const at::Tensor sum = folded(of_all({process_count(), n}, GetParam()), Fold::sum);
     expect_equal(mine, sum.select(0, process_index()), "reduce_scatter");
     expect_equal(parts, before, "the operand of reduce_scatter");
@@ -92,7 +85,7 @@ TEST_P(ProcessGroupLaw, ReduceScatterIsThePartOfTheSum) {
 
 TEST_P(ProcessGroupLaw, AllToAllIsTheTranspose) {
   at::Tensor received = at::empty({process_count(), 3}, GetParam());
-  group_.all_to_all(numbers(process_index(), {process_count(), 3}, GetParam()), received, here("all_to_all"));
+  group_.all_to_all(numbers(process_index(), {process_count(), 3}, GetParam()), received, here("all_to_all"))->wait();
   const at::Tensor all = at::stack(of_all({process_count(), 3}, GetParam()));
   expect_equal(received, all.select(1, process_index()), "all_to_all");
 }
@@ -101,7 +94,7 @@ TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
   const int n = process_count(), me = process_index(), next = (me + 1) % n, before = (me + n - 1) % n;
   const std::vector<Message> sends{{next, numbers(me, {4}, GetParam())}, {next, numbers(me + 10, {9}, GetParam())}};
   std::vector<Message> receives{{before, at::empty({4}, GetParam())}, {before, at::empty({9}, GetParam())}};
-  group_.exchange(sends, receives, here("exchange"));
+  group_.exchange(sends, receives, here("exchange"))->wait();
   expect_equal(receives[0].tensor, numbers(before, {4}, GetParam()), "first message");
   expect_equal(receives[1].tensor, numbers(before + 10, {9}, GetParam()), "second message");
 }
@@ -110,17 +103,17 @@ TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
 TEST_P(ProcessGroupLaw, WhatWasBegunGoesOnBesideOtherVerbs) {
   ProcessGroup& group = process_group(everyone());
   at::Tensor first = numbers(process_index(), {30000}, GetParam()), second = numbers(process_index(), {50}, GetParam());
-  std::unique_ptr<Begun> one, two;
+  std::unique_ptr<Work> one, two;
   const auto begin = [&] {
-    one = group.begin_all_reduce(first, Fold::sum, here("first"));
-    two = group.begin_all_reduce(second, Fold::sum, here("second"));
+    one = group.beside().all_reduce(first, Fold::sum, here("first"));
+    two = group.beside().all_reduce(second, Fold::sum, here("second"));
   };
   at::Tensor between = numbers(process_index(), {100}, GetParam());
   if (process_index() % 2 == 0) begin();
-  group.all_reduce(between, Fold::max, here("between"));
+  group.all_reduce(between, Fold::max, here("between"))->wait();
   if (process_index() % 2 != 0) begin();
-  two->finish();
-  one->finish();
+  two->wait();
+  one->wait();
   expect_equal(first, folded(of_all({30000}, GetParam()), Fold::sum), "first");
   expect_equal(second, folded(of_all({50}, GetParam()), Fold::sum), "second");
   expect_equal(between, folded(of_all({100}, GetParam()), Fold::max), "between");
@@ -135,9 +128,9 @@ TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
   for (const int64_t n : {1000, 300000}) {
     at::Tensor x = at::arange(n, at::kFloat).mul_(0.1 * (process_index() + 1)).sin_();
     ProcessGroup& group = process_group(everyone());
-    group.all_reduce(x, Fold::sum, here("all_reduce"));
+    group.all_reduce(x, Fold::sum, here("all_reduce"))->wait();
     at::Tensor all = at::empty({process_count(), n}, at::kFloat);
-    group.all_gather(x, all, here("all_gather"));
+    group.all_gather(x, all, here("all_gather"))->wait();
     for (const at::Tensor& other : all.unbind(0)) EXPECT_TRUE(at::equal(other, x));
   }
 }
@@ -145,7 +138,7 @@ TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
 // 256 + 1 is 256 in bfloat16, so a sum that is rounded at every step loses all ones.
 TEST(ProcessGroup, SumsOfBfloat16AreRoundedOnce) {
   at::Tensor x = at::zeros({50000}, at::kBFloat16).fill_(process_index() == 0 ? 256.0 : 1.0);
-  process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"));
+  process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"))->wait();
   const at::Tensor sum = at::zeros({1}, at::kFloat).fill_(256.0 + (process_count() - 1)).to(at::kBFloat16);
   EXPECT_EQ(x[0].item().toFloat(), sum[0].item().toFloat());
   EXPECT_EQ(x[49999].item().toFloat(), sum[0].item().toFloat());
@@ -158,7 +151,7 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
   EXPECT_EQ(mine[group.index()], process_index());
   at::Tensor all = at::empty({2}, at::kInt);
   const at::Tensor me = at::zeros({}, at::kInt).fill_(process_index());
-  group.all_gather(me, all, here("all_gather"));
+  group.all_gather(me, all, here("all_gather"))->wait();
   EXPECT_EQ(all[0].item().toInt(), mine[0]);
   EXPECT_EQ(all[1].item().toInt(), mine[1]);
   EXPECT_EQ(&group, &process_group(mine));
@@ -167,7 +160,7 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
 TEST(ProcessGroup, RefusesWhatItCannotDo) {
   if (process_count() < 2) GTEST_SKIP() << "needs 2 processes";
   at::Tensor x = at::zeros({4, 4}, at::kFloat).t();
-  EXPECT_THROW(process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce")), Error);
+  EXPECT_THROW(process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"))->wait(), Error);
   EXPECT_THROW(process_group({process_index() == 0 ? 1 : 0, process_count()}), Error);
 }
 

@@ -1,4 +1,4 @@
-// A program for mpiexec that saves steps 1 and 2, and one of whose processes dies: saver FOLDER VICTIM PATH.
+// A program of several processes that saves steps 1 and 2, and one of whose processes dies: saver FOLDER VICTIM PATH.
 //
 // The process VICTIM is killed at the moment PATH appears in FOLDER: 2.tmp, or 2.tmp/checksums-1.
 #include <fmt/format.h>

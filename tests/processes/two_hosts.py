@@ -12,9 +12,8 @@ import sys
 import tempfile
 import time
 
-# What ssh would do: enter the host, its own pids among it, and run there what the launcher asks for.
+# What ssh would do: enter the host, its own pids among it, and run a command there.
 ENTER = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
 case $host in 10.77.0.1) space=%s;; *) space=%s;; esac
 exec ip netns exec $space unshare -u -p -f --mount-proc sh -c "hostname $host; $*"
@@ -59,6 +58,14 @@ class Hosts:
             self.__exit__()
             raise OSError(f"ip {' '.join(arguments)}: {done.stdout.strip()}")
 
+    def limit(self, rate):
+        """What crosses the cable, each way: "1gbit"."""
+        for name, end in zip(self.names, self.ends):
+            done = run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", "tbf", "rate", rate,
+                        "burst", "256kb", "latency", "50ms"])
+            if done.returncode:
+                raise OSError(f"tc: {done.stdout.strip()}")
+
     def cut(self):
         self.ip("-n", self.names[1], "link", "set", self.ends[1], "down")
 
@@ -75,12 +82,6 @@ class Hosts:
         return found
 
 
-def by_mpiexec(mpiexec, enter, hosts, command):
-    return ["ip", "netns", "exec", hosts.names[0], mpiexec, "-disable-auto-cleanup", "-launcher", "ssh",
-            "-launcher-exec", enter, "-iface", hosts.ends[0], "-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-n", "2",
-            *command]
-
-
 def by_variables(enter, command):
     """What torchrun would do on both hosts."""
     said = "WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500"
@@ -88,15 +89,13 @@ def by_variables(enter, command):
     return ["sh", "-c", f"{first} & {second}; status=$?; wait $! && exit $status"]
 
 
-def launch(hosts, mpiexec, folder, command, **environment):
+def launch(hosts, folder, command, **environment):
     enter = os.path.join(folder, "enter.sh")
     with open(enter, "w") as script:
         script.write(ENTER % tuple(hosts.names))
     os.chmod(enter, 0o755)
-    # The hosts share this kernel's memory: only TCP is what two machines would have.
-    environment = dict(os.environ, UCX_TLS="tcp,self", OMP_NUM_THREADS="1", **environment)
-    command = by_mpiexec(mpiexec, enter, hosts, command) if mpiexec else by_variables(enter, command)
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **environment)
+    return subprocess.Popen(by_variables(enter, command), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             start_new_session=True)
 
 
@@ -110,7 +109,7 @@ def check_training(hosts, args, folder):
     alone, together = os.path.join(folder, "alone.json"), os.path.join(folder, "together.json")
     done = run(train + ["--metrics", alone], env=dict(os.environ, OMP_NUM_THREADS="1"))
     assert done.returncode == 0, done.stdout
-    both = launch(hosts, args.mpiexec, folder, train + ["--metrics", together], TESSERA_TIMEOUT="60")
+    both = launch(hosts, folder, train + ["--metrics", together], TESSERA_TIMEOUT="60")
     output = both.communicate(timeout=240)[0]
     assert both.returncode == 0, output
     one, two = losses(alone), losses(together)
@@ -121,7 +120,7 @@ def check_training(hosts, args, folder):
 
 def check_cut(hosts, args, folder):
     name = os.path.basename(args.victim)
-    both = launch(hosts, args.mpiexec, folder, [args.victim, "say", "0", "1000000000"], TESSERA_TIMEOUT="5",
+    both = launch(hosts, folder, [args.victim, "say", "0", "1000000000"], TESSERA_TIMEOUT="5",
                   TESSERA_START_TIMEOUT="60")
     output = ""
     while output.count("running\n") < 2:
@@ -145,7 +144,6 @@ def check_cut(hosts, args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mpiexec", help="MPICH's mpiexec.hydra; without it the processes have torchrun's variables")
     parser.add_argument("--train", required=True, help="the program train_transformer")
     parser.add_argument("--victim", required=True, help="the program victim")
     parser.add_argument("--text", required=True, help="a text to train on")
@@ -164,4 +162,5 @@ def main():
         hosts.__exit__()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,14 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "sharding/accelerator.h"
-#include "sharding/device_groups.h"
+#include "sharding/process_group.h"
 #include "sharding/error.h"
 #include "sharding/mesh.h"
 #include "sharding/processes.h"
@@ -45,19 +44,20 @@ at::Tensor some_ones() {
 
 void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   at::Tensor x = some_ones();
-  group.all_reduce(
-      x, detail::Fold::sum,
-      {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
+  group
+      .all_reduce(x, detail::Fold::sum,
+                  {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1})
+      ->wait();
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
 }
 
 // The same beside a computation, in which the victim dies.
 void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
-  const auto begun = group.begin_all_reduce(
+  const auto begun = group.beside().all_reduce(
       some_ones(), detail::Fold::sum,
       {.operation = "gradients", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
   if (is_victim) ::raise(SIGKILL);
-  begun->finish();
+  begun->wait();
 }
 
 // Four threads that each would be the first to join.
@@ -87,9 +87,7 @@ void run(const std::string& kind, int victim, int steps) {
   else
     initialize();
   const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});
-  std::vector<int> everyone(process_count());
-  std::iota(everyone.begin(), everyone.end(), 0);
-  detail::ProcessGroup& group = detail::process_group(everyone, some_ones().device());
+  detail::ProcessGroup& group = detail::process_group(detail::everyone(), some_ones().device());
   for (int step = 0; step < steps; ++step) {
     if (step == steps / 2 && process_index() == victim) suffer(kind);
     if (step == steps / 2 && process_index() == victim && (kind == "fork" || kind == "kill_with_child"))
@@ -121,11 +119,13 @@ int main(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "none";
   const int victim = argc > 2 ? std::atoi(argv[2]) : 0;
   if (kind == "never" && tessera::is_this(victim)) tessera::wait_for_ever();
-  try {
-    tessera::run(kind, victim, argc > 3 ? std::atoi(argv[3]) : 20);
-  } catch (const tessera::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return tessera::run_program([&] {
+    try {
+      tessera::run(kind, victim, argc > 3 ? std::atoi(argv[3]) : 20);
+    } catch (const tessera::Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return 1;
+    }
+    return 0;
+  });
 }

@@ -1,0 +1,2 @@
+// Nothing of this header of Gloo's is needed.
+#pragma once

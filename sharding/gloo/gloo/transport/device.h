@@ -1,0 +1,13 @@
+// What c10d's header of its process group over Gloo holds by pointers.
+#pragma once
+
+namespace gloo::transport {
+
+class Device;
+
+class UnboundBuffer {
+ public:
+  virtual ~UnboundBuffer() = 0;
+};
+
+}  // namespace gloo::transport

@@ -1,0 +1,356 @@
+// Gloo's collectives and local arithmetic, always in the members' order. The one file that knows c10d.
+#include "sharding/process_group_gloo.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <numeric>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "sharding/control_plane.h"
+#include "sharding/error.h"
+#include "sharding/world.h"
+
+namespace tessera::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using Duration = std::chrono::milliseconds;
+using Gloo = c10d::ProcessGroupGloo;
+
+// LibTorch's client warns on stderr, with a trace of calls, of what it throws as well.
+class Quiet {
+ public:
+  Quiet() {
+    if (depth()++ == 0) before() = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+  }
+  ~Quiet() {
+    if (--depth() == 0) FLAGS_caffe2_log_level = before();
+  }
+  Quiet(const Quiet&) = delete;
+
+ private:
+  static std::atomic<int>& depth() {
+    static std::atomic<int> depth{0};
+    return depth;
+  }
+  static int& before() {
+    static int before = 0;
+    return before;
+  }
+};
+
+}  // namespace
+
+// ---- The store
+
+struct Store::Client {
+  c10::intrusive_ptr<c10d::Store> keys;
+};
+
+Store::Store(Client client) : client_(std::make_shared<const Client>(std::move(client))) {}
+
+Store::Store(const std::string& host, int port, bool is_keeper, Duration longest) {
+  const Quiet quiet;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = is_keeper;
+  options.waitWorkers = false;
+  options.timeout = longest;
+  client_ = std::make_shared<const Client>(Client{c10::make_intrusive<c10d::TCPStore>(host, options)});
+}
+
+Store Store::another(Duration longest) const {
+  const Quiet quiet;
+  Client client{client_->keys->clone()};
+  client.keys->setTimeout(longest);
+  return Store(std::move(client));
+}
+
+Store Store::under(const std::string& prefix) const {
+  return Store(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, client_->keys)});
+}
+
+void Store::set(const std::string& key, const std::string& value) const {
+  const Quiet quiet;
+  client_->keys->set(key, value);
+}
+
+std::vector<std::string> Store::get(const std::vector<std::string>& keys) const {
+  const Quiet quiet;
+  std::vector<std::string> values;
+  for (const std::vector<uint8_t>& bytes : client_->keys->multiGet(keys)) values.emplace_back(bytes.begin(), bytes.end());
+  return values;
+}
+
+bool Store::has(const std::string& key) const {
+  const Quiet quiet;
+  return client_->keys->check({key});
+}
+
+int64_t Store::add(const std::string& key, int64_t n) const {
+  const Quiet quiet;
+  return client_->keys->add(key, n);
+}
+
+std::string Store::first(const std::string& key, const std::string& value) const {
+  const Quiet quiet;
+  return client_->keys->compareSet(key, "", value);
+}
+
+// ---- Groups
+
+namespace {
+
+// As the local engine: small sums in double, half precision in float.
+at::ScalarType sum_type(const at::Tensor& t) {
+  if (!t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
+  return t.numel() <= most_small_elements ? at::kDouble : at::kFloat;
+}
+
+at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, Fold how) {
+  switch (how) {
+    case Fold::sum:
+      return total.add_(part);
+    case Fold::max:
+      return at::maximum_out(total, total, part);
+    case Fold::min:
+      return at::minimum_out(total, total, part);
+    case Fold::product:
+      return total.mul_(part);
+  }
+  return total;
+}
+
+// Of the parts [size, n] in their order, which are destroyed; `type` is the type that a sum is taken in.
+void fold(const at::Tensor& parts, Fold how, at::ScalarType type, at::Tensor result) {
+  const at::AutoGradMode off(false);
+  at::Tensor total = parts[0];
+  if (how == Fold::sum) total = total.to(type);
+  for (int64_t i = 1; i < parts.size(0); ++i)
+    if (i == 1 && how == Fold::sum && parts.size(0) == 2 && type == result.scalar_type())
+      return void(at::add_out(result, total, parts[1]));
+    else
+      fold_into(total, parts[i], how);
+  result.copy_(total);
+}
+
+// Every element type is bytes to those who only move it.
+at::Tensor bytes_of(const at::Tensor& t) { return t.view({t.numel()}).view(at::kByte); }
+
+// Where Gloo listens: at the address by which this machine reaches the others, which its own name need not be.
+std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address) {
+  static auto* device = new std::shared_ptr<gloo::transport::Device>;  // with a thread that lives to the very end
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (!*device)
+    *device = interface && *interface ? Gloo::createDeviceForInterface(interface) : Gloo::createDeviceForHostname(address);
+  return *device;
+}
+
+// What one of Gloo's threads carries out.
+class GlooWork : public Work {
+ public:
+  GlooWork(ControlPlane& control, const std::vector<int>& members, const Waiting& waiting, std::future<void> done)
+      : control_(control), members_(members), waiting_(waiting), done_(std::move(done)) {}
+
+  void wait() override {
+    control_.wait(waiting_, members_, [this](Duration longest) {
+      if (done_.wait_for(longest) != std::future_status::ready) return false;
+      done_.get();
+      return true;
+    });
+  }
+
+ private:
+  ControlPlane& control_;
+  const std::vector<int>& members_;
+  Waiting waiting_;
+  std::future<void> done_;
+};
+
+}  // namespace
+
+class GlooGroup : public ProcessGroup {
+ public:
+  GlooGroup(const World& world, const std::string& name, const std::vector<int>& processes,
+            std::shared_ptr<ProcessGroup> beside)
+      : processes_(processes), control_(world.control), beside_(std::move(beside)) {
+    const auto place = std::find(processes.begin(), processes.end(), world.index);
+    index_ = static_cast<int>(place - processes.begin());
+    if (place == processes.end())
+      fail(ErrorKind::bad_argument, "process_group",
+           fmt::format("process {} is not among those of its group.", world.index));
+    const auto connect = [&](Duration) {
+      const Quiet quiet;
+      const auto options = Gloo::Options::create(world.timeout);
+      options->devices.push_back(gloo_device(world.address));
+      gloo_ = c10::make_intrusive<Gloo>(world.store->under("group/" + name).client_->keys, index_, size(), options);
+      gloo_->setTimeout(24h * 365);  // how long to wait is the control plane's to say
+      return true;
+    };
+    control_->wait({.operation = "initialize", .where = {}}, processes_, connect);
+  }
+
+  // What is still under way, when an error ends the program, would be waited for.
+  ~GlooGroup() override {
+    if (*under_way_ > 0) gloo_.release();
+  }
+
+  int size() const override { return static_cast<int>(processes_.size()); }
+  int index() const override { return index_; }
+  ProcessGroup& beside() override { return beside_ ? *beside_ : *this; }
+
+  // Small tensors: everyone gets all and folds them. Others: everyone folds one part, and sends it to the others.
+  Begun all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
+    check(waiting, {x});
+    const at::ScalarType type = sum_type(x);
+    at::Tensor flat = x.view({x.numel()});
+    if (static_cast<int64_t>(x.nbytes()) * size() <= small_bytes || x.numel() < size()) {
+      at::Tensor all = at::empty({size(), x.numel()}, x.options());
+      return then(gathered(flat, all), waiting, [=] { fold(all, how, type, flat); });
+    }
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < size(); ++i) {
+      const int64_t from = x.numel() * i / size();
+      parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
+    }
+    at::Tensor mine = parts[index_], received = at::empty({size(), mine.numel()}, x.options());
+    const int tag = tag_ = (tag_ + 1) & 0xffffff;
+    return then(transposed(flat, received, bytes_of_each(parts)), waiting, [=, this] {
+      fold(received, how, type, mine);
+      give_to_all(parts, tag);
+    });
+  }
+
+  Begun all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
+    check(waiting, {mine, all});
+    return then(gathered(mine, all), waiting);
+  }
+
+  Begun reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
+    check(waiting, {parts, mine});
+    at::Tensor received = at::empty_like(parts);
+    return then(transposed(parts, received), waiting,
+                [=, type = sum_type(parts)] { fold(received, Fold::sum, type, mine); });
+  }
+
+  Begun all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
+    check(waiting, {parts, received});
+    return then(transposed(parts, received), waiting);
+  }
+
+  Begun exchange(std::vector<Message> sends, std::vector<Message> receives, const Waiting& waiting) override {
+    const auto by_peer = [&](std::vector<Message>& messages, std::vector<int64_t>& bytes) {
+      std::vector<at::Tensor> all{at::empty({0}, at::kByte)};
+      std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+      for (const Message& message : messages) {
+        check(waiting, {message.tensor});
+        all.push_back(bytes_of(message.tensor));
+        bytes.at(message.peer) += all.back().numel();
+      }
+      return all;
+    };
+    std::vector<int64_t> out(processes_.size()), in(processes_.size());
+    const at::Tensor given = at::cat(by_peer(sends, out));
+    const std::vector<at::Tensor> wanted = by_peer(receives, in);
+    at::Tensor received = at::empty({std::accumulate(in.begin(), in.end(), int64_t{0})}, at::kByte);
+    return then(transposed(given, received, out, in), waiting, [=] {
+      int64_t begin = 0;
+      for (at::Tensor t : wanted) t.copy_(received.narrow(0, std::exchange(begin, begin + t.numel()), t.numel()));
+    });
+  }
+
+ private:
+  static constexpr int64_t small_bytes = 1 << 16;
+  using C10dWork = c10::intrusive_ptr<c10d::Work>;
+  using Counts = std::vector<int64_t>;
+
+  void check(const Waiting& waiting, at::ArrayRef<at::Tensor> tensors) const {
+    control_->check_here(waiting);
+    for (const at::Tensor& t : tensors)
+      if (!t.is_contiguous() || !t.device().is_cpu())
+        fail(ErrorKind::bad_argument, "ProcessGroup",
+             "a tensor is not contiguous in the memory of the CPU. Copy it first.");
+  }
+
+  C10dWork gathered(const at::Tensor& mine, const at::Tensor& all) {
+    at::Tensor in = bytes_of(mine), out = bytes_of(all);
+    return in.numel() == 0 ? nullptr : gloo_->_allgather_base(out, in);
+  }
+
+  C10dWork transposed(const at::Tensor& parts, const at::Tensor& received, Counts out = {}, Counts in = {}) {
+    at::Tensor from = bytes_of(parts), to = bytes_of(received);
+    if (!out.empty() && in.empty()) in = Counts(processes_.size(), out[index_]);
+    return out.empty() && from.numel() == 0 ? nullptr : gloo_->alltoall_base(to, from, in, out);
+  }
+
+  static Counts bytes_of_each(const std::vector<at::Tensor>& parts) {
+    Counts bytes;
+    for (const at::Tensor& part : parts) bytes.push_back(static_cast<int64_t>(part.nbytes()));
+    return bytes;
+  }
+
+  // parts[index_] goes to all others, and theirs come; on one of Gloo's threads, which waits.
+  void give_to_all(const std::vector<at::Tensor>& parts, int tag) {
+    std::vector<C10dWork> works;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == index_) continue;
+      std::vector<at::Tensor> mine{parts[index_]}, theirs{parts[peer]};
+      works.push_back(gloo_->recv(theirs, peer, tag));
+      works.push_back(gloo_->send(mine, peer, tag));
+    }
+    for (const C10dWork& work : works) work->wait();
+  }
+
+  // `finish` is called by the thread of Gloo's that has done the work, or at once where there is none.
+  Begun then(const C10dWork& work, const Waiting& waiting, std::function<void()> finish = [] {}) {
+    const auto done = std::make_shared<std::promise<void>>();
+    auto begun = std::make_unique<GlooWork>(*control_, processes_, waiting, done->get_future());
+    const auto end = [done, finish = std::move(finish), under_way = under_way_](const std::exception_ptr& error) {
+      try {
+        if (error) std::rethrow_exception(error);
+        finish();
+        done->set_value();
+      } catch (...) {
+        done->set_exception(std::current_exception());
+      }
+      --*under_way;
+    };
+    ++*under_way_;
+    if (work)
+      work->getFuture()->addCallback(
+          [end](c10::ivalue::Future& result) { end(result.hasError() ? result.exception_ptr() : nullptr); });
+    else
+      end(nullptr);
+    return begun;
+  }
+
+  const std::vector<int> processes_;
+  const std::shared_ptr<ControlPlane> control_;
+  const std::shared_ptr<ProcessGroup> beside_;
+  int index_ = 0, tag_ = 0;
+  c10::intrusive_ptr<Gloo> gloo_;
+  const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
+};
+
+std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
+                                             const std::vector<int>& processes, std::shared_ptr<ProcessGroup> beside) {
+  return std::make_shared<GlooGroup>(world, name, processes, std::move(beside));
+}
+
+}  // namespace tessera::detail

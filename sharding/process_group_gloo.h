@@ -1,0 +1,45 @@
+// Gloo, out of LibTorch: the store that the processes of a program share, and their groups on CPUs.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sharding/process_group.h"
+
+namespace tessera::detail {
+
+// Keys and values that all processes share: c10d's TCPStore, kept by process 0 or by torchrun's agent. A call that is
+// not answered within `longest` throws, as does one to a store that is gone: std::exception, in LibTorch's words.
+// Threads that must not wait for each other use one each: another().
+class Store {
+ public:
+  // Opens the port, or connects to where somebody listens.
+  Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest);
+  // The same keys, by a connection of its own; or those that begin with a prefix.
+  Store another(std::chrono::milliseconds longest) const;
+  Store under(const std::string& prefix) const;
+
+  void set(const std::string& key, const std::string& value) const;
+  std::vector<std::string> get(const std::vector<std::string>& keys) const;  // waits for those that are not there
+  bool has(const std::string& key) const;
+  int64_t add(const std::string& key, int64_t n) const;  // the sum
+  // Sets it where it is not there or empty; what it is then.
+  std::string first(const std::string& key, const std::string& value) const;
+
+ private:
+  friend class GlooGroup;
+  struct Client;
+  explicit Store(Client client);
+  std::shared_ptr<const Client> client_;
+};
+
+struct World;
+// The processes of a group of this name, which are told apart by it; all of them make it at the same place. Their
+// connections are made at the world's address of this machine, unless GLOO_SOCKET_IFNAME names an interface.
+std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
+                                             const std::vector<int>& processes,
+                                             std::shared_ptr<ProcessGroup> beside = nullptr);
+
+}  // namespace tessera::detail
