@@ -6,20 +6,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <sstream>
 #include <utility>
 
 #include "sharding/error.h"
-#include "sharding/process_group_gloo.h"
-#include "sharding/world.h"
+#include "sharding/control_plane.h"
 
 namespace tessera::detail {
 namespace {
 
-at::Tensor gathered(ProcessGroup& group, const at::Tensor& mine, const Waiting& waiting) {
-  at::Tensor all = at::empty({group.size(), mine.numel()}, mine.options());
-  group.all_gather(mine, all, waiting)->wait();
+constexpr int main_channel = 0;  // of the thread that computes
+
+at::Tensor gathered(int channel, const at::Tensor& mine, const Waiting& waiting) {
+  at::Tensor all = at::empty({world().count, mine.numel()}, mine.options());
+  gather_by_channel(*world().agreement, channel, mine, all, waiting)->wait();
   return all;
 }
 
@@ -29,18 +31,19 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-// Of every process of the group; empty where all have the same.
-std::vector<std::string> texts_of_all(ProcessGroup& group, const std::string& text, const Waiting& waiting) {
+// Of every process; empty where all have the same.
+std::vector<std::string> texts_of_all(int channel, const std::string& text, const Waiting& waiting) {
+  if (world().count == 1) return {};
   at::Tensor mark = at::empty({2}, at::kLong);
   mark[0] = static_cast<int64_t>(text.size());
   mark[1] = hash_of(text);
-  const at::Tensor marks = gathered(group, mark, waiting);
+  const at::Tensor marks = gathered(channel, mark, waiting);
   if ((marks == marks[0]).all().item<bool>()) return {};
   at::Tensor mine = at::zeros({marks.select(1, 0).max().item<int64_t>() + 1}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor all = gathered(group, mine, waiting);
+  const at::Tensor all = gathered(channel, mine, waiting);
   std::vector<std::string> texts;
-  for (int p = 0; p < group.size(); ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
+  for (int p = 0; p < world().count; ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
   return texts;
 }
 
@@ -59,7 +62,7 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 
 void check_agreement(const char* verb, int processes, const std::string& text) {
   if (processes == 1) return;
-  const auto texts = texts_of_all(*world().agreement, text, {.operation = verb, .where = {}});
+  const auto texts = texts_of_all(main_channel, text, {.operation = verb, .where = {}});
   for (size_t p = 1; p < texts.size(); ++p) {
     if (texts[p] == texts[0]) continue;
     const auto [first, other] = first_difference(texts[0], texts[p]);
@@ -71,12 +74,12 @@ void check_agreement(const char* verb, int processes, const std::string& text) {
 }
 
 void wait_for_the_end() {
-  texts_of_all(*world().agreement, "", {.operation = "exit", .where = {}, .longest = std::chrono::milliseconds::max()});
+  texts_of_all(main_channel, "", {.operation = "exit", .where = {}, .longest = std::chrono::milliseconds::max()});
 }
 
 Votes::Votes(const char* verb, std::string what) : verb_(verb), what_(std::move(what)) {
-  static int boxes = 0;
-  if (world().count > 1) group_ = new_gloo_group(world(), fmt::format("votes {}", boxes++), everyone());
+  static std::atomic<int> boxes = main_channel;
+  channel_ = ++boxes;
 }
 
 bool Votes::all(bool yes) { return of_all(yes ? "yes" : "no").empty() && yes; }
@@ -91,9 +94,7 @@ void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
 }
 
 std::vector<std::string> Votes::of_all(const std::string& mine) {
-  if (!group_) return {};
-  return texts_of_all(*group_, mine,
-                      {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
+  return texts_of_all(channel_, mine, {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
 }
 
 }  // namespace tessera::detail

@@ -1,15 +1,11 @@
 // Consensus: what all processes of the program compare, and decide together, by a group that nothing else uses.
 #pragma once
 
-#include <chrono>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tessera::detail {
-
-class ProcessGroup;
 
 // Compares a text of this process, line by line, with those of all other processes, which call it at the same place.
 // Error (inconsistent), the same on all, which begins with `verb` and shows the first line that differs, as both have
@@ -41,7 +37,7 @@ class Votes {
 
   const char* verb_;
   std::string what_;
-  std::shared_ptr<ProcessGroup> group_;  // null where this process is alone
+  int channel_;
 };
 
 }  // namespace tessera::detail

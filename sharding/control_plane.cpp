@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <utility>
 
 #include "sharding/error.h"
@@ -15,8 +15,6 @@ namespace tessera::detail {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto answer_within = 4s;  // what the store is asked while somebody is already late
 
 std::string prefix_of(const Waiting& waiting) {
   const std::source_location& where = waiting.where;
@@ -33,7 +31,7 @@ std::string place_of(const Waiting& waiting) {
   return text.substr(0, text.find_last_not_of(": ") + 1);
 }
 
-int64_t unix_milliseconds() {
+int64_t milliseconds_now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
@@ -51,16 +49,14 @@ constexpr const char* has_ended =
 
 }  // namespace
 
-ControlPlane::ControlPlane(const Store& store, int index, int count, Duration timeout, std::string keeper)
-    : beating_(store.another(answer_within)),
-      looking_(store.another(answer_within)),
+ControlPlane::ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper)
+    : beating_(std::move(beating)),
+      looking_(std::move(looking)),
       index_(index),
       count_(count),
       timeout_(timeout),
       period_(std::min<Duration>(1s, timeout / 5)),
       keeper_(std::move(keeper)),
-      pid_(::getpid()),
-      computing_(std::this_thread::get_id()),
       beats_(static_cast<size_t>(count)) {
   if (index == 0) beating_.set("loss", "");
   for (int process = 0; process < count; ++process) keys_.push_back(fmt::format("beat/{}", process));
@@ -74,35 +70,35 @@ ControlPlane::ControlPlane(const Store& store, int index, int count, Duration ti
 void ControlPlane::run() try {
   while (true) {
     beat();
-    std::unique_lock lock(standing_mutex_);
+    look_after_watched();
+    std::unique_lock lock(mutex_);
     if (stopped_.wait_for(lock, period_, [this] { return is_stopped_; })) return;
   }
 } catch (const std::exception&) {  // the store is gone: whoever waits for a process will say so
 }
 
 void ControlPlane::beat() {
-  const std::lock_guard lock(standing_mutex_);
-  const auto [sign, words, since] = standing_;
-  std::string said = words;
-  const int64_t seconds = whole_seconds(Clock::now() - since);
-  if (sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", words, seconds);
-  if (sign == Sign::computes)
-    said = fmt::format("has been computing for {} s{}{}", seconds, words.empty() ? "" : ", after ", words);
-  beating_.set(keys_[index_],
-               fmt::format("{} {} {} {}", ++number_, unix_milliseconds(), static_cast<char>(sign), said));
+  const std::lock_guard lock(mutex_);
+  const int64_t seconds = whole_seconds(Clock::now() - standing_.since);
+  std::string said = standing_.words;
+  if (standing_.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
+  if (standing_.sign == Sign::computes)
+    said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
+  beating_.set(keys_[index_], fmt::format("{} {} {} {}", ++number_, milliseconds_now(),
+                                          static_cast<char>(standing_.sign), said));
 }
 
 // Threads beside the one that computes stand nowhere, and who has left stays so.
 void ControlPlane::stand(Sign sign, std::string words) {
-  const std::lock_guard lock(standing_mutex_);
-  if (sign != Sign::failed && (std::this_thread::get_id() != computing_ || standing_.sign == Sign::left)) return;
-  standing_ = {sign, std::move(words), Clock::now()};
+  const std::lock_guard lock(mutex_);
+  if (sign == Sign::failed || (std::this_thread::get_id() == computing_ && standing_.sign != Sign::left))
+    standing_ = {sign, std::move(words), Clock::now()};
 }
 
 void ControlPlane::leave(const std::string& last_words) {
   const bool is_well = last_words.empty();
   {
-    const std::lock_guard lock(standing_mutex_);
+    const std::lock_guard lock(mutex_);
     if (standing_.sign == Sign::failed || standing_.sign == Sign::ended) return;
     standing_ = {is_well ? Sign::left : Sign::ended, last_words, Clock::now()};
   }
@@ -115,11 +111,17 @@ void ControlPlane::leave(const std::string& last_words) {
 
 void ControlPlane::stop() {
   {
-    const std::lock_guard lock(standing_mutex_);
+    const std::lock_guard lock(mutex_);
     is_stopped_ = true;
   }
   stopped_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void ControlPlane::check_here(const Waiting& waiting) const {
+  const std::lock_guard lock(mutex_);
+  if (const char* why = ::getpid() != pid_ ? is_child : is_stopped_ ? has_ended : nullptr)
+    throw Error(ErrorKind::other, prefix_of(waiting) + why);
 }
 
 // ---- What it hears of the others
@@ -129,16 +131,14 @@ std::string ControlPlane::look() {
   const std::vector<std::string> texts = looking_.get(keys_);
   const Clock::time_point now = Clock::now();
   for (int process = 0; process < count_; ++process) {
-    const std::string& text = texts[process];
+    const char *text = texts[process].data(), *end = text + texts[process].size();
     Beat& beat = beats_[process];
     int64_t number = 0;
-    const char* rest = std::from_chars(text.data(), text.data() + text.size(), number).ptr + 1;
+    const char* rest = std::from_chars(text, end, number).ptr + 1;
     if (number == beat.number) continue;
-    beat.number = number;
-    rest = std::from_chars(rest, text.data() + text.size(), beat.time).ptr + 1;
-    beat.sign = static_cast<Sign>(*rest);
-    beat.words = rest + 2;
-    beat.since = now;
+    rest = std::from_chars(rest, end, beat.time).ptr + 1;
+    if (*rest == static_cast<char>(Sign::left) && beat.sign != Sign::left) beat.left = now;
+    beat = {number, beat.time, static_cast<Sign>(*rest), rest + 2, now, beat.left};
   }
   return texts.back();
 }
@@ -170,12 +170,12 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
                        evidence == Evidence::broken
                            ? "ended without a word: it was killed, or it crashed"
                            : fmt::format("not been heard from for {} s: it is stopped, or its machine cannot be reached",
-                                         (unix_milliseconds() - beats_[silent[0]].time) / 1000));
-  const bool may_leave = waiting.longest == Duration::max();
-  for (const int member : members)
-    if (const Beat& beat = beats_[member]; member != index_ && beat.sign == Sign::left && !may_leave &&
-                                           now - beat.since > std::min<Duration>(timeout_ / 4, 1s))
-      return fmt::format("process {} has ended its program, while others wait for it", member);
+                                         (milliseconds_now() - beats_[silent[0]].time) / 1000));
+  if (waiting.longest != Duration::max())
+    for (const int member : members)
+      if (const Beat& beat = beats_[member]; member != index_ && beat.sign == Sign::left &&
+                                             now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
+        return fmt::format("process {} has ended its program, while others wait for it", member);
   return std::nullopt;
 }
 
@@ -184,37 +184,54 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
   const std::string here = place_of(waiting);
   std::vector<std::string> elsewhere;
   for (const int member : members)
-    if (const Beat& beat = beats_[member]; member != index_ && !beat.words.starts_with("has been waiting in " + here + " for"))
+    if (const Beat& beat = beats_[member];
+        member != index_ && !beat.words.starts_with("has been waiting in " + here + " for"))
       elsewhere.push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
                                       std::chrono::duration<double>(waited).count(), beat.words));
-  if (elsewhere.empty())
-    return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(waited));
-  return fmt::format("{}", fmt::join(elsewhere, "; "));
+  if (!elsewhere.empty()) return fmt::format("{}", fmt::join(elsewhere, "; "));
+  return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(waited));
 }
 
 // ---- Waiting
 
-void ControlPlane::check_here(const Waiting& waiting) const {
-  const std::lock_guard lock(standing_mutex_);
-  if (const char* why = ::getpid() != pid_ ? is_child : is_stopped_ ? has_ended : nullptr)
-    throw Error(ErrorKind::other, prefix_of(waiting) + why);
-}
-
 void ControlPlane::wait(const Waiting& waiting, const std::vector<int>& members, const IsDone& is_done) {
-  const Duration longest = waiting.longest == Duration::zero() ? timeout_ : waiting.longest;
   const Duration look_every = period_ + Duration(10) * count_;
   const Clock::time_point from = Clock::now();
+  const auto waited = [&] { return std::chrono::duration_cast<Duration>(Clock::now() - from); };
   const std::string place = place_of(waiting);
   stand(Sign::waits, place);
-  for (Duration waited{}; true; waited = std::chrono::duration_cast<Duration>(Clock::now() - from)) {
+  for (bool done = false; !done;) {
     try {
-      if (is_done(std::min(look_every, std::max<Duration>(longest - waited, 1ms)))) break;
+      done = is_done(look_every);
     } catch (const std::exception& error) {
-      diagnose(waiting, members, waited, error.what());
+      diagnose(waiting, members, waited(), error.what());
     }
-    look_around(waiting, members, std::chrono::duration_cast<Duration>(Clock::now() - from));
+    if (!done) look_around(waiting, members, waited());
   }
   stand(Sign::computes, place);
+}
+
+void ControlPlane::watch(const Waiting& waiting, const std::vector<int>& members, IsDone is_done) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({waiting, &members, std::move(is_done), Clock::now()});
+}
+
+void ControlPlane::look_after_watched() try {
+  std::unique_lock lock(mutex_);
+  while (!watched_.empty() && watched_.front().is_done(Duration::zero())) {
+    watched_.pop_front();
+    if (!watched_.empty()) watched_.front().since = Clock::now();
+  }
+  if (watched_.empty() || standing_.sign == Sign::failed || is_stopped_) return;
+  const Watched first = watched_.front();
+  lock.unlock();
+  look_around(first.waiting, *first.members, std::chrono::duration_cast<Duration>(Clock::now() - first.since));
+} catch (const Error& error) {
+  std::unique_lock lock(mutex_);
+  if (stopped_.wait_for(lock, std::min<Duration>(timeout_ / 4, 1s), [this] { return is_stopped_; })) return;
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s\n", error.what());
+  ::_exit(1);
 }
 
 void ControlPlane::look_around(const Waiting& waiting, const std::vector<int>& members, Duration waited) {
@@ -231,6 +248,7 @@ void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& memb
   for (bool is_last_look = false; !is_last_look; std::this_thread::sleep_for(period_ / 10)) {
     is_last_look = Clock::now() - from > period_ * 7 / 2;
     if (const auto loss = loss_of(members, waiting, evidence, is_last_look)) fail_with(waiting, *loss);
+    if (std::this_thread::get_id() == thread_.get_id()) beat();
   }
   if (!engine_words) fail_with(waiting, who_is_elsewhere(members, waiting, waited));
   const std::string_view words = engine_words;  // LibTorch's end with a trace of calls
@@ -257,12 +275,12 @@ void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
 void ControlPlane::linger() {
   if (keeper_ != "process 0" || index_ != 0) return;
   const std::lock_guard lock(looking_mutex_);
+  const auto knows = [&](const Beat& beat) {
+    return beat.sign == Sign::failed || beat.sign == Sign::ended || Clock::now() - beat.since > period_ * 5 / 2;
+  };
   for (const Clock::time_point from = Clock::now(); Clock::now() - from < period_ * 4;) {
     look();
-    if (std::all_of(beats_.begin() + 1, beats_.end(), [&](const Beat& beat) {
-          return beat.sign == Sign::failed || beat.sign == Sign::ended || Clock::now() - beat.since > period_ * 5 / 2;
-        }))
-      return;
+    if (std::all_of(beats_.begin() + 1, beats_.end(), knows)) return;
     std::this_thread::sleep_for(period_ / 10);
   }
 }

@@ -2,24 +2,50 @@
 #include "sharding/engine_nccl.h"
 
 #include <ATen/ops/empty.h>
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <nccl.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "sharding/accelerator.h"
-#include "sharding/error.h"
 #include "sharding/control_plane.h"
-#include "sharding/gpu_watchdog.h"
-#include "sharding/nccl_communicator.h"
-#include "sharding/world.h"
+#include "sharding/error.h"
 
 namespace tessera::detail {
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "Tessera needs NCCL >= 2.27");
+
 namespace {
+
+// Error (other) in their words. Of a non-blocking communicator every call may still be in progress.
+void check(cudaError_t result) {
+  if (result != cudaSuccess) throw Error(ErrorKind::other, fmt::format("CUDA says: {}", cudaGetErrorString(result)));
+}
+
+void check(ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress)
+    throw Error(ErrorKind::other,
+                fmt::format("NCCL says: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
+}
+
+// Orders streams, and measures nothing.
+std::shared_ptr<CUevent_st> new_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return {event, [](cudaEvent_t e) { cudaEventDestroy(e); }};
+}
+
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
 
 ncclDataType_t type_of(const at::Tensor& t) {
   switch (t.scalar_type()) {
@@ -97,7 +123,6 @@ struct Gpu {
   int device;
   cudaStream_t stream = nullptr;  // of all communication
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
-  GpuWatchdog watchdog;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
   void abort();
@@ -106,19 +131,19 @@ struct Gpu {
 // What is queued on the communication stream, and the tensors that it holds.
 class GpuWork : public Work {
  public:
-  GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<void> done)
+  GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
       : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
 
   // What the compute stream queues from here on comes after the work, whose tensors are let go.
   void wait() override {
-    check(cudaStreamWaitEvent(gpu_.compute(), raw(done_)));
+    check(cudaStreamWaitEvent(gpu_.compute(), done_.get()));
     held_.clear();
   }
 
  private:
   const Gpu& gpu_;
   std::vector<at::Tensor> held_;
-  std::shared_ptr<void> done_;  // a CUDA event behind it
+  std::shared_ptr<CUevent_st> done_;  // a CUDA event behind it
 };
 
 class NcclGroup : public ProcessGroup {
@@ -126,11 +151,29 @@ class NcclGroup : public ProcessGroup {
   NcclGroup(Gpu& gpu, const std::vector<int>& processes)
       : gpu_(gpu),
         processes_(processes),
-        communicator_(place_in(processes, world().index), static_cast<int>(processes.size()), gpu.stream) {}
+        index_(static_cast<int>(std::find(processes.begin(), processes.end(), world().index) - processes.begin())) {
+    if (index_ == size())
+      fail(ErrorKind::bad_argument, "process_group",
+           fmt::format("process {} is not among those of its group.", world().index));
+  }
 
-  int size() const override { return communicator_.count(); }
-  int index() const override { return communicator_.index(); }
-  Communicator& communicator() { return communicator_; }
+  int size() const override { return static_cast<int>(processes_.size()); }
+  int index() const override { return index_; }
+
+  // The communicator of all; or a part of it, there when the whole is done with it. No call of either waits.
+  void join(ncclUniqueId id) {
+    ncclConfig_t config = non_blocking();
+    queue(joining, [&] { check(ncclCommInitRankConfig(&communicator_, size(), id, index_, &config)); });
+  }
+  void split_from(NcclGroup& whole) {
+    ncclConfig_t config = non_blocking();
+    const int colour = *std::min_element(processes_.begin(), processes_.end());
+    whole.queue(joining, [&] { check(ncclCommSplit(whole.communicator_, colour, index_, &communicator_, &config)); });
+    queue(joining, [] {});
+  }
+  void abort() {
+    if (communicator_) ncclCommAbort(std::exchange(communicator_, nullptr));
+  }
 
   Begun all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
     const ncclDataType_t type = type_of(x);
@@ -175,35 +218,36 @@ class NcclGroup : public ProcessGroup {
     });
   }
 
+ private:
+  bool is_queued() {
+    if (!communicator_) return false;  // a part, until the whole has been split
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(communicator_, &state));
+    check(state);
+    return state != ncclInProgress;
+  }
+
   // Until NCCL's threads have queued what was asked of it; `start` asks.
   template <class Start>
   void queue(const Waiting& waiting, Start start) {
-    const auto is_queued = [this](std::chrono::milliseconds longest) {
+    const auto is_done = [this](std::chrono::milliseconds longest) {
       const auto until = std::chrono::steady_clock::now() + longest;
-      for (int turn = 0; !communicator_.is_queued(); ++turn) {
+      for (int turn = 0; !is_queued(); ++turn) {
         if (std::chrono::steady_clock::now() > until) return false;
         if (turn > 1000) std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
       return true;
     };
     try {
-      if (world().control) world().control->check_here(waiting);
+      const auto& control = world().control;
+      if (control) control->check_here(waiting);
       start();
-      if (world().control) return world().control->wait(waiting, processes_, is_queued);
-      while (!is_queued(std::chrono::seconds(1))) continue;
+      if (control) return control->wait(waiting, processes_, is_done);
+      while (!is_done(std::chrono::seconds(1))) continue;
     } catch (...) {
       gpu_.abort();
       throw;
     }
-  }
-
- private:
-  static int place_in(const std::vector<int>& processes, int process) {
-    const auto place = std::find(processes.begin(), processes.end(), process);
-    if (place == processes.end())
-      fail(ErrorKind::bad_argument, "process_group",
-           fmt::format("process {} is not among those of its group.", process));
-    return static_cast<int>(place - processes.begin());
   }
 
   void check_tensors(const std::vector<at::Tensor>& tensors) const {
@@ -218,24 +262,31 @@ class NcclGroup : public ProcessGroup {
   Begun begin(const Waiting& waiting, std::vector<at::Tensor> held, Calls calls) {
     check_tensors(held);
     check(cudaSetDevice(gpu_.device));
-    const std::shared_ptr<void> ready = new_event();
-    check(cudaEventRecord(raw(ready), gpu_.compute()));
-    check(cudaStreamWaitEvent(gpu_.stream, raw(ready)));
-    queue(waiting, [&] { communicator_.start(calls); });
-    std::shared_ptr<void> done = new_event();
-    check(cudaEventRecord(raw(done), gpu_.stream));
-    gpu_.watchdog.add(processes_, waiting, done);
-    return std::make_unique<GpuWork>(gpu_, std::move(held), std::move(done));
+    const auto ready = new_event(), done = new_event();
+    check(cudaEventRecord(ready.get(), gpu_.compute()));
+    check(cudaStreamWaitEvent(gpu_.stream, ready.get()));
+    queue(waiting, [&] {
+      check(ncclGroupStart());
+      calls(communicator_, gpu_.stream);
+      check(ncclGroupEnd());
+    });
+    check(cudaEventRecord(done.get(), gpu_.stream));
+    if (world().control)  // an error of the GPU itself is for whoever calls it next
+      world().control->watch(waiting, processes_, [done, device = gpu_.device](std::chrono::milliseconds) {
+        cudaSetDevice(device);
+        return cudaEventQuery(done.get()) != cudaErrorNotReady;
+      });
+    return std::make_unique<GpuWork>(gpu_, std::move(held), done);
   }
 
   Gpu& gpu_;
   const std::vector<int> processes_;
-  Communicator communicator_;
+  const int index_;
+  ncclComm_t communicator_ = nullptr;
 };
 
 void Gpu::abort() {
-  watchdog.stop();
-  for (auto& [processes, group] : groups) group->communicator().abort();
+  for (auto& [processes, group] : groups) group->abort();
 }
 
 NcclGroup& added(Gpu& gpu, const std::vector<int>& processes) {
@@ -248,11 +299,9 @@ Gpu* new_gpu(c10::Device named) {
   ncclUniqueId mine{};
   if (world().index == 0) check(ncclGetUniqueId(&mine));
   const ncclUniqueId id = of_all(mine)[0];
-  auto* gpu = new Gpu{.device = device, .groups = {}, .watchdog{device, world().control, world().timeout}};
-  ::on_exit([](int, void* it) { static_cast<Gpu*>(it)->watchdog.stop(); }, gpu);
+  auto* gpu = new Gpu{.device = device, .groups = {}};
   check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
-  NcclGroup& all = added(*gpu, everyone());
-  all.queue(joining, [&] { all.communicator().join(id); });
+  added(*gpu, everyone()).join(id);
   return gpu;
 }
 
@@ -266,11 +315,8 @@ ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
                      "process one GPU.",
                      static_cast<int>(device.index()), gpu->device));
   if (const auto found = gpu->groups.find(processes); found != gpu->groups.end()) return *found->second;
-  NcclGroup& all = *gpu->groups.at(everyone());
   NcclGroup& part = added(*gpu, processes);
-  const int colour = *std::min_element(processes.begin(), processes.end());
-  all.queue(joining, [&] { part.communicator().split_from(all.communicator(), colour); });
-  part.queue(joining, [] {});
+  part.split_from(*gpu->groups.at(everyone()));
   return part;
 }
 

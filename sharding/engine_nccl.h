@@ -21,7 +21,7 @@ namespace tessera::detail {
 // cannot be folded.
 //
 // Error (other) where a member is lost before the verb is queued; all communicators are then aborted, and no verb
-// succeeds after it. What is queued is watched until the GPU has done it (see GpuWatchdog).
+// succeeds after it. What is queued is watched until the GPU has done it (ControlPlane::watch).
 //
 // All processes of the program call it at the same place, each with the list that it is in. Made once, by splitting the
 // communicator of all, and kept for the program's life. The first call chooses this process's GPU: that of `device`,

@@ -104,6 +104,7 @@ class Maker {
     pieces_.processes = processes_along(mesh_, pieces_.axes);
     for (const Type* type : from) pieces_.in.push_back(type->local);
     pieces_.in_views = pieces_.in;
+    pieces_.crosses = pieces_.crosses_back = false;
   }
 
   Pieces make() {
@@ -124,7 +125,8 @@ class Maker {
   }
 
   // A piece of a block of `process` that `holder` has, where it concerns this process.
-  void add(std::vector<Piece>& wanted, std::vector<Piece>& sent, int process, int holder, Piece piece) const {
+  void add(std::vector<Piece>& wanted, std::vector<Piece>& sent, int process, int holder, Piece piece) {
+    if (process != holder) (&wanted == &pieces_.forward ? pieces_.crosses : pieces_.crosses_back) = true;
     const int self = process_along(mesh_, pieces_.axes, Coordinates(mesh_));
     if (process == self) {
       piece.peer = holder == self ? -1 : holder;

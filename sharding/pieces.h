@@ -42,6 +42,7 @@ struct Pieces {
   Shape out_view;
   int slots_in = 1, slots_out = 1;
   double fill = 0;
+  bool crosses = true, crosses_back = true;  // whether any process gets a piece from another: known to all of them
   int64_t received = 0, returned = 0;  // elements that one device gets from others, at most: forward and backward
   const MeshImpl* mesh = nullptr;
   Mask axes = 0;               // over which the pieces move

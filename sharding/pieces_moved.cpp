@@ -56,9 +56,9 @@ bool is_whole(const Piece& piece, const Shape& block) {
 }
 
 // What other processes send of the wanted pieces, in their order; undefined where this process has it. `part` makes
-// what is sent of a piece: all that goes to one process is one message. `moved` is 0, on all of them, where nothing is.
+// what is sent of a piece: all that goes to one process is one message. `crosses`: whether anything does.
 template <class Part>
-std::vector<at::Tensor> parts_from_others(const Pieces& pieces, int64_t moved, const std::vector<Piece>& wanted,
+std::vector<at::Tensor> parts_from_others(const Pieces& pieces, bool crosses, const std::vector<Piece>& wanted,
                                           const std::vector<Piece>& sent, const at::Tensor& like, const Cause& cause,
                                           Part part) {
   if (checks && pieces.processes.size() > 1) check_same_move("block_exchange", pieces.mesh, pieces.axes, like, cause);
@@ -68,7 +68,7 @@ std::vector<at::Tensor> parts_from_others(const Pieces& pieces, int64_t moved, c
   for (const Piece& piece : sent) outgoing[piece.peer].push_back(part(piece).reshape({-1}));
   for (const Piece& piece : wanted)
     if (piece.peer >= 0) incoming[piece.peer] += elements(piece.sides);
-  if (pieces.processes.size() <= 1 || moved == 0) return parts;
+  if (pieces.processes.size() <= 1 || !crosses) return parts;
   std::vector<Message> sends, receives;
   for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, at::cat(tensors)});
   for (const auto& [peer, size] : incoming) receives.push_back({peer, like.new_empty({size})});
@@ -97,7 +97,7 @@ Tensors Pieces::assemble(const Tensors& operands, const Cause& cause) const {
     return reversed(operand_part(operands[piece.in].reshape(in_views[piece.in / slots_in]), piece), piece);
   };
   const std::vector<at::Tensor> from_others =
-      parts_from_others(*this, received, forward, forward_sent, operands[0], cause, here);
+      parts_from_others(*this, crosses, forward, forward_sent, operands[0], cause, here);
   const auto part = [&](size_t p) { return forward[p].peer < 0 ? here(forward[p]) : from_others[p]; };
   size_t i = 0;
   for (int s = 0; s < slots_out; ++s) {
@@ -123,7 +123,7 @@ Tensors Pieces::take_apart(const Tensors& gradients, const Cause& cause) const {
     return reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
   };
   const std::vector<at::Tensor> from_others =
-      parts_from_others(*this, returned, backward, backward_sent, gradients[0], cause, here);
+      parts_from_others(*this, crosses_back, backward, backward_sent, gradients[0], cause, here);
   Tensors result(slots_in * in.size());
   std::vector<bool> shared(result.size());  // with the result's gradient
   for (size_t i = 0; i < backward.size(); ++i) {

@@ -16,7 +16,9 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <numeric>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #define USE_C10D_GLOO
@@ -24,7 +26,6 @@
 
 #include "sharding/control_plane.h"
 #include "sharding/error.h"
-#include "sharding/world.h"
 
 namespace tessera::detail {
 namespace {
@@ -33,20 +34,26 @@ using namespace std::chrono_literals;
 using Duration = std::chrono::milliseconds;
 using Gloo = c10d::ProcessGroupGloo;
 
-// LibTorch's client warns on stderr, with a trace of calls, of what it throws as well.
+// While one lives: LibTorch's client warns on stderr, with a trace of calls, of what it throws as well.
 class Quiet {
  public:
   Quiet() {
+    const std::lock_guard lock(mutex());
     if (depth()++ == 0) before() = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
   }
   ~Quiet() {
+    const std::lock_guard lock(mutex());
     if (--depth() == 0) FLAGS_caffe2_log_level = before();
   }
   Quiet(const Quiet&) = delete;
 
  private:
-  static std::atomic<int>& depth() {
-    static std::atomic<int> depth{0};
+  static std::mutex& mutex() {
+    static auto* mutex = new std::mutex;
+    return *mutex;
+  }
+  static int& depth() {
+    static int depth = 0;
     return depth;
   }
   static int& before() {
@@ -63,27 +70,15 @@ struct Store::Client {
   c10::intrusive_ptr<c10d::Store> keys;
 };
 
-Store::Store(Client client) : client_(std::make_shared<const Client>(std::move(client))) {}
-
-Store::Store(const std::string& host, int port, bool is_keeper, Duration longest) {
+Store::Store(const std::string& host, int port, bool is_keeper, Duration longest, const std::string& prefix) {
   const Quiet quiet;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.isServer = is_keeper;
   options.waitWorkers = false;
   options.timeout = longest;
-  client_ = std::make_shared<const Client>(Client{c10::make_intrusive<c10d::TCPStore>(host, options)});
-}
-
-Store Store::another(Duration longest) const {
-  const Quiet quiet;
-  Client client{client_->keys->clone()};
-  client.keys->setTimeout(longest);
-  return Store(std::move(client));
-}
-
-Store Store::under(const std::string& prefix) const {
-  return Store(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, client_->keys)});
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  client_ = std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store))});
 }
 
 void Store::set(const std::string& key, const std::string& value) const {
@@ -162,25 +157,37 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
   return *device;
 }
 
+at::Tensor on_host(const at::Tensor& t) { return t.is_cpu() ? t : t.cpu(); }
+
 // What one of Gloo's threads carries out.
 class GlooWork : public Work {
  public:
-  GlooWork(ControlPlane& control, const std::vector<int>& members, const Waiting& waiting, std::future<void> done)
-      : control_(control), members_(members), waiting_(waiting), done_(std::move(done)) {}
+  using Results = std::vector<std::pair<at::Tensor, at::Tensor>>;  // on their device, and on the host
+  GlooWork(std::shared_ptr<ControlPlane> control, const std::vector<int>& members, const Waiting& waiting,
+           std::future<void> done, Results results)
+      : control_(std::move(control)),
+        members_(members),
+        waiting_(waiting),
+        done_(std::move(done)),
+        results_(std::move(results)) {}
 
   void wait() override {
-    control_.wait(waiting_, members_, [this](Duration longest) {
-      if (done_.wait_for(longest) != std::future_status::ready) return false;
-      done_.get();
-      return true;
-    });
+    const auto is_done = [this](Duration longest) {
+      const bool is_ready = done_.wait_for(longest) == std::future_status::ready;
+      if (is_ready) done_.get();
+      return is_ready;
+    };
+    control_ ? control_->wait(waiting_, members_, is_done) : void(is_done(Duration::zero()));
+    for (auto& [result, here] : results_)
+      if (!result.is_same(here)) result.copy_(here);
   }
 
  private:
-  ControlPlane& control_;
-  const std::vector<int>& members_;
-  Waiting waiting_;
+  const std::shared_ptr<ControlPlane> control_;
+  const std::vector<int> members_;
+  const Waiting waiting_;
   std::future<void> done_;
+  Results results_;
 };
 
 }  // namespace
@@ -195,11 +202,13 @@ class GlooGroup : public ProcessGroup {
     if (place == processes.end())
       fail(ErrorKind::bad_argument, "process_group",
            fmt::format("process {} is not among those of its group.", world.index));
+    if (size() == 1) return;
     const auto connect = [&](Duration) {
       const Quiet quiet;
+      const auto keys = c10::make_intrusive<c10d::PrefixStore>("group/" + name, world.store->client_->keys);
       const auto options = Gloo::Options::create(world.timeout);
       options->devices.push_back(gloo_device(world.address));
-      gloo_ = c10::make_intrusive<Gloo>(world.store->under("group/" + name).client_->keys, index_, size(), options);
+      gloo_ = c10::make_intrusive<Gloo>(keys, index_, size(), options);
       gloo_->setTimeout(24h * 365);  // how long to wait is the control plane's to say
       return true;
     };
@@ -218,58 +227,78 @@ class GlooGroup : public ProcessGroup {
   // Small tensors: everyone gets all and folds them. Others: everyone folds one part, and sends it to the others.
   Begun all_reduce(at::Tensor x, Fold how, const Waiting& waiting) override {
     check(waiting, {x});
+    const at::Tensor here = on_host(x);
     const at::ScalarType type = sum_type(x);
-    at::Tensor flat = x.view({x.numel()});
+    const at::Tensor flat = here.view({x.numel()});
     if (static_cast<int64_t>(x.nbytes()) * size() <= small_bytes || x.numel() < size()) {
-      at::Tensor all = at::empty({size(), x.numel()}, x.options());
-      return then(gathered(flat, all), waiting, [=] { fold(all, how, type, flat); });
+      const at::Tensor all = at::empty({size(), x.numel()}, flat.options());
+      return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all, how, type, flat); });
     }
     std::vector<at::Tensor> parts;
+    Counts bytes;
     for (int i = 0; i < size(); ++i) {
       const int64_t from = x.numel() * i / size();
       parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
+      bytes.push_back(static_cast<int64_t>(parts[i].nbytes()));
     }
-    at::Tensor mine = parts[index_], received = at::empty({size(), mine.numel()}, x.options());
-    const int tag = tag_ = (tag_ + 1) & 0xffffff;
-    return then(transposed(flat, received, bytes_of_each(parts)), waiting, [=, this] {
-      fold(received, how, type, mine);
-      give_to_all(parts, tag);
-    });
+    const at::Tensor mine = parts[index_], received = at::empty({size(), mine.numel()}, flat.options());
+    const int tag = tag_ = (tag_ + 1) % first_channel;
+    return then(transposed(flat, received, bytes, Counts(processes_.size(), bytes[index_])), waiting, {{x, here}},
+                [=, this] {
+                  fold(received, how, type, mine);
+                  give_to_all(parts, tag);
+                });
   }
 
   Begun all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
     check(waiting, {mine, all});
-    return then(gathered(mine, all), waiting);
+    const at::Tensor here = on_host(all);
+    return then(gathered(on_host(mine), here), waiting, {{all, here}});
   }
 
   Begun reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
     check(waiting, {parts, mine});
-    at::Tensor received = at::empty_like(parts);
-    return then(transposed(parts, received), waiting,
-                [=, type = sum_type(parts)] { fold(received, Fold::sum, type, mine); });
+    const at::Tensor given = on_host(parts), received = at::empty_like(given), here = on_host(mine);
+    return then(transposed(given, received), waiting, {{mine, here}},
+                [=, type = sum_type(parts)] { fold(received, Fold::sum, type, here); });
   }
 
   Begun all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
     check(waiting, {parts, received});
-    return then(transposed(parts, received), waiting);
+    const at::Tensor here = on_host(received);
+    return then(transposed(on_host(parts), here), waiting, {{received, here}});
   }
 
+  // By a thread of its own, which lives as long.
+  Begun gather_by_channel(int channel, const at::Tensor& mine, const at::Tensor& all, const Waiting& waiting) {
+    check(waiting, {mine, all});
+    std::vector<at::Tensor> parts = all.unbind(0);
+    parts[index_].copy_(mine);
+    auto [begun, end] = begin(waiting, {}, [=, this] { give_to_all(parts, first_channel + channel); });
+    std::thread(std::move(end), nullptr).detach();
+    return std::move(begun);
+  }
+
+  // One block for each member, of its messages in their order.
   Begun exchange(std::vector<Message> sends, std::vector<Message> receives, const Waiting& waiting) override {
-    const auto by_peer = [&](std::vector<Message>& messages, std::vector<int64_t>& bytes) {
+    GlooWork::Results results;
+    const auto by_peer = [&](std::vector<Message>& messages, Counts& bytes) {
       std::vector<at::Tensor> all{at::empty({0}, at::kByte)};
       std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
       for (const Message& message : messages) {
         check(waiting, {message.tensor});
-        all.push_back(bytes_of(message.tensor));
+        const at::Tensor here = on_host(message.tensor);
+        if (&messages == &receives) results.emplace_back(message.tensor, here);
+        all.push_back(bytes_of(here));
         bytes.at(message.peer) += all.back().numel();
       }
       return all;
     };
-    std::vector<int64_t> out(processes_.size()), in(processes_.size());
+    Counts out(processes_.size()), in(processes_.size());
     const at::Tensor given = at::cat(by_peer(sends, out));
     const std::vector<at::Tensor> wanted = by_peer(receives, in);
-    at::Tensor received = at::empty({std::accumulate(in.begin(), in.end(), int64_t{0})}, at::kByte);
-    return then(transposed(given, received, out, in), waiting, [=] {
+    const at::Tensor received = at::empty({std::accumulate(in.begin(), in.end(), int64_t{0})}, at::kByte);
+    return then(transposed(given, received, out, in), waiting, std::move(results), [=] {
       int64_t begin = 0;
       for (at::Tensor t : wanted) t.copy_(received.narrow(0, std::exchange(begin, begin + t.numel()), t.numel()));
     });
@@ -277,32 +306,31 @@ class GlooGroup : public ProcessGroup {
 
  private:
   static constexpr int64_t small_bytes = 1 << 16;
+  static constexpr int first_channel = 1 << 24;  // tags below it are those of sums
   using C10dWork = c10::intrusive_ptr<c10d::Work>;
   using Counts = std::vector<int64_t>;
 
   void check(const Waiting& waiting, at::ArrayRef<at::Tensor> tensors) const {
-    control_->check_here(waiting);
+    if (control_) control_->check_here(waiting);
     for (const at::Tensor& t : tensors)
-      if (!t.is_contiguous() || !t.device().is_cpu())
-        fail(ErrorKind::bad_argument, "ProcessGroup",
-             "a tensor is not contiguous in the memory of the CPU. Copy it first.");
+      if (!t.is_contiguous())
+        fail(ErrorKind::bad_argument, "ProcessGroup", "a tensor is not contiguous in its memory. Copy it first.");
   }
 
+  // Null where it is done at once.
   C10dWork gathered(const at::Tensor& mine, const at::Tensor& all) {
     at::Tensor in = bytes_of(mine), out = bytes_of(all);
-    return in.numel() == 0 ? nullptr : gloo_->_allgather_base(out, in);
+    if (size() > 1 && in.numel() > 0) return gloo_->_allgather_base(out, in);
+    out.copy_(in);
+    return nullptr;
   }
 
+  // Bytes to each member and from each; none: as many to and from all.
   C10dWork transposed(const at::Tensor& parts, const at::Tensor& received, Counts out = {}, Counts in = {}) {
     at::Tensor from = bytes_of(parts), to = bytes_of(received);
-    if (!out.empty() && in.empty()) in = Counts(processes_.size(), out[index_]);
-    return out.empty() && from.numel() == 0 ? nullptr : gloo_->alltoall_base(to, from, in, out);
-  }
-
-  static Counts bytes_of_each(const std::vector<at::Tensor>& parts) {
-    Counts bytes;
-    for (const at::Tensor& part : parts) bytes.push_back(static_cast<int64_t>(part.nbytes()));
-    return bytes;
+    if (size() > 1 && (!out.empty() || from.numel() > 0)) return gloo_->alltoall_base(to, from, in, out);
+    to.copy_(from);
+    return nullptr;
   }
 
   // parts[index_] goes to all others, and theirs come; on one of Gloo's threads, which waits.
@@ -317,27 +345,35 @@ class GlooGroup : public ProcessGroup {
     for (const C10dWork& work : works) work->wait();
   }
 
-  // `finish` is called by the thread of Gloo's that has done the work, or at once where there is none.
-  Begun then(const C10dWork& work, const Waiting& waiting, std::function<void()> finish = [] {}) {
+  using End = std::function<void(const std::exception_ptr&)>;
+
+  // A work, and what is called once when it is done, with its error or none, by the thread that has done it: that calls
+  // `finish`, which belongs to the work.
+  std::pair<Begun, End> begin(const Waiting& waiting, GlooWork::Results results, std::function<void()> finish) {
     const auto done = std::make_shared<std::promise<void>>();
-    auto begun = std::make_unique<GlooWork>(*control_, processes_, waiting, done->get_future());
-    const auto end = [done, finish = std::move(finish), under_way = under_way_](const std::exception_ptr& error) {
-      try {
-        if (error) std::rethrow_exception(error);
-        finish();
-        done->set_value();
-      } catch (...) {
-        done->set_exception(std::current_exception());
-      }
-      --*under_way;
-    };
     ++*under_way_;
+    return {std::make_unique<GlooWork>(control_, processes_, waiting, done->get_future(), std::move(results)),
+            [done, finish = std::move(finish), under_way = under_way_](const std::exception_ptr& error) {
+              try {
+                if (error) std::rethrow_exception(error);
+                finish();
+                done->set_value();
+              } catch (...) {
+                done->set_exception(std::current_exception());
+              }
+              --*under_way;
+            }};
+  }
+
+  Begun then(const C10dWork& work, const Waiting& waiting, GlooWork::Results results,
+             std::function<void()> finish = [] {}) {
+    auto [begun, end] = begin(waiting, std::move(results), std::move(finish));
+    if (!work) end(nullptr);
     if (work)
-      work->getFuture()->addCallback(
-          [end](c10::ivalue::Future& result) { end(result.hasError() ? result.exception_ptr() : nullptr); });
-    else
-      end(nullptr);
-    return begun;
+      work->getFuture()->addCallback([end = std::move(end)](c10::ivalue::Future& result) {
+        end(result.hasError() ? result.exception_ptr() : nullptr);
+      });
+    return std::move(begun);
   }
 
   const std::vector<int> processes_;
@@ -347,6 +383,11 @@ class GlooGroup : public ProcessGroup {
   c10::intrusive_ptr<Gloo> gloo_;
   const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
 };
+
+ProcessGroup::Begun gather_by_channel(ProcessGroup& gloo_group, int channel, const at::Tensor& mine,
+                                      const at::Tensor& all, const Waiting& waiting) {
+  return dynamic_cast<GlooGroup&>(gloo_group).gather_by_channel(channel, mine, all, waiting);
+}
 
 std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
                                              const std::vector<int>& processes, std::shared_ptr<ProcessGroup> beside) {

@@ -1,4 +1,4 @@
-// Gloo, out of LibTorch: the store that the processes of a program share, and their groups on CPUs.
+// Gloo, out of LibTorch: the store that the processes of a program share, and their groups.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,12 @@
 namespace tessera::detail {
 
 // Keys and values that all processes share: c10d's TCPStore, kept by process 0 or by torchrun's agent. A call that is
-// not answered within `longest` throws, as does one to a store that is gone: std::exception, in LibTorch's words.
-// Threads that must not wait for each other use one each: another().
+// not answered within `longest` throws, as does one to a store that is gone: std::exception, in LibTorch's words. One
+// connection, on which threads wait for each other.
 class Store {
  public:
-  // Opens the port, or connects to where somebody listens.
-  Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest);
-  // The same keys, by a connection of its own; or those that begin with a prefix.
-  Store another(std::chrono::milliseconds longest) const;
-  Store under(const std::string& prefix) const;
+  // Opens the port, or connects to where somebody listens. Keys begin with the prefix.
+  Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest, const std::string& prefix);
 
   void set(const std::string& key, const std::string& value) const;
   std::vector<std::string> get(const std::vector<std::string>& keys) const;  // waits for those that are not there
@@ -31,15 +28,19 @@ class Store {
  private:
   friend class GlooGroup;
   struct Client;
-  explicit Store(Client client);
   std::shared_ptr<const Client> client_;
 };
 
 struct World;
-// The processes of a group of this name, which are told apart by it; all of them make it at the same place. Their
-// connections are made at the world's address of this machine, unless GLOO_SOCKET_IFNAME names an interface.
+// The processes of a group of this name, which are told apart by it; all of them make it at the same place. Tensors on
+// an accelerator go through the host's memory. A group of one copies, and needs no Gloo.
 std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
                                              const std::vector<int>& processes,
                                              std::shared_ptr<ProcessGroup> beside = nullptr);
+
+// An all_gather of such a group that mixes with nothing of it but those of the same channel: of threads that each have
+// one, whose order among each other differs from process to process.
+[[nodiscard]] ProcessGroup::Begun gather_by_channel(ProcessGroup& gloo_group, int channel, const at::Tensor& mine,
+                                                    const at::Tensor& all, const Waiting& waiting);
 
 }  // namespace tessera::detail

@@ -23,7 +23,6 @@
 #include "sharding/control_plane.h"
 #include "sharding/error.h"
 #include "sharding/launcher_environment.h"
-#include "sharding/world.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +36,8 @@ constexpr int most_processes = 1 << 20;  // a larger count is a mistake
 struct State {
   std::recursive_mutex joining;
   std::atomic<bool> initialized{false};
-  pid_t pid = 0;  // a child of fork is none of the processes
+  pid_t pid = 0;                 // a child of fork is none of the processes
+  std::function<void()> end_run;  // by process 0
   detail::World world;
 };
 
@@ -123,29 +123,33 @@ class Meeting {
       : launch_(std::move(launch)), timeout_(timeout), start_timeout_(start_timeout) {}
 
   detail::World join() {
-    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_};
-    const detail::Store all = opened(world.address).under("tessera/" + launch_.attempt);
+    const std::string own_address = check_address();
+    const detail::Store all = opened("tessera/" + launch_.attempt);
+    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = own_address};
+    if (is_keeper()) world.address = address_towards(launch_.host, launch_.port);
     try {
-      const detail::Store run = all.under(std::to_string(number_of_run(all)));
-      check_count(run);
-      world.store = std::make_shared<detail::Store>(run);
-      world.control = std::make_shared<detail::ControlPlane>(
-          run, launch_.index, launch_.count, timeout_,
-          launch_.is_agents_store ? "torchrun's agent" : "process 0");
-      for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms))
-        if (Clock::now() > until_) fail_absent(words_of_missing(*world.control));
+      const std::string prefix = fmt::format("tessera/{}/{}", launch_.attempt, number_of_run(all));
+      const auto connect = [&](Duration longest) {
+        return detail::Store(launch_.host, launch_.port, false, longest, prefix);
+      };
+      world.store = std::make_shared<detail::Store>(connect(std::max<Duration>(start_timeout_, 10s)));
+      check_count(*world.store);
+      world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
+                                                             timeout_, keeper());
+      wait_for_all(*world.store, *world.control);
       return world;
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
       fail(ErrorKind::other, "initialize",
            fmt::format("process {} of {} has lost the store at {}, which {} keeps: {}.", launch_.index, launch_.count,
-                       address(), launch_.is_agents_store ? "torchrun's agent" : "process 0", first_line(error)));
+                       address(), keeper(), first_line(error)));
     }
   }
 
  private:
   bool is_keeper() const { return launch_.index == 0 && !launch_.is_agents_store; }
+  std::string keeper() const { return launch_.is_agents_store ? "torchrun's agent" : "process 0"; }
   std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
 
   // LibTorch's errors end with a trace of calls.
@@ -161,26 +165,30 @@ class Meeting {
                      launch_.index, launch_.count, seconds(start_timeout_), words));
   }
 
-  // What takes connections there and never answers would be waited for for ever: by a thread that nobody waits for.
-  detail::Store opened(std::string& own_address) const {
-    const char* keeper = launch_.is_agents_store ? "torchrun's agent" : "process 0";
-    while (!is_keeper() && address_towards(launch_.host, launch_.port).empty()) {
+  // Waits until somebody listens; this machine's address on the way there.
+  std::string check_address() const {
+    std::string own;
+    while (!is_keeper() && (own = address_towards(launch_.host, launch_.port)).empty()) {
       if (Clock::now() > until_)
-        fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper,
+        fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper(),
                                 launch_.is_agents_store ? "" : "; not seen: 0"));
       std::this_thread::sleep_for(20ms);
     }
-    std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), longest = start_timeout_] {
-      return detail::Store(launch.host, launch.port, opens, std::max<Duration>(longest, 10s));
+    return own;
+  }
+
+  // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.
+  detail::Store opened(const std::string& prefix) const {
+    std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), prefix] {
+      return detail::Store(launch.host, launch.port, opens, 60s, prefix);
     });
     auto store = task.get_future();
     std::thread(std::move(task)).detach();
     if (store.wait_until(until_ + 100ms) != std::future_status::ready)
-      fail_absent(fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper));
+      fail_absent(
+          fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper()));
     try {
-      detail::Store result = store.get();
-      own_address = address_towards(launch_.host, launch_.port);
-      return result;
+      return store.get();
     } catch (const std::exception& error) {
       fail(ErrorKind::other, "initialize",
            fmt::format("process {} of {} cannot {} the store at {}: {}. {}", launch_.index, launch_.count,
@@ -190,14 +198,15 @@ class Meeting {
     }
   }
 
-  // The agent's store may serve several runs, one after another, which a process comes to once each.
+  // The agent's store may serve several runs, one after another, to which a process comes once each.
   int64_t number_of_run(const detail::Store& all) const {
     const int64_t number = all.add(fmt::format("taken/{}", launch_.index), 1);
-    if (number > 1 && !all.has(fmt::format("{}/ended", number - 1)))
+    if (number > 1 && !all.has(fmt::format("ended/{}", number - 1)))
       fail(ErrorKind::bad_argument, "initialize",
            fmt::format("another process has come to {}:{} as process {} before this one. Give each its own RANK, and "
                        "each run its own MASTER_PORT.",
                        launch_.host, launch_.port, launch_.index));
+    if (launch_.index == 0) state().end_run = [all, number] { all.set(fmt::format("ended/{}", number), "yes"); };
     return number;
   }
 
@@ -208,6 +217,16 @@ class Meeting {
            fmt::format("process {} has been told that there are {} processes, others that there are {}. Give all the "
                        "same WORLD_SIZE.",
                        launch_.index, mine, others));
+  }
+
+  // The first that gives up says so to the others.
+  void wait_for_all(const detail::Store& run, const detail::ControlPlane& control) const {
+    for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
+      if (Clock::now() <= until_ && !run.has("absent")) continue;
+      const std::string words = run.first("absent", words_of_missing(control));
+      if (is_keeper()) std::this_thread::sleep_for(500ms);
+      fail_absent(words);
+    }
   }
 
   std::string words_of_missing(const detail::ControlPlane& control) const {
@@ -229,7 +248,7 @@ void leave(int status, void*) {
   const detail::World& world = state().world;
   if (!world.control || state().pid != ::getpid()) return;
   try {
-    if (world.index == 0) world.store->set("ended", "yes");
+    if (state().end_run) state().end_run();
     world.control->leave(status == 0 ? "" : fmt::format("has ended with exit status {}", status));
     if (status == 0) detail::wait_for_the_end();
   } catch (const std::exception& error) {

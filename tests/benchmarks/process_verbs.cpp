@@ -14,9 +14,8 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "sharding/process_group.h"
+#include "sharding/control_plane.h"
 #include "sharding/processes.h"
-#include "sharding/world.h"
 
 namespace tessera {
 namespace {

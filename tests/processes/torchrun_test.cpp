@@ -110,7 +110,7 @@ TEST(Torchrun, TwoWithOneRankAreAnError) {
 
 TEST(Torchrun, DifferentCountsAreAnError) {
   const Agent agent;
-  agent.store.set("tessera/0//1//count", "3");  // what a process says that was told of three
+  agent.store.set("tessera/0/1/count", "3");  // what a process says that was told of three
   const Outcome outcome = start(2, agent.variables(0), "none");
   EXPECT_EQ(outcome.exit_code, 1);
   for (const int process : {0, 1})
