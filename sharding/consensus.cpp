@@ -11,8 +11,8 @@
 #include <sstream>
 #include <utility>
 
-#include "sharding/error.h"
 #include "sharding/control_plane.h"
+#include "sharding/error.h"
 
 namespace tessera::detail {
 namespace {
@@ -94,7 +94,8 @@ void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
 }
 
 std::vector<std::string> Votes::of_all(const std::string& mine) {
-  return texts_of_all(channel_, mine, {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
+  return texts_of_all(channel_, mine,
+                      {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
 }
 
 }  // namespace tessera::detail

@@ -84,8 +84,8 @@ void ControlPlane::beat() {
   if (standing_.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
   if (standing_.sign == Sign::computes)
     said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
-  beating_.set(keys_[index_], fmt::format("{} {} {} {}", ++number_, milliseconds_now(),
-                                          static_cast<char>(standing_.sign), said));
+  beating_.set(keys_[index_],
+               fmt::format("{} {} {} {}", ++number_, milliseconds_now(), static_cast<char>(standing_.sign), said));
 }
 
 // Threads beside the one that computes stand nowhere, and who has left stays so.
@@ -143,8 +143,8 @@ std::string ControlPlane::look() {
   return texts.back();
 }
 
-// "process 2 ..." Without evidence a process must be silent for most of the timeout; with it, for longer than its period.
-// Several that are silent are asked once more, unless this is the last look.
+// "process 2 ..." Without evidence a process must be silent for most of the timeout; with it, for longer than its
+// period. Several that are silent are asked once more, unless this is the last look.
 std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members, const Waiting& waiting,
                                                  Evidence evidence, bool is_last_look) {
   const std::lock_guard lock(looking_mutex_);
@@ -166,15 +166,16 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
     if (now - beat.since > allowed) silent.push_back(process);
   }
   if (silent.size() == 1 || (!silent.empty() && (is_last_look || evidence == Evidence::none)))
-    return fmt::format("process {} has {}", fmt::join(silent, ", process "),
-                       evidence == Evidence::broken
-                           ? "ended without a word: it was killed, or it crashed"
-                           : fmt::format("not been heard from for {} s: it is stopped, or its machine cannot be reached",
-                                         (milliseconds_now() - beats_[silent[0]].time) / 1000));
+    return fmt::format(
+        "process {} has {}", fmt::join(silent, ", process "),
+        evidence == Evidence::broken
+            ? "ended without a word: it was killed, or it crashed"
+            : fmt::format("not been heard from for {} s: it is stopped, or its machine cannot be reached",
+                          (milliseconds_now() - beats_[silent[0]].time) / 1000));
   if (waiting.longest != Duration::max())
     for (const int member : members)
-      if (const Beat& beat = beats_[member]; member != index_ && beat.sign == Sign::left &&
-                                             now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
+      if (const Beat& beat = beats_[member];
+          member != index_ && beat.sign == Sign::left && now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
         return fmt::format("process {} has ended its program, while others wait for it", member);
   return std::nullopt;
 }

@@ -22,14 +22,15 @@
 namespace tessera::detail {
 
 // Heartbeats. A thread of each process puts down in the store once a second that it lives, and what it does: which
-// operation of which line it waits in, or after which it computes; or its last words. Whoever fails reads them all, says
-// who is lost, and leaves that for the others, who then say the same.
+// operation of which line it waits in, or after which it computes; or its last words. Whoever fails reads them all,
+// says who is lost, and leaves that for the others, who then say the same.
 class ControlPlane {
  public:
   using Duration = std::chrono::milliseconds;
   // Puts down the first heartbeat of process `index` of `count`. Two connections to the store, which `keeper` keeps:
   // "process 0".
   ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper);
+  ~ControlPlane() { stop(); }
 
   // Until is_done(longest) is true, which waits so long at most, and throws in its engine's words. Error (other)
   // "[operation] file:line: mesh axis "data": process 2 ..." where somebody is lost, or a member has left or does not

@@ -11,8 +11,8 @@
 #include <map>
 
 #include "sharding/check.h"
-#include "sharding/process_group.h"
 #include "sharding/engine.h"
+#include "sharding/process_group.h"
 
 namespace tessera::detail {
 namespace {

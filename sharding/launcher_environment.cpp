@@ -23,9 +23,9 @@ struct Launcher {
   std::vector<const char*> signs;  // any of them is enough
   const char* index;
   const char* count;
-  std::vector<const char*> jobs;   // together they tell two runs on one machine apart
-  const char* on_machine;          // how many of the processes are on this one's machine
-  const char* nodes;               // the machines
+  std::vector<const char*> jobs;  // together they tell two runs on one machine apart
+  const char* on_machine;         // how many of the processes are on this one's machine
+  const char* nodes;              // the machines
 };
 
 const std::vector<Launcher>& launchers() {
@@ -159,7 +159,8 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
                      "launcher, or unset both.",
                      launcher.name, launcher.index, launch.index, launcher.count, launch.count));
   if (launch.count == 1) return launch;
-  if (launcher.jobs.empty()) check_complete(get, launcher, {launcher.index, launcher.count, "MASTER_ADDR", "MASTER_PORT"});
+  if (launcher.jobs.empty())
+    check_complete(get, launcher, {launcher.index, launcher.count, "MASTER_ADDR", "MASTER_PORT"});
   read_address(get, launch);
   if (launch.host.empty()) derive_address(get, launcher, launch);
   return launch;

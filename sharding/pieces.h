@@ -36,14 +36,14 @@ struct Piece {
 struct Pieces {
   std::vector<Piece> forward, backward;            // of this process's blocks
   std::vector<Piece> forward_sent, backward_sent;  // of its own to other processes' blocks, in the order of their lists
-  std::vector<Shape> in;        // local shape of each operand's blocks
-  Shape out;                    // and of the result's
-  std::vector<Shape> in_views;  // the shapes in which the boxes are counted
+  std::vector<Shape> in;                           // local shape of each operand's blocks
+  Shape out;                                       // and of the result's
+  std::vector<Shape> in_views;                     // the shapes in which the boxes are counted
   Shape out_view;
   int slots_in = 1, slots_out = 1;
   double fill = 0;
   bool crosses = true, crosses_back = true;  // whether any process gets a piece from another: known to all of them
-  int64_t received = 0, returned = 0;  // elements that one device gets from others, at most: forward and backward
+  int64_t received = 0, returned = 0;        // elements that one device gets from others, at most: forward and backward
   const MeshImpl* mesh = nullptr;
   Mask axes = 0;               // over which the pieces move
   std::vector<int> processes;  // that lie along them

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "sharding/check.h"
-#include "sharding/process_group.h"
 #include "sharding/pieces.h"
 #include "sharding/process_group.h"
 

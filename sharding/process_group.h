@@ -26,7 +26,7 @@ struct Waiting {
   const char* operation;  // all_reduce
   CallerLine where;       // the user's line
   const MeshImpl* mesh = nullptr;
-  Mask axes = 0;  // of the mesh, over which the processes act
+  Mask axes = 0;                      // of the mesh, over which the processes act
   const std::string* what = nullptr;  // in place of a line and axes: a checkpoint's folder
   // How long the others are waited for; zero: the timeout that initialize was given.
   std::chrono::milliseconds longest{};
@@ -72,8 +72,8 @@ class ProcessGroup {
   [[nodiscard]] virtual Begun exchange(std::vector<Message> sends, std::vector<Message> receives,
                                        const Waiting& waiting) = 0;
 
-  // The same processes again, for verbs whose order need not fit that of the others: sums of gradients that begin in the
-  // backward pass.
+  // The same processes again, for verbs whose order need not fit that of the others: sums of gradients that begin in
+  // the backward pass.
   virtual ProcessGroup& beside() { return *this; }
 };
 

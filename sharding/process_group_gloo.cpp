@@ -18,6 +18,7 @@
 #include <future>
 #include <mutex>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -68,6 +69,7 @@ class Quiet {
 
 struct Store::Client {
   c10::intrusive_ptr<c10d::Store> keys;
+  Duration longest;
 };
 
 Store::Store(const std::string& host, int port, bool is_keeper, Duration longest, const std::string& prefix) {
@@ -78,7 +80,22 @@ Store::Store(const std::string& host, int port, bool is_keeper, Duration longest
   options.waitWorkers = false;
   options.timeout = longest;
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
-  client_ = std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store))});
+  client_ =
+      std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest});
+}
+
+// LibTorch's client waits for ever for one that is stopped, its own timeout or not: in a thread that nobody waits for.
+template <class Ask>
+auto Store::answer(Ask ask) const {
+  std::packaged_task<decltype(ask(*client_->keys))()> task([client = client_, ask] {
+    const Quiet quiet;
+    return ask(*client->keys);
+  });
+  auto answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (answer.wait_for(client_->longest) != std::future_status::ready)
+    throw std::runtime_error(fmt::format("no answer within the timeout of {} ms", client_->longest.count()));
+  return answer.get();
 }
 
 void Store::set(const std::string& key, const std::string& value) const {
@@ -87,25 +104,22 @@ void Store::set(const std::string& key, const std::string& value) const {
 }
 
 std::vector<std::string> Store::get(const std::vector<std::string>& keys) const {
-  const Quiet quiet;
   std::vector<std::string> values;
-  for (const std::vector<uint8_t>& bytes : client_->keys->multiGet(keys)) values.emplace_back(bytes.begin(), bytes.end());
+  for (const std::vector<uint8_t>& bytes : answer([keys](c10d::Store& store) { return store.multiGet(keys); }))
+    values.emplace_back(bytes.begin(), bytes.end());
   return values;
 }
 
 bool Store::has(const std::string& key) const {
-  const Quiet quiet;
-  return client_->keys->check({key});
+  return answer([key](c10d::Store& store) { return store.check({key}); });
 }
 
 int64_t Store::add(const std::string& key, int64_t n) const {
-  const Quiet quiet;
-  return client_->keys->add(key, n);
+  return answer([key, n](c10d::Store& store) { return store.add(key, n); });
 }
 
 std::string Store::first(const std::string& key, const std::string& value) const {
-  const Quiet quiet;
-  return client_->keys->compareSet(key, "", value);
+  return answer([key, value](c10d::Store& store) { return store.compareSet(key, "", value); });
 }
 
 // ---- Groups
@@ -132,17 +146,15 @@ at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, Fold how) {
   return total;
 }
 
-// Of the parts [size, n] in their order, which are destroyed; `type` is the type that a sum is taken in.
-void fold(const at::Tensor& parts, Fold how, at::ScalarType type, at::Tensor result) {
+// Of the parts in their order, into `result`, which is not among them unless it comes first or is the second of two;
+// `type` is the type that a sum is taken in. The first is destroyed.
+void fold(const std::vector<at::Tensor>& parts, Fold how, at::ScalarType type, at::Tensor result) {
   const at::AutoGradMode off(false);
-  at::Tensor total = parts[0];
-  if (how == Fold::sum) total = total.to(type);
-  for (int64_t i = 1; i < parts.size(0); ++i)
-    if (i == 1 && how == Fold::sum && parts.size(0) == 2 && type == result.scalar_type())
-      return void(at::add_out(result, total, parts[1]));
-    else
-      fold_into(total, parts[i], how);
-  result.copy_(total);
+  if (how == Fold::sum && parts.size() == 2 && type == result.scalar_type())
+    return void(at::add_out(result, parts[0], parts[1]));
+  at::Tensor total = how == Fold::sum ? parts[0].to(type) : parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) fold_into(total, parts[i], how);
+  if (!total.is_same(result)) result.copy_(total);
 }
 
 // Every element type is bytes to those who only move it.
@@ -153,7 +165,8 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
   static auto* device = new std::shared_ptr<gloo::transport::Device>;  // with a thread that lives to the very end
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (!*device)
-    *device = interface && *interface ? Gloo::createDeviceForInterface(interface) : Gloo::createDeviceForHostname(address);
+    *device =
+        interface && *interface ? Gloo::createDeviceForInterface(interface) : Gloo::createDeviceForHostname(address);
   return *device;
 }
 
@@ -232,7 +245,7 @@ class GlooGroup : public ProcessGroup {
     const at::Tensor flat = here.view({x.numel()});
     if (static_cast<int64_t>(x.nbytes()) * size() <= small_bytes || x.numel() < size()) {
       const at::Tensor all = at::empty({size(), x.numel()}, flat.options());
-      return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all, how, type, flat); });
+      return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all.unbind(0), how, type, flat); });
     }
     std::vector<at::Tensor> parts;
     Counts bytes;
@@ -241,13 +254,22 @@ class GlooGroup : public ProcessGroup {
       parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
       bytes.push_back(static_cast<int64_t>(parts[i].nbytes()));
     }
-    const at::Tensor mine = parts[index_], received = at::empty({size(), mine.numel()}, flat.options());
+    const at::Tensor mine = parts[index_];
     const int tag = tag_ = (tag_ + 1) % first_channel;
+    const auto finish = [=, this](const std::vector<at::Tensor>& of_mine) {
+      fold(of_mine, how, type, mine);
+      give_to_all(parts, tag);
+    };
+    if (size() == 2) {  // what stays here need not be copied
+      const at::Tensor theirs = at::empty_like(mine);
+      Counts to{bytes[0], bytes[1]}, from(2, bytes[index_]);
+      to[index_] = from[index_] = 0;
+      const auto in_order = index_ == 0 ? std::vector{mine, theirs} : std::vector{theirs, mine};
+      return then(transposed(parts[1 - index_], theirs, to, from), waiting, {{x, here}}, [=] { finish(in_order); });
+    }
+    const at::Tensor received = at::empty({size(), mine.numel()}, flat.options());
     return then(transposed(flat, received, bytes, Counts(processes_.size(), bytes[index_])), waiting, {{x, here}},
-                [=, this] {
-                  fold(received, how, type, mine);
-                  give_to_all(parts, tag);
-                });
+                [=] { finish(received.unbind(0)); });
   }
 
   Begun all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
@@ -260,7 +282,7 @@ class GlooGroup : public ProcessGroup {
     check(waiting, {parts, mine});
     const at::Tensor given = on_host(parts), received = at::empty_like(given), here = on_host(mine);
     return then(transposed(given, received), waiting, {{mine, here}},
-                [=, type = sum_type(parts)] { fold(received, Fold::sum, type, here); });
+                [=, type = sum_type(parts)] { fold(received.unbind(0), Fold::sum, type, here); });
   }
 
   Begun all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
@@ -365,8 +387,8 @@ class GlooGroup : public ProcessGroup {
             }};
   }
 
-  Begun then(const C10dWork& work, const Waiting& waiting, GlooWork::Results results,
-             std::function<void()> finish = [] {}) {
+  Begun then(
+      const C10dWork& work, const Waiting& waiting, GlooWork::Results results, std::function<void()> finish = [] {}) {
     auto [begun, end] = begin(waiting, std::move(results), std::move(finish));
     if (!work) end(nullptr);
     if (work)

@@ -16,7 +16,8 @@ namespace tessera::detail {
 class Store {
  public:
   // Opens the port, or connects to where somebody listens. Keys begin with the prefix.
-  Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest, const std::string& prefix);
+  Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest,
+        const std::string& prefix);
 
   void set(const std::string& key, const std::string& value) const;
   std::vector<std::string> get(const std::vector<std::string>& keys) const;  // waits for those that are not there
@@ -28,6 +29,8 @@ class Store {
  private:
   friend class GlooGroup;
   struct Client;
+  template <class Ask>
+  auto answer(Ask ask) const;
   std::shared_ptr<const Client> client_;
 };
 

@@ -36,7 +36,7 @@ constexpr int most_processes = 1 << 20;  // a larger count is a mistake
 struct State {
   std::recursive_mutex joining;
   std::atomic<bool> initialized{false};
-  pid_t pid = 0;                 // a child of fork is none of the processes
+  pid_t pid = 0;                  // a child of fork is none of the processes
   std::function<void()> end_run;  // by process 0
   detail::World world;
 };
@@ -87,10 +87,11 @@ detail::Launch launch_of(const ProcessesOptions& options) {
          fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", launch.index,
                      launch.count, most_processes));
   if (launch.count > 1 && launch.host.empty())
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
-                     "MASTER_PORT.",
-                     launch.index, launch.count));
+    fail(
+        ErrorKind::bad_argument, "initialize",
+        fmt::format("this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
+                    "MASTER_PORT.",
+                    launch.index, launch.count));
   return launch;
 }
 
@@ -108,7 +109,8 @@ std::string address_towards(const std::string& host, int port) {
     std::array<char, NI_MAXHOST> text{};
     if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
         ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
+            0)
       address = text.data();
     ::close(fd);
   }
@@ -276,8 +278,7 @@ void initialize(ProcessesOptions options) {
   if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
   detail::Launch launch = launch_of(options);
   const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
-  const Duration start_timeout =
-      timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
   if (launch.count > 1) {
     detail::World& world = state().world;
     world = Meeting(std::move(launch), timeout, start_timeout).join();
@@ -293,12 +294,12 @@ void initialize(ProcessesOptions options) {
 int process_index() { return detail::world().index; }
 int process_count() { return detail::world().count; }
 
-int run_program(const std::function<int()>& body) try {
-  return body();
-} catch (const std::exception& error) {
+int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   const detail::World& world = state().world;
-  if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", error.what()));
+  const std::string_view words = error.what();  // LibTorch's end with a trace of calls
+  if (world.control && state().pid == ::getpid())
+    world.control->leave(fmt::format("has raised: {}", words.substr(0, words.find('\n'))));
   return 1;
 }
 

@@ -7,8 +7,8 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
-#include "sharding/device_put.h"
 #include "sharding/consensus.h"
+#include "sharding/device_put.h"
 #include "tests/nn/checkpoint_support.h"
 #include "tests/processes/ways.h"
 

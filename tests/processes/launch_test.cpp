@@ -83,8 +83,10 @@ TEST(FromEnvironment, ReadsEveryLauncher) {
     EXPECT_EQ(launch.count, c.count);
     EXPECT_EQ(launch.launcher, c.launcher);
     EXPECT_EQ(launch.host, c.host);
-    if (c.port != 0 || c.count == 1) EXPECT_EQ(launch.port, c.port);
-    else EXPECT_TRUE(launch.port >= 20000 && launch.port < 32000) << launch.port;
+    if (c.port != 0 || c.count == 1)
+      EXPECT_EQ(launch.port, c.port);
+    else
+      EXPECT_TRUE(launch.port >= 20000 && launch.port < 32000) << launch.port;
   }
 }
 

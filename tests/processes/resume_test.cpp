@@ -74,9 +74,9 @@ Outcome run_saver(const Death& d, const std::string& folder) {
 TEST_P(KilledInSave, EndsTheOthersAndLeavesTheCheckpointBefore) {
   const data::ScratchFolder scratch;
   const std::string folder = scratch.path("run");
-  const std::string words =
-      GetParam().victim == 0 ? "process 0, which keeps the store of all processes, is gone"
-                             : fmt::format("process {} has ended without a word: it was killed", GetParam().victim);
+  const std::string words = GetParam().victim == 0
+                                ? "process 0, which keeps the store of all processes, is gone"
+                                : fmt::format("process {} has ended without a word: it was killed", GetParam().victim);
   const Outcome outcome = run_saver(GetParam(), folder);
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(outcome.says("[save] " + folder)) << outcome.output;

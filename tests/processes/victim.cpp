@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "sharding/accelerator.h"
-#include "sharding/process_group.h"
 #include "sharding/error.h"
 #include "sharding/mesh.h"
+#include "sharding/process_group.h"
 #include "sharding/processes.h"
 
 namespace tessera {
