@@ -295,9 +295,10 @@ int process_index() { return detail::world().index; }
 int process_count() { return detail::world().count; }
 
 int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
-  std::fprintf(stderr, "error: %s\n", error.what());
+  const std::string_view all = error.what();
+  const std::string_view words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(words.size()), words.data());
   const detail::World& world = state().world;
-  const std::string_view words = error.what();  // LibTorch's end with a trace of calls
   if (world.control && state().pid == ::getpid())
     world.control->leave(fmt::format("has raised: {}", words.substr(0, words.find('\n'))));
   return 1;

@@ -51,8 +51,8 @@ void compare(int64_t bytes, int turns) {
   const int n = ours.size(), me = ours.index(), next = (me + 1) % n, before = (me + n - 1) % n;
   const int64_t floats = bytes / 4 / n * n;
   at::Tensor x = at::full({floats}, 1e-3f), part = at::full({floats / n}, 1.0f), all = at::full({n, floats}, 1.0f),
-             parts = at::full({n, floats / n}, 1.0f), flat = all.view({-1}), received = at::empty({n, floats / n}),
-             other = at::empty({floats});
+             parts = at::full({n, floats / n}, 1.0f), flat = all.view({-1}), flat_parts = parts.view({-1}),
+             received = at::empty({n, floats / n}), other = at::empty({floats});
   const detail::Waiting here{.operation = "benchmark", .where = {}};
   std::vector<at::Tensor> list{x}, sent{x}, got{other};
   std::vector<int64_t> even;
@@ -61,7 +61,7 @@ void compare(int64_t bytes, int turns) {
        [&] { gloo->allreduce(list)->wait(); }},
       {"all_gather", [&] { ours.all_gather(x, all, here)->wait(); }, [&] { gloo->_allgather_base(flat, x)->wait(); }},
       {"reduce_scatter", [&] { ours.reduce_scatter(parts, part, here)->wait(); },
-       [&] { gloo->_reduce_scatter_base(part, parts)->wait(); }},
+       [&] { gloo->_reduce_scatter_base(part, flat_parts)->wait(); }},
       {"all_to_all", [&] { ours.all_to_all(parts, received, here)->wait(); },
        [&] { gloo->alltoall_base(received, parts, even, even)->wait(); }},
       {"exchange",

@@ -85,7 +85,7 @@ def main():
             hosts.limit(args.network)
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(args, hosts, folder)
-            dp, fsdp = ["--mesh", "data=2"], ["--strategy", "fsdp", "--mesh", "data=2"]
+            dp, fsdp = ["--mesh", "data=2"], ["--mesh", "data=2", "--rules", "embed=data"]
             rows = {"1 process, 2 threads": lambda: bench.ours(["--mesh", "data=1"], 1),
                     "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2)}
             if args.python:
