@@ -8,6 +8,7 @@
 
 namespace gloo {
 
+// As Gloo declares it.
 class Context {
  public:
   void setTimeout(std::chrono::milliseconds timeout);

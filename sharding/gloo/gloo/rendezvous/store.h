@@ -7,6 +7,7 @@
 
 namespace gloo::rendezvous {
 
+// As Gloo declares it.
 class Store {
  public:
   virtual ~Store();

@@ -5,6 +5,7 @@ namespace gloo::transport {
 
 class Device;
 
+// As Gloo declares it.
 class UnboundBuffer {
  public:
   virtual ~UnboundBuffer() = 0;
