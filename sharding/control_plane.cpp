@@ -180,7 +180,7 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
   return std::nullopt;
 }
 
-std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting, Duration waited) {
+std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting) {
   const std::lock_guard lock(looking_mutex_);
   const std::string here = place_of(waiting);
   std::vector<std::string> elsewhere;
@@ -188,24 +188,28 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
     if (const Beat& beat = beats_[member];
         member != index_ && !beat.words.starts_with("has been waiting in " + here + " for"))
       elsewhere.push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
-                                      std::chrono::duration<double>(waited).count(), beat.words));
+                                      std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
   if (!elsewhere.empty()) return fmt::format("{}", fmt::join(elsewhere, "; "));
-  return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(waited));
+  return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(longest_of(waiting)));
 }
 
 // ---- Waiting
 
+ControlPlane::Duration ControlPlane::longest_of(const Waiting& waiting) const {
+  return waiting.longest == Duration::zero() ? timeout_ : waiting.longest;
+}
+
 void ControlPlane::wait(const Waiting& waiting, const std::vector<int>& members, const IsDone& is_done) {
-  const Duration look_every = period_ + Duration(10) * count_;
+  const Duration longest = longest_of(waiting), look_every = period_ + Duration(10) * count_;
   const Clock::time_point from = Clock::now();
   const auto waited = [&] { return std::chrono::duration_cast<Duration>(Clock::now() - from); };
   const std::string place = place_of(waiting);
   stand(Sign::waits, place);
   for (bool done = false; !done;) {
     try {
-      done = is_done(look_every);
+      done = is_done(std::clamp<Duration>(longest - waited(), 1ms, look_every));
     } catch (const std::exception& error) {
-      diagnose(waiting, members, waited(), error.what());
+      diagnose(waiting, members, error.what());
     }
     if (!done) look_around(waiting, members, waited());
   }
@@ -236,14 +240,12 @@ void ControlPlane::look_after_watched() try {
 }
 
 void ControlPlane::look_around(const Waiting& waiting, const std::vector<int>& members, Duration waited) {
-  if (waited >= (waiting.longest == Duration::zero() ? timeout_ : waiting.longest))
-    diagnose(waiting, members, waited, nullptr);
+  if (waited >= longest_of(waiting)) diagnose(waiting, members, nullptr);
   if (const auto loss = loss_of(members, waiting, Evidence::none, true)) fail_with(waiting, *loss);
 }
 
 // Somebody is lost: looks until it is clear who.
-void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& members, Duration waited,
-                            const char* engine_words) {
+void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words) {
   const Evidence evidence = engine_words ? Evidence::broken : Evidence::late;
   const Clock::time_point from = Clock::now();
   for (bool is_last_look = false; !is_last_look; std::this_thread::sleep_for(period_ / 10)) {
@@ -251,7 +253,7 @@ void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& memb
     if (const auto loss = loss_of(members, waiting, evidence, is_last_look)) fail_with(waiting, *loss);
     if (std::this_thread::get_id() == thread_.get_id()) beat();
   }
-  if (!engine_words) fail_with(waiting, who_is_elsewhere(members, waiting, waited));
+  if (!engine_words) fail_with(waiting, who_is_elsewhere(members, waiting));
   const std::string_view words = engine_words;  // LibTorch's end with a trace of calls
   fail_with(waiting, fmt::format("a connection has ended ({}), though all processes are heard from",
                                  words.substr(0, words.find('\n'))));

@@ -81,9 +81,9 @@ class ControlPlane {
   std::string look();
   std::optional<std::string> loss_of(const std::vector<int>& members, const Waiting& waiting, Evidence evidence,
                                      bool is_last_look);
-  std::string who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting, Duration waited);
-  [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, Duration waited,
-                             const char* engine_words);
+  std::string who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting);
+  Duration longest_of(const Waiting& waiting) const;
+  [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words);
   [[noreturn]] void fail_with(const Waiting& waiting, const std::string& loss);
   void linger();
 

@@ -226,16 +226,22 @@ class GlooGroup : public ProcessGroup {
       fail(ErrorKind::bad_argument, "process_group",
            fmt::format("process {} is not among those of its group.", world.index));
     if (size() == 1) return;
-    const auto connect = [&](Duration) {
-      const Quiet quiet;
-      const auto keys = c10::make_intrusive<c10d::PrefixStore>("group/" + name, world.store->client_->keys);
-      const auto options = Gloo::Options::create(world.timeout);
-      options->devices.push_back(gloo_device(world.address));
-      gloo_ = c10::make_intrusive<Gloo>(keys, index_, size(), options);
-      gloo_->setTimeout(24h * 365);  // how long to wait is the control plane's to say
+    // Gloo's own timeouts are none: how long to wait is the control plane's to say, of its beginning too.
+    std::packaged_task<c10::intrusive_ptr<Gloo>()> connect(
+        [keys = world.store->client_->keys, name, address = world.address, index = index_, n = size()] {
+          const Quiet quiet;
+          const auto options = Gloo::Options::create(24h * 365);
+          options->devices.push_back(gloo_device(address));
+          return c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("group/" + name, keys), index, n,
+                                           options);
+        });
+    auto connected = connect.get_future();
+    std::thread(std::move(connect)).detach();
+    control_->wait({.operation = "initialize", .where = {}}, processes_, [&](Duration longest) {
+      if (connected.wait_for(longest) != std::future_status::ready) return false;
+      gloo_ = connected.get();
       return true;
-    };
-    control_->wait({.operation = "initialize", .where = {}}, processes_, connect);
+    });
   }
 
   // What is still under way, when an error ends the program, would be waited for.
