@@ -1,8 +1,7 @@
 // Texts compared by length and hash, and read only where they differ.
 #include "sharding/consensus.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
