@@ -84,15 +84,15 @@ void ControlPlane::beat() {
   if (standing_.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
   if (standing_.sign == Sign::computes)
     said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
-  beating_.set(keys_[index_],
-               fmt::format("{} {} {} {}", ++number_, milliseconds_now(), static_cast<char>(standing_.sign), said));
+  beating_.set(keys_[index_], fmt::format("{} {} {} {} {}", ++number_, milliseconds_now(), standing_.verbs,
+                                          static_cast<char>(standing_.sign), said));
 }
 
 // Threads beside the one that computes stand nowhere, and who has left stays so.
 void ControlPlane::stand(Sign sign, std::string words) {
   const std::lock_guard lock(mutex_);
   if (sign == Sign::failed || (std::this_thread::get_id() == computing_ && standing_.sign != Sign::left))
-    standing_ = {sign, std::move(words), Clock::now()};
+    standing_ = {sign, std::move(words), Clock::now(), standing_.verbs + (sign == Sign::waits ? 1 : 0)};
 }
 
 void ControlPlane::leave(const std::string& last_words) {
@@ -100,7 +100,7 @@ void ControlPlane::leave(const std::string& last_words) {
   {
     const std::lock_guard lock(mutex_);
     if (standing_.sign == Sign::failed || standing_.sign == Sign::ended) return;
-    standing_ = {is_well ? Sign::left : Sign::ended, last_words, Clock::now()};
+    standing_ = {is_well ? Sign::left : Sign::ended, last_words, Clock::now(), standing_.verbs};
   }
   try {
     beat();
@@ -137,8 +137,9 @@ std::string ControlPlane::look() {
     const char* rest = std::from_chars(text, end, number).ptr + 1;
     if (number == beat.number) continue;
     rest = std::from_chars(rest, end, beat.time).ptr + 1;
+    rest = std::from_chars(rest, end, beat.verbs).ptr + 1;
     if (*rest == static_cast<char>(Sign::left) && beat.sign != Sign::left) beat.left = now;
-    beat = {number, beat.time, static_cast<Sign>(*rest), rest + 2, now, beat.left};
+    beat = {number, beat.time, beat.verbs, static_cast<Sign>(*rest), rest + 2, now, beat.left};
   }
   return texts.back();
 }
@@ -170,7 +171,7 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
         "process {} has {}", fmt::join(silent, ", process "),
         evidence == Evidence::broken
             ? "ended without a word: it was killed, or it crashed"
-            : fmt::format("not been heard from for {} s: it is stopped, or its machine cannot be reached",
+            : fmt::format("not been heard from for {} s: it was killed or stopped, or its machine cannot be reached",
                           (milliseconds_now() - beats_[silent[0]].time) / 1000));
   if (waiting.longest != Duration::max())
     for (const int member : members)
@@ -180,17 +181,28 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
   return std::nullopt;
 }
 
+// Those that have begun fewer operations than this process; where none has, those that wait in another one.
 std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting) {
   const std::lock_guard lock(looking_mutex_);
   const std::string here = place_of(waiting);
-  std::vector<std::string> elsewhere;
-  for (const int member : members)
-    if (const Beat& beat = beats_[member];
-        member != index_ && !beat.words.starts_with("has been waiting in " + here + " for"))
-      elsewhere.push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
-                                      std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
+  const int64_t mine = verbs();
+  std::vector<std::string> behind, elsewhere;
+  for (const int member : members) {
+    const Beat& beat = beats_[member];
+    const bool is_here = beat.verbs >= mine && beat.words.starts_with("has been waiting in " + here + " for");
+    if (member == index_ || is_here) continue;
+    (beat.verbs < mine ? behind : elsewhere)
+        .push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
+                               std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
+  }
+  if (!behind.empty()) return fmt::format("{}", fmt::join(behind, "; "));
   if (!elsewhere.empty()) return fmt::format("{}", fmt::join(elsewhere, "; "));
   return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(longest_of(waiting)));
+}
+
+int64_t ControlPlane::verbs() const {
+  const std::lock_guard lock(mutex_);
+  return standing_.verbs;
 }
 
 // ---- Waiting

@@ -55,7 +55,9 @@ class ControlPlane {
   enum class Sign : char { waits = 'w', computes = 'c', left = 'l', failed = 'f', ended = 'e' };
   enum class Evidence : uint8_t { none, late, broken };  // that somebody is lost
   struct Beat {
-    int64_t number = -1, time = 0;  // milliseconds of its machine's clock
+    int64_t number = -1;
+    int64_t time = 0;   // milliseconds of its machine's clock
+    int64_t verbs = 0;  // that it has begun to wait for
     Sign sign = Sign::computes;
     std::string words;
     Clock::time_point since{}, left{};  // when this process has seen that number first, and that it has left
@@ -65,6 +67,7 @@ class ControlPlane {
     Sign sign = Sign::computes;
     std::string words;  // the verb that it waits in, or has come from
     Clock::time_point since = Clock::now();
+    int64_t verbs = 0;  // that it has begun to wait for: as many on all processes that have come to one place
   };
   struct Watched {
     Waiting waiting;
@@ -82,6 +85,7 @@ class ControlPlane {
   std::optional<std::string> loss_of(const std::vector<int>& members, const Waiting& waiting, Evidence evidence,
                                      bool is_last_look);
   std::string who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting);
+  int64_t verbs() const;
   Duration longest_of(const Waiting& waiting) const;
   [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words);
   [[noreturn]] void fail_with(const Waiting& waiting, const std::string& loss);

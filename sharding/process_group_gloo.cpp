@@ -80,7 +80,7 @@ Store::Store(const std::string& host, int port, bool is_keeper, Duration longest
   options.port = static_cast<uint16_t>(port);
   options.isServer = is_keeper;
   options.waitWorkers = false;
-  options.timeout = longest;
+  options.timeout = std::max<Duration>(longest, 300s);  // of the connection; answer() has the other
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
   client_ =
       std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest});

@@ -68,7 +68,7 @@ def one_run(command, number, args, rng, counts):
     if run.returncode == 0:
         return f"run {number}: {how.name} of process {victim}, but status 0"
     named = re.findall(r"process (\d+)(?: has ended| has not|, which keeps the store)", output)
-    named += re.findall(r"not seen: ([\d, ]+)", output)
+    named += re.findall(r"not seen: ([\d, ]+)", output) + re.findall(r"which process (\d+) keeps", output)
     if set(named) - {str(victim)}:
         return f"run {number}: {how.name} of process {victim}, but named are {named}:\n{output}"
     if len(named) < args.processes - 1:
