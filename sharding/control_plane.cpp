@@ -195,9 +195,12 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
         .push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
                                std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
   }
-  if (!behind.empty()) return fmt::format("{}", fmt::join(behind, "; "));
-  if (!elsewhere.empty()) return fmt::format("{}", fmt::join(elsewhere, "; "));
-  return fmt::format("all processes are here, but nothing has moved for {} s", whole_seconds(longest_of(waiting)));
+  constexpr const char* advice =
+      "Where the processes go different ways, give all the same arguments; TESSERA_CHECK=1 on all finds the line";
+  if (const auto& absent = behind.empty() ? elsewhere : behind; !absent.empty())
+    return fmt::format("{}. {}", fmt::join(absent, "; "), advice);
+  return fmt::format("all processes are here, but nothing has moved for {} s. {}", whole_seconds(longest_of(waiting)),
+                     advice);
 }
 
 int64_t ControlPlane::verbs() const {
@@ -282,6 +285,8 @@ void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
   }
   const std::string here = "come to " + place_of(waiting);
   if (const size_t at = said.find(here); at != std::string::npos) said.replace(at, here.size(), "come to it");
+  if (const std::string me = fmt::format("process {} has", index_); said.starts_with(me))
+    said.replace(0, me.size(), "this process has");
   throw Error(ErrorKind::other,
               fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_));
 }

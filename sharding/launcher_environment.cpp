@@ -166,11 +166,27 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
   return launch;
 }
 
+// One that was started alone by the first of two launchers is not one of several by the second. (Slurm's variables of a
+// job stand in all that is started in it.)
+void check_alone(const Environment& get, const Launcher& first) {
+  for (const Launcher& other : launchers()) {
+    const char* count = value(get, other.count);
+    if (&other == &first || !count || std::strcmp(count, "1") == 0 || std::strcmp(other.name, "Slurm") == 0) continue;
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{}'s {}=1, but {}'s {}={}. Unset the variables of the one that has not started the program.",
+                     first.name, first.count, other.name, other.count, count));
+  }
+}
+
 }  // namespace
 
 Launch launch_of(const Environment& get) {
-  for (const Launcher& launcher : launchers())
-    if (is_there(get, launcher)) return said_by(get, launcher);
+  for (const Launcher& launcher : launchers()) {
+    if (!is_there(get, launcher)) continue;
+    const Launch launch = said_by(get, launcher);
+    if (launch.count == 1) check_alone(get, launcher);
+    return launch;
+  }
   return {};
 }
 

@@ -173,8 +173,18 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
     const sched_param no_priority{};
     ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &no_priority);  // and of the threads that this one makes
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-    *device =
-        interface && *interface ? Gloo::createDeviceForInterface(interface) : Gloo::createDeviceForHostname(address);
+    if (!interface || !*interface)
+      *device = Gloo::createDeviceForHostname(address);
+    else
+      try {
+        *device = Gloo::createDeviceForInterface(interface);
+      } catch (const std::exception&) {
+        fail(ErrorKind::bad_argument, "initialize",
+             fmt::format(
+                 "GLOO_SOCKET_IFNAME=\"{}\", which is no interface of this machine that is up and has an address. "
+                 "Name one, or unset it.",
+                 interface));
+      }
   };
   if (!*device) std::async(std::launch::async, make).get();
   return *device;
@@ -228,10 +238,10 @@ class GlooGroup : public ProcessGroup {
     if (size() == 1) return;
     // Gloo's own timeouts are none: how long to wait is the control plane's to say, of its beginning too.
     std::packaged_task<c10::intrusive_ptr<Gloo>()> connect(
-        [keys = world.store->client_->keys, name, address = world.address, index = index_, n = size()] {
+        [keys = world.store->client_->keys, name, device = gloo_device(world.address), index = index_, n = size()] {
           const Quiet quiet;
           const auto options = Gloo::Options::create(24h * 365);
-          options->devices.push_back(gloo_device(address));
+          options->devices.push_back(device);
           return c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("group/" + name, keys), index, n,
                                            options);
         });

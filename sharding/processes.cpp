@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <exception>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -95,14 +96,32 @@ detail::Launch launch_of(const ProcessesOptions& options) {
   return launch;
 }
 
+// The addresses of a host, to be freed; null where nobody knows it.
+std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
+  return {found, &::freeaddrinfo};
+}
+
+// Whether this machine has one of the host's addresses.
+bool is_own(const std::string& host) {
+  bool is = false;
+  const auto all = addresses_of(host, 0);
+  for (const addrinfo* one = all.get(); one && !is; one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    is = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;
+    ::close(fd);
+  }
+  return is;
+}
+
 // Connects to where the store should be, and lets go: this machine's address on the way there; empty where nobody
 // listens. LibTorch's client complains on stderr while nobody does.
 std::string address_towards(const std::string& host, int port) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
   std::string address;
-  for (const addrinfo* one = found; one && address.empty(); one = one->ai_next) {
+  const auto all = addresses_of(host, port);
+  for (const addrinfo* one = all.get(); one && address.empty(); one = one->ai_next) {
     const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
     sockaddr_storage own{};
     socklen_t size = sizeof own;
@@ -114,7 +133,6 @@ std::string address_towards(const std::string& host, int port) {
       address = text.data();
     ::close(fd);
   }
-  ::freeaddrinfo(found);
   return address;
 }
 
@@ -170,7 +188,15 @@ class Meeting {
   // Waits until somebody listens; this machine's address on the way there.
   std::string check_address() const {
     std::string own;
+    if (is_keeper() && !is_own(launch_.host))
+      fail(ErrorKind::bad_argument, "initialize",
+           fmt::format(
+               "process 0 of {} is to open the store at {}, and \"{}\" is no name or address of its machine. Give "
+               "that of the machine of process 0, IPv6 without brackets.",
+               launch_.count, address(), launch_.host));
     while (!is_keeper() && (own = address_towards(launch_.host, launch_.port)).empty()) {
+      if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
+        fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
       if (Clock::now() > until_)
         fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper(),
                                 launch_.is_agents_store ? "" : "; not seen: 0"));
