@@ -188,12 +188,6 @@ class Meeting {
   // Waits until somebody listens; this machine's address on the way there.
   std::string check_address() const {
     std::string own;
-    if (is_keeper() && !is_own(launch_.host))
-      fail(ErrorKind::bad_argument, "initialize",
-           fmt::format(
-               "process 0 of {} is to open the store at {}, and \"{}\" is no name or address of its machine. Give "
-               "that of the machine of process 0, IPv6 without brackets.",
-               launch_.count, address(), launch_.host));
     while (!is_keeper() && (own = address_towards(launch_.host, launch_.port)).empty()) {
       if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
         fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
@@ -212,7 +206,13 @@ class Meeting {
     });
     auto store = task.get_future();
     std::thread(std::move(task)).detach();
-    if (store.wait_until(until_ + 100ms) != std::future_status::ready)
+    const bool has_store = store.wait_until(until_ + 100ms) == std::future_status::ready;
+    if (!has_store && is_keeper() && !is_own(launch_.host))
+      fail_absent(
+          fmt::format("The store at {} cannot be reached: \"{}\" is no name or address of the machine of process 0 "
+                      "(IPv6 is written without brackets)",
+                      address(), launch_.host));
+    if (!has_store)
       fail_absent(
           fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper()));
     try {
