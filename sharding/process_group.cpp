@@ -17,8 +17,9 @@ namespace {
 ProcessGroup& gloo_group(const std::vector<int>& processes) {
   static auto* groups = new std::map<std::vector<int>, std::shared_ptr<ProcessGroup>>;
   auto& group = (*groups)[processes];
+  if (group) return *group;
   const std::string name = fmt::format("{}", fmt::join(processes, ","));
-  if (!group) group = new_gloo_group(world(), name, processes, new_gloo_group(world(), name + " beside", processes));
+  group = new_gloo_group(world(), name, processes, new_gloo_group(world(), name + " beside", processes));
   return *group;
 }
 
