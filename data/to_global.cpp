@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <span>
 
 #include "sharding/consensus.h"
@@ -174,13 +173,13 @@ namespace {
 
 // [process, array, {begin, checksum}] of all processes.
 at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, int processes) {
-  std::vector<int> all(static_cast<size_t>(processes));
-  std::iota(all.begin(), all.end(), 0);
   const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
   auto* to = mine.mutable_data_ptr<int64_t>();
   for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
   at::Tensor table = at::empty({processes, mine.size(0), 2}, at::kLong);
-  tessera::detail::process_group(all).all_gather(mine, table, {.operation = verb, .where = {}})->wait();
+  tessera::detail::process_group(tessera::detail::everyone())
+      .all_gather(mine, table, {.operation = verb, .where = {}})
+      ->wait();
   return table;
 }
 
