@@ -2,9 +2,12 @@
 #include "nn/filter_shard.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "sharding/check.h"
 #include "sharding/consensus.h"
 #include "sharding/device_put.h"
+#include "sharding/processes.h"
 
 namespace tessera::nn::detail {
 
@@ -25,34 +28,60 @@ void place(const Leaf& leaf, const Place& placed) {
 
 }  // namespace
 
-void shard_one(const Leaf& leaf, const NamedSharding& sharding) {
-  place(leaf, [&] { return place_parameter(*leaf.value, sharding, leaf.path); });
-}
-
-void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
-  check_distinct(leaves, "filter_shard");
-  for (const Leaf& leaf : leaves)
-    if (!leaf.value->is_absent()) shard_one(leaf, sharding);
-}
-
 namespace {
 
-// Before anything is placed: all processes have the same model.
-void check_processes_agree(const Leaves& leaves, const Layout& layout) {
-  if (layout.mesh().process_count() == 1) return;
-  std::string lines;
-  for (const Leaf& leaf : leaves)
-    if (!leaf.value->is_absent())
-      lines +=
-          fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), resolve(leaf, layout).spec.to_string());
-  tessera::detail::check_agreement("filter_shard", layout.mesh().process_count(), lines);
+// [filter_shard] process 0 has <line>, process 1 has ...
+std::string line_of(const Mesh& mesh) {
+  const std::string device = mesh.device();
+  return fmt::format("the mesh ({}) over the devices {}{}{}\n", mesh.to_string(), fmt::join(mesh.devices(), ", "),
+                     device == "cpu" ? "" : " of " + device.substr(0, device.find(':')),
+                     tessera::detail::checks ? " with TESSERA_CHECK=1" : "");
+}
+
+std::string line_of(const Leaf& leaf, const PartitionSpec& spec) {
+  return fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), spec.to_string());
+}
+
+std::string lines_of(const Layout& layout) {
+  std::string lines = line_of(layout.mesh());
+  for (const Rules& table : {layout.rules(), layout.activations().rules(), layout.optimizer_state().rules()})
+    for (const Rule& rule : table) lines += fmt::format("the rule {}\n", rule.to_string());
+  return lines;
+}
+
+bool is_across_processes(const NamedSharding& sharding) { return sharding.mesh().process_count() > 1; }
+
+// Before anything is placed: all processes do the same.
+void check_processes_agree(const std::string& lines) {
+  tessera::detail::check_agreement("filter_shard", process_count(), lines);
 }
 
 }  // namespace
 
+void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
+  check_distinct(leaves, "filter_shard");
+  std::string lines;
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (!leaves[i].value->is_absent() && is_across_processes(*shardings[i]))
+      lines += line_of(shardings[i]->mesh()) + line_of(leaves[i], shardings[i]->spec());
+  if (!lines.empty()) check_processes_agree(lines);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (const Leaf& leaf = leaves[i]; !leaf.value->is_absent())
+      place(leaf, [&] { return place_parameter(*leaf.value, *shardings[i], leaf.path); });
+}
+
+void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
+  shard_each(leaves, std::vector<std::optional<NamedSharding>>(leaves.size(), sharding));
+}
+
 void shard_by_names(const Leaves& leaves, const Layout& layout) {
   check_distinct(leaves, "filter_shard");
-  check_processes_agree(leaves, layout);
+  if (layout.mesh().process_count() > 1) {
+    std::string lines = lines_of(layout);
+    for (const Leaf& leaf : leaves)
+      if (!leaf.value->is_absent()) lines += line_of(leaf, resolve(leaf, layout).spec);
+    check_processes_agree(lines);
+  }
   for (const Leaf& leaf : leaves) {
     if (leaf.value->is_absent()) continue;
     const PartitionSpec spec = resolve(leaf, layout).spec;

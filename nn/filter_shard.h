@@ -2,10 +2,12 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <source_location>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "nn/tree.h"
 #include "sharding/caller.h"
@@ -25,14 +27,17 @@ concept ChoosesByLeaf =
     !ChoosesByArray<F> && std::convertible_to<std::invoke_result_t<F&, const std::string&, const Leaf&>, NamedSharding>;
 void shard_by_names(const Leaves& leaves, const Layout& layout);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
-void shard_one(const Leaf& leaf, const NamedSharding& sharding);
+// One sharding for each leaf; for absent ones none.
+void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings);
 }  // namespace detail
 
 // A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec;
 // arrays without names follow the rules for Arrays, and are replicated where there is none. Recipes are carried out
 // block by block: no device ever holds more than its part. Paths are stamped on the arrays, for ledgers and errors.
+// Where the mesh lies across processes, all of them call it, and agree first on the mesh, the rules and the arrays.
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), names that
-// are not as many as the dims (rank_mismatch), one array in two places (bad_argument).
+// are not as many as the dims (rank_mismatch), one array in two places (bad_argument). Processes
+// that do not agree: inconsistent, with the first thing that differs.
 template <class Tree>
 Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
@@ -57,14 +62,16 @@ requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
     filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   const Leaves all = leaves(tree);
-  check_distinct(all, "filter_shard");
-  for (const Leaf& leaf : all)
-    if (!leaf.value->is_absent()) {
-      if constexpr (detail::ChoosesByArray<Choose>)
-        detail::shard_one(leaf, choose(leaf.path, std::as_const(*leaf.value)));
-      else
-        detail::shard_one(leaf, choose(leaf.path, leaf));
-    }
+  std::vector<std::optional<NamedSharding>> chosen;
+  for (const Leaf& leaf : all) {
+    if (leaf.value->is_absent())
+      chosen.emplace_back();
+    else if constexpr (detail::ChoosesByArray<Choose>)
+      chosen.push_back(choose(leaf.path, std::as_const(*leaf.value)));
+    else
+      chosen.push_back(choose(leaf.path, leaf));
+  }
+  detail::shard_each(all, chosen);
   return tree;
 }
 

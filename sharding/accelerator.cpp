@@ -1,22 +1,17 @@
-// Names of devices read, LibTorch's library for CUDA loaded, and processes of one machine counted.
+// Names of devices read, and LibTorch's library for CUDA loaded.
 #include "sharding/accelerator.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "sharding/control_plane.h"
 #include "sharding/error.h"
-#include "sharding/process_group.h"
-#include "sharding/processes.h"
 
 namespace tessera::detail {
 namespace {
@@ -50,30 +45,7 @@ int count_of(c10::Device device, const std::string& name) {
   return c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
 }
 
-// Of one machine, and of one container on it.
-std::string own_machine() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code unknown;
-  return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
-}
-
-int counted_on_machine() {
-  if (process_count() == 1) return 0;
-  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({process_count(), 1}, at::kLong);
-  const auto machine = static_cast<int64_t>(std::hash<std::string>{}(own_machine()));
-  std::memcpy(mine.mutable_data_ptr(), &machine, sizeof(machine));
-  process_group(everyone()).all_gather(mine, all, {.operation = "make_mesh", .where = {}})->wait();
-  const auto* machines = static_cast<const int64_t*>(all.const_data_ptr());
-  return static_cast<int>(std::count(machines, machines + process_index(), machine));
-}
-
 }  // namespace
-
-int number_on_machine() {
-  static const int number = counted_on_machine();
-  return number;
-}
 
 c10::Device accelerator(const std::string& given) {
   const char* said = std::getenv("TESSERA_DEVICE");
@@ -83,7 +55,7 @@ c10::Device accelerator(const std::string& given) {
   if (device.is_cpu()) return c10::kCPU;
   if (device.is_meta()) refuse(name, "holds no values. Make an abstract mesh: {.abstract = true}.");
   const int count = count_of(device, name);
-  const int number = device.has_index() ? device.index() : number_on_machine();
+  const int number = device.has_index() ? device.index() : world().on_machine;
   const int index = device.has_index() || count != 1 ? number : 0;  // its launcher may have given it one
   if (index < count) return {device.type(), static_cast<c10::DeviceIndex>(index)};
   refuse(name, count == 0 ? "there is none that this process can see."

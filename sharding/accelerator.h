@@ -13,7 +13,4 @@ namespace tessera::detail {
 // reason.
 c10::Device accelerator(const std::string& name);
 
-// Which of the processes on its machine this is, from 0. All processes make the first call at the same place.
-int number_on_machine();
-
 }  // namespace tessera::detail

@@ -125,7 +125,7 @@ void check_replicas_across_processes(const Type* type, const Tensors& local, con
   at::Tensor mine = at::empty({static_cast<int64_t>(local.size())}, at::kLong);
   for (size_t i = 0; i < local.size(); ++i) mine[static_cast<int64_t>(i)] = static_cast<int64_t>(checksum(local[i]));
   at::Tensor all = at::empty({static_cast<int64_t>(processes.size()), mine.numel()}, at::kLong);
-  process_group(processes).all_gather(mine, all, {"TESSERA_CHECK", cause.where, mesh, mesh->all()})->wait();
+  process_group(processes).all_gather(mine, all, {"TESSERA_CHECK", cause.where, mesh->kept_names(mesh->all())})->wait();
   std::map<int, size_t> first_with;  // the same blocks
   for (size_t p = 0; p < processes.size(); ++p) {
     Coordinates coordinates(mesh);

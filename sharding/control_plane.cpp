@@ -21,7 +21,7 @@ std::string prefix_of(const Waiting& waiting) {
   std::string text = fmt::format("[{}] ", waiting.operation);
   if (*where.file_name()) text += fmt::format("{}:{}: ", where.file_name(), where.line());
   if (waiting.what) text += fmt::format("{}: ", *waiting.what);
-  if (waiting.mesh && waiting.axes) text += fmt::format("mesh axis \"{}\": ", waiting.mesh->names(waiting.axes));
+  if (waiting.axes) text += fmt::format("mesh axis \"{}\": ", *waiting.axes);
   return text;
 }
 

@@ -115,6 +115,7 @@ class ControlPlane {
 
 struct World {
   int index = 0, count = 1;
+  int on_machine = 0;  // which of those on its machine, from 0
   std::chrono::milliseconds timeout{};
   std::string address = {};  // of this machine, by which the store is reached
   // Null where this process is alone:

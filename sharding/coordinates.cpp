@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "sharding/type.h"
 
@@ -42,6 +44,14 @@ std::string MeshImpl::names(Mask set) const {
   for (size_t a = 0; a < axes.size(); ++a)
     if (set >> a & 1) found.push_back(axes[a].name);
   return fmt::format("{}", fmt::join(found, ","));
+}
+
+const std::string* MeshImpl::kept_names(Mask set) const {
+  static std::mutex mutex;
+  static std::set<std::string> kept;
+  if (!set) return nullptr;
+  const std::lock_guard lock(mutex);
+  return &*kept.insert(names(set)).first;
 }
 
 Coordinates::Coordinates(const MeshImpl* mesh) {

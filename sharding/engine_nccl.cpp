@@ -90,23 +90,23 @@ ncclRedOp_t operation_of(Fold how, const at::Tensor& t) {
 
 const Waiting joining{.operation = "initialize", .where = {}};
 
-// `mine` of every process, in their order, by the processes' own memory.
-template <class T>
-std::vector<T> of_all(const T& mine) {
-  ProcessGroup& group = process_group(everyone());
-  at::Tensor here = at::empty({sizeof(T)}, at::kByte), all = at::empty({group.size(), sizeof(T)}, at::kByte);
-  std::memcpy(here.mutable_data_ptr(), &mine, sizeof(T));
-  group.all_gather(here, all, joining)->wait();
-  std::vector<T> result(group.size());
-  std::memcpy(result.data(), all.const_data_ptr(), result.size() * sizeof(T));
-  return result;
+// That of the first of these processes, by way of the host's memory.
+ncclUniqueId id_of(const std::vector<int>& processes) {
+  ProcessGroup& group = process_group(processes);
+  ncclUniqueId id{};
+  if (group.index() == 0) check(ncclGetUniqueId(&id));
+  at::Tensor mine = at::empty({sizeof id}, at::kByte), all = at::empty({group.size(), sizeof id}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), &id, sizeof id);
+  group.all_gather(mine, all, joining)->wait();
+  std::memcpy(&id, all.const_data_ptr(), sizeof id);
+  return id;
 }
 
 int chosen_device(c10::Device named) {
   int found = 0;
   const cudaError_t result = cudaGetDeviceCount(&found);
   if (result == cudaSuccess && named.has_index() && named.index() < found) return named.index();
-  const int before = number_on_machine();
+  const int before = world().on_machine;
   if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
   if (result == cudaSuccess && before < found) return before;
   fail(ErrorKind::bad_argument, "initialize",
@@ -160,16 +160,10 @@ class NcclGroup : public ProcessGroup {
   int size() const override { return static_cast<int>(processes_.size()); }
   int index() const override { return index_; }
 
-  // The communicator of all; or a part of it, there when the whole is done with it. No call of either waits.
-  void join(ncclUniqueId id) {
+  void join() {
+    const ncclUniqueId id = id_of(processes_);
     ncclConfig_t config = non_blocking();
     queue(joining, [&] { check(ncclCommInitRankConfig(&communicator_, size(), id, index_, &config)); });
-  }
-  void split_from(NcclGroup& whole) {
-    ncclConfig_t config = non_blocking();
-    const int colour = *std::min_element(processes_.begin(), processes_.end());
-    whole.queue(joining, [&] { check(ncclCommSplit(whole.communicator_, colour, index_, &communicator_, &config)); });
-    queue(joining, [] {});
   }
   void abort() {
     if (communicator_) ncclCommAbort(std::exchange(communicator_, nullptr));
@@ -220,7 +214,6 @@ class NcclGroup : public ProcessGroup {
 
  private:
   bool is_queued() {
-    if (!communicator_) return false;  // a part, until the whole has been split
     ncclResult_t state = ncclSuccess;
     check(ncclCommGetAsyncError(communicator_, &state));
     check(state);
@@ -289,19 +282,10 @@ void Gpu::abort() {
   for (auto& [processes, group] : groups) group->abort();
 }
 
-NcclGroup& added(Gpu& gpu, const std::vector<int>& processes) {
-  return *(gpu.groups[processes] = std::make_unique<NcclGroup>(gpu, processes));
-}
-
 Gpu* new_gpu(c10::Device named) {
-  const int device = chosen_device(named);
-  check(cudaSetDevice(device));
-  ncclUniqueId mine{};
-  if (world().index == 0) check(ncclGetUniqueId(&mine));
-  const ncclUniqueId id = of_all(mine)[0];
-  auto* gpu = new Gpu{.device = device, .groups = {}};
+  auto* gpu = new Gpu{.device = chosen_device(named), .groups = {}};
+  check(cudaSetDevice(gpu->device));
   check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
-  added(*gpu, everyone()).join(id);
   return gpu;
 }
 
@@ -310,14 +294,16 @@ Gpu* new_gpu(c10::Device named) {
 ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
   static Gpu* gpu = new_gpu(device);
   if (device.has_index() && device.index() != gpu->device)
-    fail(ErrorKind::bad_argument, "make_mesh",
+    fail(ErrorKind::bad_argument, "process_group",
          fmt::format("a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each "
                      "process one GPU.",
                      static_cast<int>(device.index()), gpu->device));
-  if (const auto found = gpu->groups.find(processes); found != gpu->groups.end()) return *found->second;
-  NcclGroup& part = added(*gpu, processes);
-  part.split_from(*gpu->groups.at(everyone()));
-  return part;
+  auto& group = gpu->groups[processes];
+  if (!group) {
+    group = std::make_unique<NcclGroup>(*gpu, processes);
+    group->join();
+  }
+  return *group;
 }
 
 namespace {

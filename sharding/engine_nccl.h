@@ -23,8 +23,7 @@ namespace tessera::detail {
 // Error (other) where a member is lost before the verb is queued; all communicators are then aborted, and no verb
 // succeeds after it. What is queued is watched until the GPU has done it (ControlPlane::watch).
 //
-// All processes of the program call it at the same place, each with the list that it is in. Made once, by splitting the
-// communicator of all, and kept for the program's life. The first call chooses this process's GPU: that of `device`,
+// Made once, when its processes first call it, at the same place, and kept for the program's life. The first call chooses this process's GPU: that of `device`,
 // where it has a number; else the n-th that it sees where it is the n-th on its machine, or the only one that it sees.
 // Errors: bad_argument, where there is no such GPU, or a later call names another.
 ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device = c10::kCUDA);

@@ -253,7 +253,8 @@ Tensors sum_over_processes(const MeshImpl* mesh, Mask axes, const Tensors& x, co
   for (int p = 0; p < n; ++p) members.numbers.push_back({p});
   std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
   if (checks) check_same_move("all_reduce", mesh, axes, in[0][0], cause);
-  exchange_between_processes({Move::all_reduce, n, 0, 0}, members, {cause.operation, cause.where, mesh, axes}, in, out);
+  exchange_between_processes({Move::all_reduce, n, 0, 0}, members, {cause.operation, cause.where, mesh->kept_names(axes)},
+                             in, out);
   return cut(out[0][0], x);
 }
 
@@ -264,7 +265,7 @@ BegunSums::BegunSums(const MeshImpl* mesh, Mask axes, const Tensors& x, const Ca
   ++sums_begun;
   begun_ = process_group(processes_along(mesh, axes), flat_.device())
                .beside()
-               .all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh, axes});
+               .all_reduce(flat_, Fold::sum, {cause.operation, cause.where, mesh->kept_names(axes)});
 }
 
 int64_t BegunSums::count() { return sums_begun; }

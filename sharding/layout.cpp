@@ -11,7 +11,6 @@
 #include <set>
 #include <tuple>
 
-#include "sharding/consensus.h"
 #include "sharding/error.h"
 #include "sharding/resolver.h"
 
@@ -149,14 +148,6 @@ Rules only_by_name(Rules rules) {
   return rules;
 }
 
-// For the other processes, which are to have the same.
-std::string lines_of(std::initializer_list<Rules> tables) {
-  std::string lines;
-  for (const Rules& table : tables)
-    for (const Rule& rule : table) lines += "the rule " + rule.to_string() + '\n';
-  return lines;
-}
-
 class Interned {
  public:
   const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const OtherRules& others) {
@@ -169,7 +160,6 @@ class Interned {
     made->optimizer_state = alone(made, merged(others.optimizer_state, rules));
     return made;
   }
-  size_t size() const { return layouts_.size(); }
 
  private:
   // The layout that has this one table; `made` itself where it is the same.
@@ -190,11 +180,7 @@ Layout::Layout(Mesh mesh, Rules rules, OtherRules others) {
   static std::mutex mutex;
   static Interned interned;
   std::lock_guard lock(mutex);
-  const size_t before = interned.size();
   impl_ = interned.get(mesh, rules, others);
-  if (interned.size() > before)
-    detail::check_agreement("Layout", mesh.process_count(),
-                            lines_of({rules, others.activations, others.optimizer_state}));
 }
 
 Mesh Layout::mesh() const { return impl_->mesh; }

@@ -14,9 +14,6 @@
 #include <set>
 
 #include "sharding/accelerator.h"
-#include "sharding/consensus.h"
-#include "sharding/check.h"
-#include "sharding/process_group.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
 #include "sharding/type.h"
@@ -284,14 +281,7 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
   std::lock_guard lock(mutex);
   auto& entry = meshes[key];
-  if (entry) return Mesh(entry.get());
-  detail::check_agreement(
-      "make_mesh", mesh.processes,
-      fmt::format("the mesh ({}) over the devices {}{}{}", Mesh(&mesh).to_string(), fmt::join(mesh.devices, ", "),
-                  mesh.device.is_cpu() ? "" : " of " + c10::DeviceTypeName(mesh.device.type(), /*lower_case=*/true),
-                  detail::checks ? " with TESSERA_CHECK=1" : ""));
-  detail::make_groups(&mesh);
-  entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
+  if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
   return Mesh(entry.get());
 }
 

@@ -72,7 +72,7 @@ std::vector<at::Tensor> parts_from_others(const Pieces& pieces, bool crosses, co
   for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, at::cat(tensors)});
   for (const auto& [peer, size] : incoming) receives.push_back({peer, like.new_empty({size})});
   process_group(pieces.processes, like.device())
-      .exchange(sends, receives, {cause.operation, cause.where, pieces.mesh, pieces.axes})
+      .exchange(sends, receives, {cause.operation, cause.where, pieces.mesh->kept_names(pieces.axes)})
       ->wait();
   std::map<int, int64_t> read;
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -44,12 +44,4 @@ std::vector<int> everyone() {
   return all;
 }
 
-void make_groups(const MeshImpl* mesh) {
-  if (mesh->processes == 1 || !engines().contains(mesh->device.type())) return;
-  process_group(everyone(), mesh->device);
-  const Mask crossing = mesh->crossing();
-  for (Mask axes = crossing; axes; axes = (axes - 1) & crossing)
-    process_group(processes_along(mesh, axes), mesh->device);
-}
-
 }  // namespace tessera::detail

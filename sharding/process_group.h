@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "sharding/caller.h"
-#include "sharding/type.h"
 
 namespace tessera::detail {
 
@@ -25,8 +24,7 @@ inline constexpr int64_t most_small_elements = 4096;
 struct Waiting {
   const char* operation;  // all_reduce
   CallerLine where;       // the user's line
-  const MeshImpl* mesh = nullptr;
-  Mask axes = 0;                      // of the mesh, over which the processes act
+  const std::string* axes = nullptr;  // the names of the mesh axes over which the processes act
   const std::string* what = nullptr;  // in place of a line and axes: a checkpoint's folder
   // How long the others are waited for; zero: the timeout that initialize was given.
   std::chrono::milliseconds longest{};
@@ -85,13 +83,9 @@ ProcessGroup& process_group(const std::vector<int>& processes, c10::Device devic
 // Of the program, from 0.
 std::vector<int> everyone();
 
-// An engine for a kind of device, which all programs have that are linked with it. `make` is called at the same place
-// by all processes of the program, each with the list that it is in and the device that it uses. False where there is
-// one already.
+// An engine for a kind of device, which all programs have that are linked with it. `make` is called by the processes of
+// the list, at the same place, each with the device that it uses. False where there is one already.
 using MakeGroup = ProcessGroup& (*)(const std::vector<int>& processes, c10::Device device);
 bool use_engine(c10::DeviceType kind, MakeGroup make);
-
-// Makes the groups of this mesh that an engine of its own makes, whose processes all call it at the same place.
-void make_groups(const MeshImpl* mesh);
 
 }  // namespace tessera::detail

@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -136,6 +138,24 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
+// Of one machine, and of one container on it.
+std::string own_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code unknown;
+  return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
+}
+
+// What changes the meshes and checks of a program without a word in it.
+std::string settings() {
+  std::string lines;
+  for (const char* name : {"TESSERA_CHECK", "TESSERA_CPU_DEVICES", "TESSERA_PRIVATE_REPLICAS"}) {
+    const char* value = environment(name);
+    lines += fmt::format("{}={}\n", name, value ? value : "");
+  }
+  return lines;
+}
+
 // Who this is, where all meet, and until when.
 class Meeting {
  public:
@@ -157,6 +177,7 @@ class Meeting {
       world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
                                                              timeout_, keeper());
       wait_for_all(*world.store, *world.control);
+      world.on_machine = number_on_machine(*world.store);
       return world;
     } catch (const Error&) {
       throw;
@@ -249,6 +270,7 @@ class Meeting {
 
   // The first that gives up says so to the others.
   void wait_for_all(const detail::Store& run, const detail::ControlPlane& control) const {
+    run.set(machine_of(launch_.index), own_machine());
     for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
       if (Clock::now() <= until_ && !run.has("absent")) continue;
       const std::string words = run.first("absent", words_of_missing(control));
@@ -256,6 +278,16 @@ class Meeting {
       fail_absent(words);
     }
   }
+
+  // By the machines that all have put down before they arrived.
+  int number_on_machine(const detail::Store& run) const {
+    std::vector<std::string> keys;
+    for (int process = 0; process <= launch_.index; ++process) keys.push_back(machine_of(process));
+    const std::vector<std::string> machines = run.get(keys);
+    return static_cast<int>(std::count(machines.begin(), machines.end(), machines.back())) - 1;
+  }
+
+  static std::string machine_of(int process) { return fmt::format("machine/{}", process); }
 
   std::string words_of_missing(const detail::ControlPlane& control) const {
     const std::vector<int> missing = control.missing();
@@ -315,6 +347,7 @@ void initialize(ProcessesOptions options) {
     world.agreement = new_gloo_group(world, "agreement", all);
   }
   state().initialized = true;
+  detail::check_agreement("initialize", state().world.count, settings());
 }
 
 int process_index() { return detail::world().index; }

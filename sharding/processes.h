@@ -35,7 +35,8 @@ struct ProcessesOptions {
 // They meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on this
 // machine, at a port that follows from the launcher's job. docs/processes.md says more. None: one process, no engine.
 // Errors: bad_argument, a set that is partial or contradicts itself names what is missing; inconsistent, where others
-// were told another count; other, "[initialize] ..." names who has not arrived within start_timeout.
+// were told another count, or have other values of TESSERA_CHECK, TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS;
+// other, "[initialize] ..." names who has not arrived within start_timeout.
 //
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});

@@ -28,7 +28,8 @@ void run_members(const Step& step, const Exchange& exchange, bool backward, cons
     for (int i : backward ? group.out : group.in) members.push_back(in[i]);
     to.emplace_back((backward ? group.in : group.out).size());
   }
-  exchange_between_processes(exchange, step.members, {cause.operation, cause.where, step.mesh, step.axes}, from, to);
+  exchange_between_processes(exchange, step.members, {cause.operation, cause.where, step.mesh->kept_names(step.axes)},
+                             from, to);
   for (size_t g = 0; g < to.size(); ++g) {
     const std::vector<int>& places = backward ? step.groups[g].in : step.groups[g].out;
     for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[g][i]);

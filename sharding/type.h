@@ -40,6 +40,8 @@ struct MeshImpl {
   int process_of(int place) const;        // the process that has the device at this place of the whole mesh
   int find(std::string_view name) const;  // -1 if there is none
   std::string names(Mask set) const;      // "data,model"
+  // The same, kept for the program's life; null of none.
+  const std::string* kept_names(Mask set) const;
 };
 
 // Where a device stands in the whole mesh, one number for each axis; at first, where this process's first device does.

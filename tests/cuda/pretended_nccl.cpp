@@ -71,7 +71,6 @@ struct ncclComm {
   Shared* shared = nullptr;
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<bool> is_aborted{false};
-  int splits = 0;
 
   Mailbox& box(int from, int to) const { return shared->boxes()[from * count + to]; }
 };
@@ -293,27 +292,6 @@ void meet(ncclComm_t comm) {
   if (comm->index == 0) shm_unlink(comm->name.c_str());
 }
 
-struct Place {
-  int colour, key;
-};
-
-// Its members are those of one colour, by their keys, then by their places.
-ncclComm_t part_of(ncclComm_t whole, Place mine) {
-  std::vector<Place> all(whole->count);
-  all[whole->index] = mine;
-  const auto at = [&](int i) { return reinterpret_cast<char*>(&all[i]); };
-  swap_all(
-      whole, label("split", ncclInt32, 0, sizeof(Place)), [&](int) { return at(whole->index); }, at);
-  int before = 0, count = 0;
-  for (int i = 0; i < whole->count; ++i) {
-    if (all[i].colour != mine.colour) continue;
-    ++count;
-    if (all[i].key < mine.key || (all[i].key == mine.key && i < whole->index)) ++before;
-  }
-  const std::string name = whole->name + "-" + std::to_string(whole->splits) + "-" + std::to_string(mine.colour);
-  return new ncclComm{.name = name, .index = before, .count = count};
-}
-
 }  // namespace
 
 extern "C" {
@@ -338,19 +316,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int count, ncclUniqueId id
   if (config->blocking != 0) return refuse("a communicator that blocks");
   *comm = new ncclComm{.name = id.internal, .index = index, .count = count};
   return later(*comm, [made = *comm] { meet(made); });
-}
-
-// As the newest versions of NCCL, it gives the new one when the old one is done with it.
-ncclResult_t ncclCommSplit(ncclComm_t whole, int colour, int key, ncclComm_t* part, ncclConfig_t* config) {
-  if (is_busy(whole)) return refuse("a split of a communicator that is busy");
-  if (config->blocking != 0) return refuse("a communicator that blocks");
-  ++whole->splits;
-  return later(whole, [whole, colour, key, part] {
-    ncclComm_t made = part_of(whole, {colour, key});
-    if (whole->is_aborted) return;
-    *part = made;
-    later(made, [made] { meet(made); });
-  });
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

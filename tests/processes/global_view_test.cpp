@@ -124,33 +124,6 @@ TEST(ManyProcesses, EveryProcessHasABlockOfTheGrid) {
       });
 }
 
-TEST(ManyProcesses, AllMakeTheSameMeshesAndRules) {
-  const int p = process_count(), me = process_index();
-  expect_error(
-      ErrorKind::inconsistent,
-      fmt::format("[make_mesh] process 0 has the mesh (x0={0}) over the devices 0, {1}, process 1 has the mesh "
-                  "(x1={0}) over the devices 0, {1}",
-                  p, p == 2 ? "1" : "1, 2, 3"),
-      [&] {
-        make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"});
-      });
-  expect_error(ErrorKind::inconsistent,
-               fmt::format("[make_mesh] process 0 has the mesh (y={0}) over the devices 0, {1} with TESSERA_CHECK=1, "
-                           "process 1 has the mesh (y={0}) over the devices 0, {1}. ",
-                           p, p == 2 ? "1" : "1, 2, 3"),
-               [&] {
-                 const detail::CheckScope checked(me == 0);
-                 make_mesh({{"y", p}}, {.device = "cpu"});
-               });
-  const Mesh mesh = make_mesh({{"a", p}});
-  expect_error(ErrorKind::inconsistent,
-               "[Layout] process 0 has the rule \"dim0\" -> \"a\", process 1 has the rule \"dim1\" -> \"a\". All "
-               "processes must run the same program with the same arguments.",
-               [&] {
-                 Layout(mesh, {{"batch", "a"}, {fmt::format("dim{}", me), "a"}});
-               });
-}
-
 TEST(ManyProcesses, UnderCheckAllMoveTheSame) {
   const Mesh mesh = make_mesh({{"a", process_count()}});
   const at::Tensor values = random_tensor({8, 16}, 1);

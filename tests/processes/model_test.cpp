@@ -4,6 +4,7 @@
 #include "nn/filter_shard.h"
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
+#include "sharding/check.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -115,6 +116,38 @@ TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
     EXPECT_FALSE(across.empty());
     EXPECT_EQ(across, ledger_on(layout_of(s, true)));
   }
+}
+
+// A mesh and a layout are one process's own until something is placed by them.
+TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
+  const int p = process_count(), me = process_index();
+  std::string devices = "0";
+  for (int i = 1; i < p; ++i) devices += fmt::format(", {}", i);
+  const auto place = [](const Mesh& mesh, const Rules& rules) {
+    nn::filter_shard(Gpt::init(Key(0), {}), Layout(mesh, examples::with_all_names(rules)));
+  };
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("[filter_shard] process 0 has the mesh (x0={0}) over the devices {1}, process 1 has the "
+                           "mesh (x1={0}) over the devices {1}",
+                           p, devices),
+               [&] { place(make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"}), {}); });
+  const Mesh mesh = make_mesh({{"data", p}}, {.device = "cpu"});
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("[filter_shard] process 0 has the mesh (data={0}) over the devices {1} with "
+                           "TESSERA_CHECK=1, process 1 has the mesh (data={0}) over the devices {1}. ",
+                           p, devices),
+               [&] {
+                 const detail::CheckScope checked(me == 0);
+                 place(mesh, {});
+               });
+  expect_error(ErrorKind::inconsistent,
+               "[filter_shard] process 0 has the rule \"dim0\" -> \"data\", process 1 has the rule \"dim1\" -> "
+               "\"data\". All processes must run the same program with the same arguments.",
+               [&] { place(mesh, {{fmt::format("dim{}", me), "data"}}); });
+  expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has embedding.", [&] {
+    const NamedSharding here(mesh, me == 0 ? P{} : P{"data"});
+    nn::filter_shard(Gpt::init(Key(0), {}), here);
+  });
 }
 
 TEST(ManyProcesses, AllPlaceTheSameModel) {

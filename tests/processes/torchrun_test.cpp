@@ -121,6 +121,15 @@ TEST(Torchrun, DifferentCountsAreAnError) {
         << outcome.output;
 }
 
+TEST(Torchrun, DifferentSettingsAreAnError) {
+  const Outcome outcome = run_program(fmt::format(
+      "timeout -s KILL 120 bash {} 2 bash -c 'TESSERA_CHECK=$RANK exec {} none'", TESSERA_START, TESSERA_VICTIM));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(outcome.says("[initialize] process 0 has TESSERA_CHECK=0, process 1 has TESSERA_CHECK=1. All processes "
+                           "must run the same program with the same arguments.\n"))
+      << outcome.output;
+}
+
 TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
   const std::pair<const char*, const char*> cases[]{
       {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost",
