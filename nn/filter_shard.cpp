@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
 #include "sharding/consensus.h"
 #include "sharding/device_put.h"
 #include "sharding/processes.h"

@@ -12,7 +12,8 @@
 
 #include "sharding/array_impl.h"
 #include "sharding/autograd.h"
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/consistency.h"
 #include "sharding/number.h"
 #include "sharding/recipe.h"
 #include "sharding/tape_state.h"

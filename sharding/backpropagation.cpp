@@ -10,7 +10,8 @@
 #include <map>
 
 #include "sharding/array_impl.h"
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/replica_checks.h"
 #include "sharding/communication.h"
 #include "sharding/redistribute.h"
 

@@ -10,7 +10,8 @@
 #include <atomic>
 #include <map>
 
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/replica_checks.h"
 #include "sharding/engine.h"
 #include "sharding/process_group.h"
 

@@ -5,7 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/replica_checks.h"
 #include "sharding/pieces.h"
 #include "sharding/process_group.h"
 

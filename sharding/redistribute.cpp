@@ -8,7 +8,8 @@
 #include <algorithm>
 
 #include "sharding/autograd.h"
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/replica_checks.h"
 #include "sharding/communication.h"
 #include "sharding/engine.h"
 #include "sharding/plan.h"

@@ -13,7 +13,8 @@
 
 #include "sharding/autograd.h"
 #include "sharding/borrow.h"
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
+#include "sharding/consistency.h"
 #include "sharding/module_path.h"
 #include "sharding/operations_common.h"
 #include "sharding/redistribute.h"
@@ -174,6 +175,25 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
   call.array[i] = held.get();
   call.borrows |= held->details && held->details->loan;
 }
+
+}  // namespace
+
+void check_operands(const Operation& operation, const std::vector<const Type*>& operands) {
+  Mask pending = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Mask mine = operands[i]->unreduced;
+    const bool allowed = operation.linearity == Linearity::additive          ? mine == operands[0]->unreduced
+                         : operation.linearity == Linearity::multilinear     ? (mine & pending) == 0
+                         : operation.linearity == Linearity::linear_in_first ? mine == 0 || i == 0
+                                                                             : mine == 0;
+    if (!allowed)
+      fail_broken(operation.name, fmt::format("operand {} {} is a pending sum, which this operation would read as a value.",
+                                         i, operands[i]->to_string()));
+    pending |= mine;
+  }
+}
+
+namespace {
 
 void check_types(const Prepared& call, const Operation& operation) {
   std::vector<const Type*> types;

@@ -36,6 +36,10 @@ struct CallSite {
   std::source_location where = std::source_location::current();
 };
 
+// Under TESSERA_CHECK=1, before the work of an operation: no operand is a pending sum where the operation takes values, since its parts would
+// be read as one. Error (inconsistent).
+void check_operands(const Operation& operation, const std::vector<const Type*>& operands);
+
 // The operands of a call, brought to where the plan wants them.
 struct Prepared {
   const Plan* plan = nullptr;  // the cache keeps it: see most_plans

@@ -1,5 +1,5 @@
 // TESSERA_CHECK across processes: what they are about to do is compared, whatever its kind, and so are their replicas.
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
 
 #include "sharding/make_array.h"
 #include "tests/processes/ways.h"

@@ -4,7 +4,7 @@
 #include "nn/filter_shard.h"
 #include "nn/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

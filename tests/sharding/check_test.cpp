@@ -1,10 +1,11 @@
 // TESSERA_CHECK: invariants broken on purpose are found, and what is whole passes.
-#include "sharding/check.h"
+#include "sharding/check_mode.h"
 
 #include <ATen/ops/rand.h>
 
 #include "expect_error.h"
 #include "law.h"
+#include "sharding/run.h"
 
 namespace tessera {
 namespace {
