@@ -15,7 +15,6 @@
 
 #include "sharding/abstract_kernels.h"
 #include "sharding/error.h"
-#include "sharding/kept_results.h"
 #include "sharding/type.h"
 
 namespace tessera::detail {
@@ -47,6 +46,7 @@ void Meter::end_forward() {
 namespace {
 
 thread_local std::shared_ptr<Meter> innermost;
+thread_local Interceptor* interceptor = nullptr;
 
 // What an abstract storage stands for, and who counts it.
 struct CountedBytes {
@@ -246,8 +246,8 @@ class Call {
 
 void on_abstract_tensors(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto compute = [&] { Call(op, keys, *stack).run(); };
-  if (KeptResults* kept = current_kept_results())
-    kept->call(op.schema().name(), op.schema().arguments().size(), op.schema().returns().size(), *stack, compute);
+  if (interceptor)
+    interceptor->call(op.schema().name(), op.schema().arguments().size(), op.schema().returns().size(), *stack, compute);
   else
     compute();
 }
@@ -278,6 +278,8 @@ at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype) {
 }
 
 at::Tensor abstract_block(const Type* type) { return abstract_tensor(type->local, type->dtype); }
+
+Interceptor* set_interceptor(Interceptor* next) { return std::exchange(interceptor, next); }
 
 const std::shared_ptr<Meter>& current_meter() { return innermost; }
 std::shared_ptr<Meter> set_meter(std::shared_ptr<Meter> meter) { return std::exchange(innermost, std::move(meter)); }

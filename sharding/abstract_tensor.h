@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "sharding/dtype.h"
 
@@ -18,6 +21,19 @@ struct Type;
 at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype);
 // One block of this type.
 at::Tensor abstract_block(const Type* type);
+
+// Is shown every operation of LibTorch's on this thread while one is in place.
+class Interceptor {
+ public:
+  virtual ~Interceptor() = default;
+  // One call of an operation whose results will be the last `results` values of the stack, and whose arguments are the
+  // last `arguments` of it now. `compute` does it.
+  virtual void call(std::string_view operation, size_t arguments, size_t results, std::vector<c10::IValue>& stack,
+                    const std::function<void()>& compute) = 0;
+};
+
+// Puts it in the place of this thread's, and returns that one; with null nothing is shown.
+Interceptor* set_interceptor(Interceptor* interceptor);
 
 // What abstract tensors take and cost from when the meter is opened: bytes of the tensors made since then, and the
 // floating point operations of matrix products, convolutions and attention (a multiplication and an addition are two).

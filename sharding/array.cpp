@@ -14,7 +14,7 @@
 #include "sharding/autograd.h"
 #include "sharding/check_mode.h"
 #include "sharding/consistency.h"
-#include "sharding/number.h"
+#include "sharding/element_value.h"
 #include "sharding/recipe.h"
 #include "sharding/tape_state.h"
 
@@ -66,11 +66,6 @@ at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
   at::Tensor t = whole;
   for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
   return t;
-}
-
-Text asked_for() {
-  static const Text reason = std::make_shared<const std::string>("asked for");
-  return reason;
 }
 
 void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
@@ -287,7 +282,7 @@ namespace {
 Array constant(const char* verb, Shape shape, double value, DType dtype) {
   check_size(verb, dtype, shape);
   const double scale = element_value(verb, value, dtype);
-  return make_recipe({.initializer = Initializer::constant, .key = {}, .drawn = dtype, .scale = scale},
+  return make_recipe({.drawn = dtype, .scale = scale},
                      std::move(shape), dtype);
 }
 

@@ -6,12 +6,11 @@
 
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
 #include "sharding/array.h"
-#include "sharding/caller.h"
+#include "sharding/cause.h"
 #include "sharding/error.h"
 #include "sharding/type.h"
 
@@ -26,15 +25,6 @@ struct Recipe;
 struct Details;
 
 using Tensors = c10::SmallVector<at::Tensor, 1>;
-using Text = std::shared_ptr<const std::string>;
-
-// Where a communication comes from, for the ledger: kept by the graph for the backward pass.
-struct Cause {
-  const char* operation = "";
-  CallerLine where;
-  Text reason;
-  Text path;
-};
 
 struct ArrayImpl {
   const Type* type = nullptr;
@@ -92,9 +82,6 @@ void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
 
 // A view of the block's part of the whole value.
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
-
-// The ledger's reason for what the user's own line moves.
-Text asked_for();
 
 // Whether `a` is a parameter of an open tape, and whether an operation on `a` has to be recorded for a gradient.
 bool is_tape_parameter(const ArrayImpl& a);

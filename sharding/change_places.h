@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/rearrange.h"
 
 namespace tessera::detail {

@@ -40,9 +40,4 @@ void announce(Communication communication) {
 
 bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
 
-Text handed_out() {
-  static const Text reason = std::make_shared<const std::string>("a value is handed out, not a pending sum");
-  return reason;
-}
-
 }  // namespace tessera::detail

@@ -49,7 +49,5 @@ bool is_asked_for(const Cause& cause);
 CommRecord record_of(const Communication& communication);
 // The operation of the reductions of parameters' gradients.
 inline constexpr const char* gradients_operation = "gradients";
-// The reason of what is moved so that a value can be read.
-Text handed_out();
 
 }  // namespace tessera::detail

@@ -11,6 +11,7 @@
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/recent.h"
 #include "sharding/windows.h"
 

@@ -10,8 +10,10 @@
 
 #include "sharding/device_put.h"
 #include "sharding/make_array.h"
+#include "sharding/element_value.h"
 #include "sharding/number.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera {
 

@@ -7,6 +7,7 @@
 
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera {
 

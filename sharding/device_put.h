@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <source_location>
 #include <string>
 
@@ -65,5 +66,8 @@ Array gather(const Array& x, std::source_location where = std::source_location::
 // carries no layout, since nothing it was computed from was placed by one, comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,
                                std::source_location where = std::source_location::current());
+
+// The layout that rides on an array: the one that placed it, or a partner that it was computed from; nothing without.
+std::optional<Layout> layout_of(const Array& x);
 
 }  // namespace tessera

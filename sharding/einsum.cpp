@@ -10,6 +10,7 @@
 #include "sharding/elementwise.h"
 #include "sharding/linear_algebra.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera {
 

@@ -5,6 +5,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/elementwise_common.h"
+#include "sharding/element_value.h"
 #include "sharding/number.h"
 #include "sharding/recipe.h"
 

@@ -8,6 +8,7 @@
 #include "sharding/elementwise.h"
 #include "sharding/lookup.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/redistribute.h"
 #include "sharding/shapes.h"
 

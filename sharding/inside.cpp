@@ -31,7 +31,9 @@ namespace {
 Across computed(const Prepared& call, const CallSite& site,
                 const std::function<Across(const Prepared&, const Inside&)>& across) try {
   at::AutoGradMode off(false);
-  return across(call, inside_of(*call.plan, {site.operation.name, site.where, call.plan->reason, {}}));
+  const Plan& plan = *call.plan;
+  return across(call, inside_of(plan.mesh, plan.reduced_inside, plan.slots, plan.operands[0].plain, plan.out[0],
+                                {site.operation.name, site.where, plan.reason, {}}));
 } catch (const std::exception& error) {
   refuse(call, site.operation.name, error);
 }

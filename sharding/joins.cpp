@@ -9,7 +9,7 @@
 
 #include "sharding/change_places.h"
 #include "sharding/elementwise.h"
-#include "sharding/number.h"
+#include "sharding/element_value.h"
 #include "sharding/shapes.h"
 #include "sharding/slices.h"
 

@@ -12,12 +12,10 @@ namespace tessera::detail {
 
 namespace {
 
-thread_local KeptResults* innermost = nullptr;
-
 struct Quiet {
-  Quiet() : outer(std::exchange(innermost, nullptr)) {}
-  ~Quiet() { innermost = outer; }
-  KeptResults* outer;
+  Quiet() : outer(set_interceptor(nullptr)) {}
+  ~Quiet() { set_interceptor(outer); }
+  Interceptor* outer;
 };
 
 bool is_kept(std::string_view operation) {
@@ -95,13 +93,13 @@ bool KeptResults::take(std::string_view operation, size_t arguments, torch::jit:
   return true;
 }
 
-KeepingScope::KeepingScope(KeptResults* results) : outer_(innermost) {
+KeepingScope::KeepingScope(KeptResults* results) {
   if (!results) return;
-  innermost = results;
+  outer_ = set_interceptor(results);
   all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));
 }
-KeepingScope::~KeepingScope() { innermost = outer_; }
-
-KeptResults* current_kept_results() { return innermost; }
+KeepingScope::~KeepingScope() {
+  if (all_operations_) set_interceptor(outer_);
+}
 
 }  // namespace tessera::detail

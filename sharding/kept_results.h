@@ -11,19 +11,19 @@
 #include <string_view>
 #include <vector>
 
+#include "sharding/abstract_tensor.h"
+
 namespace tessera::detail {
 
 // In the first run every matrix product, convolution and attention leaves its results here; in the second each takes
 // them instead of computing. All other operations run both times. Both runs do the same in the same order: another
 // operation in the place of a kept one is an Error (bad_argument). A result that was written over since is computed
 // again.
-class KeptResults {
+class KeptResults : public Interceptor {
  public:
   void begin_replay();
-  // One call of an operation whose results will be the last `results` values of the stack, and whose arguments are the
-  // last `arguments` of it now. `compute` does it.
   void call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
-            const std::function<void()>& compute);
+            const std::function<void()>& compute) override;
 
  private:
   struct Kept {
@@ -48,11 +48,8 @@ class KeepingScope {
   KeepingScope& operator=(const KeepingScope&) = delete;
 
  private:
-  KeptResults* outer_;
+  Interceptor* outer_ = nullptr;
   std::optional<c10::impl::IncludeDispatchKeyGuard> all_operations_;
 };
-
-// Null outside.
-KeptResults* current_kept_results();
 
 }  // namespace tessera::detail

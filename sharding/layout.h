@@ -13,7 +13,6 @@
 
 namespace tessera {
 
-class Array;
 
 namespace detail {
 struct LayoutImpl;
@@ -151,8 +150,5 @@ class Layout {
  private:
   const detail::LayoutImpl* impl_;
 };
-
-// The layout that rides on an array: the one that placed it, or a partner that it was computed from; nothing without.
-std::optional<Layout> layout_of(const Array& x);
 
 }  // namespace tessera

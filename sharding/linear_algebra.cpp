@@ -11,6 +11,7 @@
 #include "sharding/autograd.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/shapes.h"
 #include "sharding/tape_state.h"
 

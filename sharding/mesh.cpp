@@ -16,7 +16,7 @@
 #include "sharding/accelerator.h"
 #include "sharding/error.h"
 #include "sharding/processes.h"
-#include "sharding/type.h"
+#include "sharding/mesh_impl.h"
 
 namespace tessera {
 

@@ -9,20 +9,13 @@
 #include "sharding/dtype.h"
 #include "sharding/mesh.h"
 #include "sharding/partition_spec.h"
+#include "sharding/shape.h"
 
 namespace tessera {
-
-using Shape = std::vector<int64_t>;
-
-// "(8, 4)", "()" for a scalar.
-std::string to_string(const Shape& shape);
 
 namespace detail {
 struct ShardingImpl;
 }
-
-// [start, stop) of every dim.
-using IndexRanges = std::vector<std::pair<int64_t, int64_t>>;
 
 // A handle to an interned pair, so equality is a pointer compare. Like specs, shardings that differ in trailing nones
 // only are equal.
@@ -77,5 +70,13 @@ struct SingleDeviceSharding {
   int device = 0;
   operator NamedSharding() const;  // Error (device_mismatch) where there is no such device
 };
+
+namespace detail {
+
+struct Type;
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding, const char* verb = "sharding");
+NamedSharding sharding_of(const Type* type);
+
+}  // namespace detail
 
 }  // namespace tessera

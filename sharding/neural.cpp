@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "sharding/divided.h"
 #include "sharding/inside.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera {
 

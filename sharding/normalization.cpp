@@ -10,6 +10,7 @@
 #include "sharding/inside.h"
 #include "sharding/neural.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/tape_state.h"
 
 namespace tessera {

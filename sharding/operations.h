@@ -15,3 +15,4 @@
 #include "sharding/shapes.h"
 #include "sharding/slices.h"
 #include "sharding/softmax.h"
+#include "sharding/update_slice.h"

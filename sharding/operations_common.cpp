@@ -7,25 +7,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "sharding/array_impl.h"
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
+#include "sharding/error.h"
 
 namespace tessera::detail {
-
-const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types) {
-  const Type* first = nullptr;
-  for (const Type* type : types) {
-    if (!type->mesh) continue;
-    if (!first) first = type;
-    if (first->mesh != type->mesh)
-      fail(ErrorKind::device_mismatch, verb,
-           fmt::format("{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.",
-                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
-                       Mesh(type->mesh).to_string(),
-                       first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : ""));
-  }
-  return first ? first->mesh : nullptr;
-}
 
 std::vector<std::string> letters(size_t n) {
   std::vector<std::string> names;

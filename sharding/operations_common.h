@@ -1,17 +1,12 @@
 // What the files of operations share: checked dims and indices, names for factors, floating operands.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
 #include "sharding/operand.h"
-#include "sharding/run.h"
 
 namespace tessera::detail {
-
-// The mesh of those operands that lie on one; null where none does. Error (device_mismatch): on two meshes.
-const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
 
 // d0, d1, ...: a factor for each of n dims.
 std::vector<std::string> letters(size_t n);

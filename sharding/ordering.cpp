@@ -9,6 +9,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera {
 

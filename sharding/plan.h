@@ -1,51 +1,18 @@
-// Plans: how an operation runs on operands of given types, worked out once without looking at data.
+// Plan: how an operation runs on operands of given types, and where each local call stands in it.
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <span>
 #include <vector>
 
 #include "sharding/array_impl.h"
+#include "sharding/attributes.h"
 #include "sharding/rule.h"
 
 namespace tessera::detail {
-
-// The call's values that change shapes or placements: they are part of a plan's key. Others stay out of it.
-class Attributes {
- public:
-  static constexpr int most = 16;
-  // Every operation carries one: only what is used is set or copied. (With a defaulted constructor {} would set all.)
-  Attributes() {}
-  Attributes(std::initializer_list<int64_t> values) {
-    for (int64_t v : values) push_back(v);
-  }
-  Attributes(const Attributes& other) { *this = other; }
-  Attributes& operator=(const Attributes& other) {
-    size_ = other.size_;
-    for (int i = 0; i < size_; ++i) values_[i] = other.values_[i];
-    return *this;
-  }
-  void push_back(int64_t value) {
-    if (size_ == most) refuse_more();
-    values_[size_++] = value;
-  }
-  int size() const { return size_; }
-  int64_t operator[](int i) const { return values_[i]; }
-  friend bool operator==(const Attributes& a, const Attributes& b) {
-    if (a.size_ != b.size_) return false;
-    for (int i = 0; i < a.size_; ++i)
-      if (a.values_[i] != b.values_[i]) return false;
-    return true;
-  }
-
- private:
-  [[noreturn]] static void refuse_more();
-
-  int64_t values_[most];  // unset past size_
-  int size_ = 0;
-};
 
 struct Plan {
   struct Operand {
@@ -97,11 +64,10 @@ class Where {
   int slot_;
 };
 
-// The order in which placements that disagree are settled (DESIGN: "No conflict, nothing moves"):
-//   1. no mesh axis that divided the work is given up,
-//   2. a dim of the output keeps its axis before a dim that is summed away,
-//   3. activations move as few bytes as possible, pending sums of the result included (a weight yields),
-//   4. then weights, then the order of the operands.
+// The mesh of those operands that lie on one; null where none does. Error (device_mismatch): on two meshes.
+const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
+
+// What a plan follows from.
 struct Problem {
   const Operation& operation;
   std::string_view rule;
@@ -110,6 +76,8 @@ struct Problem {
   DType out_dtype;
   DType rest_dtype;  // of the outputs after the first
 };
-std::shared_ptr<const Plan> make_plan(const Problem& problem);
+
+// Whether the devices divide the work of a plan, also where each process does all of its part at once.
+inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
 
 }  // namespace tessera::detail

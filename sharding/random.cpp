@@ -13,8 +13,10 @@
 #include "sharding/elementwise.h"
 #include "sharding/indexing.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 #include "sharding/recipe.h"
 #include "sharding/reductions.h"
+#include "sharding/samplers.h"
 #include "sharding/threefry.h"
 
 namespace tessera {
@@ -39,10 +41,12 @@ void check_floating(const char* verb, DType dtype) {
 // Random numbers are drawn in float32, or in float64 if that is asked for.
 DType drawn_for(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 
-Array floating_recipe(const char* verb, Recipe recipe, Shape shape, DType dtype) {
+// make(drawn): the generator.
+template <class Make>
+Array floating_recipe(const char* verb, Shape shape, DType dtype, Make make) {
   check_floating(verb, dtype);
-  recipe.drawn = drawn_for(dtype);
-  return make_recipe(recipe, std::move(shape), dtype);
+  const DType drawn = drawn_for(dtype);
+  return make_recipe({.generator = make(drawn), .drawn = drawn}, std::move(shape), dtype);
 }
 
 void check_probability(const char* verb, const char* what, double p) {
@@ -60,32 +64,31 @@ int64_t largest_of(DType dtype) {
 }  // namespace
 
 Array normal(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("normal", {.initializer = Initializer::normal, .key = key}, std::move(shape), dtype);
+  return floating_recipe("normal", std::move(shape), dtype, [&](DType drawn) { return normal_generator(key, drawn); });
 }
 
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
-  return floating_recipe("truncated_normal",
-                         {.initializer = Initializer::truncated_normal, .key = key, .low = lower, .high = upper},
-                         std::move(shape), dtype);
+  return floating_recipe("truncated_normal", std::move(shape), dtype,
+                         [&](DType drawn) { return truncated_normal_generator(key, drawn, lower, upper); });
 }
 
 Array uniform(const Key& key, Shape shape, double low, double high, DType dtype) {
-  return floating_recipe("uniform", {.initializer = Initializer::uniform, .key = key, .low = low, .high = high},
-                         std::move(shape), dtype);
+  return floating_recipe("uniform", std::move(shape), dtype,
+                         [&](DType drawn) { return uniform_generator(key, drawn, low, high); });
 }
 
 Array exponential(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("exponential", {.initializer = Initializer::exponential, .key = key}, std::move(shape), dtype);
+  return floating_recipe("exponential", std::move(shape), dtype,
+                         [&](DType drawn) { return exponential_generator(key, drawn); });
 }
 
 Array gumbel(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("gumbel", {.initializer = Initializer::gumbel, .key = key}, std::move(shape), dtype);
+  return floating_recipe("gumbel", std::move(shape), dtype, [&](DType drawn) { return gumbel_generator(key, drawn); });
 }
 
 Array bernoulli(const Key& key, double p, Shape shape) {
   check_probability("bernoulli", "p", p);
-  return make_recipe({.initializer = Initializer::bernoulli, .key = key, .drawn = boolean, .high = p}, std::move(shape),
-                     boolean);
+  return make_recipe({.generator = bernoulli_generator(key, p), .drawn = boolean}, std::move(shape), boolean);
 }
 
 Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType dtype) {
@@ -93,16 +96,13 @@ Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType
   if (minval >= maxval || minval < least || maxval - 1 > most)
     fail(ErrorKind::bad_argument, "randint",
          fmt::format("range [{}, {}) given, expected a non-empty one of {}.", minval, maxval, name_of(dtype)));
-  return make_recipe({.initializer = Initializer::integers,
-                      .key = key,
-                      .drawn = dtype,
-                      .first = minval,
-                      .span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval)},
-                     std::move(shape), dtype);
+  const uint64_t span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval);
+  return make_recipe({.generator = integer_generator(key, dtype, minval, span), .drawn = dtype}, std::move(shape),
+                     dtype);
 }
 
 Array bits(const Key& key, Shape shape) {
-  return make_recipe({.initializer = Initializer::bits, .key = key, .drawn = int64}, std::move(shape), int64);
+  return make_recipe({.generator = bit_generator(key), .drawn = int64}, std::move(shape), int64);
 }
 
 // ---- draws
@@ -196,7 +196,7 @@ Array dropout(const Key& key, Operand x, double rate) {
   check_probability("dropout", "rate", rate);
   if (rate == 0) return a;
   const double kept = 1 - rate;
-  const Recipe recipe{.initializer = Initializer::bernoulli, .key = key, .drawn = boolean, .high = kept};
+  const Recipe recipe{.generator = bernoulli_generator(key, kept), .drawn = boolean};
   return run({.operation = dropout_op, .where = x.where()}, {&a}, [&](Locals t, const Where& where) {
     const at::Tensor keep =
         t[0].is_meta() ? at::empty_like(t[0], at::kBool)

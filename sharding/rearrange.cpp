@@ -10,6 +10,7 @@
 
 #include "sharding/autograd.h"
 #include "sharding/operations_common.h"
+#include "sharding/plan.h"
 #include "sharding/redistribute.h"
 #include "sharding/varying.h"
 

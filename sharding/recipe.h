@@ -1,31 +1,27 @@
 // Recipes: arrays that are described, not stored, until they are placed or used.
 #pragma once
 
+#include <memory>
+
 #include "sharding/array_impl.h"
-#include "sharding/key.h"
 
 namespace tessera::detail {
 
-enum class Initializer : uint8_t {
-  constant,
-  uniform,
-  normal,
-  truncated_normal,
-  exponential,
-  gumbel,
-  bernoulli,  // uniform < high
-  integers,
-  bits,
+// Makes the random numbers of an array, block by block (random/samplers.h).
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  // The function that makes such an array, for errors: "normal".
+  virtual const char* name() const = 0;
+  // One block of an array of this global shape, contiguous, in the recipe's element type `drawn`. An element depends on
+  // its global index alone.
+  virtual at::Tensor block(const Shape& global, const IndexRanges& block) const = 0;
 };
 
-// value = cast(scale * x + shift), x a constant 1 or a random number of the key and the global element index.
+// value = cast(scale * x + shift), x a constant 1 or what the generator makes.
 struct Recipe {
-  Initializer initializer = Initializer::constant;
-  Key key;
+  std::shared_ptr<const Generator> generator = {};  // none: a constant
   DType drawn = DType::float32;  // the element type in which random numbers are drawn and, floating, scaled
-  double low = 0, high = 1;      // of uniform, truncated_normal and bernoulli
-  int64_t first = 0;             // of integers: first + r, 0 <= r < span
-  uint64_t span = 0;
   double scale = 1, shift = 0;
 };
 

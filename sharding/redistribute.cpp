@@ -12,7 +12,6 @@
 #include "sharding/replica_checks.h"
 #include "sharding/communication.h"
 #include "sharding/engine.h"
-#include "sharding/plan.h"
 #include "sharding/routes.h"
 
 namespace tessera::detail {
@@ -172,12 +171,11 @@ Tensors Passage::backward(Tensors now) const {
   return now;
 }
 
-Inside inside_of(const Plan& plan, const Cause& cause) {
-  auto step =
-      std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = plan.mesh, .axes = plan.reduced_inside});
-  step->slots_in = step->slots_out = plan.slots;
+Inside inside_of(const MeshImpl* mesh, Mask axes, Mask slots, const Type* from, const Type* to, const Cause& cause) {
+  auto step = std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = mesh, .axes = axes});
+  step->slots_in = step->slots_out = slots;
   form_groups(*step);
-  return {std::move(step), plan.operands[0].plain, plan.out[0], cause};
+  return {std::move(step), from, to, cause};
 }
 
 Tensors Inside::combine(const Tensors& parts, Move move, bool in_backward_pass) const {

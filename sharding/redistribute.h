@@ -121,10 +121,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 // gathered for a gradient comes on loan: see borrow.h.
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);
 
-struct Plan;
-
-// The devices of an operation that reduces over its own axes (plan.reduced_inside). Graphs keep it: it outlives the
-// plan.
+// The devices of an operation that itself reduces over some mesh axes. Graphs keep it: it outlives the plan.
 struct Inside {
   std::shared_ptr<const Step> step;
   const Type* from;
@@ -135,7 +132,8 @@ struct Inside {
   // all_gather along dim 0 in the order of the group. Not recorded for gradients.
   Tensors combine(const Tensors& parts, Move move, bool in_backward_pass = false) const;
 };
-Inside inside_of(const Plan& plan, const Cause& cause);
+// Over `axes` of the mesh, of tensors at `slots`.
+Inside inside_of(const MeshImpl* mesh, Mask axes, Mask slots, const Type* from, const Type* to, const Cause& cause);
 
 // Inside shard_map: one row, carried out by the devices of `axes` (numbered in this order), along which the array
 // differs before or after; the row's states are how its devices read what they have.

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "sharding/check_attributes.h"
+#include "sharding/attributes.h"
 
 namespace tessera::detail {
 

@@ -8,6 +8,7 @@
 
 #include "sharding/inside.h"
 #include "sharding/operations_common.h"
+#include "sharding/run.h"
 
 namespace tessera::detail {
 

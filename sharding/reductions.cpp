@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "sharding/divided.h"
 #include "sharding/elementwise.h"
 #include "sharding/reduction_dims.h"
 

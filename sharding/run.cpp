@@ -16,18 +16,10 @@
 #include "sharding/check_mode.h"
 #include "sharding/consistency.h"
 #include "sharding/module_path.h"
-#include "sharding/operations_common.h"
+#include "sharding/planner.h"
 #include "sharding/redistribute.h"
 
 namespace tessera::detail {
-
-void Attributes::refuse_more() {
-  fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
-}
-
-void Where::refuse(std::string_view factor) {
-  fail(ErrorKind::bad_argument, "Where", fmt::format("the rule has no factor \"{}\".", factor));
-}
 
 namespace {
 

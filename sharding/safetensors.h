@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sharding/dtype.h"
-#include "sharding/named_sharding.h"
+#include "sharding/shape.h"
 
 namespace tessera {
 

@@ -10,12 +10,13 @@
 #include <map>
 #include <numeric>
 
-#include "sharding/check_attributes.h"
+#include "sharding/attributes.h"
 #include "sharding/device_put.h"
 #include "sharding/elementwise.h"
 #include "sharding/operations_common.h"
+#include "sharding/planner.h"
+#include "sharding/run.h"
 #include "sharding/rearrange.h"
-#include "sharding/slices.h"
 
 namespace tessera {
 

@@ -24,7 +24,13 @@ Array index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
 Array dynamic_slice(Operand x, Shape start, Shape sizes);
 Array dynamic_slice(Operand x, const Array& start, Shape sizes);
 Array dynamic_index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
-// x with `update` in the place of what was there from `start` on, moved back where it would end outside.
-Array dynamic_update_slice(Operand x, const Array& update, Shape start);
+
+namespace detail {
+
+// Where a slice of these sizes begins: below zero counted from the end, and moved back where it would end outside.
+// Errors: not one for each dim (bad_argument), sizes larger than x's (shape_mismatch).
+Shape clamped_start(const char* verb, const Array& x, Shape start, const Shape& sizes);
+
+}  // namespace detail
 
 }  // namespace tessera

@@ -14,7 +14,6 @@
 #include "sharding/autograd.h"
 #include "sharding/backpropagation.h"
 #include "sharding/communication.h"
-#include "sharding/recipe.h"
 #include "sharding/redistribute.h"
 #include "sharding/tape_state.h"
 
@@ -22,27 +21,9 @@ namespace tessera {
 
 using namespace detail;
 
-namespace {
-
-thread_local TapeState* innermost = nullptr;
-thread_local TapeState* differentiated = nullptr;
-
-struct Differentiating {
-  explicit Differentiating(TapeState* tape) : outer(std::exchange(differentiated, tape)) {}
-  ~Differentiating() { differentiated = outer; }
-  TapeState* outer;
-};
-
-}  // namespace
-
-TapeState* detail::current_tape() { return innermost; }
-bool detail::is_nested() { return innermost && innermost->nested; }
-TapeState* detail::differentiated_tape() { return differentiated; }
-
 struct Tape::Guard {
-  explicit Guard(TapeState* tape) : outer(std::exchange(innermost, tape)) {}
-  ~Guard() { innermost = outer; }
-  TapeState* outer;
+  explicit Guard(TapeState* tape) : current(tape, TapeScope::As::current) {}
+  TapeScope current;
   at::AutoGradMode recording{true};
 };
 
@@ -51,7 +32,7 @@ namespace {
 // Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
 std::shared_ptr<TapeState> opened(GradientOptions options) {
   auto state = std::make_shared<TapeState>();
-  state->nested = options.differentiable && innermost;
+  state->nested = options.differentiable && current_tape();
   options.borrow_gathers = options.borrow_gathers && !state->nested;
   state->options = options;
   return state;
@@ -129,7 +110,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   state_->spent = true;
   Backpropagation backward(shadows_, *state_);
   {
-    const Differentiating now(state_.get());
+    const TapeScope now(state_.get(), TapeScope::As::differentiated);
     backward.run(*root);
   }
   if (state_->nested) return backward.finish_recorded();

@@ -1,11 +1,12 @@
 // TapeState: what one forward pass under value_and_grad keeps.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 
 #include "sharding/array_impl.h"
-#include "sharding/tape.h"
+#include "sharding/gradient_options.h"
 
 namespace tessera::detail {
 
@@ -34,5 +35,19 @@ TapeState* current_tape();
 bool is_nested();
 // The one whose gradients this thread is computing; null outside.
 TapeState* differentiated_tape();
+
+// While one lives, the tape is the current one of this thread, or the differentiated one.
+class TapeScope {
+ public:
+  enum class As : uint8_t { current, differentiated };
+  TapeScope(TapeState* tape, As as);
+  ~TapeScope();
+  TapeScope(const TapeScope&) = delete;
+  TapeScope& operator=(const TapeScope&) = delete;
+
+ private:
+  TapeState*& place_;
+  TapeState* outer_;
+};
 
 }  // namespace tessera::detail

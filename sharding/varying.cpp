@@ -15,14 +15,10 @@
 namespace tessera::detail {
 namespace {
 
-thread_local ManualAxes innermost;
 
 }  // namespace
 
-const ManualAxes& manual_axes() { return innermost; }
 
-ManualScope::ManualScope(const ManualAxes& axes) : outer_(std::exchange(innermost, axes)) {}
-ManualScope::~ManualScope() { innermost = outer_; }
 
 ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
   const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf

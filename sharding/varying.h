@@ -1,28 +1,10 @@
-// Values inside shard_map: the mesh axes that are manual there, and arrays that differ along them.
+// Values inside shard_map: arrays that differ along its manual axes.
 #pragma once
 
 #include "sharding/array_impl.h"
+#include "sharding/manual_axes.h"
 
 namespace tessera::detail {
-
-// The axes over which the body of the innermost shard_map runs once per device; no mesh outside of one.
-struct ManualAxes {
-  const MeshImpl* mesh = nullptr;
-  Mask axes = 0;
-};
-const ManualAxes& manual_axes();
-
-// While it lives, the axes are manual in this thread.
-class ManualScope {
- public:
-  explicit ManualScope(const ManualAxes& axes);
-  ~ManualScope();
-  ManualScope(const ManualScope&) = delete;
-  ManualScope& operator=(const ManualScope&) = delete;
-
- private:
-  ManualAxes outer_;
-};
 
 // The same tensors read as another type, whose devices hold the same: a block of a sharded array is a value that
 // varies, and back.

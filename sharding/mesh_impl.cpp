@@ -1,12 +1,12 @@
 // The arithmetic of a mesh's coordinates, of this process's slots and of all devices.
+#include "sharding/mesh_impl.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
 #include <set>
-
-#include "sharding/type.h"
 
 namespace tessera::detail {
 

@@ -1,12 +1,15 @@
 // The limit of a call's attributes, told in the words of the call.
-#include "sharding/check_attributes.h"
+#include "sharding/attributes.h"
 
 #include <fmt/format.h>
 
 #include "sharding/error.h"
-#include "sharding/plan.h"
 
 namespace tessera::detail {
+
+void Attributes::refuse_more() {
+  fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
+}
 
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others) {
   const size_t most = Attributes::most - others;

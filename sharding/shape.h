@@ -1,0 +1,25 @@
+// Shape: the sizes of an array's dims, and ranges of indices in them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+using Shape = std::vector<int64_t>;
+
+// "(8, 4)", "()" for a scalar.
+std::string to_string(const Shape& shape);
+
+// [start, stop) of every dim.
+using IndexRanges = std::vector<std::pair<int64_t, int64_t>>;
+
+namespace detail {
+
+// [0, size) of every dim.
+IndexRanges whole_block(const Shape& shape);
+
+}  // namespace detail
+}  // namespace tessera
