@@ -5,7 +5,7 @@
 #include <string>
 
 #include "data/dataset.h"
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
 

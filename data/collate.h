@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

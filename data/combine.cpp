@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/windows.h"
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

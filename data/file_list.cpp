@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

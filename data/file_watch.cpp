@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
 

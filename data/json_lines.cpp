@@ -6,7 +6,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "sharding/json.h"
+#include "sharding/files/json.h"
 
 namespace tessera::data::detail {
 

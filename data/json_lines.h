@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "data/text_source.h"
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

@@ -19,7 +19,7 @@
 #include "data/loader_state.h"
 #include "data/stream_batches.h"
 #include "data/windows.h"
-#include "sharding/held.h"
+#include "sharding/diagnostics/moved_from.h"
 
 namespace tessera::data {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
 

@@ -5,8 +5,8 @@
 #include <boost/json.hpp>
 #include <vector>
 
-#include "nn/tree.h"
-#include "sharding/json.h"
+#include "nn/tree/tree.h"
+#include "sharding/files/json.h"
 
 namespace tessera::data {
 

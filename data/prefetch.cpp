@@ -18,17 +18,13 @@
 namespace tessera::data {
 namespace {
 
-std::string kept(const char* words) noexcept try {
-  return words;
-} catch (const std::bad_alloc&) {
+std::string kept(const char* words) noexcept try { return words; } catch (const std::bad_alloc&) {
   return "no memory left";  // so short that it needs none
 }
 
 }  // namespace
 
-Failure current_failure() noexcept try {
-  throw;
-} catch (const Error& error) {
+Failure current_failure() noexcept try { throw; } catch (const Error& error) {
   return {error.kind(), kept(error.what())};
 } catch (const std::exception& error) {
   return {ErrorKind::other, kept(error.what())};

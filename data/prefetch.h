@@ -9,7 +9,7 @@
 #include <string>
 #include <variant>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

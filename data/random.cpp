@@ -5,7 +5,7 @@
 #include <numbers>
 #include <string>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

@@ -10,8 +10,8 @@
 #include "data/file_watch.h"
 #include "data/map_guard.h"
 #include "data/source.h"
-#include "sharding/held.h"
-#include "sharding/safetensors.h"
+#include "sharding/diagnostics/moved_from.h"
+#include "sharding/files/safetensors.h"
 
 namespace tessera::data::detail {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

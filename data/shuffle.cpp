@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

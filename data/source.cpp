@@ -19,8 +19,8 @@
 #include "data/file_list.h"
 #include "data/file_watch.h"
 #include "data/map_guard.h"
-#include "nn/tree.h"
-#include "sharding/held.h"
+#include "nn/tree/tree.h"
+#include "sharding/diagnostics/moved_from.h"
 
 namespace tessera::data {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

@@ -10,8 +10,8 @@
 #include <iterator>
 
 #include "data/token_source.h"
-#include "nn/tree.h"
-#include "sharding/held.h"
+#include "nn/tree/tree.h"
+#include "sharding/diagnostics/moved_from.h"
 
 namespace tessera::data {
 

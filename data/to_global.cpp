@@ -9,10 +9,10 @@
 #include <map>
 #include <span>
 
-#include "sharding/consensus.h"
-#include "sharding/crc32c.h"
-#include "sharding/process_group.h"
-#include "sharding/type.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/distributed/process_group.h"
+#include "sharding/files/crc32c.h"
+#include "sharding/placement/type.h"
 
 namespace tessera::data {
 

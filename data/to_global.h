@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "data/shard_options.h"
-#include "nn/tree.h"
-#include "sharding/device_put.h"
-#include "sharding/layout.h"
-#include "sharding/make_array.h"
+#include "nn/tree/tree.h"
+#include "sharding/operations/make_array.h"
+#include "sharding/placement/layout.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::data {
 

@@ -1,14 +1,14 @@
 // What a training step communicates, which line of the program caused it, and why: docs/sharding.md shows the output.
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
-#include "sharding/device_put.h"
-#include "sharding/guard.h"
-#include "sharding/ledger.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
+#include "sharding/accounting.h"
+#include "sharding/array.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
-#include "sharding/visualize.h"
 
 using namespace tessera;
 

@@ -1,5 +1,5 @@
 // Which mesh? One training step on many, forecast without hardware: eight devices, sixty-four, and Llama 70B on 512.
-#include "nn/compare_meshes.h"
+#include "nn/report.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -13,10 +13,11 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/forecast.h"
+#include "sharding/accounting.h"
+#include "sharding/operations.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "data/loader.h"
 #include "data/text.h"
-#include "sharding/layout.h"
+#include "sharding/placement.h"
 
 namespace tessera::examples {
 

@@ -5,12 +5,11 @@
 #include <iostream>
 
 #include "examples/layer_numbers.h"
-#include "sharding/creation.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting.h"
+#include "sharding/array.h"
 #include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/shard_map.h"
-#include "sharding/visualize.h"
 
 using namespace tessera;
 

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics.h"
 
 namespace tessera::examples {
 namespace {

@@ -1,15 +1,16 @@
 // Equinox's document about filter_shard: a batch split over two devices, a model replicated on both, trained.
-#include "nn/filter_shard.h"
+#include "nn/placement.h"
 
 #include <cstdio>
 #include <iostream>
 
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
+#include "sharding/array.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
-#include "sharding/visualize.h"
 
 using namespace tessera;
 

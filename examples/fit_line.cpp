@@ -1,7 +1,7 @@
 // The first example: a line fitted to points with Adam.
 #include <iostream>
 
-#include "nn/value_and_grad.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/operations.h"
 #include "sharding/random.h"

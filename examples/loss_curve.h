@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/curves.h"
+#include "nn/report.h"
 
 namespace tessera::examples {
 

@@ -9,8 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "sharding/file.h"
-#include "sharding/json.h"
+#include "sharding/files.h"
 
 namespace tessera::examples {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics.h"
 
 namespace tessera::examples {
 

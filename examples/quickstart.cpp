@@ -2,11 +2,11 @@
 #include <iostream>
 
 #include "data/to_global.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sharding/device_put.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 
 namespace tessera::examples {

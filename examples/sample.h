@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "examples/transformer.h"
-#include "sharding/key.h"
+#include "sharding/random.h"
 
 namespace tessera::examples {
 

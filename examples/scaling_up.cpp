@@ -2,15 +2,14 @@
 #include <cstdio>
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/creation.h"
-#include "sharding/device_put.h"
+#include "sharding/array.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
-#include "sharding/visualize.h"
 
 using namespace tessera;
 

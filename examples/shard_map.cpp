@@ -3,8 +3,8 @@
 
 #include <iostream>
 
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
+#include "sharding/placement.h"
 
 using namespace tessera;
 

@@ -7,13 +7,13 @@
 #include <iomanip>
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting.h"
 #include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -9,10 +9,8 @@
 #include "examples/run_checkpoints.h"
 #include "examples/sample.h"
 #include "examples/transformer.h"
-#include "sharding/dtype.h"
-#include "sharding/error.h"
-#include "sharding/layout.h"
-#include "sharding/mesh.h"
+#include "sharding/diagnostics.h"
+#include "sharding/placement.h"
 
 namespace tessera::examples {
 

@@ -14,13 +14,12 @@
 #include "examples/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
-#include "nn/accumulate_gradients.h"
-#include "nn/filter_shard.h"
-#include "nn/placement_table.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
-#include "sharding/processes.h"
+#include "sharding/accounting.h"
+#include "sharding/distributed.h"
+#include "sharding/placement.h"
 
 namespace tessera::examples {
 namespace {

@@ -6,14 +6,14 @@
 #include <functional>
 #include <vector>
 
-#include "nn/cast.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
-#include "nn/remat.h"
-#include "sharding/device_put.h"
+#include "nn/transformations.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 
 namespace tessera::examples {

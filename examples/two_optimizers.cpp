@@ -1,14 +1,13 @@
 // Two optimizers for one model: Muon for the matrices, AdamW for the rest.
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/muon.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "optim/check_options.h"
-#include "sharding/creation.h"
-#include "sharding/elementwise.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::optim {
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/internal.h"
 #include "optim/parts.h"
-#include "sharding/held.h"
-#include "sharding/tape_state.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/moved_from.h"
 
 namespace tessera::optim::detail {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim::detail {
 

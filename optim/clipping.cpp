@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
 #include "optim/scaling.h"
-#include "sharding/operations.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::optim {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "optim/per_array.h"
-#include "sharding/operand.h"
+#include "sharding/operations/operand.h"
 
 namespace tessera::optim {
 

@@ -6,7 +6,8 @@
 
 #include "optim/check_options.h"
 #include "optim/internal.h"
-#include "sharding/operations.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::optim {
 

@@ -8,11 +8,14 @@
 #include <cmath>
 #include <numeric>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/check_options.h"
 #include "optim/internal.h"
-#include "sharding/device_put.h"
-#include "sharding/operations.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::optim {
 

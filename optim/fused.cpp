@@ -7,8 +7,8 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "optim/internal.h"
-#include "sharding/device_put.h"
-#include "sharding/redistribute.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::optim::detail {
 

@@ -10,10 +10,9 @@
 #include <fmt/format.h>
 
 #include "optim/internal.h"
-#include "sharding/array_impl.h"
-#include "sharding/communication.h"
-#include "sharding/engine.h"
-#include "sharding/redistribute.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/redistribution/communicate.h"
+#include "sharding/redistribution/convert.h"
 
 namespace tessera::optim::detail {
 
@@ -24,7 +23,7 @@ namespace {
 struct Blocks {
   std::vector<at::Tensor> exact, rounded;  // float32 and float64; others, which are added up in float32
   const MeshImpl* mesh = nullptr;
-  tessera::detail::Mask axes = 0;
+  tessera::detail::AxisSet axes = 0;
   int arrays = 0;
   DType dtype = DType::float32;
 };
@@ -90,11 +89,25 @@ void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::ve
   if (!whole.empty()) norms.push_back(at::stack(at::_foreach_norm(whole, 2, dtype)));
 }
 
-// Of all processes' blocks, the same bits on all of them.
-at::Tensor over_processes(const at::Tensor& norm, const MeshImpl* mesh) {
-  if (!mesh || !mesh->crossing()) return norm;
-  const Cause cause{.operation = "global_norm", .where = {}, .reason = {}, .path = {}};
-  return sum_over_processes(mesh, mesh->crossing(), Tensors(1, norm.square()), cause)[0].sqrt();
+// Of all devices' blocks, the same bits on all processes.
+at::Tensor over_devices(const at::Tensor& norm, const Blocks& blocks) {
+  if (!blocks.mesh) return norm;
+  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
+  const auto said = [&]() -> Communication {
+    return {.bytes = item_size(blocks.dtype),
+            .cause = {.operation = "global_norm",
+                      .where = {},
+                      .reason = text(fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
+                      .path = {}},
+            .operand = text(fmt::format("{} arrays", blocks.arrays)),
+            .result = text(fmt::format("{}[]", name_of(blocks.dtype)))};
+  };
+  const Sum sum{.operation = "global_norm",
+                .mesh = blocks.mesh,
+                .axes = blocks.axes,
+                .over = blocks.mesh->crossing(),
+                .said = said};
+  return communicate(sum, Tensors(1, norm.square()))[0].sqrt();
 }
 
 at::Tensor norm_of(const Blocks& blocks) {
@@ -103,22 +116,7 @@ at::Tensor norm_of(const Blocks& blocks) {
   add_norms(blocks.rounded, at::kFloat, norms);
   const at::Tensor here = norms.empty() ? in_memory_of(blocks.mesh, at::zeros({}, at::kDouble))
                                         : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
-  return over_processes(here, blocks.mesh).to(static_cast<at::ScalarType>(blocks.dtype));
-}
-
-void announce_sum(const Blocks& blocks) {
-  if (!blocks.mesh || blocks.mesh->count(blocks.axes) == 1 || !is_watched()) return;
-  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
-  announce({.kind = "all_reduce",
-            .mesh = blocks.mesh,
-            .axes = blocks.axes,
-            .bytes = item_size(blocks.dtype),
-            .cause = {.operation = "global_norm",
-                      .where = {},
-                      .reason = text(fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
-                      .path = {}},
-            .operand = text(fmt::format("{} arrays", blocks.arrays)),
-            .result = text(fmt::format("{}[]", name_of(blocks.dtype)))});
+  return over_devices(here, blocks).to(static_cast<at::ScalarType>(blocks.dtype));
 }
 
 }  // namespace
@@ -132,7 +130,6 @@ Array global_norm(const std::vector<Array*>& arrays) {
     ask_for_next(arrays, i);
     if (!arrays[i]->is_absent()) add_blocks(*arrays[i], blocks);
   }
-  announce_sum(blocks);
   const at::Tensor norm = norm_of(blocks);
   if (!blocks.mesh) return from_tensor(norm);
   const Type* type = placed_type(blocks.dtype, {}, NamedSharding(Mesh(blocks.mesh), PartitionSpec{}));

@@ -4,9 +4,9 @@
 #include <source_location>
 #include <vector>
 
-#include "nn/tree.h"
-#include "sharding/array.h"
-#include "sharding/caller.h"
+#include "nn/tree/tree.h"
+#include "sharding/array/array.h"
+#include "sharding/diagnostics/caller.h"
 
 namespace tessera::optim {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "optim/transform.h"
-#include "sharding/array_impl.h"
+#include "sharding/array/array_impl.h"
 
 namespace tessera::optim::detail {
 

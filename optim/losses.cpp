@@ -6,9 +6,13 @@
 #include <cmath>
 
 #include "optim/check_options.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
-#include "sharding/operations.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/indexing.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/operations/softmax.h"
 
 namespace tessera::optim {
 

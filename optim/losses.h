@@ -1,7 +1,7 @@
 // Losses: those of optax.losses that models need, element by element or example by example, to be averaged by the user.
 #pragma once
 
-#include "sharding/operand.h"
+#include "sharding/operations/operand.h"
 
 namespace tessera::optim {
 

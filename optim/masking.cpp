@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/internal.h"
 
 namespace tessera::optim {

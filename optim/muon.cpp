@@ -17,10 +17,10 @@
 
 #include "optim/check_options.h"
 #include "optim/internal.h"
-#include "sharding/elementwise.h"
-#include "sharding/joins.h"
-#include "sharding/redistribute.h"
-#include "sharding/reductions.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/redistribution/convert.h"
 
 namespace tessera::optim {
 
@@ -109,7 +109,7 @@ void deal_out(const ScaleByMuonOptions& o, const std::vector<Array*>& matrices) 
   }
   const auto n = static_cast<int64_t>(matrices.size());
   const DimAxes axes = axes_for(home->mesh, n);
-  const int64_t devices = home->mesh->count(axes.mask());
+  const int64_t devices = home->mesh->count(axes.axis_set());
   std::vector<Array> all;
   for (Array* m : matrices) all.push_back(*m);
   while (static_cast<int64_t>(all.size()) % devices) all.push_back(zeros_for(*matrices[0]));

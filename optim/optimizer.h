@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 #include "optim/bulk.h"
 #include "optim/clipping.h"
 #include "optim/global_norm.h"
@@ -18,7 +18,7 @@
 #include "optim/parts.h"
 #include "optim/state_placement.h"
 #include "optim/wrappers.h"
-#include "sharding/caller.h"
+#include "sharding/diagnostics/caller.h"
 
 namespace tessera::optim {
 

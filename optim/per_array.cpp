@@ -4,9 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/internal.h"
-#include "sharding/elementwise.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::optim::detail {
 

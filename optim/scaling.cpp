@@ -10,9 +10,12 @@
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
-#include "sharding/device_put.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::optim {
 

@@ -7,7 +7,7 @@
 
 #include "optim/per_array.h"
 #include "optim/schedule.h"
-#include "sharding/key.h"
+#include "sharding/random/key.h"
 
 namespace tessera::optim {
 

@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "optim/check_options.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim {
 

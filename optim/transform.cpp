@@ -5,14 +5,16 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/chain.h"
 #include "optim/internal.h"
-#include "sharding/abstract_tensor.h"
-#include "sharding/device_put.h"
-#include "sharding/operations.h"
-#include "sharding/redistribute.h"
-#include "sharding/tape_state.h"
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::optim {
 

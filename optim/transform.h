@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "nn/tree.h"
-#include "sharding/array.h"
-#include "sharding/caller.h"
+#include "nn/tree/tree.h"
+#include "sharding/array/array.h"
+#include "sharding/diagnostics/caller.h"
 
 namespace tessera::optim {
 

@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "nn/filter.h"
+#include "nn/tree/filter.h"
 #include "optim/check_options.h"
 #include "optim/internal.h"
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
-#include "sharding/operations.h"
-#include "sharding/redistribute.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/redistribution/convert.h"
 
 namespace tessera::optim {
 

@@ -6,15 +6,23 @@ set(house "${SCRATCH}/house")
 
 function(build_good_house)
   file(REMOVE_RECURSE "${house}")
-  file(WRITE "${house}/sharding/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
-  file(WRITE "${house}/sharding/mesh.cpp" "// A mesh.\n#include \"sharding/mesh.h\"\n#include <ATen/ATen.h>\n")
-  file(WRITE "${house}/sharding/engine_nccl.cpp" "// An engine.\n#include <nccl.h>\n")
-  file(WRITE "${house}/nn/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/mesh.h\"\n")
-  file(WRITE "${house}/nn/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
-  file(WRITE "${house}/optim/adam.h" "// Adam.\n#include \"nn/tree.h\"\n#include \"sharding/mesh.h\"\n")
-  file(WRITE "${house}/data/batch.h" "// A batch.\n#include \"nn/tree.h\"\n")
-  file(WRITE "${house}/data/to_global.h" "// To arrays.\n#include \"nn/tree.h\"\n#include \"sharding/mesh.h\"\n")
-  file(WRITE "${house}/examples/train.cpp" "// Trains.\n#include \"optim/adam.h\"\n#include \"data/batch.h\"\n")
+  file(WRITE "${house}/sharding/placement.h" "// Placement.\n#pragma once\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${house}/sharding/CMakeLists.txt" "# Sharding.\n    placement.h\n    placement/mesh.h\n")
+  file(WRITE "${house}/sharding/placement/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
+  file(WRITE "${house}/sharding/placement/mesh.cpp"
+       "// A mesh.\n#include \"sharding/placement/mesh.h\"\n#include \"sharding/placement/part.h\"\n#include <ATen/ATen.h>\n")
+  file(WRITE "${house}/sharding/placement/part.h"
+       "// A part of how a mesh is made.\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${house}/sharding/files/file.h" "// A file.\n#pragma once\n")
+  file(WRITE "${house}/sharding/distributed/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
+  file(WRITE "${house}/nn/tree/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${house}/nn/layers/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
+  file(WRITE "${house}/optim/adam.h" "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${house}/data/batch.h" "// A batch.\n#include \"nn/tree/tree.h\"\n")
+  file(WRITE "${house}/data/to_global.h"
+       "// To arrays.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${house}/examples/train.cpp"
+       "// Trains.\n#include \"optim/adam.h\"\n#include \"data/batch.h\"\n#include \"sharding/placement.h\"\n")
   file(WRITE "${house}/tests/run.sh" "#!/bin/sh\n# Runs.\n")
   file(WRITE "${house}/tests/compile_fail/base.cpp" "// expect: no base class\n")
   file(MAKE_DIRECTORY "${house}/docs" "${house}/build-mine" "${house}/.git")
@@ -30,23 +38,47 @@ endfunction()
 build_good_house()
 expect("" "-DROOT=${house}" -P "${CMAKE_CURRENT_LIST_DIR}/house_test.cmake")
 
-refuse("sharding/a.h: includes nn/tree.h" sharding/a.h "// A.\n#include \"nn/tree.h\"\n")
-refuse("sharding/a.cpp: includes data/batch.h" sharding/a.cpp "// A.\n#  include <data/batch.h>\n")
+refuse("sharding/array/a.h: includes nn/tree/tree.h" sharding/array/a.h "// A.\n#include \"nn/tree/tree.h\"\n")
+refuse("sharding/array/a.cpp: includes data/batch.h" sharding/array/a.cpp "// A.\n#  include <data/batch.h>\n")
 refuse("nn/layers/a.h: includes optim/adam.h" nn/layers/a.h "// A.\n#include \"optim/adam.h\"\n")
-refuse("nn/a.h: includes data/batch.h" nn/a.h "// A.\n#include \"data/batch.h\"\n")
+refuse("nn/tree/a.h: includes data/batch.h" nn/tree/a.h "// A.\n#include \"data/batch.h\"\n")
 refuse("optim/a.h: includes data/batch.h" optim/a.h "// A.\n#include \"data/batch.h\"\n")
-refuse("data/a.h: includes sharding/mesh.h" data/a.h "// A.\n#include \"sharding/mesh.h\"\n")
-refuse("data/a.h: includes nn/param.h" data/a.h "// A.\n#include \"nn/param.h\"\n")
+refuse("data/a.h: includes sharding/placement/mesh.h" data/a.h "// A.\n#include \"sharding/placement/mesh.h\"\n")
+refuse("data/a.h: includes nn/layers/linear.h" data/a.h "// A.\n#include \"nn/layers/linear.h\"\n")
 refuse("data/to_global.cpp: includes optim/adam.h" data/to_global.cpp "// A.\n#include \"optim/adam.h\"\n")
-refuse("nn/a.h: includes examples/train.h" nn/a.h "// A.\n#include \"examples/train.h\"\n")
-refuse("nn/a.h: includes boost/pfr/core.hpp; only" nn/a.h "// A.\n#include <boost/pfr/core.hpp>\n")
-refuse("sharding/mesh.cpp: includes nccl.h; only" sharding/mesh.cpp "// A.\n#include <nccl.h>\n")
-refuse("sharding/a.cpp: includes torch/csrc/distributed/c10d/Work.hpp; only" sharding/a.cpp
+refuse("nn/tree/a.h: includes examples/train.h" nn/tree/a.h "// A.\n#include \"examples/train.h\"\n")
+
+# The rooms: an arrow that points up, a door used inside, a room used by a program, a file outside a room, a circle.
+refuse("sharding/distributed/a.h: includes sharding/placement/mesh.h, an arrow that points up" sharding/distributed/a.h
+       "// A.\n#include \"sharding/placement/mesh.h\"\n")
+refuse("sharding/array/a.h: includes sharding/files/file.h, an arrow that points up" sharding/array/a.h
+       "// A.\n#include \"sharding/files/file.h\"\n")
+refuse("sharding/files/a.h: includes sharding/placement/mesh.h, an arrow that points up" sharding/files/a.h
+       "// A.\n#include \"sharding/placement/mesh.h\"\n")
+refuse("nn/tree/a.h: includes nn/layers/linear.h, an arrow that points up" nn/tree/a.h
+       "// A.\n#include \"nn/layers/linear.h\"\n")
+refuse("sharding/array/a.h: includes sharding/placement.h, a door" sharding/array/a.h
+       "// A.\n#include \"sharding/placement.h\"\n")
+refuse("optim/a.cpp: includes nn/tree.h, a door" optim/a.cpp "// A.\n#include \"nn/tree.h\"\n")
+refuse("examples/a.cpp: includes sharding/placement/mesh.h, a room" examples/a.cpp
+       "// A.\n#include \"sharding/placement/mesh.h\"\n")
+refuse("sharding/mesh.cpp: lies in no room" sharding/mesh.cpp "// A mesh.\n")
+refuse("sharding/common/a.h: lies in no room" sharding/common/a.h "// A.\n")
+refuse("nn/tree.cpp: lies in no room" nn/tree.cpp "// A tree.\n")
+refuse("sharding/placement/mesh: is part of a circle" sharding/placement/mesh.h
+       "// A mesh.\n#include \"sharding/placement/part.h\"\n")
+refuse("sharding/array.h: is not among the HEADERS" sharding/array.h "// Arrays.\n")
+refuse("sharding/placement/part.h: is among the HEADERS" sharding/CMakeLists.txt
+       "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/part.h\n")
+
+refuse("nn/layers/a.h: includes boost/pfr/core.hpp; only" nn/layers/a.h "// A.\n#include <boost/pfr/core.hpp>\n")
+refuse("sharding/placement/mesh.cpp: includes nccl.h; only" sharding/placement/mesh.cpp "// A.\n#include <nccl.h>\n")
+refuse("sharding/array/a.cpp: includes torch/csrc/distributed/c10d/Work.hpp; only" sharding/array/a.cpp
        "// A.\n#include <torch/csrc/distributed/c10d/Work.hpp>\n")
-refuse("nn/a.h: includes ATen/ATen.h, ten" nn/a.h "// A.\n#include <ATen/ATen.h>\n")
+refuse("nn/tree/a.h: includes ATen/ATen.h, ten" nn/tree/a.h "// A.\n#include <ATen/ATen.h>\n")
 refuse("optim/a.h: includes torch/torch.h, ten" optim/a.h "// A.\n#include <torch/torch.h>\n")
-refuse("nn/a.h: the first line" nn/a.h "#pragma once\n")
-refuse("nn/a.h: the first line" nn/a.h "// Not a sentence\n#pragma once\n")
+refuse("nn/tree/a.h: the first line" nn/tree/a.h "#pragma once\n")
+refuse("nn/tree/a.h: the first line" nn/tree/a.h "// Not a sentence\n#pragma once\n")
 refuse("tests/a.cpp: the first line" tests/a.cpp "#include <vector>\n")
 refuse("tests/CMakeLists.txt: the first line" tests/CMakeLists.txt "add_test()\n")
 refuse("tests/compile_fail/a.cpp: the first line" tests/compile_fail/a.cpp "// A.\n")

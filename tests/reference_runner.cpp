@@ -8,7 +8,7 @@
 #include <iterator>
 #include <vector>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 #include "tests/runner/report.h"
 
 namespace tessera::runner {
@@ -27,14 +27,11 @@ struct Kind {
   void (*run)(const std::filesystem::path&, Report&);
 };
 
-constexpr Kind kinds[] = {{"grain", "\"even_splits\":", run_grain},
-                          {"optimizers", "\"chain\":", run_optimizers},
-                          {"schedules", "\"schedules\":", run_schedules},
-                          {"placement", "\"shard_shape\":", run_placement},
-                          {"propagation", "\"explicit\":", run_propagation},
-                          {"seeds_examples", "\"examples\":", run_seeds_examples},
-                          {"shard_map", "\"in_specs\":", run_shard_map},
-                          {"transformer_", "\"strategies\":", run_transformer}};
+constexpr Kind kinds[] = {
+    {"grain", "\"even_splits\":", run_grain},          {"optimizers", "\"chain\":", run_optimizers},
+    {"schedules", "\"schedules\":", run_schedules},    {"placement", "\"shard_shape\":", run_placement},
+    {"propagation", "\"explicit\":", run_propagation}, {"seeds_examples", "\"examples\":", run_seeds_examples},
+    {"shard_map", "\"in_specs\":", run_shard_map},     {"transformer_", "\"strategies\":", run_transformer}};
 
 bool contains(const std::filesystem::path& file, std::string_view content) {
   std::ifstream in(file);

@@ -5,11 +5,13 @@
 
 #include <cmath>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
-#include "sharding/operations.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 

@@ -1,13 +1,14 @@
 // Activation: an elementwise function by its name, as an option of layers and as a layer.
 #pragma once
 
-#include "nn/dtype_policy.h"
-#include "nn/param.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/tree/param.h"
 
 namespace tessera::nn {
 
 // (...) -> (...). A module holds no function, so the function has a name: sequential(a, Activation{Activation::relu}).
-// gelu is the tanh approximation, gelu_exact x Phi(x). (jax.nn's names and formulas: sharding/elementwise.h.)
+// gelu is the tanh approximation, gelu_exact x Phi(x). (jax.nn's names and formulas:
+// sharding/operations/elementwise.h.)
 struct Activation {
   enum Function { identity, relu, gelu, gelu_exact, silu, tanh, sigmoid, softplus, elu, leaky_relu, selu };
   Function function = relu;

@@ -7,11 +7,16 @@
 #include <cmath>
 #include <limits>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/attention_checks.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/attention_checks.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/operations/softmax.h"
 
 namespace tessera::nn {
 

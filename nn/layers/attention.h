@@ -5,6 +5,7 @@
 
 #include "nn/layers/dropout.h"
 #include "nn/layers/linear.h"
+#include "sharding/operations/attention.h"
 
 namespace tessera::nn {
 

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/device_put.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
 

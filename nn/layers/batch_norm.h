@@ -1,9 +1,9 @@
 // BatchNorm: normalization over the batch, with running statistics for inference.
 #pragma once
 
-#include "nn/dtype_policy.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 

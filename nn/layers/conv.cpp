@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::nn {
 

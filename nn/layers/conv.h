@@ -6,10 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "nn/dtype_policy.h"
-#include "nn/init.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/convolution.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 

@@ -1,9 +1,9 @@
 // What Dropout computes: zeros and scaled values while training, its input otherwise.
 #include "nn/layers/dropout.h"
 
-#include "sharding/caller.h"
-#include "sharding/error.h"
-#include "sharding/random.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/random/random.h"
 
 namespace tessera::nn {
 

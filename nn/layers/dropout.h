@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "sharding/key.h"
-#include "sharding/operand.h"
+#include "sharding/operations/operand.h"
+#include "sharding/random/key.h"
 
 namespace tessera::nn {
 

@@ -1,9 +1,12 @@
 // Embedding's lookup and its transpose.
 #include "nn/layers/embedding.h"
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/operations/indexing.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/shapes.h"
 
 namespace tessera::nn {
 

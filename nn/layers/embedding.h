@@ -1,10 +1,10 @@
 // Embedding: a row for each token, and the same rows as a tied head.
 #pragma once
 
-#include "nn/dtype_policy.h"
-#include "nn/init.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::nn {
 

@@ -1,9 +1,11 @@
 // How a Linear is made, and what it computes, low-rank change included.
 #include "nn/layers/linear.h"
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/linear_algebra.h"
 
 namespace tessera::nn {
 

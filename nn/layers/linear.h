@@ -3,10 +3,11 @@
 
 #include <optional>
 
-#include "nn/dtype_policy.h"
-#include "nn/init.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 
@@ -19,7 +20,7 @@ struct LinearOptions {
 };
 
 // A change of a kernel by the product of two thin matrices: x kernel + scale (x a) b. Made by nn::with_lora
-// (nn/lora.h).
+// (nn/layers/lora.h).
 struct LowRank {
   Param a;  // (in, rank)
   Param b;  // (rank, out), zeros at first

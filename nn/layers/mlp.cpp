@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "nn/layers/module_scope.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
 
 namespace tessera::nn {
 

@@ -6,11 +6,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/device_put.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/cumulative.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/indexing.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/operations/slicing.h"
+#include "sharding/operations/softmax.h"
+#include "sharding/operations/sorting.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
 

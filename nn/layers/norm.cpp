@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/normalization.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/shapes.h"
 
 namespace tessera::nn {
 

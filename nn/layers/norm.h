@@ -1,10 +1,10 @@
 // Normalization over features: LayerNorm, RMSNorm, GroupNorm.
 #pragma once
 
-#include "nn/dtype_policy.h"
-#include "nn/init.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::nn {
 

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include "nn/layers/shapes.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/slicing.h"
 
 namespace tessera::nn {
 

@@ -8,8 +8,9 @@
 namespace tessera::nn {
 
 // (..., spatial dims..., features) -> the same with fewer places. flax.linen.max_pool's and avg_pool's defaults:
-// strides of 1 and padding "VALID". Sharded spatial dims fetch what their windows reach over (sharding/convolution.h).
-// Errors (shape_mismatch): fewer dims than the window has and the features, a window that has no place.
+// strides of 1 and padding "VALID". Sharded spatial dims fetch what their windows reach over
+// (sharding/operations/convolution.h). Errors (shape_mismatch): fewer dims than the window has and the features, a
+// window that has no place.
 struct MaxPool {
   std::vector<int64_t> window;
   std::vector<int64_t> strides = {};  // 1 each unless given

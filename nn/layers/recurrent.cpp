@@ -6,10 +6,12 @@
 
 #include <cmath>
 
+#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/linear_algebra.h"
 
 namespace tessera::nn {
 

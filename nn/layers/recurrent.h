@@ -5,10 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "nn/dtype_policy.h"
-#include "nn/init.h"
-#include "nn/param.h"
-#include "sharding/operations.h"
+#include "nn/layers/dtype_policy.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/slicing.h"
 
 namespace tessera::nn {
 

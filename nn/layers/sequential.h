@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "sharding/array.h"
-#include "sharding/key.h"
-#include "sharding/operand.h"
+#include "sharding/array/array.h"
+#include "sharding/operations/operand.h"
+#include "sharding/random/key.h"
 
 namespace tessera::nn {
 

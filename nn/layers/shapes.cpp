@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::nn {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "nn/init.h"
-#include "nn/param.h"
+#include "nn/layers/init.h"
+#include "nn/tree/param.h"
 
 namespace tessera::nn {
 

@@ -2,9 +2,13 @@
 #include "nn/layers/spectral_norm.h"
 
 #include "nn/layers/shapes.h"
-#include "sharding/device_put.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
 

@@ -4,9 +4,9 @@
 #include <concepts>
 #include <utility>
 
-#include "nn/module_scope.h"
-#include "nn/param.h"
-#include "sharding/key.h"
+#include "nn/layers/module_scope.h"
+#include "nn/tree/param.h"
+#include "sharding/random/key.h"
 
 namespace tessera::nn {
 

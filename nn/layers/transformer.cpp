@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "nn/module_scope.h"
-#include "sharding/caller.h"
-#include "sharding/error.h"
+#include "nn/layers/module_scope.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::nn {
 

@@ -4,7 +4,8 @@
 #include <numeric>
 
 #include "nn/layers/shapes.h"
-#include "sharding/operations.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 

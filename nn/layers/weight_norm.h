@@ -4,8 +4,8 @@
 #include <concepts>
 #include <utility>
 
-#include "nn/module_scope.h"
-#include "nn/param.h"
+#include "nn/layers/module_scope.h"
+#include "nn/tree/param.h"
 
 namespace tessera::nn {
 

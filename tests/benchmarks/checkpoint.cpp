@@ -2,7 +2,7 @@
 //
 // All take turns; the figures are medians. The arrays are a model and two moments over 8 devices, and while a save is
 // on its way every array is updated once, as a training would.
-#include "nn/checkpoint.h"
+#include "nn/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,10 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "nn/filter_shard.h"
+#include "nn/placement/filter_shard.h"
 #include "optim/optimizer.h"
-#include "sharding/creation.h"
-#include "sharding/random.h"
+#include "sharding/operations.h"
+#include "sharding/operations/creation.h"
+#include "sharding/random/random.h"
 
 namespace {
 

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "sharding/device_put.h"
+#include "sharding/autodiff/tape.h"
 #include "sharding/operations.h"
-#include "sharding/tape.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/benchmarks/single_calls.h"
 #include "tests/benchmarks/timing.h"
 

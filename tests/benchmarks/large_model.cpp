@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "nn/filter_shard.h"
-#include "nn/placement_table.h"
-#include "nn/state.h"
-#include "nn/tree_equal.h"
-#include "nn/tree_summary.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/value_and_grad.h"
+#include "nn/tree/state.h"
+#include "nn/tree/tree_equal.h"
+#include "nn/tree/tree_summary.h"
 #include "optim/optimizer.h"
 #include "sharding/operations.h"
 

@@ -2,7 +2,7 @@
 //
 // Both sides run in turn, in many short rounds; the figure is the difference of the least times, and beside it that of
 // the medians.
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "sharding/caller.h"
-#include "sharding/device_put.h"
-#include "sharding/guard.h"
+#include "sharding/accounting/communication_guard.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/benchmarks/timing.h"
 
 namespace {

@@ -16,9 +16,10 @@
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "sharding/array_impl.h"
-#include "sharding/device_put.h"
-#include "sharding/mesh.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/operations.h"
+#include "sharding/placement/mesh.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace {
 

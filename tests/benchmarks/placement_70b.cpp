@@ -6,8 +6,8 @@
 #include <iostream>
 
 #include "examples/transformer.h"
-#include "nn/explain.h"
-#include "nn/placement_table.h"
+#include "nn/placement/explain.h"
+#include "nn/placement/table.h"
 #include "optim/optimizer.h"
 
 int main() {

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+
 namespace tessera::benchmarks {
 
 using at::Tensor;

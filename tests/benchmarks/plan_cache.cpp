@@ -4,9 +4,9 @@
 
 #include <cstdio>
 
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/run.h"
+#include "sharding/propagation/run.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/benchmarks/timing.h"
 
 namespace {

@@ -14,8 +14,8 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "sharding/control_plane.h"
-#include "sharding/processes.h"
+#include "sharding/distributed/control_plane.h"
+#include "sharding/distributed/processes.h"
 
 namespace tessera {
 namespace {
@@ -57,7 +57,7 @@ void compare(int64_t bytes, int turns) {
   std::vector<at::Tensor> list{x}, sent{x}, got{other};
   std::vector<int64_t> even;
   const std::vector<std::tuple<const char*, std::function<void()>, std::function<void()>>> verbs{
-      {"all_reduce", [&] { ours.all_reduce(x, detail::Fold::sum, here)->wait(); },
+      {"all_reduce", [&] { ours.all_reduce(x, detail::ReduceOp::sum, here)->wait(); },
        [&] { gloo->allreduce(list)->wait(); }},
       {"all_gather", [&] { ours.all_gather(x, all, here)->wait(); }, [&] { gloo->_allgather_base(flat, x)->wait(); }},
       {"reduce_scatter", [&] { ours.reduce_scatter(parts, part, here)->wait(); },

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tests/sharding/cases.h"
+#include "tests/sharding/operations/cases.h"
 
 namespace tessera::benchmarks {
 

@@ -28,10 +28,10 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/accelerator.h"
+#include "sharding/distributed/accelerator.h"
 #include "tests/benchmarks/plain_gpt.h"
 
 namespace tessera::benchmarks {

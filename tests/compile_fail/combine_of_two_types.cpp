@@ -1,5 +1,5 @@
 // expect: tessera: combine takes trees of one type.
-#include "nn/filter.h"
+#include "nn/tree.h"
 
 using namespace tessera;
 using nn::Param;

@@ -1,5 +1,5 @@
 // expect: tessera: a loss function returns an Array, or a std::pair of an Array and aux.
-#include "nn/value_and_grad.h"
+#include "nn/transformations.h"
 
 struct Line {
   tessera::nn::Param slope;

@@ -1,5 +1,5 @@
 // expect: tessera: the loss function cannot be called with this model and these arguments; one that takes Model& needs a model that is neither const nor a temporary.
-#include "nn/accumulate_gradients.h"
+#include "nn/transformations.h"
 
 using namespace tessera;
 

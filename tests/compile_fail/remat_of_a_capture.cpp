@@ -1,5 +1,5 @@
 // expect: tessera: remat of a function that captures. What it captures would get no gradient: make it an argument.
-#include "nn/remat.h"
+#include "nn/transformations.h"
 
 using namespace tessera;
 

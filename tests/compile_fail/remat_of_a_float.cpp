@@ -1,5 +1,5 @@
 // expect: tessera: a function under remat returns an Array, or a struct of arrays.
-#include "nn/remat.h"
+#include "nn/transformations.h"
 
 using namespace tessera;
 

@@ -1,7 +1,7 @@
 // expect: tessera: remat of a function that captures. What it captures would get no gradient: make it an argument.
 #include <functional>
 
-#include "nn/remat.h"
+#include "nn/transformations.h"
 
 using namespace tessera;
 

@@ -1,5 +1,5 @@
 // expect: tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return m.head; }.
-#include "nn/tree_at.h"
+#include "nn/tree.h"
 
 using namespace tessera;
 using nn::Param;

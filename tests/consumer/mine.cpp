@@ -8,12 +8,12 @@
 #include "data/loader.h"
 #include "data/on_mesh.h"
 #include "data/stack.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "sharding/engine_nccl.h"
-#include "sharding/error.h"
-#include "sharding/process_group.h"
-#include "sharding/processes.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/nccl/process_group_nccl.h"
+#include "sharding/distributed/process_group.h"
+#include "sharding/distributed/processes.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::detail {
@@ -80,7 +80,7 @@ class Nccl : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(Nccl, FoldsAsTheProcessesDo) {
   for (const int64_t n : {1, 3, 100003})
-    for (const Fold how : {Fold::sum, Fold::max, Fold::min, Fold::product}) {
+    for (const ReduceOp how : {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
       at::Tensor expected = mine({n}), x = on_gpu(expected);
       gpus_->all_reduce(x, how, here("all_reduce"))->wait();
       cpus_->all_reduce(expected, how, here("all_reduce"))->wait();
@@ -127,12 +127,12 @@ using NcclOfFloats = Nccl;
 TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
   std::vector<at::Tensor> bucket{on_gpu(mine({1000})), on_gpu(mine({7}))};
   std::vector<std::unique_ptr<Work>> begun;
-  for (const at::Tensor& x : bucket) begun.push_back(gpus_->beside().all_reduce(x, Fold::sum, here("gradients")));
+  for (const at::Tensor& x : bucket) begun.push_back(gpus_->beside().all_reduce(x, ReduceOp::sum, here("gradients")));
   EXPECT_EQ(bucket[0].use_count(), 2u);
   for (const auto& one : begun) one->wait();
   EXPECT_EQ(bucket[0].use_count(), 1u);
   at::Tensor expected = mine({1000});
-  cpus_->all_reduce(expected, Fold::sum, here("gradients"))->wait();
+  cpus_->all_reduce(expected, ReduceOp::sum, here("gradients"))->wait();
   expect_equal(bucket[0], expected);
 }
 
@@ -142,23 +142,23 @@ TEST_P(NcclOfFloats, PartsOfTheProgramActApart) {
   EXPECT_EQ(part.size(), 1);
   EXPECT_EQ(&part, &gpu_group({process_index()}));
   at::Tensor x = on_gpu(mine({5}));
-  part.all_reduce(x, Fold::sum, here("all_reduce"))->wait();
+  part.all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
   expect_equal(x, mine({5}));
 }
 
 TEST_P(NcclOfFloats, RefusesWhatItCannotDo) {
   at::Tensor host = mine({5}), shorts = on_gpu(at::empty({5}, at::kShort));
   expect_error(ErrorKind::bad_argument, "[ProcessGroup] a tensor is not contiguous in the memory of GPU ",
-               [&] { gpus_->all_reduce(host, Fold::sum, here("all_reduce"))->wait(); });
+               [&] { gpus_->all_reduce(host, ReduceOp::sum, here("all_reduce"))->wait(); });
   expect_error(ErrorKind::bad_argument, "[ProcessGroup] NCCL does not fold Short. Cast it first.",
-               [&] { gpus_->all_reduce(shorts, Fold::sum, here("all_reduce"))->wait(); });
+               [&] { gpus_->all_reduce(shorts, ReduceOp::sum, here("all_reduce"))->wait(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Float, NcclOfFloats, ::testing::Values(at::kFloat), [](const auto&) { return "Float"; });
 
 // Whoever is linked with the engine has it for meshes of GPUs.
 TEST(NcclEngine, IsTheEngineOfGpus) {
-  EXPECT_FALSE(use_engine(
+  EXPECT_FALSE(register_process_group(
       c10::kCUDA, [](const std::vector<int>& all, c10::Device) -> ProcessGroup& { return process_group(all); }));
 }
 

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "nn/tree.h"
+#include "nn/tree/tree.h"
 
 namespace tessera::data {
 

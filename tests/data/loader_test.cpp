@@ -351,8 +351,7 @@ TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
     return 1;
   });
   EXPECT_EQ(throwing.next(), 1);
-  expect_error(ErrorKind::other, {"[next] the batch of records 4 to 7 of epoch 0: no room"},
-               [&] { throwing.next(); });
+  expect_error(ErrorKind::other, {"[next] the batch of records 4 to 7 of epoch 0: no room"}, [&] { throwing.next(); });
 }
 
 TEST(LoaderState, IsJson) {

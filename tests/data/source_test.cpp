@@ -249,9 +249,9 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
 TEST(ByteSource, ThatWasMovedSaysSo) {
   auto source = ByteSource::from_string("abc");
   const auto heir = std::move(source);
-  const std::function<void()> uses[] = {[&] { source.size(); }, [&] { source.files(); }, [&] { read(source, 0, 1); },
-                                        [&] { source.scan(0, 1, [](auto) {}); }, [&] { source.where(0); },
-                                        [&] { source.describe(); }};
+  const std::function<void()> uses[] = {[&] { source.size(); },      [&] { source.files(); },
+                                        [&] { read(source, 0, 1); }, [&] { source.scan(0, 1, [](auto) {}); },
+                                        [&] { source.where(0); },    [&] { source.describe(); }};
   for (const auto& use : uses)
     expect_error(ErrorKind::bad_argument, {"[ByteSource] this source was moved into another; use that one"}, use);
   EXPECT_EQ(all(heir), "abc");

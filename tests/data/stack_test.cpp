@@ -19,6 +19,7 @@
 #include "data/loader.h"
 #include "data/safetensors_source.h"
 #include "data/text.h"
+#include "sharding/operations.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 

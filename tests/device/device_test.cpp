@@ -4,15 +4,15 @@
 
 #include <sstream>
 
-#include "nn/checkpoint.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/checkpoint/checkpoint.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/array_impl.h"
-#include "sharding/device_put.h"
-#include "sharding/make_array.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/operations/make_array.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"

@@ -4,11 +4,11 @@
 #include "data/loader.h"
 #include "examples/transformer.h"
 #include "nn/checkpoint.h"
-#include "nn/filter_shard.h"
-#include "nn/hugging_face.h"
-#include "nn/inference_mode.h"
-#include "nn/value_and_grad.h"
+#include "nn/layers/inference_mode.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -3,19 +3,19 @@
 #include <span>
 #include <vector>
 
-#include "nn/filter.h"
-#include "nn/filter_shard.h"
-#include "nn/foreign_weights.h"
+#include "nn/checkpoint.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/batch_norm.h"
+#include "nn/layers/lora.h"
 #include "nn/layers/moe.h"
-#include "nn/lora.h"
+#include "nn/placement.h"
 #include "nn/tree.h"
-#include "sharding/device_put.h"
-#include "sharding/error.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting.h"
+#include "sharding/diagnostics.h"
+#include "sharding/files.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
-#include "sharding/safetensors_writer.h"
 
 using namespace tessera;
 

@@ -2,12 +2,13 @@
 #include <iostream>
 
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/transformations.h"
 #include "optim/clipping.h"
 #include "optim/masking.h"
 #include "optim/muon.h"
 #include "optim/optimizer.h"
 #include "optim/wrappers.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 #include "tests/optim/own_optimizer.h"
 

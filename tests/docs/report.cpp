@@ -4,11 +4,11 @@
 #include <fstream>
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/mlp.h"
-#include "nn/value_and_grad.h"
-#include "sharding/device_put.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "sharding/operations.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 
 using namespace tessera;

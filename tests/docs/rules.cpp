@@ -1,11 +1,11 @@
 // The code of docs/rules.md: tables of rules, and what explain and errors say of them.
 #include <iostream>
 
-#include "nn/explain.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
+#include "nn/placement.h"
 #include "optim/optimizer.h"
+#include "sharding/operations.h"
 #include "sharding/random.h"
 
 using namespace tessera;

@@ -3,13 +3,14 @@
 
 #include <iostream>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/define_operation.h"
-#include "sharding/device_put.h"
-#include "sharding/forecast.h"
+#include "sharding/accounting.h"
+#include "sharding/operations.h"
+#include "sharding/operations/define_operation.h"
+#include "sharding/placement.h"
 #include "sharding/random.h"
 #include "sharding/shard_map.h"
 

@@ -11,11 +11,11 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/json.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/files/json.h"
 
 namespace tessera {
 namespace {

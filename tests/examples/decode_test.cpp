@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "sharding/ledger.h"
+#include "nn/placement/filter_shard.h"
+#include "sharding/accounting/ledger.h"
 
 namespace tessera::examples {
 namespace {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
 

@@ -1,5 +1,5 @@
 // A forecast of the transformer's training step: its ledger is the real one's, its peak that of a device.
-#include "sharding/forecast.h"
+#include "sharding/accounting/forecast.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/accumulate_gradients.h"
-#include "nn/filter_shard.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "tests/sharding/allocations.h"
 

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/fsdp.h"
 #include "nn/layers/mlp.h"
-#include "nn/placement_diff.h"
-#include "nn/placement_table.h"
+#include "nn/placement/diff.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/fsdp.h"
+#include "nn/placement/table.h"
 #include "optim/optimizer.h"
 #include "tests/sharding/allocations.h"
 

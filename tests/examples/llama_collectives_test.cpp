@@ -3,10 +3,10 @@
 
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
 #include "tests/runner/transformer_file.h"
 
 namespace tessera::runner {

@@ -9,11 +9,11 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/placement_table.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/autograd.h"
+#include "sharding/array/autograd.h"
 #include "tests/sharding/allocations.h"
 
 namespace tessera::examples {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <functional>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
 

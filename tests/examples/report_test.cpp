@@ -1,5 +1,5 @@
 // train_transformer --report: one page that says what the program prints, and draws it in a browser.
-#include "nn/report.h"
+#include "nn/report/report.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <regex>
 #include <sstream>
 
-#include "nn/placement_table.h"
+#include "nn/placement/table.h"
 #include "tests/examples/training.h"
 
 namespace tessera::examples {

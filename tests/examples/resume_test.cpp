@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "nn/checkpoint.h"
+#include "nn/checkpoint/checkpoint.h"
 #include "tests/examples/training.h"
 
 namespace tessera::examples {

@@ -3,13 +3,14 @@
 
 #include <vector>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/mlp.h"
-#include "nn/placement_diff.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/diff.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/random.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::examples {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/json.h"
+#include "sharding/files/json.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/program.h"
 

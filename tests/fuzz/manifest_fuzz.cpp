@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "nn/checkpoint_manifest.h"
-#include "sharding/error.h"
+#include "nn/checkpoint/manifest.h"
+#include "sharding/diagnostics/error.h"
 
 namespace {
 

@@ -11,8 +11,8 @@ flags=(-std=c++20 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-saniti
        -DBOOST_JSON_STANDALONE -I"$root" -isystem "$cache" -isystem "$torch")
 
 mkdir -p "$out"
-sources=(sharding/{crc32c,dtype,error,file,json,module_path,safetensors,safetensors_writer}.cpp nn/checkpoint_manifest.cpp
-         tests/fuzz/shape_text.cpp)
+sources=(sharding/{diagnostics/{error,module_path},files/{crc32c,file,json,safetensors,safetensors_writer}}.cpp
+         sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp)
 for source in "${sources[@]}" tests/fuzz/{safetensors,manifest,index}_fuzz.cpp; do
   object=$out/$(basename "$source" .cpp).o
   [ "$object" -nt "$root/$source" ] || "$cxx" "${flags[@]}" -c "$root/$source" -o "$object" &

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <string>
 
-#include "sharding/error.h"
-#include "sharding/safetensors.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

@@ -1,19 +1,20 @@
 // The user's line of a communication, through layers, losses, remat, value_and_grad and micro-batches.
-#include "sharding/caller.h"
+#include "sharding/diagnostics/caller.h"
 
 #include <set>
 
-#include "nn/accumulate_gradients.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
-#include "nn/remat.h"
-#include "nn/value_and_grad.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
-#include "support.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
 
 namespace tessera::nn {
 namespace {

@@ -5,16 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "nn/accumulate_gradients.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/mlp.h"
-#include "nn/module_scope.h"
-#include "nn/placement_table.h"
-#include "nn/remat.h"
-#include "nn/state.h"
-#include "nn/tree_at.h"
-#include "nn/value_and_grad.h"
-#include "sharding/device_put.h"
+#include "nn/layers/module_scope.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"
+#include "nn/tree/state.h"
+#include "nn/tree/tree_at.h"
+#include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {

@@ -5,18 +5,19 @@
 #include <utility>
 #include <vector>
 
-#include "nn/accumulate_gradients.h"
-#include "nn/eval_shape.h"
-#include "nn/filter_shard.h"
-#include "nn/inference_mode.h"
+#include "nn/layers/inference_mode.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/module_scope.h"
 #include "nn/layers/norm.h"
-#include "nn/module_scope.h"
-#include "nn/remat.h"
-#include "nn/tree_at.h"
-#include "nn/tree_equal.h"
-#include "nn/value_and_grad.h"
-#include "sharding/random.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/eval_shape.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"
+#include "nn/tree/tree_at.h"
+#include "nn/tree/tree_equal.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
 #include "tests/nn/support.h"
 
 namespace tessera {

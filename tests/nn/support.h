@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/tree.h"
-#include "sharding/layout.h"
+#include "nn/tree/tree.h"
+#include "sharding/placement/layout.h"
 
 namespace tessera::nn::testing {
 

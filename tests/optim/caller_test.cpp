@@ -1,14 +1,14 @@
 // The user's line of what an optimizer communicates.
-#include "sharding/caller.h"
+#include "sharding/diagnostics/caller.h"
 
 #include <set>
 
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
-#include "support.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

@@ -1,14 +1,15 @@
 // Checkpoints of a model and its optimizer: values as they were while updates go on, and steps that go on as before.
-#include "nn/checkpoint.h"
+#include "nn/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/mlp.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/random.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/data/scratch_folder.h"
 
 namespace tessera::optim {

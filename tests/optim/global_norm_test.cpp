@@ -1,7 +1,7 @@
 // The global norm on meshes: every element once, one number communicated.
 #include "optim/global_norm.h"
 
-#include "support.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

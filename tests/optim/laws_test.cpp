@@ -6,7 +6,7 @@
 #include "optim/masking.h"
 #include "optim/muon.h"
 #include "optim/wrappers.h"
-#include "support.h"
+#include "tests/optim/support.h"
 #include "tests/runner/any_transform.h"
 
 namespace tessera::optim {

@@ -3,7 +3,7 @@
 
 #include "optim/contrib.h"
 #include "optim/losses.h"
-#include "support.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {
@@ -14,7 +14,11 @@ TEST(LostGradients, AllAbsentAreRefused) {
   Model model{ones({3}), ones({2})};
   const auto expect_refused = [&](const auto& transform) {
     Optimizer optimizer(model, transform);
-    EXPECT_EQ(error_of([&] { optimizer.update(model, {Array(), Array()}); }, ErrorKind::bad_argument),
+    EXPECT_EQ(error_of(
+                  [&] {
+                    optimizer.update(model, {Array(), Array()});
+                  },
+                  ErrorKind::bad_argument),
               "[Optimizer.update] 0: every gradient is absent, expected those that nn::value_and_grad gives.");
     EXPECT_EQ(optimizer.count(), 0);
     optimizer.update(model, {Array(), ones({2})});

@@ -3,9 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include "nn/value_and_grad.h"
-#include "sharding/array_impl.h"
-#include "support.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/array/array_impl.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

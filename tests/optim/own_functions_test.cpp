@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "nn/accumulate_gradients.h"
-#include "nn/eval_shape.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/batch_norm.h"
 #include "nn/layers/linear.h"
-#include "nn/remat.h"
-#include "nn/tree_equal.h"
-#include "sharding/make_array.h"
-#include "sharding/shard_map.h"
-#include "support.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/eval_shape.h"
+#include "nn/transformations/remat.h"
+#include "nn/tree/tree_equal.h"
+#include "sharding/operations/make_array.h"
+#include "sharding/shard_map/shard_map.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "optim/optimizer.h"
-#include "sharding/elementwise.h"
+#include "sharding/operations/elementwise.h"
 
 namespace own {
 

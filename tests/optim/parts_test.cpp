@@ -1,7 +1,7 @@
 // Transforms made of others: their parts updated in place, and what an optimizer tells of each.
 #include "optim/masking.h"
-#include "sharding/array_impl.h"
-#include "support.h"
+#include "sharding/array/array_impl.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

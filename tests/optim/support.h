@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "nn/filter_shard.h"
-#include "nn/tree.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/tree/tree.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
-#include "sharding/error.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/diagnostics/error.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera {
 

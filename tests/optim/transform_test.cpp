@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "support.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

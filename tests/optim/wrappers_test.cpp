@@ -6,13 +6,13 @@
 #include <iterator>
 #include <map>
 
-#include "nn/value_and_grad.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/contrib.h"
 #include "optim/losses.h"
 #include "optim/muon.h"
-#include "own_optimizer.h"
-#include "sharding/forecast.h"
-#include "support.h"
+#include "sharding/accounting/forecast.h"
+#include "tests/optim/own_optimizer.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

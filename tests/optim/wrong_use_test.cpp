@@ -2,10 +2,10 @@
 #include <functional>
 #include <map>
 
-#include "nn/value_and_grad.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/contrib.h"
 #include "optim/muon.h"
-#include "support.h"
+#include "tests/optim/support.h"
 
 namespace tessera::optim {
 namespace {

@@ -1,6 +1,6 @@
 // Several processes: every placement, collective and gradient on meshes that lie across them, as on one.
-#include "sharding/collectives.h"
-#include "sharding/shard_map.h"
+#include "sharding/shard_map/collectives.h"
+#include "sharding/shard_map/shard_map.h"
 #include "tests/processes/ways.h"
 
 namespace tessera {

@@ -1,7 +1,6 @@
 // TESSERA_CHECK across processes: what they are about to do is compared, whatever its kind, and so are their replicas.
-#include "sharding/check_mode.h"
-
-#include "sharding/make_array.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/operations/make_array.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

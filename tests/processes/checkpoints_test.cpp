@@ -3,13 +3,13 @@
 
 #include <optional>
 
-#include "nn/hugging_face.h"
+#include "nn/checkpoint/hugging_face.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
-#include "sharding/consensus.h"
-#include "sharding/device_put.h"
-#include "tests/nn/checkpoint_support.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/checkpoint/support.h"
 #include "tests/processes/ways.h"
 
 namespace tessera::nn::testing {

@@ -1,8 +1,8 @@
 // Several processes: what each sees of arrays that lie across them, reads, makes, and has to agree on.
 #include <sstream>
 
-#include "sharding/check_mode.h"
-#include "sharding/make_array.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/operations/make_array.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

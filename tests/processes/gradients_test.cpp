@@ -2,19 +2,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "sharding/autograd.h"
-#include "sharding/creation.h"
-#include "sharding/device_put.h"
-#include "sharding/elementwise.h"
-#include "sharding/engine.h"
-#include "sharding/gradient_buckets.h"
-#include "sharding/guard.h"
-#include "sharding/linear_algebra.h"
+#include "sharding/accounting/communication_guard.h"
+#include "sharding/array/autograd.h"
+#include "sharding/autodiff/gradient_buckets.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/distributed/processes.h"
 #include "sharding/operations.h"
-#include "sharding/processes.h"
-#include "sharding/random.h"
-#include "sharding/reductions.h"
-#include "sharding/tape.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "sharding/redistribution/engine.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -45,16 +45,16 @@ struct Pass {
 
 Pass pass_of(const std::vector<Array>& weights, Mesh mesh, const GradientOptions& options = {}) {
   Pass pass;
-  const int64_t before = detail::BegunSums::count();
+  const int64_t before = detail::SumWork::count();
   CommLedger ledger;
   const Tape tape(weights, options);
   const auto& w = tape.shadows();
   const Array x = device_put(normal(Key(0), {rows, width}), NamedSharding(mesh, P{"data"}));
   Array y = tanh(matmul(x, w[0]));
-  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::BegunSums::count() - before; });
+  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::SumWork::count() - before; });
   for (size_t i = 1; i < 5; ++i) y = tanh(matmul(y, w[i]) + w[5]);
   pass.gradients = const_cast<Tape&>(tape).gradients(sum(y * y));
-  pass.begun_in_all = detail::BegunSums::count() - before;
+  pass.begun_in_all = detail::SumWork::count() - before;
   pass.ledger = ledger_text(ledger);
   return pass;
 }

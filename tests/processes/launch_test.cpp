@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/error.h"
-#include "sharding/launcher_environment.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/launcher_environment.h"
 
 namespace tessera {
 namespace {

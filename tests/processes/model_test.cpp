@@ -1,10 +1,10 @@
 // A whole model across processes, on every layout: the same parameters, the same step, the same ledger as without any.
 #include "data/text.h"
 #include "examples/transformer.h"
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/check_mode.h"
+#include "sharding/diagnostics/check_mode.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -130,7 +130,9 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
                fmt::format("[filter_shard] process 0 has the mesh (x0={0}) over the devices {1}, process 1 has the "
                            "mesh (x1={0}) over the devices {1}",
                            p, devices),
-               [&] { place(make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"}), {}); });
+               [&] {
+                 place(make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"}), {});
+               });
   const Mesh mesh = make_mesh({{"data", p}}, {.device = "cpu"});
   expect_error(ErrorKind::inconsistent,
                fmt::format("[filter_shard] process 0 has the mesh (data={0}) over the devices {1} with "
@@ -143,7 +145,9 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
   expect_error(ErrorKind::inconsistent,
                "[filter_shard] process 0 has the rule \"dim0\" -> \"data\", process 1 has the rule \"dim1\" -> "
                "\"data\". All processes must run the same program with the same arguments.",
-               [&] { place(mesh, {{fmt::format("dim{}", me), "data"}}); });
+               [&] {
+                 place(mesh, {{fmt::format("dim{}", me), "data"}});
+               });
   expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has embedding.", [&] {
     const NamedSharding here(mesh, me == 0 ? P{} : P{"data"});
     nn::filter_shard(Gpt::init(Key(0), {}), here);

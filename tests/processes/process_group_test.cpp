@@ -1,5 +1,5 @@
 // Every verb of a group of processes, for every element type, against the same arithmetic done in one place.
-#include "sharding/process_group.h"
+#include "sharding/distributed/process_group.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "sharding/error.h"
-#include "sharding/processes.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/processes.h"
 
 namespace tessera::detail {
 namespace {
@@ -35,14 +35,14 @@ std::vector<at::Tensor> of_all(at::IntArrayRef shape, at::ScalarType dtype) {
   return all;
 }
 
-at::Tensor folded(const std::vector<at::Tensor>& all, Fold how) {
+at::Tensor folded(const std::vector<at::Tensor>& all, ReduceOp how) {
   at::Tensor total = all[0].to(at::kDouble);
   for (size_t i = 1; i < all.size(); ++i) {
     const at::Tensor next = all[i].to(at::kDouble);
-    if (how == Fold::sum) total = total.add(next);
-    if (how == Fold::product) total = total.mul(next);
-    if (how == Fold::max) total = at::where(total.gt(next), total, next);
-    if (how == Fold::min) total = at::where(total.lt(next), total, next);
+    if (how == ReduceOp::sum) total = total.add(next);
+    if (how == ReduceOp::product) total = total.mul(next);
+    if (how == ReduceOp::max) total = at::where(total.gt(next), total, next);
+    if (how == ReduceOp::min) total = at::where(total.lt(next), total, next);
   }
   return total.to(all[0].scalar_type());
 }
@@ -57,7 +57,7 @@ class ProcessGroupLaw : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(ProcessGroupLaw, AllReduceIsTheFoldOfAll) {
   for (const int64_t n : {1, 3, 5000, 100003})  // around the size from which each folds a part
-    for (const Fold how : {Fold::sum, Fold::max, Fold::min, Fold::product}) {
+    for (const ReduceOp how : {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
       at::Tensor x = numbers(process_index(), {n}, GetParam());
       group_.all_reduce(x, how, here("all_reduce"))->wait();
       expect_equal(x, folded(of_all({n}, GetParam()), how),
@@ -77,7 +77,7 @@ TEST_P(ProcessGroupLaw, ReduceScatterIsThePartOfTheSum) {
     const at::Tensor before = parts.clone();
     at::Tensor mine = at::empty({n}, GetParam());
     group_.reduce_scatter(parts, mine, here("reduce_scatter"))->wait();
-    const at::Tensor sum = folded(of_all({process_count(), n}, GetParam()), Fold::sum);
+    const at::Tensor sum = folded(of_all({process_count(), n}, GetParam()), ReduceOp::sum);
     expect_equal(mine, sum.select(0, process_index()), "reduce_scatter");
     expect_equal(parts, before, "the operand of reduce_scatter");
   }
@@ -105,18 +105,18 @@ TEST_P(ProcessGroupLaw, WhatWasBegunGoesOnBesideOtherVerbs) {
   at::Tensor first = numbers(process_index(), {30000}, GetParam()), second = numbers(process_index(), {50}, GetParam());
   std::unique_ptr<Work> one, two;
   const auto begin = [&] {
-    one = group.beside().all_reduce(first, Fold::sum, here("first"));
-    two = group.beside().all_reduce(second, Fold::sum, here("second"));
+    one = group.beside().all_reduce(first, ReduceOp::sum, here("first"));
+    two = group.beside().all_reduce(second, ReduceOp::sum, here("second"));
   };
   at::Tensor between = numbers(process_index(), {100}, GetParam());
   if (process_index() % 2 == 0) begin();
-  group.all_reduce(between, Fold::max, here("between"))->wait();
+  group.all_reduce(between, ReduceOp::max, here("between"))->wait();
   if (process_index() % 2 != 0) begin();
   two->wait();
   one->wait();
-  expect_equal(first, folded(of_all({30000}, GetParam()), Fold::sum), "first");
-  expect_equal(second, folded(of_all({50}, GetParam()), Fold::sum), "second");
-  expect_equal(between, folded(of_all({100}, GetParam()), Fold::max), "between");
+  expect_equal(first, folded(of_all({30000}, GetParam()), ReduceOp::sum), "first");
+  expect_equal(second, folded(of_all({50}, GetParam()), ReduceOp::sum), "second");
+  expect_equal(between, folded(of_all({100}, GetParam()), ReduceOp::max), "between");
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, ProcessGroupLaw,
@@ -128,7 +128,7 @@ TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
   for (const int64_t n : {1000, 300000}) {
     at::Tensor x = at::arange(n, at::kFloat).mul_(0.1 * (process_index() + 1)).sin_();
     ProcessGroup& group = process_group(everyone());
-    group.all_reduce(x, Fold::sum, here("all_reduce"))->wait();
+    group.all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
     at::Tensor all = at::empty({process_count(), n}, at::kFloat);
     group.all_gather(x, all, here("all_gather"))->wait();
     for (const at::Tensor& other : all.unbind(0)) EXPECT_TRUE(at::equal(other, x));
@@ -138,7 +138,7 @@ TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
 // 256 + 1 is 256 in bfloat16, so a sum that is rounded at every step loses all ones.
 TEST(ProcessGroup, SumsOfBfloat16AreRoundedOnce) {
   at::Tensor x = at::zeros({50000}, at::kBFloat16).fill_(process_index() == 0 ? 256.0 : 1.0);
-  process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"))->wait();
+  process_group(everyone()).all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
   const at::Tensor sum = at::zeros({1}, at::kFloat).fill_(256.0 + (process_count() - 1)).to(at::kBFloat16);
   EXPECT_EQ(x[0].item().toFloat(), sum[0].item().toFloat());
   EXPECT_EQ(x[49999].item().toFloat(), sum[0].item().toFloat());
@@ -160,7 +160,7 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
 TEST(ProcessGroup, RefusesWhatItCannotDo) {
   if (process_count() < 2) GTEST_SKIP() << "needs 2 processes";
   at::Tensor x = at::zeros({4, 4}, at::kFloat).t();
-  EXPECT_THROW(process_group(everyone()).all_reduce(x, Fold::sum, here("all_reduce"))->wait(), Error);
+  EXPECT_THROW(process_group(everyone()).all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait(), Error);
   EXPECT_THROW(process_group({process_index() == 0 ? 1 : 0, process_count()}), Error);
 }
 

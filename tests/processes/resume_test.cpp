@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <ostream>
 
-#include "nn/checkpoint.h"
+#include "nn/checkpoint/checkpoint.h"
 #include "tests/examples/training.h"
 
 namespace tessera::examples {

@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <thread>
 
-#include "nn/checkpoint.h"
-#include "nn/filter_shard.h"
-#include "sharding/processes.h"
-#include "sharding/random.h"
+#include "nn/checkpoint/checkpoint.h"
+#include "nn/placement/filter_shard.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/random/random.h"
 
 namespace {
 

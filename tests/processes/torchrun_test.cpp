@@ -5,7 +5,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 #include "tests/examples/program.h"
 
 namespace tessera {
@@ -125,8 +125,9 @@ TEST(Torchrun, DifferentSettingsAreAnError) {
   const Outcome outcome = run_program(fmt::format(
       "timeout -s KILL 120 bash {} 2 bash -c 'TESSERA_CHECK=$RANK exec {} none'", TESSERA_START, TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(outcome.says("[initialize] process 0 has TESSERA_CHECK=0, process 1 has TESSERA_CHECK=1. All processes "
-                           "must run the same program with the same arguments.\n"))
+  EXPECT_TRUE(
+      outcome.says("[initialize] process 0 has TESSERA_CHECK=0, process 1 has TESSERA_CHECK=1. All processes "
+                   "must run the same program with the same arguments.\n"))
       << outcome.output;
 }
 

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/accelerator.h"
-#include "sharding/error.h"
-#include "sharding/mesh.h"
-#include "sharding/process_group.h"
-#include "sharding/processes.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/accelerator.h"
+#include "sharding/distributed/process_group.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/placement/mesh.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +45,7 @@ at::Tensor some_ones() {
 void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   at::Tensor x = some_ones();
   group
-      .all_reduce(x, detail::Fold::sum,
+      .all_reduce(x, detail::ReduceOp::sum,
                   {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1})
       ->wait();
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
@@ -54,7 +54,7 @@ void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
 // The same beside a computation, in which the victim dies.
 void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
   const auto begun = group.beside().all_reduce(
-      some_ones(), detail::Fold::sum,
+      some_ones(), detail::ReduceOp::sum,
       {.operation = "gradients", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
   if (is_victim) ::raise(SIGKILL);
   begun->wait();

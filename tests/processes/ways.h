@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/processes.h"
+#include "sharding/distributed/processes.h"
 #include "tests/sharding/law.h"
 
 namespace tessera::testing {

@@ -4,8 +4,8 @@
 #include <boost/json/value.hpp>
 #include <string>
 
-#include "sharding/array.h"
-#include "sharding/error.h"
+#include "sharding/array/array.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::runner {
 

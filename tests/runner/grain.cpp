@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "sharding/json.h"
+#include "sharding/files/json.h"
 #include "tests/runner/reference_values.h"
 #include "tests/runner/report.h"
 

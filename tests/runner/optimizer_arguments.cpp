@@ -5,7 +5,7 @@
 
 #include <boost/json.hpp>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::runner {
 

@@ -6,11 +6,11 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "sharding/device_put.h"
-#include "sharding/json.h"
-#include "sharding/mesh.h"
+#include "sharding/files/json.h"
+#include "sharding/files/safetensors.h"
 #include "sharding/operations.h"
-#include "sharding/safetensors.h"
+#include "sharding/placement/mesh.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/optimizer_arguments.h"
 #include "tests/runner/report.h"
 

@@ -3,8 +3,8 @@
 
 #include <boost/json.hpp>
 
-#include "sharding/device_put.h"
-#include "sharding/json.h"
+#include "sharding/files/json.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/array_record.h"
 #include "tests/runner/report.h"
 #include "tests/runner/transformer_file.h"

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/json.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/files/json.h"
 #include "sharding/operations.h"
-#include "sharding/redistribute.h"
-#include "sharding/tape.h"
+#include "sharding/redistribution/redistribute.h"
 #include "tests/runner/reference_values.h"
 #include "tests/runner/report.h"
 #include "tests/runner/transformer_file.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/operand.h"
+#include "sharding/operations/operand.h"
 
 namespace tessera::runner {
 

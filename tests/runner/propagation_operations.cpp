@@ -1,9 +1,9 @@
 // The operations of the reference's propagation_ops.py over this library, by name.
 #include <cmath>
 
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/propagation.h"
 
 namespace tessera::runner {

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/elementwise.h"
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::runner {
 namespace {

@@ -4,7 +4,7 @@
 #include <boost/json/value.hpp>
 #include <string>
 
-#include "sharding/array.h"
+#include "sharding/array/array.h"
 
 namespace tessera::runner {
 

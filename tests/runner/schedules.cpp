@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "sharding/json.h"
+#include "sharding/files/json.h"
 #include "tests/runner/optimizer_arguments.h"
 #include "tests/runner/report.h"
 

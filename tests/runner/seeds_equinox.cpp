@@ -2,12 +2,12 @@
 #include <boost/json.hpp>
 #include <numeric>
 
-#include "nn/filter_shard.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/seeds_examples.h"
 
 namespace tessera::runner {

@@ -9,10 +9,11 @@
 #include <optional>
 #include <sstream>
 
-#include "sharding/device_put.h"
-#include "sharding/elementwise.h"
-#include "sharding/json.h"
-#include "sharding/visualize.h"
+#include "sharding/array/visualize.h"
+#include "sharding/files/json.h"
+#include "sharding/operations.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/report.h"
 
 namespace tessera::runner {

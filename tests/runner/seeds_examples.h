@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "sharding/ledger.h"
-#include "sharding/safetensors.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/files/safetensors.h"
 #include "tests/runner/array_record.h"
 
 namespace tessera::runner {

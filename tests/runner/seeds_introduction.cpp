@@ -2,10 +2,10 @@
 // ways.
 #include <boost/json.hpp>
 
-#include "sharding/creation.h"
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/shard_map.h"
+#include "sharding/operations/creation.h"
+#include "sharding/redistribution/device_put.h"
+#include "sharding/shard_map/shard_map.h"
 #include "tests/runner/seeds_examples.h"
 
 namespace tessera::runner {

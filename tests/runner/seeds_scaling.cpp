@@ -4,14 +4,14 @@
 #include <boost/json.hpp>
 
 #include "data/dataset.h"
-#include "nn/filter_shard.h"
 #include "nn/layers/linear.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/creation.h"
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/operations/creation.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/seeds_examples.h"
 
 namespace tessera::runner {

@@ -3,15 +3,15 @@
 
 #include <boost/json.hpp>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
-#include "nn/value_and_grad.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/device_put.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/runner/seeds_examples.h"
 
 namespace tessera::runner {

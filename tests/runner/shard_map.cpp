@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "sharding/json.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/files/json.h"
 #include "sharding/operations.h"
-#include "sharding/shard_map.h"
-#include "sharding/tape.h"
+#include "sharding/shard_map/shard_map.h"
 #include "tests/runner/propagation.h"
 #include "tests/runner/reference_values.h"
 #include "tests/runner/report.h"
@@ -151,8 +151,7 @@ class Case {
     for (const Json& i : grad.at("wrt").as_array()) parameters.push_back(inputs_.at(i.to_number<size_t>()));
     Tape tape(parameters);
     std::vector<Array> inputs = inputs_;
-    for (size_t k = 0; k < parameters.size(); ++k)
-      inputs[grad.at("wrt").at(k).to_number<size_t>()] = tape.shadows()[k];
+    for (size_t k = 0; k < parameters.size(); ++k) inputs[grad.at("wrt").at(k).to_number<size_t>()] = tape.shadows()[k];
     Array loss = zeros({});
     for (const Array& y : call(inputs)) loss = loss + sum(y * weights(file_.at("weights"), y.shape(), y.dtype()));
     const std::vector<Array> gradients = tape.gradients(loss);

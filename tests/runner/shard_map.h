@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/array.h"
+#include "sharding/array/array.h"
 
 namespace tessera::runner {
 

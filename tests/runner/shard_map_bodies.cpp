@@ -1,7 +1,7 @@
 // The bodies of the cases of shard_map.json in C++, by the cases' names; their Python stands in the file.
-#include "sharding/collectives.h"
+#include "sharding/autodiff/tape.h"
 #include "sharding/operations.h"
-#include "sharding/tape.h"
+#include "sharding/shard_map/collectives.h"
 #include "tests/runner/shard_map.h"
 
 namespace tessera::runner {

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "data/to_global.h"
-#include "nn/accumulate_gradients.h"
-#include "nn/filter_shard.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
 #include "optim/optimizer.h"
-#include "sharding/processes.h"
+#include "sharding/distributed/processes.h"
 #include "tests/runner/report.h"
 #include "tests/runner/transformer_file.h"
 

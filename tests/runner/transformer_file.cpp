@@ -1,7 +1,7 @@
 // Reading of transformer_*.json.
 #include "tests/runner/transformer_file.h"
 
-#include "sharding/json.h"
+#include "sharding/files/json.h"
 
 namespace tessera::runner {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "examples/transformer.h"
-#include "sharding/layout.h"
-#include "sharding/safetensors.h"
+#include "sharding/files/safetensors.h"
+#include "sharding/placement/layout.h"
 
 namespace tessera::runner {
 

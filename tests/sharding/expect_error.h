@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "sharding/error.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::testing {
 

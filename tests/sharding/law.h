@@ -14,13 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "sharding/device_put.h"
-#include "sharding/error.h"
-#include "sharding/ledger.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/diagnostics/error.h"
 #include "sharding/operations.h"
-#include "sharding/random.h"
-#include "sharding/redistribute.h"
-#include "sharding/tape.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "sharding/redistribution/redistribute.h"
 
 namespace tessera::testing {
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "law.h"
+#include "tests/sharding/law.h"
 
 namespace tessera::testing {
 

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "nn/foreign_weights.h"
+#include "nn/checkpoint/foreign_weights.h"
+#include "nn/layers/lora.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/transformer.h"
-#include "nn/lora.h"
+#include "sharding/operations.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {

@@ -10,12 +10,12 @@
 #include <regex>
 #include <set>
 
-#include "nn/filter_shard.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/batch_norm.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/dropout.h"
 #include "nn/layers/embedding.h"
+#include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/norm.h"
@@ -25,9 +25,10 @@
 #include "nn/layers/spectral_norm.h"
 #include "nn/layers/transformer.h"
 #include "nn/layers/weight_norm.h"
-#include "nn/lora.h"
-#include "nn/value_and_grad.h"
-#include "sharding/random.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
 
 namespace tessera::nn {
 namespace {

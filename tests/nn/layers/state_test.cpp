@@ -4,18 +4,19 @@
 #include <cmath>
 #include <limits>
 
-#include "nn/cast.h"
-#include "nn/filter_shard.h"
-#include "nn/foreign_weights.h"
-#include "nn/inference_mode.h"
+#include "nn/checkpoint/foreign_weights.h"
+#include "nn/layers/inference_mode.h"
+#include "nn/layers/lora.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/sequential.h"
 #include "nn/layers/transformer.h"
-#include "nn/lora.h"
-#include "nn/value_and_grad.h"
-#include "sharding/device_put.h"
-#include "sharding/ledger.h"
-#include "sharding/random.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {

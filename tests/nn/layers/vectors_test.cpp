@@ -6,10 +6,11 @@
 #include <map>
 #include <set>
 
-#include "nn/foreign_weights.h"
+#include "nn/checkpoint/foreign_weights.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/pool.h"
-#include "nn/value_and_grad.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/operations.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {

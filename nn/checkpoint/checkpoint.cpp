@@ -1,0 +1,205 @@
+// The thread that writes, and whose errors nobody misses.
+#include "nn/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <future>
+#include <utility>
+
+#include "nn/checkpoint/save.h"
+#include "nn/tree/number_format.h"
+#include "sharding/diagnostics/moved_from.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/files/file.h"
+
+namespace tessera::nn {
+
+using tessera::detail::Votes;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_processes(const Processes& processes) {
+  if (processes.count == 0 && processes.index == 0 && !processes.all_ok) return;
+  if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are "
+                     "several.",
+                     processes.index, processes.count, processes.all_ok ? "" : " without all_ok"));
+}
+
+void check_options(const CheckpointOptions& options) {
+  check_processes(options.processes);
+  const Keep& keep = options.keep;
+  if (keep.latest < 0 || keep.every < 0 || keep.best < 0)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("keep: latest {}, every {}, best {} given, expected numbers from 0 on.", keep.latest, keep.every,
+                     keep.best));
+  if (keep.best > 0 && keep.metric.empty())
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("keep: the best {} are to stay, by no metric. Name one in Keep::metric.", keep.best));
+  if (options.most_file_bytes < 1)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("most_file_bytes: {} given, expected a number from 1 on.", options.most_file_bytes));
+  if (options.most_pending_bytes < 0)
+    fail(ErrorKind::bad_argument, "save",
+         fmt::format("most_pending_bytes: {} given, expected a number from 0 on.", options.most_pending_bytes));
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    fail(ErrorKind::bad_file, "save",
+         fmt::format("{}: this folder cannot be made ({}). Give a folder that can be written to.", folder.string(),
+                     error.message()));
+}
+
+// The thread that saves, and later calls, mean the folder that the caller meant, whatever the current one is then.
+fs::path made_absolute(const fs::path& folder) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(folder, error);
+  return error ? folder : whole;
+}
+
+// What this process sees of a folder that all are to see.
+std::string seen_in(const fs::path& folder) {
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  return steps.empty() ? "no checkpoint there"
+                       : fmt::format("{} there, the last of step {}", steps.size(), steps.back());
+}
+
+}  // namespace
+
+struct Checkpointer::Impl {
+  Impl(const fs::path& where, CheckpointOptions how) : folder(made_absolute(where)), options(std::move(how)) {
+    check_options(options);
+    if (options.processes.count == 0) vote_by_program();
+    const std::string seen = take_folder();
+    if (votes) votes->check_same(seen, "Give all processes one folder, on a filesystem that they share.");
+  }
+
+  // The saving thread may vote while this one computes.
+  void vote_by_program() {
+    if (process_count() > 1) votes = std::make_shared<Votes>("save", folder.string());
+    options.processes = voting_by(votes);
+  }
+
+  // Returns what this process sees there, where there are others to compare it with.
+  std::string take_folder() {
+    std::string seen;
+    together(options.processes, folder, "save", [&] {
+      make_folders(folder);
+      if (options.processes.index == 0) {
+        lock = File::lock(folder / ".lock", "save");
+        remove_leftovers(folder);
+      } else {
+        check_writable_folder(folder, "save");
+      }
+      if (votes) seen = seen_in(folder);
+    });
+    return seen;
+  }
+
+  fs::path folder;
+  CheckpointOptions options;
+  std::shared_ptr<Votes> votes;  // of the program's processes, where they save
+  File lock;
+  std::future<void> pending;
+};
+
+Checkpointer::Checkpointer(fs::path folder, CheckpointOptions options)
+    : impl_(std::make_unique<Impl>(folder, std::move(options))) {}
+
+Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
+
+Checkpointer::~Checkpointer() noexcept(false) {
+  if (!impl_) return;
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    if (std::uncaught_exceptions() == 0) throw;
+    std::fprintf(stderr, "error: %s\n", error.what());
+  }
+}
+
+Checkpointer::Impl& Checkpointer::impl() const {
+  if (!impl_) tessera::detail::fail_moved("save", "Checkpointer");
+  return *impl_;
+}
+
+const fs::path& Checkpointer::folder() const { return impl().folder; }
+
+void Checkpointer::wait() {
+  if (impl().pending.valid()) impl().pending.get();
+}
+
+void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& extra) {
+  wait();
+  std::shared_ptr<Save> save;
+  std::string identity;
+  together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
+    if (step < 0)
+      fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
+    check_step_is_free(impl_->folder, step);
+    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
+    if (impl_->votes) identity = save->identity();
+  });
+  if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");
+  save->write_down_to(impl_->options.most_pending_bytes);
+  // Where no thread can be had, wait() does the work, and where there is no memory for that, this: the other processes
+  // count on it. Not moved: libstdc++ takes it once for the thread, and again where it gets none.
+  const auto finish = [save = std::move(save)] { save->finish(); };
+  try {
+    impl_->pending = std::async(std::launch::async | std::launch::deferred, finish);
+  } catch (const std::bad_alloc&) {
+    finish();
+  }
+}
+
+void save(const fs::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra) {
+  Checkpointer checkpoints(folder, {.most_pending_bytes = 0});
+  checkpoints.save(step, state, extra);
+  checkpoints.wait();
+}
+
+namespace {
+
+// A name out of a file, without what a terminal would obey.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
+}  // namespace
+
+std::string describe_checkpoint(const fs::path& path) {
+  const fs::path checkpoint = find_checkpoint(path, "inspect");
+  const Manifest manifest = read_manifest(checkpoint);
+  const SavedState state = read_state(checkpoint);
+  std::string text = fmt::format("{}\nstep {}\n\n", checkpoint.string(), manifest.step);
+  size_t widest = 0;
+  int64_t bytes = 0;
+  for (const SavedTensor& tensor : manifest.tensors) widest = std::max(widest, tensor.name.size());
+  for (const SavedTensor& tensor : manifest.tensors) {
+    std::string axes;
+    for (const std::string& axis : tensor.axes.value_or(std::vector<std::string>()))
+      axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : printable(axis));
+    text +=
+        fmt::format("{:<{}}  {:<18} {:<10} {:>16}  {}  {}\n", printable(tensor.name), widest, to_string(tensor.shape),
+                    name_of(tensor.dtype), detail::with_commas(tensor.bytes()), printable(tensor.file), axes);
+    bytes += tensor.bytes();
+  }
+  text += fmt::format("\n{}, {}\n", detail::counted(static_cast<int64_t>(manifest.tensors.size()), "array"),
+                      detail::counted(bytes, "byte"));
+  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
+  for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
+  for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);
+  return text;
+}
+
+}  // namespace tessera::nn

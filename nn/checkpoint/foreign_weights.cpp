@@ -1,0 +1,103 @@
+// Reading by a map of weights, strictly.
+#include "nn/checkpoint/foreign_weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+class Reader {
+ public:
+  Reader(const SafetensorsFile& file, const std::string& prefix)
+      : file_(file), prefix_(prefix.empty() ? "" : prefix + ".") {}
+
+  // The tensor of the first of these names, "a|b", that the file has; absent if it has none.
+  Array read(const std::string& names) {
+    for (size_t begin = 0; begin <= names.size();) {
+      const size_t end = std::min(names.find('|', begin), names.size());
+      const std::string name = prefix_ + names.substr(begin, end - begin);
+      if (file_.contains(name)) return used_.insert(name), value(name);
+      begin = end + 1;
+    }
+    missing.push_back(prefix_ + names);
+    return {};
+  }
+  // What is below the prefix and nobody has read.
+  std::vector<std::string> left() const {
+    std::vector<std::string> names;
+    for (const std::string& name : file_.names())
+      if (name.starts_with(prefix_) && !used_.contains(name)) names.push_back(name);
+    return names;
+  }
+  std::vector<std::string> missing;
+
+ private:
+  Array value(const std::string& name) const {
+    const TensorInfo& info = file_.info(name);
+    return array_from_bytes(file_.bytes(name), info.dtype, info.shape);
+  }
+  const SafetensorsFile& file_;
+  std::string prefix_;
+  std::set<std::string> used_;
+};
+
+Array placed_as(const Array& value, const Leaf& leaf) {
+  const Array cast = astype(value, leaf.value->dtype());
+  if (!leaf.value->is_committed()) return cast;
+  return place_parameter(cast, leaf.value->sharding(), leaf.value->path());
+}
+
+// The new value of a leaf, or absent and a line in `wrong`.
+Array converted(Reader& reader, const Leaf& leaf, const WeightRow& row, std::vector<std::string>& wrong) {
+  std::vector<Array> tensors;
+  for (const std::string& name : row.theirs) tensors.push_back(reader.read(name));
+  for (const Array& tensor : tensors)
+    if (tensor.is_absent()) return {};
+  std::string given;
+  try {
+    const Array value = row.convert(tensors, leaf.value->shape());
+    if (value.shape() == leaf.value->shape()) return placed_as(value, leaf);
+    given = value.type_string();
+  } catch (const Error& error) {
+    given = error.what();
+  }
+  wrong.push_back(fmt::format("{}: {} gives {}, expected {}", leaf.path, fmt::join(row.theirs, ", "), given,
+                              leaf.value->type_string()));
+  return {};
+}
+
+}  // namespace
+
+void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map) {
+  Reader reader(file, prefix);
+  std::vector<std::string> wrong;
+  std::vector<Array> values;
+  for (const WeightRow& row : map)
+    if (row.ours.empty())
+      for (const std::string& name : row.theirs) reader.read(name);
+  reader.missing.clear();
+  for (const Leaf& leaf : ours) {
+    const auto row = std::find_if(map.begin(), map.end(), [&](const WeightRow& r) { return r.ours == leaf.path; });
+    if (row == map.end())
+      wrong.push_back(leaf.path + ": no row of the map"), values.emplace_back();
+    else
+      values.push_back(converted(reader, leaf, *row, wrong));
+  }
+  if (!reader.missing.empty()) wrong.push_back(fmt::format("missing: {}", fmt::join(reader.missing, ", ")));
+  if (const auto left = reader.left(); !left.empty())
+    wrong.push_back(fmt::format("in no row of the map: {}", fmt::join(left, ", ")));
+  if (!wrong.empty())
+    fail(ErrorKind::bad_file, "load_weights",
+         fmt::format("{}: {}. Choose the prefix, the library and the layer's options that the file was made with.",
+                     file.path().filename().string(), fmt::join(wrong, "; ")));
+  for (size_t i = 0; i < ours.size(); ++i) *ours[i].value = values[i];
+}
+
+}  // namespace tessera::nn::detail

@@ -1,0 +1,71 @@
+// load_weights: a layer's arrays from a safetensors file in the names and layouts of Equinox, Flax or PyTorch.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/batch_norm.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/layers/recurrent.h"
+#include "nn/layers/spectral_norm.h"
+#include "nn/layers/weight_norm.h"
+#include "nn/tree/tree.h"
+#include "sharding/files/safetensors.h"
+
+namespace tessera::nn {
+
+// Whose names and layouts a file has: equinox.nn's fields, the paths of flax.linen's or flax.nnx's parameters joined by
+// dots, torch.nn's state_dict. The table of names and transposes is in docs/layers.md.
+enum class Library { equinox, flax, pytorch };
+
+// How one array of ours comes from tensors of theirs. A name may be several, "weight_ih|weight_ih_l0": the first that
+// the file has. `convert` gets them in this order and the shape that is expected; its result must have that shape.
+struct WeightRow {
+  std::string ours;                 // a path in the layer; empty: a tensor that is there and not needed
+  std::vector<std::string> theirs;  // below the prefix
+  std::function<Array(const std::vector<Array>& tensors, const Shape& expected)> convert;
+};
+using WeightMap = std::vector<WeightRow>;
+
+// The map of each layer. Rows of what the layer lacks (a bias) are passed over. Of a layer that a library does not
+// have, an Error (bad_argument).
+WeightMap weight_map(const Linear&, Library library);
+WeightMap weight_map(const Embedding&, Library library);
+WeightMap weight_map(const LayerNorm&, Library library);
+WeightMap weight_map(const RMSNorm&, Library library);
+WeightMap weight_map(const GroupNorm&, Library library);
+WeightMap weight_map(const BatchNorm&, Library library);
+WeightMap weight_map(const Conv&, Library library);
+WeightMap weight_map(const ConvTranspose&, Library library);
+WeightMap weight_map(const PReLU&, Library library);
+WeightMap weight_map(const LSTMCell&, Library library);
+WeightMap weight_map(const GRUCell&, Library library);
+WeightMap weight_map(const MultiheadAttention&, Library library);
+WeightMap weight_map(const DeepMlp& mlp, Library library);                 // equinox
+WeightMap weight_map(const WeightNorm<Linear>& layer, Library library);    // equinox, pytorch's parametrizations
+WeightMap weight_map(const SpectralNorm<Linear>& layer, Library library);  // the same
+
+namespace detail {
+void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map);
+}  // namespace detail
+
+// The layer's arrays from the tensors "<prefix>.<name>" (or "<name>", without a prefix), in the element type and the
+// placement that the layer's have.
+//   nn::load_weights(block.attention, SafetensorsFile::open("gpt2.safetensors"), "h.0.attn", nn::Library::pytorch);
+// Strict: every array of the layer must be found, in its shape, and every tensor below the prefix be used. Else one
+// Error (bad_file) that lists all that does not fit, and the layer stays as it was.
+template <class Layer>
+void load_weights(Layer& layer, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map) {
+  detail::load_weights(leaves(layer), file, prefix, map);
+}
+template <class Layer>
+void load_weights(Layer& layer, const SafetensorsFile& file, const std::string& prefix, Library library) {
+  load_weights(layer, file, prefix, weight_map(layer, library));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,74 @@
+// What a checkpoint says about itself: its manifest, its state, Hugging Face's index, and the mark of a whole one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sharding/files/safetensors_writer.h"
+
+namespace tessera::nn {
+
+// Checksums are of so many bytes of a tensor each, from its first; the last is of what is left.
+inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
+
+// One tensor of a checkpoint. Nothing here knows how it was placed.
+struct SavedTensor {
+  std::string name;  // its path: model.layers.2.mlp.up.kernel
+  DType dtype = DType::float32;
+  Shape shape;                                   // a scalar's is (), and (1) in the file, since PyTorch reads no ()
+  std::optional<std::vector<std::string>> axes;  // its dims' names, "" for one without; nothing for a bare array
+  std::string file;                              // params/model-00001-of-00002.safetensors
+  std::vector<uint32_t> checksums = {};          // CRC-32C of every kChunkBytes
+
+  TensorEntry entry() const;  // as the file has it
+  int64_t bytes() const { return entry().bytes(); }
+};
+
+// manifest.json: {"format": "tessera checkpoint", "version": 1, "step": 100, "chunk_bytes": 1048576,
+//   "tensors": {name: {"dtype": "float32", "shape": [4, 8], "axes": ["vocab", "embed"], "file": "params/...",
+//   "crc32c": ["0a1b2c3d", ...]}}}
+struct Manifest {
+  int64_t step = 0;
+  std::vector<SavedTensor> tensors;  // in the order of the tree
+
+  std::string to_json() const;
+  // Error (bad_file) "[restore] name: ..." for everything that to_json does not write, so too for a file outside the
+  // checkpoint, sizes past 2^63 - 1, and checksums that are not as many as the chunks.
+  static Manifest from_json(std::string_view text, std::string_view name);
+};
+
+// state.json: {"numbers": {path: value}, "extra": {name: any JSON}, "metrics": {name: number}}
+struct SavedState {
+  std::map<std::string, std::string> numbers;  // path -> JSON
+  std::map<std::string, std::string> extra;    // name -> JSON
+  std::map<std::string, double> metrics;
+
+  // Errors "[save] ...": a value that is no JSON, or nested too deep for the file to be read (bad_file); a name that is
+  // not UTF-8 (bad_argument).
+  std::string to_json() const;
+  static SavedState from_json(std::string_view text, std::string_view name);  // Error (bad_file)
+};
+
+// {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}: model.safetensors.index.json of Hugging Face.
+struct SafetensorsIndex {
+  int64_t total_bytes = 0;
+  std::map<std::string, std::string> files;  // tensor -> file beside the index
+
+  // Of a checkpoint's tensors in one folder (params); without files where none is there.
+  static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
+  std::string to_json() const;
+  // Error (bad_file), so too for a file that is not beside the index. The total is not looked at.
+  static SafetensorsIndex from_json(std::string_view text, std::string_view name);
+};
+
+// Error (bad_argument) "[save] what "name": ..." for a name that is not UTF-8: JSON and safetensors hold no other.
+void check_name(std::string_view what, std::string_view name);
+
+// commit_success.txt, written last: the checksums of manifest.json and state.json.
+std::string commit_mark(std::string_view manifest, std::string_view state);
+
+}  // namespace tessera::nn

@@ -1,0 +1,142 @@
+// Blocks made like a tree's, and filled with the bytes of a checkpoint's files.
+#include "nn/checkpoint/read.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "nn/placement/filter_shard.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/files/crc32c.h"
+
+namespace tessera::nn {
+
+using namespace tessera::detail;
+
+namespace {
+
+at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
+  return at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(device));
+}
+
+Shape shape_of(const IndexRanges& block) {
+  Shape shape;
+  for (const auto& [start, stop] : block) shape.push_back(stop - start);
+  return shape;
+}
+
+const Type* future_type(const Leaf& leaf, const std::optional<Layout>& layout) {
+  const Type* type = leaf.value->impl()->type;
+  if (leaf.value->is_recipe() && layout)
+    return placed_type(type->dtype, type->shape, NamedSharding(layout->mesh(), resolve(leaf, *layout, "restore").spec),
+                       "restore");
+  if (type->unreduced || type->varying)
+    fail(ErrorKind::bad_argument, "restore",
+         fmt::format("{}: {} is a pending sum, or differs between replicas. Restore into a parameter.", leaf.path,
+                     leaf.value->type_string()));
+  return type;
+}
+
+void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl& made) {
+  const ArrayImpl& old = *leaf.value->impl();
+  if (!leaf.value->is_recipe() || !layout) {
+    copy_facts(old, made);
+    made.weight = old.weight;
+    return;
+  }
+  made.layout = layout->impl();
+  made.weight = is_floating(made.type->dtype);
+  made.detail().path = std::make_shared<const std::string>(leaf.path);
+  made.detail().placed = std::make_unique<NamedSharding>(layout->mesh(), resolve(leaf, *layout, "restore").spec);
+}
+
+}  // namespace
+
+void make_room(RestoreTarget& target, const std::optional<Layout>& layout) {
+  const Type* type = future_type(*target.leaf, layout);
+  const MeshImpl* mesh = type->mesh;
+  const int slots = mesh ? mesh->slots(type->slots) : 1;
+  std::map<IndexRanges, size_t> first;
+  Tensors local;
+  for (int slot = 0; slot < slots; ++slot) {
+    Coordinates coordinates(mesh);
+    if (mesh) unravel(mesh, type->slots, slot, coordinates);
+    const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
+    local.push_back(empty_block(shape_of(block), type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
+    const auto [same, fresh] = first.emplace(block, slot);
+    if (!fresh) {
+      target.copies.emplace_back(slot, same->second);
+      continue;
+    }
+    const bool is_host = local.back().is_cpu();
+    target.blocks.push_back(is_host ? local.back() : empty_block(shape_of(block), type->dtype, at::kCPU));
+    target.slots.push_back(static_cast<size_t>(slot));
+    target.runs.emplace_back(type->shape, block, item_size(type->dtype));
+  }
+  target.made = make_array(type, std::move(local));
+  add_facts(*target.leaf, layout, *target.made);
+}
+
+TensorFile::TensorFile(const std::filesystem::path& path)
+    : header_(SafetensorsFile::open(path)), file_(File::open(path, "restore")) {
+  uint64_t length = 0;
+  file_.read_at(std::as_writable_bytes(std::span(&length, 1)), 0);
+  data_ = static_cast<int64_t>(sizeof length + length);
+}
+
+int64_t TensorFile::offset(const SavedTensor& saved) const {
+  const TensorEntry entry = saved.entry();
+  if (!header_.contains(entry.name) || header_.info(entry.name).dtype != entry.dtype ||
+      header_.info(entry.name).shape != entry.shape)
+    fail(ErrorKind::bad_file, "restore",
+         fmt::format("{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another "
+                     "checkpoint.",
+                     file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape)));
+  return data_ + header_.info(entry.name).begin;
+}
+
+void ChunkReader::fill(RestoreTarget& target, const File& file) {
+  const int64_t bytes = target.saved->bytes();
+  for (size_t chunk = 0; chunk < target.saved->checksums.size(); ++chunk) {
+    const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes, end = std::min(bytes, begin + kChunkBytes);
+    overlaps_.clear();
+    for (size_t i = 0; i < target.runs.size(); ++i) {
+      auto* memory = static_cast<std::byte*>(target.blocks[i].mutable_data_ptr());
+      target.runs[i].visit(begin, end, [&](int64_t offset, int64_t in_block, int64_t n) {
+        overlaps_.push_back({offset, {memory + in_block, static_cast<size_t>(n)}});
+      });
+    }
+    if (!overlaps_.empty()) read(target, file, chunk, begin, end);
+  }
+  for (size_t i = 0; i < target.blocks.size(); ++i)
+    if (at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i]))
+      own.copy_(target.blocks[i]);
+  for (const auto& [to, from] : target.copies) target.made->local[to].copy_(target.made->local[from]);
+}
+
+void ChunkReader::read(const RestoreTarget& target, const File& file, size_t chunk, int64_t begin, int64_t end) {
+  const auto size = static_cast<size_t>(end - begin);
+  if (overlaps_.size() == 1 && overlaps_[0].bytes.size() == size) {
+    file.read_at(overlaps_[0].bytes, target.offset + begin);
+    return check(target, chunk, overlaps_[0].bytes);
+  }
+  staging_.resize(size);
+  const std::span<std::byte> whole(staging_.data(), size);
+  file.read_at(whole, target.offset + begin);
+  check(target, chunk, whole);
+  for (const auto& [offset, bytes] : overlaps_)
+    std::memcpy(bytes.data(), whole.data() + (offset - begin), bytes.size());
+}
+
+void ChunkReader::check(const RestoreTarget& target, size_t chunk, std::span<const std::byte> bytes) const {
+  if (!verify_ || crc32c(bytes) == target.saved->checksums[chunk]) return;
+  fail(ErrorKind::bad_file, "restore",
+       fmt::format("{}: the {} bytes from {} on in {} are not those that were saved: their checksum differs, so the "
+                   "file is damaged. Restore another checkpoint.",
+                   target.saved->name, bytes.size(), chunk * kChunkBytes, target.saved->file));
+}
+
+}  // namespace tessera::nn

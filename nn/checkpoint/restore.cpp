@@ -1,0 +1,222 @@
+// Comparing a tree with a checkpoint, and filling its blocks with their bytes.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "nn/checkpoint/checkpoint.h"
+#include "nn/checkpoint/read.h"
+#include "nn/checkpoint/save.h"
+#include "nn/checkpoint/write_plan.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/files/crc32c.h"
+
+namespace tessera::nn {
+
+using namespace tessera::detail;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- the difference between a tree and a checkpoint
+
+class Differences {
+ public:
+  void missing(const std::string& name) { missing_.push_back(name); }
+  void unused(const std::string& name) { unused_.push_back(name); }
+  void other(std::string line) { other_.push_back(std::move(line)); }
+
+  void refuse_any(const fs::path& checkpoint) const {
+    const size_t count = missing_.size() + unused_.size() + other_.size();
+    if (count == 0) return;
+    std::string text = fmt::format("{}: it differs from the tree in {} places.", checkpoint.string(), count);
+    add(text, "the checkpoint lacks", missing_);
+    add(text, "the tree lacks", unused_);
+    add(text, "other shapes or types:", other_);
+    text += "\n  Restore into the tree that was saved";
+    if (!missing_.empty()) text += ", or keep_missing to leave what the checkpoint lacks as it is";
+    if (!unused_.empty()) text += ", or ignore_unused to pass over what the tree lacks";
+    fail(ErrorKind::bad_file, "restore", text + ", or rename paths.");
+  }
+
+ private:
+  static void add(std::string& text, const char* words, const std::vector<std::string>& lines) {
+    constexpr size_t shown = 10;
+    for (size_t i = 0; i < std::min(shown, lines.size()); ++i) text += fmt::format("\n  {} {}", words, lines[i]);
+    if (lines.size() > shown) text += fmt::format("\n  {} {} more", words, lines.size() - shown);
+  }
+
+  std::vector<std::string> missing_, unused_, other_;
+};
+
+bool has_no_data(const Leaf& leaf, const std::optional<Layout>& layout) {
+  const MeshImpl* mesh = leaf.value->impl()->type->mesh;
+  if (leaf.value->is_recipe() && layout) mesh = layout->mesh().impl();
+  return mesh && mesh->abstract;
+}
+
+// ---- the whole
+
+class Restore {
+ public:
+  Restore(const fs::path& path, const NamedState& state, const RestoreOptions& options)
+      : checkpoint_(find_checkpoint(path)),
+        options_(options),
+        manifest_(read_manifest(checkpoint_)),
+        saved_(read_state(checkpoint_)),
+        restored_{.step = manifest_.step, .extra = saved_.extra, .metrics = saved_.metrics, .kept = {}, .unused = {}} {
+    match_arrays(state.arrays);
+    match_numbers(state.numbers);
+    differences_.refuse_any(checkpoint_);
+  }
+
+  // Which checkpoint this is: step 100, of checksum 1b2c3d4e
+  std::string identity() const {
+    const std::string mark = commit_mark(manifest_.to_json(), saved_.to_json());
+    return fmt::format("step {}, of checksum {:08x}", manifest_.step, crc32c(std::as_bytes(std::span(mark))));
+  }
+
+  // All that may fail. Of the tree only numbers are changed, and these only if all can be.
+  void prepare() {
+    read_arrays();
+    set_numbers();
+  }
+  void undo() {
+    for (size_t i = 0; i < numbers_before_.size(); ++i) numbers_[i].first.set_json(numbers_before_[i]);
+  }
+  Restored finish() {
+    for (const RestoreTarget& target : targets_)
+      if (target.made) *target.leaf->value = Array(target.made);
+    return std::move(restored_);
+  }
+
+ private:
+  std::string name_of_path(const std::string& path) const { return options_.rename ? options_.rename(path) : path; }
+
+  void miss(const std::string& name) {
+    if (options_.keep_missing)
+      restored_.kept.push_back(name);
+    else
+      differences_.missing(name);
+  }
+  void pass_over(const std::string& name) {
+    if (options_.ignore_unused)
+      restored_.unused.push_back(name);
+    else
+      differences_.unused(name);
+  }
+
+  void match_arrays(const Leaves& arrays) {
+    std::map<std::string, const SavedTensor*> there;
+    std::set<std::string> used;
+    for (const SavedTensor& saved : manifest_.tensors) there.emplace(saved.name, &saved);
+    for (const Leaf& leaf : arrays) {
+      if (leaf.value->is_absent()) continue;
+      const auto found = there.find(name_of_path(leaf.path));
+      if (found == there.end()) {
+        miss(leaf.path);
+        continue;
+      }
+      const SavedTensor& saved = *found->second;
+      used.insert(saved.name);
+      if (saved.shape != leaf.value->shape() || saved.dtype != leaf.value->dtype())
+        differences_.other(fmt::format("{} is {} {} in the checkpoint, {} {} in the tree", leaf.path,
+                                       name_of(saved.dtype), to_string(saved.shape), name_of(leaf.value->dtype()),
+                                       to_string(leaf.value->shape())));
+      targets_.push_back({&leaf, &saved});
+    }
+    for (const auto& [name, saved] : there)
+      if (!used.contains(name)) pass_over(name);
+  }
+
+  void match_numbers(const Numbers& numbers) {
+    std::set<std::string> used;
+    for (const Number& number : numbers) {
+      const auto found = saved_.numbers.find(name_of_path(number.path));
+      if (found == saved_.numbers.end()) {
+        miss(number.path);
+        continue;
+      }
+      numbers_.emplace_back(number, found->second);
+      used.insert(found->first);
+    }
+    for (const auto& [name, value] : saved_.numbers)
+      if (!used.contains(name)) pass_over(name);
+  }
+
+  void read_arrays() {
+    const at::AutoGradMode off(false);
+    std::map<std::string, TensorFile> files;  // all are open before any is read
+    std::erase_if(targets_, [&](const RestoreTarget& target) { return has_no_data(*target.leaf, options_.layout); });
+    for (const RestoreTarget& target : targets_)
+      if (!files.contains(target.saved->file))
+        files.emplace(target.saved->file, TensorFile(checkpoint_ / target.saved->file));
+    for (RestoreTarget& target : targets_) target.offset = files.at(target.saved->file).offset(*target.saved);
+    ChunkReader reader(options_.verify);
+    for (RestoreTarget& target : targets_) {
+      make_room(target, options_.layout);
+      reader.fill(target, files.at(target.saved->file).file());
+      target.blocks.clear();
+    }
+  }
+
+  void set_numbers() {
+    try {
+      for (const auto& [number, text] : numbers_) {
+        numbers_before_.push_back(number.to_json());
+        number.set_json(text);
+      }
+    } catch (...) {
+      undo();
+      throw;
+    }
+  }
+
+  fs::path checkpoint_;
+  const RestoreOptions& options_;
+  Manifest manifest_;
+  SavedState saved_;
+  Restored restored_;
+  Differences differences_;
+  std::vector<RestoreTarget> targets_;
+  std::vector<std::pair<Number, std::string>> numbers_;
+  std::vector<std::string> numbers_before_;
+};
+
+// ---- several processes
+
+Restored restore_together(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
+  const auto votes = std::make_shared<Votes>("restore", path.string());
+  const Processes processes = voting_by(votes);
+  std::optional<Restore> restore;
+  std::string identity;
+  together(processes, path, "restore", [&] { identity = restore.emplace(path, state, options).identity(); });
+  votes->check_same(identity, "Give all processes one folder, on a filesystem that they share.");
+  bool prepared = false;
+  try {
+    together(processes, path, "restore", [&] {
+      restore->prepare();
+      prepared = true;
+    });
+  } catch (...) {
+    if (prepared) restore->undo();
+    throw;
+  }
+  return restore->finish();
+}
+
+}  // namespace
+
+Restored restore(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
+  const auto is_shared = [&](const Leaf& leaf) { return is_of_several(leaf, options.layout); };
+  if (std::any_of(state.arrays.begin(), state.arrays.end(), is_shared)) return restore_together(path, state, options);
+  Restore restore(path, state, options);
+  restore.prepare();
+  return restore.finish();
+}
+
+}  // namespace tessera::nn

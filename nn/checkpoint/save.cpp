@@ -1,0 +1,398 @@
+// Snapshots of arrays, written chunk by chunk with their checksums.
+#include "nn/checkpoint/save.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/files/crc32c.h"
+
+namespace tessera::nn {
+
+using namespace tessera::detail;
+
+namespace {
+
+constexpr int64_t kFlushBytes = int64_t{8} << 20;
+
+[[noreturn]] void refuse(const std::string& path, std::string_view message) {
+  fail(ErrorKind::bad_argument, "save", fmt::format("{}: {}", path, message));
+}
+
+// The array's memory, if every element has one value that this machine knows.
+const ArrayImpl& values_of(const Leaf& leaf) {
+  const ArrayImpl& a = materialized(*leaf.value, "save");
+  if (a.type->unreduced || a.type->varying)
+    refuse(leaf.path, fmt::format("{} is a pending sum, or differs between replicas. Reduce it first.",
+                                  leaf.value->type_string()));
+  if (a.type->mesh && a.type->mesh->abstract)
+    refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
+  return a;
+}
+
+// Who has what of an array, device by device in mesh order; of an array that lies on no mesh, process by process.
+struct Held {
+  std::vector<IndexRanges> blocks;
+  std::vector<int> owners;
+};
+
+// Where a mesh is of one process alone, every process has its own like it, so they share the devices out.
+Held held_of(const ArrayImpl& a, const Processes& processes) {
+  const MeshImpl* mesh = a.type->mesh;
+  const int places = mesh ? static_cast<int>(mesh->devices.size()) : processes.count;
+  Held held;
+  for (int place = 0; place < places; ++place) {
+    const bool is_shared_out = !mesh || mesh->processes == 1;
+    held.owners.push_back(is_shared_out ? static_cast<int>(int64_t{place} * processes.count / places)
+                                        : mesh->process_of(place));
+    int coordinates[max_axes] = {};
+    if (mesh) unravel_place(mesh, mesh->all(), place, coordinates);
+    held.blocks.push_back(mesh ? block_of(a.type, coordinates) : whole_block(a.type->shape));
+  }
+  return held;
+}
+
+bool contains(const IndexRanges& outer, const IndexRanges& inner) {
+  for (size_t d = 0; d < outer.size(); ++d)
+    if (inner[d].first < outer[d].first || inner[d].second > outer[d].second) return false;
+  return true;
+}
+
+// Those who save are those who have the values.
+void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
+  if (!mesh || mesh->processes == 1 || mesh->processes == processes.count) return;
+  refuse(leaf.path,
+         fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so "
+                     "that all save, or save gather(x).",
+                     leaf.value->type_string(), mesh->processes, processes.count, processes.count == 1 ? "s" : ""));
+}
+
+// A part of the array, out of the memory of a device that holds it.
+at::Tensor values_in(const ArrayImpl& a, const std::vector<IndexRanges>& blocks, IndexRanges part) {
+  const MeshImpl* mesh = a.type->mesh;
+  const auto is_here = [&](size_t p) { return !mesh || mesh->process_of(static_cast<int>(p)) == mesh->process; };
+  size_t place = 0;
+  while (!is_here(place) || !contains(blocks[place], part)) ++place;
+  for (size_t d = 0; d < part.size(); ++d) {
+    part[d].first -= blocks[place][d].first;
+    part[d].second -= blocks[place][d].first;
+  }
+  Coordinates coordinates(mesh);
+  if (mesh) unravel_place(mesh, mesh->all(), static_cast<int>(place), coordinates);
+  return cut(a.local[mesh ? ravel(mesh, a.slots, coordinates) : 0].detach(), part);
+}
+
+SavedTensor saved_tensor(const Leaf& leaf) {
+  SavedTensor saved{
+      .name = leaf.path, .dtype = leaf.value->dtype(), .shape = leaf.value->shape(), .axes = std::nullopt, .file = {}};
+  if (!leaf.axes || leaf.axes->size() != saved.shape.size()) return saved;
+  saved.axes.emplace();
+  for (const AxisName& name : *leaf.axes) {
+    saved.axes->push_back(name.is_mesh_axis() ? "" : name.name());
+    check_name(leaf.path + " axis", saved.axes->back());
+  }
+  return saved;
+}
+
+bool is_below(const std::string& path, const std::string& tree) {
+  return path.starts_with(tree) && (path.size() == tree.size() || path[tree.size()] == '.');
+}
+
+// Without it the best would be deleted for a name that is spelled otherwise.
+void check_metric(const Keep& keep, const std::map<std::string, double>& metrics) {
+  if (keep.best == 0 || metrics.empty() || metrics.contains(keep.metric)) return;
+  std::string given;
+  for (const auto& [name, value] : metrics) given += fmt::format("{}\"{}\"", given.empty() ? "" : ", ", name);
+  fail(ErrorKind::bad_argument, "save",
+       fmt::format("keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, "
+                   "or none.",
+                   keep.best, keep.metric, given));
+}
+
+SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
+  SavedState saved{.numbers = {}, .extra = extra.extra, .metrics = extra.metrics};
+  for (const auto& [name, value] : extra.metrics)
+    if (!std::isfinite(value))
+      fail(ErrorKind::bad_argument, "save",
+           fmt::format("metric \"{}\": {} given, expected a finite number.", name, value));
+  for (const Number& number : state.numbers)
+    if (!saved.numbers.emplace(number.path, number.to_json()).second)
+      refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
+  saved.to_json();  // an extra that is no JSON is an error now
+  return saved;
+}
+
+// What some of the blocks hold of one chunk.
+struct Overlap {
+  int64_t offset;  // in the tensor
+  std::span<const std::byte> bytes;
+};
+
+// Writes one tensor's chunks where they belong, and gives what this process knows of their checksums.
+class ChunkWriter {
+ public:
+  ChunkWriter(const File& file, int64_t offset) : file_(file), offset_(offset) {}
+
+  uint32_t write(const std::vector<Overlap>& overlaps, int64_t begin, int64_t bytes) {
+    if (overlaps.size() == 1 && static_cast<int64_t>(overlaps[0].bytes.size()) == bytes)
+      return write_whole(overlaps[0].bytes, begin);
+    int64_t covered = 0;
+    for (const Overlap& overlap : overlaps) covered += static_cast<int64_t>(overlap.bytes.size());
+    staging_.resize(static_cast<size_t>(bytes));
+    if (covered < bytes) std::memset(staging_.data(), 0, staging_.size());
+    for (const auto& [offset, values] : overlaps)
+      std::memcpy(staging_.data() + (offset - begin), values.data(), values.size());
+    if (covered == bytes) return write_whole(staging_, begin);
+    for (const auto& [offset, values] : overlaps) file_.write_at(values, offset_ + offset);
+    return crc32c(staging_);
+  }
+
+ private:
+  uint32_t write_whole(std::span<const std::byte> bytes, int64_t begin) {
+    file_.write_at(bytes, offset_ + begin);
+    return crc32c(bytes);
+  }
+
+  const File& file_;
+  int64_t offset_;
+  std::vector<std::byte> staging_;
+};
+
+int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
+  return std::min(kChunkBytes, tensor_bytes - static_cast<int64_t>(chunk) * kChunkBytes);
+}
+
+}  // namespace
+
+void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
+              const std::function<void()>& f) {
+  std::exception_ptr error;
+  try {
+    f();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bool all = !error;
+  try {
+    if (processes.all_ok) all = processes.all_ok(!error);
+  } catch (...) {  // a process is lost; what went wrong here comes first
+    if (!error) throw;
+  }
+  if (error) std::rethrow_exception(error);
+  if (!all)
+    fail(ErrorKind::other, verb,
+         fmt::format("{}: another process could not {} its part. Its own error says why.", path.string(), verb));
+}
+
+Processes voting_by(std::shared_ptr<Votes> votes) {
+  Processes all{.index = process_index(), .count = process_count()};
+  if (all.count > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
+  return all;
+}
+
+bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
+  const auto crosses = [](const MeshImpl* mesh) { return mesh && mesh->processes > 1; };
+  if (leaf.value->is_absent()) return false;
+  return crosses(leaf.value->impl()->type->mesh) ||
+         (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
+}
+
+std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {
+  const ArrayImpl& a = values_of(leaf);
+  check_owners(leaf, a.type->mesh, processes);
+  const Held held = held_of(a, processes);
+  std::vector<Part> parts;
+  for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.index)) {
+    at::Tensor values = values_in(a, held.blocks, mine);
+    parts.push_back({std::move(mine), std::move(values)});
+  }
+  return parts;
+}
+
+Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
+           const CheckpointOptions& options)
+    : checkpoint_(folder, step), processes_(options.processes), keep_(options.keep), state_(saved_state(state, extra)) {
+  const at::AutoGradMode off(false);
+  check_metric(keep_, extra.metrics);
+  manifest_.step = step;
+  std::set<std::string> names;
+  for (const Leaf& leaf : state.arrays) {
+    if (leaf.value->is_absent()) continue;
+    if (!names.insert(leaf.path).second)
+      refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
+    check_name("array", leaf.path);
+    parts_.push_back(parts_of(leaf, processes_));
+    SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
+    const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
+    saved.file = is_weight ? "params" : "state";
+    saved.checksums.resize(static_cast<size_t>((saved.bytes() + kChunkBytes - 1) / kChunkBytes), 0);
+    for (const Part& part : parts_.back()) bytes_left_ += static_cast<int64_t>(part.values.nbytes());
+  }
+  add_files("params", options.most_file_bytes);
+  add_files("state", options.most_file_bytes);
+}
+
+std::string Save::identity() const {
+  const std::string tensors = manifest_.to_json();
+  return fmt::format("step {} of {} arrays, of checksum {:08x}", manifest_.step, manifest_.tensors.size(),
+                     crc32c(std::as_bytes(std::span(tensors))));
+}
+
+// Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.
+void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
+  std::map<std::string, size_t> numbers;
+  std::vector<TensorEntry> entries;
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    if (manifest_.tensors[i].file != folder) continue;
+    entries.push_back(manifest_.tensors[i].entry());
+    numbers[manifest_.tensors[i].name] = i;
+  }
+  for (PlannedFile& plan : plan_files(folder, entries, most_file_bytes)) {
+    for (size_t i = 0; i < plan.layout.tensors().size(); ++i) {
+      const size_t tensor = numbers.at(plan.layout.tensors()[i].name);
+      manifest_.tensors[tensor].file = plan.file;
+      work_.push_back({tensor, plans_.size(), plan.layout.offset(i)});
+    }
+    plans_.push_back(std::move(plan));
+  }
+}
+
+void Save::stage(const std::function<void()>& f) {
+  try {
+    together(processes_, checkpoint_.path(), "save", f);
+  } catch (...) {
+    over_ = std::current_exception();
+    files_.clear();
+    parts_.clear();
+    if (processes_.index == 0) checkpoint_.abandon();
+    throw;
+  }
+}
+
+void Save::begin() {
+  begun_ = true;
+  stage([&] {
+    if (processes_.index > 0) return;
+    const auto any = [&](std::string_view folder) {
+      return std::any_of(plans_.begin(), plans_.end(), [&](const auto& plan) { return plan.file.starts_with(folder); });
+    };
+    checkpoint_.begin(any("params/"), any("state/"));
+    for (const auto& [name, layout] : plans_) {
+      const File& file = files_.emplace_back(File::create(checkpoint_.path() / name, "save"));
+      file.reserve(layout.file_bytes());
+      file.write_at(std::as_bytes(std::span(layout.header())), 0);
+    }
+  });
+  stage([&] {
+    for (size_t i = files_.size(); i < plans_.size(); ++i)
+      files_.push_back(File::modify(checkpoint_.path() / plans_[i].file, "save"));
+    flushed_.resize(files_.size(), 0);
+  });
+}
+
+void Save::write_tensor(const Work& work) {
+  SavedTensor& saved = manifest_.tensors[work.tensor];
+  const int64_t bytes = saved.bytes();
+  std::vector<at::Tensor> held;
+  std::vector<ByteRuns> runs;
+  for (Part& part : parts_[work.tensor]) {
+    bytes_left_ -= static_cast<int64_t>(part.values.nbytes());
+    held.push_back(std::exchange(part.values, {}).contiguous().cpu());
+    runs.emplace_back(saved.shape, part.block, item_size(saved.dtype));
+  }
+  ChunkWriter writer(files_[work.file], work.offset);
+  std::vector<Overlap> overlaps;
+  for (size_t chunk = 0; chunk < saved.checksums.size(); ++chunk) {
+    const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes, size = chunk_bytes(bytes, chunk);
+    overlaps.clear();
+    for (size_t i = 0; i < runs.size(); ++i)
+      runs[i].visit(begin, begin + size, [&](int64_t offset, int64_t in_block, int64_t n) {
+        const auto* values = static_cast<const std::byte*>(held[i].const_data_ptr()) + in_block;
+        overlaps.push_back({offset, {values, static_cast<size_t>(n)}});
+      });
+    if (overlaps.empty()) continue;
+    saved.checksums[chunk] = writer.write(overlaps, begin, size);
+    if (processes_.count > 1) saved.checksums[chunk] ^= crc32c_of_zeros(static_cast<size_t>(size));
+    flush_up_to(work.file, work.offset + begin + size);
+  }
+}
+
+// The disk begins while the rest is still to be written.
+void Save::flush_up_to(size_t file, int64_t offset) {
+  int64_t& flushed = flushed_[file];
+  if (offset - flushed < kFlushBytes) return;
+  files_[file].flush(flushed, offset - flushed);
+  flushed = offset;
+}
+
+void Save::write_down_to(int64_t bytes_left) noexcept {
+  if (bytes_left_ <= bytes_left) return;
+  try {
+    const at::AutoGradMode off(false);
+    begin();
+    while (next_ < work_.size() && bytes_left_ > bytes_left) write_tensor(work_[next_++]);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+std::filesystem::path Save::checksums_of(int process) const {
+  return checkpoint_.path() / fmt::format("checksums-{}", process);
+}
+
+// Every process leaves what it knows of the checksums in a file; the first puts them together.
+void Save::leave_checksums() const {
+  const File file = File::create(checksums_of(processes_.index), "save");
+  int64_t offset = 0;
+  for (const SavedTensor& saved : manifest_.tensors) {
+    file.write_at(std::as_bytes(std::span(saved.checksums)), offset);
+    offset += static_cast<int64_t>(saved.checksums.size() * sizeof(uint32_t));
+  }
+}
+
+void Save::gather_checksums() {
+  for (int process = 1; process < processes_.count; ++process) {
+    const File file = File::open(checksums_of(process), "save");
+    int64_t offset = 0;
+    for (SavedTensor& saved : manifest_.tensors) {
+      std::vector<uint32_t> theirs(saved.checksums.size());
+      file.read_at(std::as_writable_bytes(std::span(theirs)), offset);
+      offset += static_cast<int64_t>(theirs.size() * sizeof(uint32_t));
+      for (size_t i = 0; i < theirs.size(); ++i) saved.checksums[i] ^= theirs[i];
+    }
+  }
+  for (SavedTensor& saved : manifest_.tensors)
+    for (size_t i = 0; i < saved.checksums.size(); ++i)
+      saved.checksums[i] ^= crc32c_of_zeros(static_cast<size_t>(chunk_bytes(saved.bytes(), i)));
+  for (int process = 0; process < processes_.count; ++process) remove_all(checksums_of(process), "save");
+}
+
+void Save::finish() {
+  const at::AutoGradMode off(false);
+  if (!begun_) begin();
+  if (over_) std::rethrow_exception(over_);
+  stage([&] {
+    if (error_) std::rethrow_exception(error_);
+    while (next_ < work_.size()) write_tensor(work_[next_++]);
+    if (processes_.count == 1) return;
+    leave_checksums();
+    for (const File& file : files_) file.sync();
+  });
+  stage([&] {
+    if (processes_.index > 0) return files_.clear();
+    if (processes_.count > 1) gather_checksums();
+    checkpoint_.commit(manifest_, state_, files_);
+    files_.clear();
+    apply_retention(checkpoint_.path().parent_path(), keep_, manifest_.step);
+  });
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,64 @@
+// The change of a kernel: made, and added for good.
+#include "nn/layers/lora.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "nn/layers/shapes.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn {
+
+namespace {
+
+// With the dim `dim` placed as that of the kernel, and the rank whole.
+Array placed_along(const Array& x, const Array& kernel, int dim) {
+  if (!kernel.is_committed()) return x;
+  std::vector<SpecEntry> entries = kernel.sharding().spec().entries();
+  entries.resize(2);
+  entries[1 - dim] = SpecEntry();
+  return place_parameter(x, NamedSharding(kernel.sharding().mesh(), PartitionSpec(entries)),
+                         kernel.path().empty() ? "" : kernel.path() + (dim == 0 ? ".lora.a" : ".lora.b"));
+}
+
+}  // namespace
+
+Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& options) {
+  check_positive("with_lora", "rank", options.rank);
+  if (!std::isfinite(options.alpha))
+    fail(ErrorKind::bad_argument, "with_lora", fmt::format("alpha = {}, expected a number.", options.alpha));
+  if (linear.lora)
+    fail(ErrorKind::bad_argument, "with_lora",
+         fmt::format("{} has a low-rank change already. Merge it first: merge_lora(linear).",
+                     linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path()));
+  const Array& kernel = linear.kernel;
+  check_there("with_lora", "kernel", kernel);
+  check_dims("with_lora", kernel, 2, "a kernel (in, out)");
+  const AxisName& rank = options.rank_name;
+  const Array a = astype(init::fan_in_uniform()(key, {kernel.shape(0), options.rank}), kernel.dtype());
+  Linear changed = linear;
+  changed.lora = LowRank{.a = {placed_along(a, kernel, 0), {axis_of(linear.kernel, 0), rank}},
+                         .b = {placed_along(zeros({options.rank, kernel.shape(1)}, kernel.dtype()), kernel, 1),
+                               {rank, axis_of(linear.kernel, 1)}},
+                         .scale = options.alpha / static_cast<double>(options.rank)};
+  return changed;
+}
+
+Linear merge_lora(const Linear& linear) {
+  if (!linear.lora) return linear;
+  Linear merged = linear;
+  const Array& kernel = linear.kernel;
+  check_there("merge_lora", "kernel", kernel);
+  check_there("merge_lora", "lora.a", linear.lora->a), check_there("merge_lora", "lora.b", linear.lora->b);
+  const Array sum = kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b);
+  merged.kernel.value =
+      kernel.is_committed() ? place_parameter(astype(sum, kernel.dtype()), kernel.sharding(), kernel.path()) : sum;
+  merged.lora.reset();
+  return merged;
+}
+
+}  // namespace tessera::nn

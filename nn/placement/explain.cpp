@@ -1,0 +1,192 @@
+// Every array resolved with its decisions kept, and the rules counted.
+#include "nn/placement/explain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "nn/placement/filter_shard.h"
+#include "nn/tree/name_suggestions.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn {
+
+namespace {
+
+// ---- one array
+
+bool is_used(const std::string& axis, const PartitionSpec& spec) {
+  return std::any_of(spec.entries().begin(), spec.entries().end(), [&](const SpecEntry& entry) {
+    return std::find(entry.axes().begin(), entry.axes().end(), axis) != entry.axes().end();
+  });
+}
+
+std::vector<std::string> unused_axes(const Mesh& mesh, const Shape& shape, const PartitionSpec& spec) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh.axes()) {
+    const bool divides = std::any_of(shape.begin(), shape.end(), [&](int64_t n) { return n % axis.size == 0; });
+    if (axis.size > 1 && divides && !is_used(axis.name, spec)) axes.push_back(axis.name);
+  }
+  return axes;
+}
+
+bool is_whole(const Mesh& mesh, const PartitionSpec& spec) {
+  return mesh.size() > 1 && std::none_of(mesh.axes().begin(), mesh.axes().end(), [&](const MeshAxis& axis) {
+           return axis.size > 1 && is_used(axis.name, spec);
+         });
+}
+
+ExplainedArray explain_one(const Leaf& leaf, const Layout& layout) {
+  const Array& x = *leaf.value;
+  ExplainedArray row{.path = leaf.path, .axes = {}, .shape = x.shape(), .dtype = x.dtype()};
+  row.bytes = x.size() * item_size(x.dtype());
+  if (leaf.axes) {
+    row.axes.emplace();
+    for (const AxisName& name : *leaf.axes) row.axes->push_back(name.to_string());
+  }
+  try {
+    Resolution resolution = resolve(leaf, layout);
+    row.spec = NamedSharding(layout.mesh(), resolution.spec).spec();
+    row.decisions = std::move(resolution.decisions);
+  } catch (const Error& error) {
+    row.error = error.what();
+    return row;
+  }
+  if (x.is_committed() && x.sharding().spec() != row.spec) row.lies = x.sharding().spec();
+  const PartitionSpec& where = row.lies ? *row.lies : row.spec;
+  row.is_whole = is_whole(layout.mesh(), where);
+  row.could_use = unused_axes(layout.mesh(), row.shape, where);
+  return row;
+}
+
+// ---- the rules
+
+// What a rule did over the whole tree.
+struct Use {
+  bool matched = false;
+  std::string path, reason;  // where it was passed over first, and why
+};
+
+// "; "embed" is the nearest", if one is near.
+std::string nearest(const std::string& name, const std::set<std::string>& names) {
+  const std::vector<std::string> best = detail::near_names(name, {names.begin(), names.end()}, 1);
+  if (best.empty() || detail::edit_distance(name, best[0]) > 1 + name.size() / 4) return "";
+  return fmt::format("; \"{}\" is the nearest", best[0]);
+}
+
+std::set<std::string> logical_names(const Leaves& leaves) {
+  std::set<std::string> names;
+  for (const Leaf& leaf : leaves)
+    if (leaf.axes && !leaf.value->is_absent())
+      for (const AxisName& name : *leaf.axes)
+        if (!name.is_none() && !name.is_mesh_axis()) names.insert(name.name());
+  return names;
+}
+
+// By the number of a rule in the layout's table: a parameter's own rules stand before it.
+std::map<size_t, Use> uses_of(const Leaves& leaves, const std::vector<ExplainedArray>& rows) {
+  std::map<size_t, Use> uses;
+  size_t row = 0;
+  for (const Leaf& leaf : leaves) {
+    if (leaf.value->is_absent()) continue;
+    const size_t own = leaf.rules ? leaf.rules->size() : 0;
+    for (const Resolution::Decision& d : rows[row].decisions) {
+      if (d.number < own) continue;
+      Use& use = uses[d.number - own];
+      if (use.path.empty()) use.path = leaf.path, use.reason = d.reason;
+      use.matched |= d.matched;
+    }
+    ++row;
+  }
+  return uses;
+}
+
+std::string missing_axes(const Rule& rule, const Mesh& mesh) {
+  std::set<std::string> known;
+  for (const MeshAxis& axis : mesh.axes()) known.insert(axis.name);
+  for (const std::string& axis : rule.all_mesh_axes())
+    if (!known.contains(axis))
+      return fmt::format("the mesh ({}) has no axis \"{}\"{}: it counts as size 1", mesh.to_string(), axis,
+                         nearest(axis, known));
+  return "";
+}
+
+std::string why_idle(const Rule& rule, const Use* use, const std::set<std::string>& names) {
+  if (use) return use->matched ? "" : fmt::format("always passed over, first at {}: {}", use->path, use->reason);
+  if (!rule.is_by_name()) return "no array has such a path";
+  if (names.contains(rule.logical)) return "the arrays that have the name have errors";
+  return fmt::format("no dim of these arrays has the name{}", nearest(rule.logical, names));
+}
+
+std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, const std::vector<ExplainedArray>& rows) {
+  const std::map<size_t, Use> uses = uses_of(leaves, rows);
+  const std::set<std::string> names = logical_names(leaves);
+  std::vector<IdleRule> idle;
+  const auto add = [&idle](const Rule& rule, std::string reason) {
+    if (!reason.empty()) idle.push_back({rule.to_string(), std::move(reason)});
+  };
+  for (size_t i = 0; i < layout.rules().size(); ++i) {
+    const Rule& rule = layout.rules()[i];
+    add(rule, missing_axes(rule, layout.mesh()));
+    const auto use = uses.find(i);
+    add(rule, why_idle(rule, use == uses.end() ? nullptr : &use->second, names));
+  }
+  return idle;
+}
+
+}  // namespace
+
+const ExplainedArray& Explanation::at(const std::string& path) const {
+  const auto found = std::find_if(arrays_.begin(), arrays_.end(), [&](const auto& a) { return a.path == path; });
+  if (found == arrays_.end())
+    fail(ErrorKind::bad_argument, "explain", fmt::format("{}: no array has this path. See arrays().", path));
+  return *found;
+}
+
+std::vector<ExplainedArray> Explanation::large_whole() const {
+  double total = 0;
+  for (const ExplainedArray& a : arrays_) total += static_cast<double>(a.bytes);
+  std::vector<ExplainedArray> large;
+  for (const ExplainedArray& a : arrays_)
+    if (a.is_whole && a.bytes > 0 && static_cast<double>(a.bytes) >= options_.large_fraction * total)
+      large.push_back(a);
+  std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return large;
+}
+
+bool Explanation::has_errors() const {
+  return std::any_of(arrays_.begin(), arrays_.end(), [](const auto& a) { return !a.error.empty(); });
+}
+
+Explanation explain(const Leaves& leaves, const Layout& layout, const ExplainOptions& options) {
+  std::vector<ExplainedArray> rows;
+  for (const Leaf& leaf : leaves)
+    if (!leaf.value->is_absent()) rows.push_back(explain_one(leaf, layout));
+  std::vector<IdleRule> idle = idle_rules(leaves, layout, rows);
+  return Explanation(std::move(rows), std::move(idle), layout.mesh().to_string(), options);
+}
+
+Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
+  std::optional<Layout> layout;
+  const std::string* first = nullptr;
+  for (const Leaf& leaf : leaves) {
+    if (leaf.value->is_absent()) continue;
+    const std::optional<Layout> own = layout_of(*leaf.value);
+    if (!own)
+      fail(ErrorKind::bad_argument, "explain",
+           fmt::format("{}: no layout placed it. Place the tree with filter_shard(tree, layout), or give the layout.",
+                       leaf.path));
+    if (layout && !(*layout == *own))
+      fail(ErrorKind::bad_argument, "explain",
+           fmt::format("{} and {} were placed by two layouts. Explain each part by itself.", *first, leaf.path));
+    if (!layout) layout = own, first = &leaf.path;
+  }
+  if (!layout) fail(ErrorKind::bad_argument, "explain", "the tree has no arrays. Give the layout.");
+  return explain(leaves, *layout, options);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,103 @@
+// The placing of one leaf, and of all.
+#include "nn/placement/filter_shard.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+// What cannot be placed is filter_shard's error, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
+template <class Place>
+void place(const Leaf& leaf, const Place& placed) {
+  try {
+    *leaf.value = placed();
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    const size_t verb = text.find("] ");
+    fail(error.kind(), "filter_shard",
+         fmt::format("{}: {}", leaf.path, text.substr(verb == std::string_view::npos ? 0 : verb + 2)));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// [filter_shard] process 0 has <line>, process 1 has ...
+std::string line_of(const Mesh& mesh) {
+  const std::string device = mesh.device();
+  return fmt::format("the mesh ({}) over the devices {}{}{}\n", mesh.to_string(), fmt::join(mesh.devices(), ", "),
+                     device == "cpu" ? "" : " of " + device.substr(0, device.find(':')),
+                     tessera::detail::checks ? " with TESSERA_CHECK=1" : "");
+}
+
+std::string line_of(const Leaf& leaf, const PartitionSpec& spec) {
+  return fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), spec.to_string());
+}
+
+std::string lines_of(const Layout& layout) {
+  std::string lines = line_of(layout.mesh());
+  for (const Rules& table : {layout.rules(), layout.activations().rules(), layout.optimizer_state().rules()})
+    for (const Rule& rule : table) lines += fmt::format("the rule {}\n", rule.to_string());
+  return lines;
+}
+
+bool is_across_processes(const NamedSharding& sharding) { return sharding.mesh().process_count() > 1; }
+
+// Before anything is placed: all processes do the same.
+void check_processes_agree(const std::string& lines) {
+  tessera::detail::check_agreement("filter_shard", process_count(), lines);
+}
+
+}  // namespace
+
+void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
+  check_distinct(leaves, "filter_shard");
+  std::string lines;
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (!leaves[i].value->is_absent() && is_across_processes(*shardings[i]))
+      lines += line_of(shardings[i]->mesh()) + line_of(leaves[i], shardings[i]->spec());
+  if (!lines.empty()) check_processes_agree(lines);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (const Leaf& leaf = leaves[i]; !leaf.value->is_absent())
+      place(leaf, [&] { return place_parameter(*leaf.value, *shardings[i], leaf.path); });
+}
+
+void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
+  shard_each(leaves, std::vector<std::optional<NamedSharding>>(leaves.size(), sharding));
+}
+
+void shard_by_names(const Leaves& leaves, const Layout& layout) {
+  check_distinct(leaves, "filter_shard");
+  if (layout.mesh().process_count() > 1) {
+    std::string lines = lines_of(layout);
+    for (const Leaf& leaf : leaves)
+      if (!leaf.value->is_absent()) lines += line_of(leaf, resolve(leaf, layout).spec);
+    check_processes_agree(lines);
+  }
+  for (const Leaf& leaf : leaves) {
+    if (leaf.value->is_absent()) continue;
+    const PartitionSpec spec = resolve(leaf, layout).spec;
+    place(leaf, [&] { return place_parameter(*leaf.value, layout, spec, leaf.path); });
+  }
+}
+
+}  // namespace tessera::nn::detail
+
+namespace tessera::nn {
+
+Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb) {
+  const Shape& shape = leaf.value->shape();
+  const Axes axes = leaf.axes ? *leaf.axes : Axes(std::vector<AxisName>(shape.size(), none));
+  if (!leaf.rules || leaf.rules->empty()) return layout.resolve(axes, shape, verb, leaf.path);
+  return layout.resolve(*leaf.rules, axes, shape, verb, leaf.path);
+}
+
+}  // namespace tessera::nn

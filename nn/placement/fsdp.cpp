@@ -1,0 +1,22 @@
+// The table of fully sharded data parallelism.
+#include "nn/placement/fsdp.h"
+
+#include <fmt/format.h>
+
+#include "sharding/diagnostics/error.h"
+
+namespace tessera::nn {
+
+Layout fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options) {
+  if (!mesh.empty() && !mesh.has_axis(axis))
+    fail(ErrorKind::unknown_axis, "fsdp",
+         fmt::format("\"{}\" given, expected an axis of the mesh ({}).", axis, mesh.to_string()));
+  Rules rules, whole;
+  for (const Rule& rule : options.rules) (rule.all_mesh_axes().empty() ? whole : rules).push_back(rule);
+  rules.emplace_back(Arrays{.min_size = options.min_size}, longest_dim(axis));
+  rules.insert(rules.end(), whole.begin(), whole.end());
+  rules.emplace_back(Arrays{}, replicated);
+  return Layout(mesh, std::move(rules), {.activations = options.rules});
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,148 @@
+// The rows of a placement table and their sums.
+#include "nn/placement/table.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "nn/placement/filter_shard.h"
+#include "sharding/placement/named_sharding.h"
+
+namespace tessera::nn {
+
+namespace {
+
+int64_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t devices_of(const PlacementRow& row) {
+  int64_t devices = 1;
+  for (const MeshAxis& axis : row.mesh) devices *= axis.size;
+  return devices;
+}
+
+// The mesh axes over which the array is divided.
+std::vector<std::string> dividing_axes(const PartitionSpec& spec) {
+  std::vector<std::string> axes;
+  for (const SpecEntry& entry : spec.entries()) axes.insert(axes.end(), entry.axes().begin(), entry.axes().end());
+  axes.insert(axes.end(), spec.unreduced_axes().begin(), spec.unreduced_axes().end());
+  return axes;
+}
+
+std::optional<std::vector<std::string>> names_of(const Axes* axes) {
+  if (!axes) return std::nullopt;
+  std::vector<std::string> names;
+  for (const AxisName& name : *axes) names.push_back(name.to_string());
+  return names;
+}
+
+PlacementRow make_row(const Leaf& leaf) {
+  const Array& x = *leaf.value;
+  const int64_t bytes = x.size() * item_size(x.dtype());
+  return {.path = leaf.path,
+          .axes = names_of(leaf.axes),
+          .spec = "uncommitted",
+          .shape = x.shape(),
+          .shard_shape = x.shape(),
+          .dtype = x.dtype(),
+          .elements = x.size(),
+          .bytes = bytes,
+          .bytes_per_device = bytes};
+}
+
+PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
+  PlacementRow row = make_row(leaf);
+  row.spec = sharding.spec().to_string();
+  row.shard_shape = sharding.shard_shape(row.shape);
+  row.bytes_per_device = product(row.shard_shape) * item_size(row.dtype);
+  row.mesh = sharding.mesh().axes();
+  row.divided_over = dividing_axes(sharding.spec());
+  row.replicas = sharding.mesh().size();
+  for (const std::string& axis : row.divided_over) row.replicas /= sharding.mesh().size(axis);
+  return row;
+}
+
+template <class MakeRow>
+PlacementTable make_table(const Leaves& leaves, MakeRow row_of) {
+  std::vector<PlacementRow> rows;
+  for (const Leaf& leaf : leaves)
+    if (!leaf.value->is_absent()) rows.push_back(row_of(leaf));
+  return PlacementTable(std::move(rows));
+}
+
+bool is_below(std::string_view path, std::string_view top) {
+  return top.empty() || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '.'));
+}
+
+int64_t sum_of(const std::vector<PlacementRow>& rows, std::string_view path, int64_t PlacementRow::*number) {
+  int64_t sum = 0;
+  for (const PlacementRow& row : rows)
+    if (is_below(row.path, path)) sum += row.*number;
+  return sum;
+}
+
+AxisTotals totals_of(const std::vector<PlacementRow>& rows, const MeshAxis& axis) {
+  AxisTotals totals{.axis = axis};
+  double held = 0, distinct = 0;  // by the devices along the axis, at one place of the others
+  for (const PlacementRow& row : rows) {
+    if (std::find(row.mesh.begin(), row.mesh.end(), axis) == row.mesh.end()) continue;
+    const bool divided =
+        std::find(row.divided_over.begin(), row.divided_over.end(), axis.name) != row.divided_over.end();
+    (divided ? totals.divided_bytes : totals.whole_bytes) += row.bytes;
+    const auto bytes = static_cast<double>(row.bytes_per_device), size = static_cast<double>(axis.size);
+    held += bytes * size;
+    distinct += divided ? bytes * size : bytes;
+  }
+  if (distinct > 0) totals.copies = held / distinct;
+  return totals;
+}
+
+}  // namespace
+
+PlacementTable::PlacementTable(std::vector<PlacementRow> rows) : rows_(std::move(rows)) {}
+PlacementTable::PlacementTable(const PlacementTable&) = default;
+PlacementTable::PlacementTable(PlacementTable&&) noexcept = default;
+PlacementTable& PlacementTable::operator=(const PlacementTable&) = default;
+PlacementTable& PlacementTable::operator=(PlacementTable&&) noexcept = default;
+PlacementTable::~PlacementTable() = default;
+
+int64_t PlacementTable::elements(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::elements); }
+int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::bytes); }
+int64_t PlacementTable::bytes_per_device(std::string_view path) const {
+  return sum_of(rows_, path, &PlacementRow::bytes_per_device);
+}
+
+double PlacementTable::replication() const {
+  double held = 0, distinct = 0;
+  for (const PlacementRow& row : rows_) {
+    if (row.mesh.empty()) continue;
+    held += static_cast<double>(row.bytes_per_device) * static_cast<double>(devices_of(row));
+    distinct += static_cast<double>(row.bytes);
+  }
+  return distinct > 0 ? held / distinct : 1;
+}
+
+std::vector<AxisTotals> PlacementTable::over_axes() const {
+  std::vector<MeshAxis> axes;
+  for (const PlacementRow& row : rows_)
+    for (const MeshAxis& axis : row.mesh)
+      if (axis.size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+  std::vector<AxisTotals> all;
+  for (const MeshAxis& axis : axes) all.push_back(totals_of(rows_, axis));
+  return all;
+}
+
+PlacementTable placement_table(const Leaves& leaves) {
+  return make_table(leaves, [](const Leaf& leaf) {
+    return leaf.value->is_committed() ? make_row(leaf, leaf.value->sharding()) : make_row(leaf);
+  });
+}
+
+PlacementTable placement_table(const Leaves& leaves, const Layout& layout) {
+  return make_table(leaves, [&layout](const Leaf& leaf) {
+    return make_row(leaf, NamedSharding(layout.mesh(), resolve(leaf, layout, "placement_table").spec));
+  });
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,100 @@
+// compare_meshes: what one step takes on several meshes, side by side, before there is any hardware.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/placement/table.h"
+#include "sharding/placement/mesh.h"
+
+namespace tessera::nn {
+
+// What one device sends to its neighbours.
+struct Link {
+  double bytes_per_second = 50e9;
+  double latency = 5e-6;  // seconds before the first byte of each message
+};
+
+// Speeds that times are predicted with.
+struct Hardware {
+  double flops_per_second = 200e12;  // of one device in matrix products, as they are reached, not as they are sold
+  Link link = {};
+  std::map<std::string, Link> links = {};  // of the mesh axes that have another one, by name
+};
+
+// The collectives of one kind over the same axes.
+struct Traffic {
+  std::string kind, axes;
+  int64_t count = 0, bytes = 0;  // bytes as in CommRecord
+  double seconds = 0;
+};
+
+// One step on one mesh; bytes are those of one device.
+struct StepForecast {
+  Mesh mesh;
+  std::string error;                                     // why the step does not run there; empty: it does
+  std::vector<std::pair<std::string, int64_t>> at_rest;  // by the first name of the table's paths: model, optimizer
+  int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
+  double flops = 0;
+  std::vector<Traffic> traffic;
+  double compute_seconds = 0, communication_seconds = 0;
+
+  // As if nothing overlapped: an upper bound where the speeds are right.
+  double seconds() const { return compute_seconds + communication_seconds; }
+};
+
+// A column for each mesh.
+class MeshComparison {
+ public:
+  explicit MeshComparison(std::vector<StepForecast> steps) : steps_(std::move(steps)) {}
+
+  const std::vector<StepForecast>& steps() const { return steps_; }
+
+  // Aligned columns.
+  std::string to_text() const;
+  std::string to_markdown() const;
+  // {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations", "peak"},
+  // "flops", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
+  // "communication_seconds", "seconds"}, ...]}
+  std::string to_json() const;
+
+ private:
+  std::vector<StepForecast> steps_;
+};
+
+// Prints to_text().
+std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
+
+// Runs `step` on an abstract mesh for each of these meshes (of which only the axes count), and predicts its time:
+//   const auto step = [&](const Mesh& mesh) {
+//     const Layout layout{mesh, rules};
+//     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+//     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
+//     const Batch batch = data::from_process_local(shapes, layout);    // zeros(...): no memory
+//     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+//     optimizer.update(model, grads);
+//     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+//   };
+//   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
+// The time is operations / flops_per_second and, of n devices that pass b bytes on in a ring at speed s and latency l,
+//   all_reduce          2 (n - 1) (b / n / s + l)
+//   all_gather          (n - 1) (b / n / s + l)      b is the result
+//   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
+//   all_to_all          (n - 1) (b / n / s + l)
+//   others              b / s + l
+// (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005), over the
+// slowest link of several axes. Memory traffic, small operations and overlap are not in it. An Error of the step stands
+// in its mesh's column. Errors: speeds that are not above 0 (bad_argument).
+MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
+                              const Hardware& hardware = {});
+
+// The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
+double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+                          const Hardware& hardware);
+
+}  // namespace tessera::nn

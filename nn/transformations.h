@@ -1,0 +1,8 @@
+// Transformations: gradients of functions of models, micro-batches, remat, casts, shapes without values.
+#pragma once
+
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/eval_shape.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"

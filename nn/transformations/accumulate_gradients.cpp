@@ -1,0 +1,84 @@
+// Rows cut where they lie, sums of gradients, and their one reduction.
+#include "nn/transformations/accumulate_gradients.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/operations/slicing.h"
+#include "sharding/redistribution/coalesced.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+bool has_rows(const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->ndim() > 0; }
+
+// Dim 0 as (blocks, parts, rows), of which one part is taken.
+Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
+  const Array& x = *leaf.value;
+  if (x.shape(0) == 0 || x.shape(0) % (blocks * n))
+    fail(ErrorKind::uneven, "accumulate_gradients",
+         fmt::format("{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",
+                     leaf.path, leaf.path.empty() ? x.type_string() : "", x.shape(0) / blocks, blocks, n));
+  Shape apart = x.shape(), joined = x.shape();
+  apart[0] = blocks;
+  apart.insert(apart.begin() + 1, {n, x.shape(0) / (blocks * n)});
+  joined[0] = x.shape(0) / n;
+  return reshape(slice_in_dim(reshape(x, apart), i, i + 1, 1), joined);
+}
+
+// Many gradients in half precision would stop adding up.
+Array widened(const Array& x) { return item_size(x.dtype()) < 4 ? astype(x, float32) : x; }
+
+}  // namespace
+
+int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
+  int64_t blocks = 1;
+  for (const Leaves& batch : batches)
+    for (const Leaf& leaf : batch)
+      if (has_rows(leaf) && leaf.value->is_committed() && leaf.value->shape(0) > 0)
+        blocks = std::lcm(blocks, leaf.value->shape(0) / leaf.value->sharding().shard_shape(leaf.value->shape())[0]);
+  return blocks;
+}
+
+void check_micro_batches(int64_t n) {
+  if (n < 1)
+    fail(ErrorKind::bad_argument, "accumulate_gradients",
+         fmt::format("{} micro-batches given, expected 1 or more.", n));
+}
+
+void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {
+  for (const Leaf& leaf : batch)
+    if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n);
+}
+
+void add(const Leaves& sums, const Leaves& gradients) {
+  for (size_t i = 0; i < sums.size(); ++i)
+    if (!sums[i].value->is_absent()) *sums[i].value = widened(*sums[i].value) + widened(*gradients[i].value);
+}
+
+void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options) {
+  if (n == 1) return;
+  std::vector<Array*> gradients;
+  std::vector<const Array*> places;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].value->is_absent()) continue;
+    *sums[i].value = *sums[i].value / static_cast<double>(n);
+    gradients.push_back(sums[i].value);
+    places.push_back(params[i].value);
+  }
+  if (options.reduce) place_coalesced(gradients, places, "gradients", options.reduction);
+  for (size_t i = 0; i < gradients.size(); ++i) *gradients[i] = astype(*gradients[i], places[i]->dtype());
+}
+
+Array mean_of(const std::vector<Array>& losses) {
+  Array sum = widened(losses[0]);
+  for (size_t i = 1; i < losses.size(); ++i) sum = sum + widened(losses[i]);
+  return astype(sum / static_cast<double>(losses.size()), losses[0].dtype());
+}
+
+}  // namespace tessera::nn::detail

@@ -1,0 +1,107 @@
+// What a call leaves in a module: new values of its Buffers and of its static fields, brought back to the caller's.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "nn/tree/tree.h"
+
+// A module whose call changes it has a non-const operator(). It writes to its Buffers (running statistics, the vectors
+// of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to nothing else:
+//   Array operator()(const Array& x) {
+//     mean.value = 0.9 * mean.value + 0.1 * tessera::mean(x, {0});
+// Called by itself it changes the module it is called on. Under value_and_grad, accumulate_gradients and remat it works
+// on a copy, whose Buffers and static fields are written back once: as plain values, placed as they were before, and
+// only when nothing can fail any more. remat's second run writes nothing.
+
+namespace tessera::nn {
+
+namespace detail {
+
+// A static field, and how it is assigned to.
+struct StaticField {
+  void* field;
+  void (*assign)(void* to, const void* from);
+};
+
+// All of a tree, and what its type leaves open (as BareArrays): only those of one structure correspond one by one.
+class StaticFields {
+ public:
+  static constexpr bool sees_values = true;
+  bool keeps_path() const { return false; }
+  size_t push(std::string_view) { return 0; }
+  void pop(size_t) {}
+  void note(size_t choice);
+  template <class T>
+  void leaf(T&) {}
+  template <class T>
+  void node(T&) {}
+  template <class T>
+  void value(T& field) {
+    add({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
+  }
+  // Error (bad_argument): another structure. Nothing is assigned then.
+  void check_fits(const StaticFields& from, const char* verb) const;
+  void take(const StaticFields& from) const;
+
+ private:
+  void add(StaticField field);
+  std::vector<StaticField> fields_;
+  size_t structure_ = 0;
+};
+
+template <class Tree>
+StaticFields static_fields(Tree& tree) {
+  StaticFields visitor;
+  walk_all(tree, visitor);
+  return visitor;
+}
+
+// The arrays that a model keeps after a call on a copy of it: its own, and of Buffers what the call left, in their
+// places. `given` are the arrays that the copy had before the call, `left` those after it; `settle` makes plain values
+// of them. Errors: an array that is no Buffer was assigned to (bad_argument), a Buffer's shape or element type changed
+// (shape_mismatch, dtype_mismatch), arrays that come or go (bad_argument).
+std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,
+                                   const std::vector<Array*>& left, const char* verb, bool settle);
+
+std::vector<Array> values_of(const std::vector<Array*>& arrays);
+void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& values);
+
+// Writes them, and the static fields of the copy.
+template <class Model>
+void write_back(Model& model, const Leaves& places, const std::vector<Array>& kept, Model& copy, const char* verb) {
+  const StaticFields to = static_fields(model), from = static_fields(copy);
+  to.check_fits(from, verb);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i].kind == Kind::buffer) *places[i].value = kept[i];
+  to.take(from);
+}
+
+// The same from a copy that was written to already.
+template <class Model>
+void take_state(Model& model, Model& copy) {
+  const Leaves places = leaves(model);
+  write_back(model, places, values_of(bare_arrays(copy).arrays), copy, "accumulate_gradients");
+}
+
+// An argument of a call that may change it: a temporary counts as const, since what it keeps is gone with it.
+template <class Model>
+using AsModel = std::conditional_t<std::is_lvalue_reference_v<Model>, std::remove_reference_t<Model>,
+                                   const std::remove_reference_t<Model>>;
+
+}  // namespace detail
+
+// `to` with the Buffers of `from`, another copy of the same model: after a loss has worked on a cast or filtered copy.
+//   Array loss(Model& model, const Batch& batch) {
+//     Model half = nn::cast(model, bfloat16, !nn::is_buffer);
+//     const Array prediction = half(batch.x);
+//     nn::copy_buffers(half, model);
+// Errors: trees of different structures (bad_argument); shapes or element types that differ (shape_mismatch,
+// dtype_mismatch).
+void copy_buffers(const Leaves& from, const Leaves& to);
+template <class Model>
+void copy_buffers(const Model& from, Model& to) {
+  copy_buffers(leaves(from), leaves(to));
+}
+
+}  // namespace tessera::nn

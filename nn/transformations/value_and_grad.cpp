@@ -1,0 +1,64 @@
+// Which arrays of a model are on the tape, and their gradients back in the order of the model.
+#include "nn/transformations/value_and_grad.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::nn::detail {
+
+namespace {
+
+Leaves checked(Leaves model) {
+  check_distinct(model, "value_and_grad");
+  return model;
+}
+
+std::vector<size_t> trained_of(const Leaves& model, const Filter& trained) {
+  if (std::none_of(model.begin(), model.end(), is_trainable))
+    fail(
+        ErrorKind::no_gradient, "value_and_grad",
+        "the model has no array that can be trained, expected a floating one that is no Buffer and that no filter took "
+        "out.");
+  std::vector<size_t> places;
+  for (size_t i = 0; i < model.size(); ++i)
+    if (is_trainable(model[i]) && trained(model[i])) places.push_back(i);
+  if (places.empty())
+    fail(ErrorKind::bad_argument, "value_and_grad",
+         fmt::format("the filter takes none of the {} arrays of the model that could be trained, the first of which is "
+                     "{}. Print nn::leaves(model) for their paths.",
+                     std::count_if(model.begin(), model.end(), is_trainable),
+                     std::find_if(model.begin(), model.end(), is_trainable)->path));
+  return places;
+}
+
+std::vector<Array> values_at(const Leaves& model, const std::vector<size_t>& places) {
+  std::vector<Array> values;
+  values.reserve(places.size());
+  for (size_t i : places) values.push_back(*model[i].value);
+  return values;
+}
+
+}  // namespace
+
+Training::Training(Leaves model, const Filter& trained, const GradientOptions& options)
+    : model_(checked(std::move(model))),
+      trained_(trained_of(model_, trained)),
+      tape_(values_at(model_, trained_), options) {}
+
+std::vector<Array> Training::shadows() const {
+  std::vector<Array> values;
+  values.reserve(model_.size());
+  for (const Leaf& leaf : model_) values.push_back(*leaf.value);
+  for (size_t i = 0; i < trained_.size(); ++i) values[trained_[i]] = tape_.shadows()[i];
+  return values;
+}
+
+std::vector<Array> Training::gradients(const Array& loss) {
+  std::vector<Array> result(model_.size());
+  std::vector<Array> gradients = tape_.gradients(loss);
+  for (size_t i = 0; i < trained_.size(); ++i) result[trained_[i]] = std::move(gradients[i]);
+  return result;
+}
+
+}  // namespace tessera::nn::detail

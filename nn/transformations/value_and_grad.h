@@ -1,0 +1,140 @@
+// value_and_grad: a loss and its gradient, which is a model of the same type, placed as the model is.
+#pragma once
+
+#include <source_location>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nn/transformations/buffers.h"
+#include "nn/tree/filter.h"
+#include "nn/tree/tree.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/diagnostics/caller.h"
+
+namespace tessera::nn {
+
+namespace detail {
+
+template <class Aux>
+Aux detached_tree(Aux aux) {
+  for (Array* x : bare_arrays(aux).arrays) *x = detached(*x);
+  return aux;
+}
+
+template <class Result>
+inline constexpr bool is_loss = std::is_convertible_v<Result, Array>;
+template <class Aux>
+inline constexpr bool is_loss<std::pair<Array, Aux>> = true;
+
+// The arrays of a model that are trained, on a tape of their own.
+class Training {
+ public:
+  // Errors: one array in two leaves, a filter that takes nothing that can be trained (bad_argument).
+  Training(Leaves model, const Filter& trained, const GradientOptions& options);
+
+  const Leaves& model() const { return model_; }
+  // What the shadow of the model holds: shadows of what is trained, and the rest as it is.
+  std::vector<Array> shadows() const;
+  // One gradient for each array of the model, absent where nothing is trained.
+  std::vector<Array> gradients(const Array& loss);
+
+ private:
+  Leaves model_;
+  std::vector<size_t> trained_;
+  Tape tape_;
+};
+
+// The model is the caller's own where it is not const: then it gets what the call leaves in its Buffers.
+template <class F, class Model, class... Args>
+auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
+                       const Args&... args) {
+  static_assert(std::is_invocable_v<const F&, Model&, const Args&...>,
+                "tessera: the loss function cannot be called with this model and these arguments; one that takes "
+                "Model& needs a model that is neither const nor a temporary.");
+  using Tree = std::remove_const_t<Model>;
+  Training training(leaves(model), trained, options);
+  Tree shadow = model;
+  const std::vector<Array> given = training.shadows();
+  set_values(bare_arrays(shadow).arrays, given);
+  auto result = f(static_cast<Model&>(shadow), args...);
+  static_assert(is_loss<decltype(result)>,
+                "tessera: a loss function returns an Array, or a std::pair of an Array and aux.");
+  const auto finish = [&](const Array& loss) {
+    Tree gradient = model;
+    set_values(bare_arrays(gradient).arrays, training.gradients(loss));
+    if constexpr (!std::is_const_v<Model>)
+      write_back(
+          model, training.model(),
+          kept_after_call(training.model(), given, bare_arrays(shadow).arrays, "value_and_grad", /*settle=*/true),
+          shadow, "value_and_grad");
+    return gradient;
+  };
+  if constexpr (std::is_convertible_v<decltype(result), Array>) {
+    const Array loss = std::move(result);
+    Tree gradient = finish(loss);
+    return std::pair<Array, Tree>(detached(loss), std::move(gradient));
+  } else if constexpr (is_loss<decltype(result)>) {
+    auto& [loss, aux] = result;
+    Tree gradient = finish(loss);
+    return std::pair(std::pair(detached(loss), detached_tree(std::move(aux))), std::move(gradient));
+  }
+}
+
+}  // namespace detail
+
+// nn::value_and_grad(loss_fn)(model, args...) calls loss_fn(model, args...), which returns a floating scalar, or a pair
+// of that and anything else (aux), and gives
+//   auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+//   auto [value, grads] = nn::value_and_grad(mse_with_aux)(model, batch);   // value = {loss, aux}
+// `grads` is a Model: each floating array's gradient at that array's own placement, zeros if the loss does not use it;
+// arrays that are not floating are absent. All gradients are reduced once, in one collective per set of mesh axes and
+// element type. Loss and aux come back as plain values. The loss must be computed from the model that the function
+// receives: a captured one gets no gradient, which is an Error (no_gradient). Calls may nest; they do not mix.
+// A model that is neither const nor a temporary may be changed by the call: a loss function that takes Model& leaves
+// its new running statistics in the model (nn/transformations/buffers.h), once, after everything else has succeeded.
+// Buffers have no gradient: theirs are absent.
+//   Array loss(Model& model, const Batch& batch);     // model(batch.x) updates model.norm.mean
+//   auto [loss_now, grads] = nn::value_and_grad(loss)(model, batch);
+// With a filter only what it takes is trained. The gradients of the rest are absent, so that optimizers leave it alone,
+// and no backward work is done for it:
+//   auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
+// The options (sharding/autodiff/tape.h) say what becomes of gathered weights, and whether and how gradients are
+// reduced:
+//   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
+// What reduces the gradients is the line of value_and_grad to ledgers; what the function computes keeps its own.
+// Errors: one array in two leaves, which names both; a filter that takes no array that can be trained; a call that
+// assigns to an array that is no Buffer (bad_argument); a Buffer that changes its shape or type (shape_mismatch,
+// dtype_mismatch). After an error the model is what it was.
+template <class F>
+auto value_and_grad(F f, Filter trained, GradientOptions options = {},
+                    std::source_location where = std::source_location::current()) {
+  return [f, trained, options, where](auto&& model, const auto&... args) {
+    const CallerScope caller(where);
+    detail::AsModel<decltype(model)>& as_given = model;
+    return detail::value_and_grad_of(f, trained, options, as_given, args...);
+  };
+}
+template <class F>
+auto value_and_grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  return value_and_grad(std::move(f), is_trainable, options, where);
+}
+
+// The gradients alone; with aux a pair of gradients and aux (jax.grad). The filter and all else as above.
+template <class F>
+auto grad(F f, Filter trained, GradientOptions options = {},
+          std::source_location where = std::source_location::current()) {
+  return [call = value_and_grad(std::move(f), std::move(trained), options, where)](auto&& model, const auto&... args) {
+    auto [value, gradient] = call(std::forward<decltype(model)>(model), args...);
+    if constexpr (std::is_same_v<decltype(value), Array>)
+      return std::move(gradient);
+    else
+      return std::pair(std::move(gradient), std::move(value.second));
+  };
+}
+template <class F>
+auto grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  return grad(std::move(f), is_trainable, options, where);
+}
+
+}  // namespace tessera::nn

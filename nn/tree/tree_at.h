@@ -1,0 +1,207 @@
+// tree_at: a copy of a tree with one part, or several, replaced.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nn/tree/filter.h"
+#include "nn/tree/tree.h"
+
+namespace tessera::nn {
+
+namespace detail {
+
+template <class T>
+constexpr std::string_view type_name() {
+  constexpr std::string_view all = __PRETTY_FUNCTION__;  // ... [with T = Linear; ...] of g++, ... [T = Linear] of clang
+  constexpr size_t begin = all.find("T = ") + 4;
+  std::string_view name = all.substr(begin, std::min(all.find(';', begin), all.rfind(']')) - begin);
+  const size_t arguments = std::min(name.find('<'), name.size());
+  const size_t scope = name.substr(0, arguments).rfind("::");
+  return scope == std::string_view::npos ? name : name.substr(scope + 2);
+}
+
+// Whether a node of type T takes a value of type V as it is, without one becoming the other.
+template <class T, class V>
+constexpr bool takes() {
+  if constexpr (std::same_as<T, V> || (is_leaf<T> && std::same_as<V, Array>))
+    return true;
+  else if constexpr (is_optional<T>)
+    return takes<typename T::value_type, V>() && !is_leaf<typename T::value_type>;
+  else if constexpr (is_variant<T>)
+    return []<class... A>(std::variant<A...>*) { return (std::same_as<A, V> || ...); }(static_cast<T*>(nullptr));
+  else if constexpr (is_static<T>)
+    return (std::is_arithmetic_v<T> && std::is_arithmetic_v<V>) ||
+           (!std::is_arithmetic_v<T> && std::convertible_to<V, T>);
+  else
+    return false;
+}
+
+// Error (bad_argument): a number of this type cannot hold the one given.
+[[noreturn]] void fail_number(double given, std::string_view type);
+
+template <class T, class V>
+void check_number(V value) {
+  if constexpr (std::is_arithmetic_v<T> && !std::is_floating_point_v<T> && !std::same_as<T, V>) {
+    const auto given = static_cast<long double>(value);
+    const bool fits = given >= static_cast<long double>(std::numeric_limits<T>::lowest()) &&
+                      given <= static_cast<long double>(std::numeric_limits<T>::max());
+    if (!fits || static_cast<long double>(static_cast<T>(value)) != given)
+      fail_number(static_cast<double>(given), type_name<T>());
+  }
+}
+
+template <class T, class V>
+void put(T& node, V&& value) {
+  if constexpr (std::is_arithmetic_v<T> && std::is_arithmetic_v<std::remove_cvref_t<V>>) check_number<T>(value);
+  if constexpr (is_leaf<T> && !std::same_as<T, Array> && std::same_as<std::remove_cvref_t<V>, Array>)
+    node.value = std::forward<V>(value);
+  else
+    node = static_cast<T>(std::forward<V>(value));
+}
+
+// Whether f(node) is something that the node takes.
+template <class T, class F>
+constexpr bool is_replaced_by_call() {
+  if constexpr (std::is_invocable_v<const F&, const T&>)
+    return takes<T, std::remove_cvref_t<std::invoke_result_t<const F&, const T&>>>();
+  else
+    return false;
+}
+
+// Replaces a node by a value, or by f(node). False, with nothing done, if neither fits.
+template <class T, class Replace>
+bool replace_node(T& node, const Replace& replace) {
+  if constexpr (takes<T, Replace>()) {
+    put(node, replace);
+    return true;
+  } else if constexpr (is_replaced_by_call<T, Replace>()) {
+    put(node, replace(std::as_const(node)));
+    return true;
+  } else if constexpr (is_variant<T>) {
+    // What becomes of the alternative may be another one.
+    return std::visit(
+        [&](auto& active) {
+          using Active = std::remove_cvref_t<decltype(active)>;
+          if constexpr (std::is_invocable_v<const Replace&, const Active&> && !is_replaced_by_call<Active, Replace>()) {
+            auto made = replace(std::as_const(active));
+            if constexpr (takes<T, decltype(made)>()) {
+              node = std::move(made);
+              return true;
+            }
+          }
+          return false;
+        },
+        node);
+  } else {
+    return false;
+  }
+}
+
+// Whether the tree has any array, absent ones too.
+template <class T>
+bool has_arrays(T& tree) {
+  if constexpr (is_leaf<T>)
+    return true;
+  else if constexpr (is_static<T>)
+    return false;
+  else
+    return !bare_arrays(tree).arrays.empty();
+}
+
+// Replaces the nodes whose path matches.
+template <class Replace>
+class Replacer {
+ public:
+  static constexpr bool sees_values = true;
+  Replacer(std::string pattern, const Replace& replace) : pattern_(std::move(pattern)), replace_(replace), place_("") {}
+
+  bool keeps_path() const { return true; }
+  size_t push(std::string_view name) { return place_.push(name); }
+  void pop(size_t before) { place_.pop(before); }
+  template <class T>
+  void leaf(T& node) {
+    visit(node);
+  }
+  template <class T>
+  void value(T& node) {
+    visit(node);
+  }
+  template <class T>
+  void node(T& node) {
+    visit(node);
+  }
+
+  std::vector<std::string> seen, matched, replaced;
+  std::string_view type;       // of the last that matched and was not replaced
+  bool shares_arrays = false;  // those of the value, if it was put into several places
+
+ private:
+  template <class T>
+  void visit(T& node) {
+    if (seen.empty() || seen.back() != place_.path()) seen.push_back(place_.path());
+    if (!path_matches(place_.path(), pattern_)) return;
+    matched.push_back(place_.path());
+    if (!replaced.empty() && replaced.back() == place_.path()) return;  // with the variant or optional that it is in
+    if (!replace_node(node, replace_)) {
+      type = type_name<T>();
+      return;
+    }
+    replaced.push_back(place_.path());
+    if constexpr (takes<T, Replace>()) shares_arrays |= has_arrays(node);
+  }
+
+  std::string pattern_;
+  const Replace& replace_;
+  Place place_;
+};
+
+// Errors of a path: nothing matches, nothing that matches takes the replacement, one value for several places.
+void check_replaced(std::string_view pattern, const std::vector<std::string>& seen,
+                    const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
+                    std::string_view type, std::string_view given, bool shares_arrays);
+
+}  // namespace detail
+
+// eqx.tree_at: a copy of the tree in which the part that `where` names is `replace`, or, if that is a function of the
+// part, what it makes of it. `where` is
+//   a member            nn::tree_at(&Mlp::up, model, other_linear)
+//   a function          nn::tree_at([](auto& m) -> auto& { return m.layers[2].mlp.up.kernel; }, model, array)
+//   a path, or pattern  nn::tree_at("layers.*.attn.q.kernel", model, [](const Array& w) { return w * 0.5; })
+// An Array in place of a Param, a Buffer or a NamedArray keeps the names of the dims. By a path, the type of the
+// function's argument says what it replaces: [](const Linear& q) { ... } takes Linears, and may make another
+// alternative of a variant of them. Types must agree: a path to a Linear is replaced by a Linear.
+// Errors (bad_argument): a path that is not in the tree, which lists those near it; a part that the replacement does
+// not fit; one value for several parts, whose arrays would then be one and the same; a number that a part cannot hold.
+template <class Where, class Tree, class Replace>
+Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
+  if constexpr (std::convertible_to<Where, std::string_view>) {
+    const std::string pattern{std::string_view(where)};
+    detail::Replacer<Replace> replacer(pattern, replace);
+    detail::walk_all(tree, replacer);
+    detail::check_replaced(pattern, replacer.seen, replacer.matched, replacer.replaced, replacer.type,
+                           detail::type_name<Replace>(), replacer.shares_arrays);
+  } else {
+    using Part = decltype(std::invoke(where, tree));
+    static_assert(std::is_lvalue_reference_v<Part> && !std::is_const_v<std::remove_reference_t<Part>>,
+                  "tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return "
+                  "m.head; }.");
+    auto& part = std::invoke(where, tree);
+    static_assert(detail::takes<std::remove_reference_t<Part>, Replace>() ||
+                      std::is_invocable_v<const Replace&, const std::remove_reference_t<Part>&>,
+                  "tessera: tree_at replaces a part by one of the same type, or by what a function makes of it.");
+    if constexpr (detail::takes<std::remove_reference_t<Part>, Replace>())
+      detail::put(part, replace);
+    else
+      detail::put(part, replace(std::as_const(part)));
+  }
+  return tree;
+}
+
+}  // namespace tessera::nn

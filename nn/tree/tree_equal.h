@@ -1,0 +1,34 @@
+// tree_equal: whether two trees are the same, and where they first differ.
+#pragma once
+
+#include <string>
+
+#include "nn/tree/tree_parts.h"
+
+namespace tessera::nn {
+
+// Two numbers are equal if |x - y| <= atol + rtol |y|, as in jax.numpy.allclose.
+struct TreeEqualOptions {
+  double rtol = 0;
+  double atol = 0;
+};
+
+namespace detail {
+std::string first_difference(const Parts& a, const Parts& b, const TreeEqualOptions& options);
+}
+
+// Where two trees first differ, in words that begin with the path: structure (lengths, alternatives, what is there),
+// static fields, names of dims, shapes, element types, values. Empty if nowhere. Where the arrays lie is no difference;
+// on meshes over different devices they cannot be compared: an Error (device_mismatch). NaN differs from itself.
+template <class Tree>
+std::string tree_difference(const Tree& a, const Tree& b, const TreeEqualOptions& options = {}) {
+  return detail::first_difference(detail::parts_of(a), detail::parts_of(b), options);
+}
+
+// eqx.tree_equal.
+template <class Tree>
+bool tree_equal(const Tree& a, const Tree& b, const TreeEqualOptions& options = {}) {
+  return tree_difference(a, b, options).empty();
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,69 @@
+// Sums over the modules of a tree, in aligned columns.
+#include "nn/tree/tree_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "nn/tree/number_format.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+using Cells = std::array<std::string, 5>;
+
+struct Sums {
+  int64_t arrays = 0, elements = 0, bytes = 0;
+  void add(const Array& x) {
+    arrays += 1;
+    elements += x.size();
+    bytes += x.size() * item_size(x.dtype());
+  }
+};
+
+int depth_of(const std::string& path) {
+  return path.empty() ? 0 : 1 + static_cast<int>(std::count(path.begin(), path.end(), '.'));
+}
+
+bool is_below(const std::string& path, const std::string& module) {
+  return module.empty() || path == module || (path.starts_with(module) && path[module.size()] == '.');
+}
+
+Cells row(std::string path, std::string type, const Sums& sums) {
+  return {std::move(path), std::move(type), with_commas(sums.arrays), with_commas(sums.elements),
+          with_commas(sums.bytes)};
+}
+
+// Parts come in the order of the tree: what is below a module follows it.
+Sums sums_below(const Parts& parts, size_t module) {
+  Sums sums;
+  for (size_t i = module; i < parts.size() && is_below(parts[i].path, parts[module].path); ++i)
+    if (parts[i].value && !parts[i].value->is_absent()) sums.add(*parts[i].value);
+  return sums;
+}
+
+std::string table(const std::vector<Cells>& rows) {
+  std::array<size_t, 5> widths{};
+  for (const Cells& cells : rows)
+    for (size_t c = 0; c < cells.size(); ++c) widths[c] = std::max(widths[c], cells[c].size());
+  std::string text;
+  for (const Cells& c : rows)
+    text += fmt::format("{:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", c[0], widths[0], c[1], widths[1], c[2], widths[2],
+                        c[3], widths[3], c[4], widths[4]);
+  return text;
+}
+
+}  // namespace
+
+std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
+  std::vector<Cells> rows{{"path", "module", "arrays", "elements", "bytes"}};
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
+      rows.push_back(row(parts[i].path, parts[i].text, sums_below(parts, i)));
+  if (!parts.empty()) rows.push_back(row("total", parts[0].is_module ? parts[0].text : "", sums_below(parts, 0)));
+  return table(rows);
+}
+
+}  // namespace tessera::nn::detail

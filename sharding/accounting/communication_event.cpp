@@ -1,0 +1,43 @@
+// The thread's watchers, and how they are told.
+#include "sharding/accounting/communication_event.h"
+
+#include <algorithm>
+
+#include "sharding/diagnostics/module_path.h"
+
+namespace tessera::detail {
+namespace {
+
+thread_local std::vector<Watcher*> watchers;
+thread_local int guards = 0;  // of these, those that may prevent
+
+}  // namespace
+
+Watcher::Watcher(Role role) : role_(role) {
+  watchers.push_back(this);
+  guards += role_ == Role::may_prevent;
+}
+
+Watcher::~Watcher() {
+  watchers.erase(std::find(watchers.begin(), watchers.end(), this));
+  guards -= role_ == Role::may_prevent;
+}
+
+bool is_watched() { return !watchers.empty(); }
+bool is_guarded() { return guards > 0; }
+
+void ask(const Communication& communication) {
+  if (!is_guarded()) return;
+  for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->ask(communication);
+}
+
+void announce(Communication communication) {
+  communication.cause.where = CallerLine(communication.cause.where);
+  if (!communication.cause.path && !communication.backward) communication.cause.path = current_module_path();
+  ask(communication);
+  for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->count(communication);
+}
+
+bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
+
+}  // namespace tessera::detail

@@ -1,0 +1,139 @@
+// Watchers that refuse: guards and budgets.
+#include "sharding/accounting/communication_guard.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/diagnostics/source_lines.h"
+
+namespace tessera {
+
+using namespace detail;
+
+// ---- guards
+
+class CommunicationGuard::Watch : public Watcher {
+ public:
+  explicit Watch(AllowedCommunication allowed, bool forbids)
+      : Watcher(Role::may_prevent),
+        allowed_(std::move(allowed)),
+        forbids_(forbids),
+        outer_(std::exchange(innermost_, this)) {}
+  ~Watch() override { innermost_ = outer_; }
+
+  void ask(const Communication& c) override {
+    if (this == innermost_ && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(record_of(c));
+  }
+
+ private:
+  bool is_allowed(const Communication& c) const {
+    if (allowed_.backward && (c.backward || c.cause.operation == std::string_view(gradients_operation))) return true;
+    AxisSet others = c.axes;
+    for (const std::string& name : allowed_.axes)
+      if (const int axis = c.mesh->find(name); axis >= 0) others &= ~(AxisSet{1} << axis);
+    return others == 0;
+  }
+
+  // No constraint takes the place of a sum of gradients.
+  static const char* advice_for(const CommRecord& r) {
+    if (r.operation == gradients_operation)
+      return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, axes).";
+    return "Move it with with_sharding_constraint or device_put, place it otherwise, or allow it "
+           "(forbid_implicit_communication's options).";
+  }
+
+  [[noreturn]] static void refuse(const CommRecord& r) {
+    fail(ErrorKind::forbidden, r.operation,
+         fmt::format(
+             "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}",
+             line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
+             r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r)));
+  }
+
+  static thread_local const Watch* innermost_;
+  AllowedCommunication allowed_;
+  bool forbids_;
+  const Watch* outer_;
+};
+
+thread_local const CommunicationGuard::Watch* CommunicationGuard::Watch::innermost_ = nullptr;
+
+CommunicationGuard::CommunicationGuard(std::unique_ptr<Watch> watch) : watch_(std::move(watch)) {}
+CommunicationGuard::CommunicationGuard(CommunicationGuard&&) noexcept = default;
+CommunicationGuard::~CommunicationGuard() = default;
+
+CommunicationGuard forbid_implicit_communication(AllowedCommunication allowed) {
+  return CommunicationGuard(std::make_unique<CommunicationGuard::Watch>(std::move(allowed), true));
+}
+CommunicationGuard allow_implicit_communication() {
+  return CommunicationGuard(std::make_unique<CommunicationGuard::Watch>(AllowedCommunication{}, false));
+}
+
+// ---- budgets
+
+class CommBudget::Watch : public Watcher {
+ public:
+  Watch(int64_t most, CommBudgetOptions options)
+      : Watcher(options.throws ? Role::may_prevent : Role::listens), most_(most), options_(std::move(options)) {}
+
+  void ask(const Communication& c) override {
+    if (!options_.throws || bytes_ + c.bytes <= most_) return;
+    Contributors with = contributors_;
+    with[name_of(c)] += c.bytes;
+    fail(ErrorKind::forbidden, "CommBudget", message(bytes_ + c.bytes, with) + ". Move less, or raise the budget.");
+  }
+
+  void count(const Communication& c) override {
+    const bool was_within = bytes_ <= most_;
+    bytes_ += c.bytes;
+    contributors_[name_of(c)] += c.bytes;
+    if (was_within && bytes_ > most_) report("[CommBudget] " + message(bytes_, contributors_));
+  }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  using Contributors = std::map<std::string, int64_t>;
+
+  static std::string name_of(const Communication& c) {
+    return fmt::format("{} ({} over {} for {})", line_name(c.cause.where), c.kind, c.mesh->names(c.axes),
+                       c.cause.operation);
+  }
+
+  std::string message(int64_t bytes, const Contributors& contributors) const {
+    constexpr size_t most_named = 3;
+    std::vector<std::pair<std::string, int64_t>> largest(contributors.begin(), contributors.end());
+    std::stable_sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    if (largest.size() > most_named) largest.resize(most_named);
+    std::vector<std::string> names;
+    for (const auto& [name, part] : largest) names.push_back(fmt::format("{} at {}", part, name));
+    return fmt::format("{} bytes a device, {} allowed: {}", bytes, most_, fmt::join(names, ", "));
+  }
+
+  void report(const std::string& text) const {
+    if (options_.report)
+      options_.report(text);
+    else
+      std::clog << text << '\n';
+  }
+
+  int64_t most_, bytes_ = 0;
+  CommBudgetOptions options_;
+  Contributors contributors_;
+};
+
+CommBudget::CommBudget(int64_t bytes, CommBudgetOptions options) {
+  if (bytes < 0) fail(ErrorKind::bad_argument, "CommBudget", fmt::format("{} bytes given, expected 0 or more.", bytes));
+  watch_ = std::make_unique<Watch>(bytes, std::move(options));
+}
+CommBudget::~CommBudget() = default;
+int64_t CommBudget::bytes() const { return watch_->bytes(); }
+
+}  // namespace tessera

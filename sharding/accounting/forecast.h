@@ -1,0 +1,46 @@
+// Forecast: what a program takes and costs on an abstract mesh, in bytes per device, operations and communication.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "sharding/accounting/ledger.h"
+
+namespace tessera {
+
+namespace detail {
+struct Meter;
+}
+
+// Everything between its construction and its destruction that this thread does on abstract meshes:
+//   const Mesh mesh = make_mesh({{"data", 64}, {"model", 8}}, {.abstract = true});
+//   Forecast forecast;
+//   step(mesh);
+//   std::cout << forecast.peak_bytes() << " bytes\n" << forecast.ledger().table();
+// Bytes are those of one device, as LibTorch's CPU kernels and autograd would take them: parameters, whatever the
+// graph saves, gathered weights, temporaries, gradients. What is inside a kernel (its scratch space) is not known and
+// not counted. The ledger is that of the same program on a mesh of devices, record by record. Scopes nest.
+class Forecast {
+ public:
+  Forecast();
+  ~Forecast();
+  Forecast(const Forecast&) = delete;
+  Forecast& operator=(const Forecast&) = delete;
+
+  const CommLedger& ledger() const { return ledger_; }
+  // What abstract arrays take now, and took at most, of those that were made since this began.
+  int64_t live_bytes() const;
+  int64_t peak_bytes() const;
+  // The most that a forward pass of value_and_grad took beside what lived before it: what the graph saves, and
+  // temporaries.
+  int64_t activation_bytes() const;
+  // Floating point operations of one device in matrix products, convolutions and attention, where a multiplication and
+  // an addition are two; causal attention counts as if it were whole. In double: they are more than 2^63 soon.
+  double flops() const;
+
+ private:
+  CommLedger ledger_;
+  std::shared_ptr<detail::Meter> meter_, outer_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+// The tables that a ledger prints.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "sharding/accounting/ledger.h"
+#include "sharding/diagnostics/source_lines.h"
+
+namespace tessera {
+namespace {
+
+// What the records of one row have in common, added up.
+struct Sum {
+  int64_t count = 0, bytes = 0, devices = 0;
+  std::map<std::string, int> causes;
+
+  void add(const CommRecord& r, const std::string& cause) {
+    count += 1, bytes += r.bytes, devices = r.devices;
+    causes[cause] += 1;
+  }
+  std::string text() const {
+    std::vector<std::string> names;
+    for (const auto& [name, n] : causes) names.push_back(n == 1 ? name : fmt::format("{} x{}", name, n));
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+};
+
+std::string nothing() { return "no communication\n"; }
+
+}  // namespace
+
+std::string CommLedger::table() const {
+  std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
+  for (const CommRecord& r : records()) rows[{r.backward, r.axes, r.kind}].add(r, r.operation);
+  if (rows.empty()) return nothing();
+
+  size_t kinds = 15, axes = 14;  // at least, and a space behind the longest name
+  for (const auto& [key, row] : rows)
+    kinds = std::max(kinds, std::get<2>(key).size() + 1), axes = std::max(axes, std::get<1>(key).size() + 1);
+  std::string text = fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", "collective", kinds, "mesh axes", axes,
+                                 "devices", "count", "bytes/device", "pass", "caused by");
+  for (const auto& [key, row] : rows)
+    text += fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", std::get<2>(key), kinds, std::get<1>(key), axes,
+                        row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text());
+  return text + fmt::format("{:<{}}{:>8}{:>7}{:>14}\n", "total", kinds + axes, "", count(), bytes());
+}
+
+std::string CommLedger::table_by_axis() const {
+  struct Axis {
+    Sum forward, backward;
+  };
+  std::map<std::string, Axis> rows;
+  for (const CommRecord& r : records()) {
+    Axis& row = rows[r.axes];
+    (r.backward ? row.backward : row.forward).add(r, r.kind);
+  }
+  if (rows.empty()) return nothing();
+  constexpr auto line = "{:<14}{:>8}{:>10}{:>14}{:>11}{:>14}\n";
+  std::string text = fmt::format(line, "mesh axes", "devices", "forward", "bytes/device", "backward", "bytes/device");
+  for (const auto& [axes, row] : rows)
+    text += fmt::format(line, axes, std::max(row.forward.devices, row.backward.devices), row.forward.count,
+                        row.forward.bytes, row.backward.count, row.backward.bytes);
+  return text;
+}
+
+std::string CommLedger::table_by_line() const {
+  std::vector<std::string> files;
+  for (const CommRecord& r : records()) files.push_back(r.where.file_name());
+  const std::map<std::string, std::string> names = detail::short_names(files);
+  std::map<std::string, Sum> rows;
+  for (const CommRecord& r : records())
+    rows[detail::line_name(names.at(r.where.file_name()), r.where.line())].add(
+        r, fmt::format("{} over {} for {}", r.kind, r.axes, r.operation));
+  if (rows.empty()) return nothing();
+  std::vector<std::pair<std::string, Sum>> sorted(rows.begin(), rows.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  size_t width = 4;
+  for (const auto& [name, row] : sorted) width = std::max(width, name.size());
+  std::string text = fmt::format("{:<{}}{:>7}{:>14}  {}\n", "line", width, "count", "bytes/device", "what");
+  for (const auto& [name, row] : sorted)
+    text += fmt::format("{:<{}}{:>7}{:>14}  {}\n", name, width, row.count, row.bytes, row.text());
+  return text;
+}
+
+}  // namespace tessera

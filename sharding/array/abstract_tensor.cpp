@@ -1,0 +1,288 @@
+// A kernel for every operation on abstract tensors, below LibTorch's autograd, and the counting of their memory.
+#include "sharding/array/abstract_tensor.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "sharding/array/shape_functions.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/placement/type.h"
+
+namespace tessera::detail {
+
+// ---- memory
+
+void Meter::add(int64_t bytes) {
+  live += bytes;
+  peak = std::max(peak, live);
+  forward_peak = std::max(forward_peak, live);
+  if (outer) outer->add(bytes);
+}
+
+void Meter::add_flops(double n) {
+  flops += n;
+  if (outer) outer->add_flops(n);
+}
+
+void Meter::begin_forward() {
+  forward_start = forward_peak = live;
+  if (outer) outer->begin_forward();
+}
+
+void Meter::end_forward() {
+  activations = std::max(activations, forward_peak - forward_start);
+  if (outer) outer->end_forward();
+}
+
+namespace {
+
+thread_local std::shared_ptr<Meter> innermost;
+thread_local Interceptor* interceptor = nullptr;
+
+// What an abstract storage stands for, and who counts it.
+struct CountedBytes {
+  std::shared_ptr<Meter> meter;
+  int64_t bytes;
+};
+
+void uncount(void* bytes) {
+  const std::unique_ptr<CountedBytes> counted(static_cast<CountedBytes*>(bytes));
+  counted->meter->add(-counted->bytes);
+}
+
+void keep(void*) {}
+
+// In place of LibTorch's, which gives storages that nobody can tell apart or count. The pointers are never followed.
+class CountingAllocator : public c10::Allocator {
+ public:
+  CountingAllocator() { c10::SetAllocator(c10::DeviceType::Meta, this, /*priority=*/1); }
+  c10::DataPtr allocate(size_t n) override {
+    static char nowhere;
+    if (!innermost) return {&nowhere, &nowhere, &keep, c10::Device(c10::DeviceType::Meta)};
+    auto* counted = new CountedBytes{innermost, static_cast<int64_t>(n)};
+    innermost->add(counted->bytes);
+    return {counted, counted, &uncount, c10::Device(c10::DeviceType::Meta)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, size_t) const override {}
+};
+
+// ---- operations
+
+// The key under which a program may register a kernel for all operations, between autograd and the backends.
+constexpr auto key = c10::DispatchKey::Fake;
+
+at::Tensor with_key(const at::Tensor& t) {
+  auto marked = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()),
+                                                         t.key_set() | c10::DispatchKeySet(key), t.dtype());
+  marked.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+  return marked;
+}
+
+// f of every tensor in a value, which it may replace.
+template <class F>
+void for_each_tensor(c10::IValue& value, F f) {
+  if (value.isTensor()) {
+    if (at::Tensor t = value.toTensor(); t.defined() && f(t)) value = t;
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list = value.toTensorList().copy();
+    bool changed = false;
+    for (size_t i = 0; i < list.size(); ++i)
+      if (at::Tensor t = list.get(i); t.defined() && f(t)) list.set(i, t), changed = true;
+    if (changed) value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList().copy();
+    bool changed = false;
+    for (size_t i = 0; i < list.size(); ++i)
+      if (std::optional<at::Tensor> t = list.get(i); t && t->defined() && f(*t)) list.set(i, t), changed = true;
+    if (changed) value = std::move(list);
+  }
+}
+
+bool mark(at::Tensor& t) {
+  if (!t.is_meta() || t.key_set().has(key)) return false;
+  t = with_key(t);
+  return true;
+}
+
+// One call, whose arguments are the last values of the stack.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack)
+      : op_(op), keys_(keys), stack_(stack), first_(stack.size() - op.schema().arguments().size()) {}
+
+  void run() {
+    if (!is_abstract()) return redispatch();
+    const std::string name = c10::toString(op_.operator_name());
+    bring_over();
+    if (innermost) innermost->add_flops(flops_of(name, arguments()));
+    if (const ShapeFunction shapes = shape_function(name)) return finish(shapes(arguments()));
+    if (op_.hasTag(at::Tag::data_dependent_output)) refuse("a value cannot be read where there is no data");
+    if (has_kernel()) return redispatch();
+    if (!writes_all_results()) emulate();
+  }
+
+ private:
+  c10::ArrayRef<c10::IValue> arguments() const {
+    return c10::ArrayRef<c10::IValue>(stack_.data() + first_, op_.schema().arguments().size());
+  }
+
+  [[noreturn]] void refuse(const char* why) const {
+    fail(ErrorKind::bad_argument, "abstract mesh",
+         fmt::format("{}: {}. Do it on a mesh of devices.", c10::toString(op_.operator_name()), why));
+  }
+
+  bool is_abstract() {
+    bool found = false;
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      found |= stack_[i].isDevice() && stack_[i].toDevice().is_meta();
+      for_each_tensor(stack_[i], [&](at::Tensor& t) {
+        found |= t.is_meta();
+        return false;
+      });
+    }
+    return found;
+  }
+
+  // Tensors with data are taken for their shape; single numbers LibTorch takes as they are.
+  void bring_over() {
+    for (size_t i = first_; i < stack_.size(); ++i)
+      for_each_tensor(stack_[i], [](at::Tensor& t) {
+        if (t.is_meta() || t.dim() == 0) return false;
+        t = with_key(at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type()));
+        return true;
+      });
+  }
+
+  bool has_kernel() const {
+    for (const auto k :
+         {c10::DispatchKey::Meta, c10::DispatchKey::CompositeExplicitAutograd,
+          c10::DispatchKey::CompositeExplicitAutogradNonFunctional, c10::DispatchKey::CompositeImplicitAutograd})
+      if (op_.hasKernelForDispatchKey(k)) return true;
+    return false;
+  }
+
+  void redispatch() {
+    {
+      const c10::impl::IncludeDispatchKeyGuard inner_calls(key);
+      op_.redispatchBoxed(keys_ & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key), &stack_);
+    }
+    for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size(); ++i)
+      for_each_tensor(stack_[i], mark);
+  }
+
+  void finish(Values results) {
+    stack_.resize(first_);
+    for (c10::IValue& value : results) {
+      for_each_tensor(value, mark);
+      stack_.push_back(std::move(value));
+    }
+  }
+
+  // What is written in place has its shape already; an `out` argument may not.
+  bool writes_all_results() {
+    Values results;
+    for (const c10::Argument& result : op_.schema().returns()) {
+      const auto* written = result.alias_info();
+      if (!written || !written->isWrite()) return false;
+      for (size_t i = 0; i < arguments().size(); ++i)
+        if (const auto& given = op_.schema().arguments()[i]; given.alias_info() && *given.alias_info() == *written) {
+          if (given.kwarg_only()) return false;
+          results.push_back(arguments()[i]);
+        }
+    }
+    finish(std::move(results));
+    return true;
+  }
+
+  Values out_arguments() const {
+    Values outs;
+    for (size_t i = 0; i < arguments().size(); ++i)
+      if (const auto& given = op_.schema().arguments()[i]; given.kwarg_only() && given.alias_info())
+        outs.push_back(arguments()[i]);
+    return outs;
+  }
+
+  // The shapes of small results from zeros on the CPU.
+  void emulate() {
+    constexpr int64_t most_elements = 1 << 24;
+    int64_t elements = 0;
+    Values inputs(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+    for (c10::IValue& value : inputs) {
+      if (value.isDevice()) value = c10::Device(c10::kCPU);
+      for_each_tensor(value, [&](at::Tensor& t) {
+        if ((elements += t.numel()) > most_elements)
+          refuse("has no form without data, and these are too many elements to try");
+        t = at::zeros(t.sizes(), t.options().device(at::kCPU));
+        return true;
+      });
+    }
+    const Values outs = out_arguments();
+    op_.callBoxed(inputs);
+    for (size_t i = 0; i < outs.size(); ++i) outs[i].toTensor().resize_(inputs[i].toTensor().sizes());
+    if (!outs.empty()) return finish(outs);
+    for (c10::IValue& value : inputs)
+      for_each_tensor(value, [](at::Tensor& t) {
+        t = at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+        return true;
+      });
+    finish(std::move(inputs));
+  }
+
+  const c10::OperatorHandle& op_;
+  c10::DispatchKeySet keys_;
+  torch::jit::Stack& stack_;
+  size_t first_;
+};
+
+void on_abstract_tensors(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto compute = [&] { Call(op, keys, *stack).run(); };
+  if (interceptor)
+    interceptor->call(op.schema().name(), op.schema().arguments().size(), op.schema().returns().size(), *stack,
+                      compute);
+  else
+    compute();
+}
+
+// LibTorch would compute attention on the meta device as products with (seq, seq) weights, which the CPU's kernel
+// never forms.
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key_heads, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
+                     bool grouped) {
+  const bool fused = query.dim() == 4 && value.size(-1) == query.size(-1) && dropout == 0 &&
+                     (!mask || !mask->defined() || !mask->requires_grad());
+  if (!fused)
+    return at::native::scaled_dot_product_attention(query, key_heads, value, mask, dropout, causal, scale, grouped);
+  return std::get<0>(
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key_heads, value, dropout, causal, mask, scale));
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_abstract_tensors>());
+}
+TORCH_LIBRARY_IMPL(aten, AutogradMeta, library) { library.impl("scaled_dot_product_attention", &attention); }
+
+}  // namespace
+
+at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype) {
+  static CountingAllocator allocator;
+  return with_key(at::detail::empty_meta(sizes, static_cast<at::ScalarType>(dtype)));
+}
+
+at::Tensor abstract_block(const Type* type) { return abstract_tensor(type->local, type->dtype); }
+
+Interceptor* set_interceptor(Interceptor* next) { return std::exchange(interceptor, next); }
+
+const std::shared_ptr<Meter>& current_meter() { return innermost; }
+std::shared_ptr<Meter> set_meter(std::shared_ptr<Meter> meter) { return std::exchange(innermost, std::move(meter)); }
+
+}  // namespace tessera::detail

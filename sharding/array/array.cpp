@@ -1,0 +1,294 @@
+// Handles, host values, and how arrays are made and printed.
+#include "sharding/array/array.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <map>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/consistency.h"
+#include "sharding/array/recipe.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/placement/element_value.h"
+
+namespace tessera {
+namespace detail {
+
+ArrayImpl::ArrayImpl() = default;
+ArrayImpl::~ArrayImpl() = default;
+
+Details& ArrayImpl::detail() {
+  if (!details) details = std::make_unique<Details>();
+  return *details;
+}
+
+ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local) {
+  auto impl = std::make_shared<ArrayImpl>();
+  impl->type = type;
+  impl->slots = slots;
+  impl->local = std::move(local);
+  return impl;
+}
+
+ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, type->slots, std::move(local)); }
+
+ArrayImpl& materialized(const Array& x, const char* verb) {
+  if (x.is_absent())
+    fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree. Combine the tree first.");
+  ArrayImpl& a = *x.impl();
+  if (a.local.empty()) {
+    a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
+    a.details->recipe = nullptr;
+  }
+  if (checks) check_array(a, verb);
+  return a;
+}
+
+at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
+  const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
+  return t.device() == device || t.is_meta() || device.is_meta() ? t : t.to(device);
+}
+
+void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors) {
+  const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
+  for (at::Tensor& t : tensors)
+    if (t.device() != device) t = in_memory_of(mesh, t);
+}
+
+at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
+  at::Tensor t = whole;
+  for (size_t d = 0; d < block.size(); ++d) t = t.narrow(d, block[d].first, block[d].second - block[d].first);
+  return t;
+}
+
+void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
+  to.layout = from.layout;
+  if (!from.details) return;
+  Details& details = to.detail();
+  details.path = from.details->path;
+  if (from.details->placed) details.placed = std::make_unique<NamedSharding>(*from.details->placed);
+}
+
+bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
+
+bool wants_gradient(const ArrayImpl& a) {
+  if (!at::GradMode::is_enabled()) return false;
+  return is_tape_parameter(a) || a.local[0].requires_grad();
+}
+
+const ArrayImpl& origin_of(const ArrayImpl& a) {
+  return a.details && a.details->again ? origin_of(*a.details->source) : a;
+}
+
+namespace {
+
+// The whole value from this process's blocks; a pending sum is summed.
+at::Tensor assemble(const ArrayImpl& a) {
+  at::AutoGradMode off(false);
+  const Type* type = a.type;
+  if (type->varying)
+    fail(ErrorKind::vma, "to_host",
+         fmt::format("{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
+                     type->to_string()));
+  if (type->mesh && type->mesh->abstract)
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
+                     type->to_string(), Mesh(type->mesh).to_string()));
+  if (a.local[0].is_meta())
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
+                     type->to_string()));
+  if (!type->mesh || a.slots == 0 || type->own() == 0) return in_memory_of(nullptr, a.local[0].detach());
+  if (const AxisSet elsewhere = type->own() & type->mesh->crossing())
+    fail(ErrorKind::bad_argument, "to_host",
+         fmt::format("{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on "
+                     "all processes.",
+                     type->to_string(), type->mesh->names(elsewhere)));
+  at::Tensor whole = a.local[0].new_zeros(type->shape);
+  const MeshImpl* mesh = type->mesh;
+  for (int b = 0; b < mesh->slots(type->own()); ++b) {
+    Coordinates coordinates(mesh);
+    unravel(mesh, type->own(), b, coordinates);
+    at::Tensor place = cut(whole, block_of(type, coordinates));
+    const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];
+    type->unreduced ? place.add_(part) : place.copy_(part);
+  }
+  return in_memory_of(nullptr, whole);
+}
+
+const ArrayImpl& checked(const Array& x, const char* verb) {
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  return *x.impl();
+}
+
+}  // namespace
+}  // namespace detail
+
+using namespace detail;
+
+Array::Array(const Array& x) = default;
+Array& Array::operator=(const Array& x) = default;
+Array& Array::operator=(Array&& x) noexcept = default;
+Array::~Array() = default;
+
+bool Array::is_recipe() const { return impl_ && impl_->details && impl_->details->recipe; }
+bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
+const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
+int Array::ndim() const { return static_cast<int>(shape().size()); }
+int64_t Array::size() const { return checked(*this, "size").type->elements; }
+DType Array::dtype() const { return checked(*this, "dtype").type->dtype; }
+
+int64_t Array::shape(int dim) const {
+  const int n = ndim();
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, "shape",
+         n ? fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1)
+           : fmt::format("dim {} of {}, which has no dims.", dim, type_string()));
+  return shape()[dim < 0 ? dim + n : dim];
+}
+
+NamedSharding Array::sharding() const {
+  const ArrayImpl& a = checked(*this, "sharding");
+  if (a.details && a.details->placed) return *a.details->placed;
+  if (!a.type->mesh)
+    fail(ErrorKind::device_mismatch, "sharding",
+         fmt::format("{} is not placed on a mesh. Place it with device_put.", type_string()));
+  return sharding_of(a.type);
+}
+
+std::string Array::type_string() const { return impl_ ? impl_->type->to_string() : "absent"; }
+
+const std::string& Array::path() const {
+  static const std::string empty;
+  return impl_ && impl_->details && impl_->details->path ? *impl_->details->path : empty;
+}
+
+bool Array::is_fully_replicated() const { return !is_committed() || sharding().is_fully_replicated(); }
+int64_t Array::nbytes() const { return size() * item_size(dtype()); }
+int64_t Array::shard_bytes() const { return checked(*this, "shard_bytes").type->bytes; }
+
+bool Array::is_fully_addressable() const {
+  const MeshImpl* mesh = checked(*this, "is_fully_addressable").type->mesh;
+  return !mesh || mesh->processes == 1;
+}
+
+std::vector<Shard> Array::global_shards() const {
+  const NamedSharding placement = sharding();
+  const ArrayImpl& a = *impl_;
+  const auto blocks = placement.devices_indices_map(shape());
+  const auto replicas = placement.replica_ids(shape());
+  const MeshImpl* mesh = a.type->mesh;
+  std::vector<Shard> shards;
+  for (int place = 0; place < static_cast<int>(blocks.size()); ++place) {
+    Shard& shard = shards.emplace_back(
+        Shard{mesh->devices[place], mesh->process_of(place), blocks[place], replicas[place], Array()});
+    if (shard.process != mesh->process) continue;
+    Coordinates coordinates(mesh);
+    unravel_place(mesh, mesh->all(), place, coordinates);
+    shard.data = from_tensor(a.local[ravel(mesh, a.slots, coordinates)].detach());
+  }
+  return shards;
+}
+
+std::vector<Shard> Array::addressable_shards() const {
+  std::vector<Shard> shards = global_shards();
+  std::erase_if(shards, [](const Shard& shard) { return shard.data.is_absent(); });
+  return shards;
+}
+
+at::Tensor to_tensor(const Array& x) { return assemble(materialized(x, "to_tensor")); }
+
+Array from_tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) fail(ErrorKind::absent, "from_tensor", "an undefined tensor, expected one with a value.");
+  if (tensor.layout() != at::kStrided)
+    fail(ErrorKind::bad_argument, "from_tensor", "a sparse tensor, which no Array has. Make it dense with to_dense.");
+  const auto dtype = static_cast<DType>(tensor.scalar_type());
+  if (name_of(dtype).empty())
+    fail(ErrorKind::dtype_mismatch, "from_tensor",
+         fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
+  return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {in_memory_of(nullptr, tensor)}));
+}
+
+namespace {
+
+// A contiguous tensor's elements. (LibTorch's const_data_ptr<T> has another symbol in clang than in its own g++.)
+template <class T>
+const T* values_of(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+// What a value of this element type is read as on the host.
+template <class T>
+bool reads_as(DType dtype) {
+  if (dtype == DType::bfloat16 || dtype == DType::float16) return std::is_same_v<T, float>;
+  return dtype == dtype_for<T>();
+}
+
+}  // namespace
+
+template <class T>
+std::vector<T> Array::to_host() const {
+  if (!reads_as<T>(dtype()))
+    fail(ErrorKind::dtype_mismatch, "to_host",
+         fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
+  const at::Tensor whole = to_tensor(*this).to(static_cast<at::ScalarType>(dtype_for<T>())).contiguous();
+  const T* begin = values_of<T>(whole);
+  return std::vector<T>(begin, begin + whole.numel());
+}
+
+template <class T>
+T Array::item() const {
+  if (size() != 1)
+    fail(ErrorKind::shape_mismatch, "item", fmt::format("{} has {} elements, expected one.", type_string(), size()));
+  const at::Tensor value = to_tensor(*this);
+  if (value.is_floating_point()) return static_cast<T>(element_value("item", value.item<double>(), dtype_for<T>()));
+  return static_cast<T>(element_value("item", value.item<int64_t>(), dtype_for<T>()));
+}
+
+Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
+  const Type* type = intern({.dtype = dtype, .shape = std::move(shape)}, "array");
+  const auto items = static_cast<int64_t>(bytes.size()) / item_size(dtype);
+  if (type->bytes != static_cast<int64_t>(bytes.size()))
+    fail(ErrorKind::shape_mismatch, "array",
+         fmt::format("{} values for the shape {}, expected {}.", items, to_string(type->shape), type->elements));
+  at::Tensor tensor = at::empty(type->shape, static_cast<at::ScalarType>(dtype));
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return Array(make_array(type, 0, {tensor}));
+}
+
+template <class T>
+Array array(std::span<const T> values, Shape shape) {
+  return array_from_bytes(std::as_bytes(values), dtype_for<T>(), std::move(shape));
+}
+
+#define TESSERA_FOR_EACH_HOST_TYPE(X) X(float) X(double) X(int8_t) X(int16_t) X(int32_t) X(int64_t) X(uint8_t) X(bool)
+#define TESSERA_INSTANTIATE(T)                       \
+  template std::vector<T> Array::to_host<T>() const; \
+  template T Array::item<T>() const;                 \
+  template Array array<T>(std::span<const T>, Shape);
+TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
+#undef TESSERA_INSTANTIATE
+#undef TESSERA_FOR_EACH_HOST_TYPE
+
+namespace {
+
+Array constant(const char* verb, Shape shape, double value, DType dtype) {
+  check_size(verb, dtype, shape);
+  const double scale = element_value(verb, value, dtype);
+  return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
+}
+
+}  // namespace
+
+Array full(Shape shape, double value, DType dtype) { return constant("full", std::move(shape), value, dtype); }
+Array zeros(Shape shape, DType dtype) { return constant("zeros", std::move(shape), 0, dtype); }
+Array ones(Shape shape, DType dtype) { return constant("ones", std::move(shape), 1, dtype); }
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+// Array: a global shape, an element type, a placement, and one tensor for each distinct block of it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sharding/array/index.h"
+#include "sharding/placement/axis.h"
+#include "sharding/placement/dtype.h"
+#include "sharding/placement/named_sharding.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace tessera {
+
+namespace detail {
+struct ArrayImpl;
+}
+
+struct Shard;
+
+// A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
+// placed on a mesh (committed), not placed (uncommitted: it joins its partners' mesh as replicated), a recipe
+// (initializer, key, shape: no memory until it is placed or used), a parameter of a tape inside value_and_grad,
+// and absent (filtered out of its tree: an operation on it is an Error).
+class Array {
+ public:
+  Array() = default;  // absent
+  Array(const Array& x);
+  Array(Array&& x) noexcept : impl_(std::move(x.impl_)) {}
+  Array& operator=(const Array& x);
+  Array& operator=(Array&& x) noexcept;
+  ~Array();
+
+  bool is_absent() const { return impl_ == nullptr; }
+  bool is_recipe() const;
+  bool is_committed() const;  // placed on a mesh
+
+  const Shape& shape() const;    // global, whatever the placement
+  int64_t shape(int dim) const;  // negative counts from the end
+  int ndim() const;
+  int64_t size() const;  // elements, global
+  DType dtype() const;
+  NamedSharding sharding() const;  // Error (device_mismatch) if not committed
+
+  bool is_fully_replicated() const;   // every device holds the whole value; so does the host, if not committed
+  bool is_fully_addressable() const;  // this process has all devices of the mesh
+  int64_t nbytes() const;             // of the whole value
+  int64_t shard_bytes() const;        // of what one device holds
+
+  // The value, put together from this process's devices; nothing is communicated, since reading is not computing. Error
+  // (bad_argument) where other processes have parts of it: gather it first (device_put.h). T must be the C++ type of
+  // dtype() (bfloat16 and float16 read as float).
+  template <class T>
+  std::vector<T> to_host() const;
+  // The value of an array with one element, converted to T.
+  template <class T>
+  T item() const;
+
+  // What this process's devices hold, and what all of the mesh do, in mesh order; `data` is absent where another
+  // process has the device. Error (device_mismatch) if not committed.
+  std::vector<Shard> addressable_shards() const;
+  std::vector<Shard> global_shards() const;
+
+  // float32[8@data,4@model]{U:pipe}
+  std::string type_string() const;
+
+  // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
+  const std::string& path() const;
+
+  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer takes one element and
+  // its dim away; {} and what is left out take all. Along a sharded dim each device gets the elements of its block of
+  // the result from those that have them; a dim that its mesh axes no longer divide is whole. Errors (bad_argument): an
+  // integer out of range, more entries than dims, two ellipses, a step of zero.
+  Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
+           Index sixth = {}) const;
+
+  bool is_same(const Array& other) const { return impl_ == other.impl_; }
+
+  explicit Array(std::shared_ptr<detail::ArrayImpl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<detail::ArrayImpl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<detail::ArrayImpl> impl_;
+};
+
+// What one device holds of an array.
+struct Shard {
+  int device = 0;      // device id
+  int process = 0;     // the process that has it
+  IndexRanges index;   // [start, stop) of every dim
+  int replica_id = 0;  // counts the devices with the same index, from 0
+  Array data;          // the block, uncommitted; it shares the array's memory and has no gradient. Of a pending sum
+                       // it is this device's part of the sum.
+};
+
+// Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.
+std::ostream& operator<<(std::ostream& out, const Array& x);
+
+// An uncommitted array with these values, in row-major order. Error (shape_mismatch) unless they are as many as the
+// shape has places. T: float, double, int32_t, int64_t, uint8_t, bool.
+template <class T>
+Array array(std::span<const T> values, Shape shape);
+template <class T>
+Array array(std::initializer_list<T> values) {
+  return array<T>(std::span<const T>(values.begin(), values.size()), {static_cast<int64_t>(values.size())});
+}
+template <class T>
+Array array(const std::vector<T>& values, Shape shape) {
+  return array<T>(std::span<const T>(values), std::move(shape));
+}
+
+// The same from raw bytes in this machine's order, as files hold them.
+Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
+
+Array zeros(Shape shape, DType dtype = float32);  // not placed, as all three: with creation.h they are
+Array ones(Shape shape, DType dtype = float32);
+Array full(Shape shape, double value, DType dtype = float32);
+
+// A LibTorch tensor as an uncommitted array (no copy), and back: the whole value as one tensor.
+Array from_tensor(const at::Tensor& tensor);
+at::Tensor to_tensor(const Array& x);
+
+// An Array whose dims have names, as the fields of a batch do. It is used wherever an Array is.
+//   struct Batch {
+//     NamedArray inputs{"batch", "seq"};
+//     NamedArray targets{"batch", "seq"};
+//   };
+//   batch.inputs = array<int32_t>(ids, {32, 128});
+struct NamedArray {
+  Array value;
+  Axes axes;
+
+  template <std::convertible_to<AxisName>... Names>
+  NamedArray(const Names&... names) : axes{AxisName(names)...} {}
+  NamedArray& operator=(Array x) {  // the names stay
+    value = std::move(x);
+    return *this;
+  }
+  operator const Array&() const { return value; }
+};
+
+}  // namespace tessera

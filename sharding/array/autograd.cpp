@@ -1,0 +1,168 @@
+// Autograd nodes over all local tensors of an array. What touches the internals of LibTorch's autograd is here.
+#include "sharding/array/autograd.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace tessera::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+struct FunctionNode : torch::autograd::Node {
+  const char* label = "";
+  Backward backward, forward;
+  c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
+  at::TensorOptions options;
+
+  std::string name() const override { return label; }
+  void release_variables() override { backward = forward = nullptr; }
+
+  variable_list apply(variable_list&& incoming) override {
+    const bool recorded = at::GradMode::is_enabled();  // these gradients are differentiated once more
+    at::AutoGradMode off(false);
+    Tensors gradients(incoming.begin(), incoming.end());
+    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& t) { return t.defined(); }))
+      return variable_list(num_outputs());
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
+    incoming.clear();
+    const Tensors given = recorded ? gradients : Tensors();
+    Tensors result = backward(std::move(gradients));
+    if (recorded) record_backward(given, result);
+    return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
+  }
+
+  void record_backward(const Tensors& given, Tensors& results) const;
+  void record_refusal(const Tensors& given, Tensors& results) const;
+};
+
+struct Hook : torch::autograd::FunctionPreHook {
+  std::function<void()> run;
+  variable_list operator()(const variable_list& gradients) override {
+    run();
+    return gradients;
+  }
+};
+
+// A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
+template <class Node>
+auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>)
+    return c10::make_intrusive<Node>();
+  else
+    return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
+}
+
+void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
+  auto node = make_node<FunctionNode>();
+  node->label = name;
+  node->backward = std::move(backward);
+  node->forward = std::move(forward);
+  node->options = outputs[0].options().requires_grad(false);
+  node->set_next_edges(std::move(edges));
+  for (at::Tensor& output : outputs) {
+    output = output.variable_data();
+    node->sizes.emplace_back(output.sizes());
+    torch::autograd::set_history(output, node);
+  }
+}
+
+// The backward pass of the node as a function in the graph of its gradients.
+void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
+  at::AutoGradMode on(true);
+  const bool all = std::all_of(results.begin(), results.end(), [](const at::Tensor& t) { return t.defined(); });
+  forward&& all ? record_function(label, given, results, forward, backward) : record_refusal(given, results);
+}
+
+// It may depend on what the node saved as well: on its inputs. Who wants a gradient of these gradients comes by here.
+void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const {
+  Tensors defined;
+  for (const at::Tensor& t : results)
+    if (t.defined()) defined.push_back(t);
+  if (defined.empty()) return;
+  torch::autograd::edge_list edges = next_edges();
+  for (const at::Tensor& gradient : given) edges.push_back(torch::autograd::impl::gradient_edge(gradient));
+  const auto refuse = [name = label](const Tensors&) -> Tensors {
+    fail(ErrorKind::no_gradient, name,
+         "is differentiated a second time, which its gradient, made by hand, does not provide for. Write it with "
+         "operations of the library, which do.");
+  };
+  record(label, std::move(edges), defined, refuse, nullptr);
+  size_t next = 0;
+  for (at::Tensor& t : results)
+    if (t.defined()) t = defined[next++];
+}
+
+}  // namespace
+
+bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
+
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
+  record(name, std::move(edges), outputs, std::move(backward), std::move(forward));
+}
+
+void before_backward(const Tensors& outputs, const std::function<void()>& hook) {
+  const torch::autograd::Node* last = nullptr;
+  for (const at::Tensor& output : outputs) {
+    const auto& node = output.grad_fn();
+    if (!node || node.get() == last) continue;
+    auto made = std::make_unique<Hook>();
+    made->run = hook;
+    node->add_pre_hook(std::move(made));
+    last = node.get();
+  }
+}
+
+void GradientHooks::add(const at::Tensor& leaf, std::function<void(const at::Tensor&)> hook) {
+  hooks_.emplace_back(leaf,
+                      leaf.register_hook([hook = std::move(hook)](const at::Tensor& gradient) { hook(gradient); }));
+}
+
+GradientHooks::~GradientHooks() {
+  for (const auto& [leaf, number] : hooks_) leaf.remove_hook(number);
+}
+
+void add_gradients_in(const Tensors& tensors, DType dtype) {
+  for (const at::Tensor& t : tensors)
+    if (const auto& node = t.grad_fn(); node && t.itemsize() < elementSize(static_cast<at::ScalarType>(dtype)))
+      node->mutable_input_metadata(t.output_nr()).set_grad_dtype(static_cast<at::ScalarType>(dtype));
+}
+
+namespace {
+
+// LibTorch gives every accelerator a thread of its own for the backward pass. Tapes, ledgers and the order of
+// collectives belong to this one.
+class InThisThread {
+ public:
+  InThisThread() : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) { set(false); }
+  ~InThisThread() { set(before_); }
+  InThisThread(const InThisThread&) = delete;
+  InThisThread& operator=(const InThisThread&) = delete;
+
+ private:
+  static void set(bool enabled) { c10::AutogradState::get_tls_state().set_multithreading_enabled(enabled); }
+  bool before_;
+};
+
+}  // namespace
+
+Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves, bool recorded) {
+  const InThisThread here;
+  const variable_list result =
+      torch::autograd::grad(variable_list(roots.begin(), roots.end()), variable_list(leaves.begin(), leaves.end()),
+                            variable_list(seeds.begin(), seeds.end()), /*retain_graph=*/std::nullopt, recorded,
+                            /*allow_unused=*/true);
+  return Tensors(result.begin(), result.end());
+}
+
+at::Tensor make_leaf(const at::Tensor& tensor) { return tensor.variable_data().requires_grad_(true); }
+
+}  // namespace tessera::detail

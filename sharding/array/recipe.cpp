@@ -1,0 +1,59 @@
+// Blocks of recipes made: constants, and random numbers scaled and cast.
+#include "sharding/array/recipe.h"
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "sharding/placement/element_value.h"
+
+namespace tessera {
+namespace detail {
+namespace {
+
+std::vector<int64_t> sizes_of(const IndexRanges& block) {
+  std::vector<int64_t> sizes;
+  for (const auto& [start, stop] : block) sizes.push_back(stop - start);
+  return sizes;
+}
+
+}  // namespace
+
+Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
+  ArrayPtr made = make_array(
+      intern({.dtype = dtype, .shape = std::move(shape)}, recipe.generator ? recipe.generator->name() : "full"), 0, {});
+  made->detail().recipe = std::make_shared<const Recipe>(recipe);
+  return Array(std::move(made));
+}
+
+at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
+  const auto type = static_cast<at::ScalarType>(dtype);
+  if (!recipe.generator)
+    return at::full(sizes_of(block), element_value("full", recipe.scale + recipe.shift, recipe.drawn),
+                    static_cast<at::ScalarType>(recipe.drawn))
+        .to(type);
+  at::Tensor values = recipe.generator->block(shape, block);
+  if (!is_floating(recipe.drawn)) values = values.to(type);
+  if (recipe.scale != 1) values.mul_(recipe.scale);
+  if (recipe.shift != 0) values.add_(recipe.shift);
+  return values.to(type);
+} catch (const c10::Error&) {
+  fail(ErrorKind::other, "place",
+       fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ",")));
+}
+
+Array scaled(const Array& x, double factor) {
+  Recipe recipe = *x.impl()->details->recipe;
+  recipe.scale *= factor;
+  recipe.shift *= factor;
+  return make_recipe(recipe, x.shape(), x.dtype());
+}
+
+bool can_recast(const Array& x) { return x.dtype() == x.impl()->details->recipe->drawn; }
+
+Array recast(const Array& x, DType dtype) { return make_recipe(*x.impl()->details->recipe, x.shape(), dtype); }
+
+}  // namespace detail
+}  // namespace tessera

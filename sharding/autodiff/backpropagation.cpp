@@ -1,0 +1,298 @@
+// The backward pass of a tape, its sums over processes beside it, and the gradients brought home.
+#include "sharding/autodiff/backpropagation.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/replica_checks.h"
+
+namespace tessera::detail {
+namespace {
+
+bool is_defined(const at::Tensor& t) { return t.defined(); }
+
+// Zeros that take no memory: a pending sum that devices have added up already is the first one's alone.
+at::Tensor nothing_like(const at::Tensor& t) { return t.new_zeros({}).expand(t.sizes()); }
+
+// Adds up each list, all lists in step, with bulk kernels; the inputs are not written to.
+Tensors sum_each(const std::vector<Tensors>& lists) {
+  Tensors sums;
+  size_t longest = 0;
+  for (const Tensors& list : lists) sums.push_back(list[0]), longest = std::max(longest, list.size());
+  for (size_t k = 1; k < longest; ++k) {
+    std::vector<at::Tensor> left, right;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < lists.size(); ++i) {
+      if (lists[i].size() <= k) continue;
+      left.push_back(sums[i]), right.push_back(lists[i][k]), places.push_back(i);
+    }
+    const std::vector<at::Tensor> added = at::_foreach_add(left, right);
+    for (size_t i = 0; i < places.size(); ++i) sums[places[i]] = added[i];
+  }
+  return sums;
+}
+
+// How many blocks of such a gradient this process has.
+int64_t blocks_of(const Type* type) { return type->mesh ? type->mesh->slots(type->mesh->distinct(type->own())) : 1; }
+
+}  // namespace
+
+bool is_traced(const Array& shadow) {
+  return !shadow.is_absent() && shadow.impl()->details && shadow.impl()->details->tape;
+}
+
+void fail_no_gradient() {
+  fail(ErrorKind::no_gradient, "value_and_grad",
+       "no gradient reaches the model: the loss does not depend on the model that the function received. Compute it "
+       "from the argument, not from a captured model.");
+}
+
+Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& tape)
+    : shadows_(shadows), tape_(tape), homes_(shadows.size()) {
+  for (size_t p = 0; p < shadows.size(); ++p)
+    if (is_traced(shadows[p]))
+      for (const ArrayPtr& leaf : parameter(p).details->leaves) add_leaf(p, leaf.get(), leaf->local);
+  if (tape_.anchor.defined()) leaves_.push_back(tape_.anchor);
+  plan_chunks();
+}
+
+void Backpropagation::run(const ArrayImpl& root) {
+  if (leaves_.empty()) fail_no_gradient();
+  Tensors seeds;
+  for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
+  gradients_.resize(leaves_.size());
+  listen();
+  gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
+  add_late_gradients();
+  if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
+}
+
+std::vector<Array> Backpropagation::finish_recorded() {
+  std::vector<Array> result;
+  for (size_t p = 0; p < shadows_.size(); ++p)
+    result.push_back(is_traced(shadows_[p]) ? recorded_gradient(p) : Array());
+  return result;
+}
+
+std::vector<Array> Backpropagation::finish() {
+  for (size_t p = 0; p < shadows_.size(); ++p) {
+    if (!is_traced(shadows_[p])) continue;
+    const Home& home = homes_[p];
+    if (!home.is_gathered) gather_contributions(p);
+    if (!home.bucket) continue;
+    const ArrayImpl& a = parameter(p);
+    buckets_.add(*home.bucket, a.type->bytes / item_size(a.type->dtype) * item_size(std::get<DType>(*home.bucket)),
+                 a.details->path, home.first_block, home.first_block + home.blocks);
+  }
+  if (checks) check_parameters();
+  sums_ = sum_each(contributions_);
+  buckets_.reduce(sums_);
+  std::vector<Array> result;
+  for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
+  return result;
+}
+
+void Backpropagation::check_parameters() const {
+  for (size_t p = 0; p < shadows_.size(); ++p) {
+    if (!is_traced(shadows_[p])) continue;
+    const ArrayImpl& a = parameter(p);
+    const Text path = a.details ? a.details->path : nullptr;
+    check_replicas_across_processes(a.type, a.local, {.operation = gradients_operation, .path = path});
+  }
+}
+
+void Backpropagation::add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors) {
+  homes_[p].leaves.push_back({leaf, leaves_.size()});
+  leaves_.append(tensors.begin(), tensors.end());
+}
+
+// What remat's second runs brought: as if from leaves of their own.
+void Backpropagation::add_late_gradients() {
+  std::map<const ArrayImpl*, size_t> place;
+  for (size_t p = 0; p < shadows_.size(); ++p)
+    if (is_traced(shadows_[p])) place[&parameter(p)] = p;
+  for (const LateGradients& late : tape_.late) {
+    add_leaf(place.at(late.parameter.get()), late.leaf.get(), late.leaf->local);
+    gradients_.append(late.gradients.begin(), late.gradients.end());
+  }
+  tape_.late.clear();
+}
+
+// The axes along which the work on this parameter differed.
+AxisSet Backpropagation::axes_of(size_t p) const {
+  AxisSet axes = 0;
+  for (const LeafRange& range : homes_[p].leaves) axes |= range.leaf->type->reduced & ~parameter(p).type->reduced;
+  return axes;
+}
+
+// Where the gradient is: the parameter's, or that of the first leaf that has one.
+const MeshImpl* Backpropagation::mesh_of(size_t p) const {
+  const MeshImpl* mesh = parameter(p).type->mesh;
+  for (const LeafRange& range : homes_[p].leaves)
+    if (!mesh) mesh = range.leaf->type->mesh;
+  return mesh;
+}
+
+const Type* Backpropagation::type_of(size_t p) const {
+  const Type* type = parameter(p).type;
+  const AxisSet axes = axes_of(p);
+  return tape_.options.reduce || !axes ? type : with_unreduced(on_mesh(type, mesh_of(p)), axes);
+}
+
+std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
+  const AxisSet axes = axes_of(p);
+  if (!axes || !tape_.options.reduce) return std::nullopt;
+  return GradientBuckets::Key(mesh_of(p), axes, tape_.options.reduction.value_or(parameter(p).type->dtype));
+}
+
+// What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
+void Backpropagation::plan_chunks() {
+  if (is_guarded() || tape_.nested || tape_.anchor.defined()) return;
+  for (size_t p = shadows_.size(); p-- > 0;) {
+    if (!is_traced(shadows_[p])) continue;
+    const auto key = bucket_of(p);
+    if (!key || !(std::get<AxisSet>(*key) & mesh_of(p)->crossing())) continue;
+    int64_t tensors = 0;
+    for (const LeafRange& range : homes_[p].leaves) tensors += static_cast<int64_t>(range.leaf->local.size());
+    chunks_.add(p, *key, blocks_of(type_of(p)) * parameter(p).local[0].numel(), tensors);
+  }
+  chunks_.close();
+}
+
+void Backpropagation::listen() {
+  for (size_t p = 0; p < shadows_.size(); ++p) {
+    if (!chunks_.has(p)) continue;
+    for (const LeafRange& range : homes_[p].leaves)
+      for (size_t i = range.begin; i < range.begin + range.leaf->local.size(); ++i)
+        hooks_.add(leaves_[i], [this, p, i](const at::Tensor& gradient) {
+          if (!gradient.defined()) return;
+          gradients_[i] = gradient;
+          chunks_.arrive(p, [this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
+        });
+  }
+}
+
+void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::vector<size_t>& parameters) {
+  const at::AutoGradMode off(false);
+  std::vector<size_t> places;
+  std::vector<Tensors> lists;
+  for (const size_t p : parameters) {
+    gather_contributions(p);
+    for (size_t b = 0; b < homes_[p].blocks; ++b) {
+      places.push_back(homes_[p].first_block + b);
+      lists.push_back(contributions_[places.back()]);
+    }
+  }
+  const Tensors sums = sum_each(lists);
+  for (size_t i = 0; i < places.size(); ++i) contributions_[places[i]] = Tensors(1, sums[i]);
+  buckets_.begin(key, places, sums);
+}
+
+void Backpropagation::gather_contributions(size_t p) {
+  Home& home = homes_[p];
+  home.is_gathered = true;
+  const ArrayImpl& a = parameter(p);
+  std::erase_if(home.leaves, [&](const LeafRange& range) { return !fill_gaps(range); });
+  const AxisSet axes = axes_of(p);
+  const MeshImpl* mesh = mesh_of(p);
+  home.type = type_of(p);
+  home.bucket = bucket_of(p);
+  home.first_block = contributions_.size();
+  home.blocks = static_cast<size_t>(blocks_of(home.type));
+  contributions_.resize(contributions_.size() + home.blocks);
+  for (size_t b = 0; b < home.blocks; ++b) {
+    Tensors& list = contributions_[home.first_block + b];
+    for (const LeafRange& range : home.leaves)
+      add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
+    if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
+    bring_to_memory_of(home.type->mesh, list);
+    if (home.bucket && std::get<DType>(*home.bucket) != a.type->dtype)
+      for (at::Tensor& t : list) t = t.to(static_cast<at::ScalarType>(std::get<DType>(*home.bucket)));
+  }
+}
+
+// Every leaf's gradient as an array, brought to the parameter's placement and added.
+Array Backpropagation::recorded_gradient(size_t p) {
+  static const Text reason = std::make_shared<const std::string>("the work differs along these axes");
+  ArrayPtr total;
+  for (const LeafRange& range : homes_[p].leaves) {
+    if (!fill_gaps(range)) continue;
+    const ArrayImpl& leaf = *range.leaf;
+    const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
+    const ArrayPtr pending = make_array(with_unreduced(with_reduced(leaf.type, 0), leaf.type->reduced), leaf.slots,
+                                        Tensors(begin, begin + static_cast<ptrdiff_t>(leaf.local.size())));
+    const ArrayPtr sum = convert(*pending, pending, on_mesh(parameter(p).type, leaf.type->mesh),
+                                 {.operation = "gradients", .where = {}, .reason = reason, .path = {}});
+    if (!total) {
+      total = sum;
+      continue;
+    }
+    for (size_t i = 0; i < total->local.size(); ++i)
+      total->local[i] = total->local[i].add(in_memory_of(total->type->mesh, sum->local[i]));
+  }
+  if (!total) {
+    total = make_array(parameter(p).type, parameter(p).slots, {});
+    for (const at::Tensor& t : parameter(p).local) total->local.push_back(at::zeros_like(t));
+  }
+  return Array(std::move(total));
+}
+
+// False if no gradient came to this leaf; else zeros where none came to one of its tensors.
+bool Backpropagation::fill_gaps(const LeafRange& range) {
+  const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
+  const auto end = begin + static_cast<ptrdiff_t>(range.leaf->local.size());
+  if (std::none_of(begin, end, is_defined)) return false;
+  for (auto g = begin; g != end; ++g)
+    if (!g->defined()) *g = at::zeros_like(range.leaf->local[g - begin]);
+  return true;
+}
+
+// Every tensor of a leaf's gradient that adds to this block of the gradient, of those that this process has: all
+// coordinates of the reduced axes that are stored apart and not left pending, the first of every other replicated
+// axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only;
+// what this process's devices have added up counts at their first.
+void Backpropagation::add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh,
+                                        AxisSet axes, int block, Tensors& out) const {
+  const Type* type = range.leaf->type;
+  const AxisSet equal = axes & ~type->reduced;
+  for (size_t axis = 0; mesh && axis < mesh->axes.size(); ++axis)
+    if (equal >> axis & 1 && mesh->first[axis] != 0) return;
+  if (!type->mesh) return out.push_back(gradients_[range.begin]);
+  const AxisSet apart = type->reduced & range.leaf->slots & ~gradient.reduced;
+  Coordinates coordinates(type->mesh);
+  unravel(type->mesh, gradient.own(), block, coordinates);
+  for (size_t axis = 0; axis < type->mesh->axes.size(); ++axis)
+    if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != type->mesh->first[axis]) return;
+  const AxisSet summed = apart & ~gradient.unreduced;
+  for (int k = 0; k < type->mesh->slots(summed); ++k) {
+    unravel(type->mesh, summed, k, coordinates);
+    out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
+  }
+}
+
+Array Backpropagation::gradient_of(size_t p) const {
+  const ArrayImpl& a = parameter(p);
+  const Home& home = homes_[p];
+  const AxisSet slots = home.type == a.type ? a.slots : home.type->slots;
+  Tensors local;
+  for (int i = 0; i < (home.type->mesh ? home.type->mesh->slots(slots) : 1); ++i)
+    local.push_back(
+        sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(a.local[0].scalar_type()));
+  ArrayPtr gradient = make_array(home.type, slots, std::move(local));
+  gradient->layout = a.layout;
+  gradient->detail().path = a.details->path;
+  if (a.details->placed && home.type == a.type)
+    gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);
+  return Array(std::move(gradient));
+}
+
+}  // namespace tessera::detail

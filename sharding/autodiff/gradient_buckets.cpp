@@ -1,0 +1,118 @@
+// Buckets summed: chunk by chunk as they come, or in the order of their first parameters.
+#include "sharding/autodiff/gradient_buckets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace tessera::detail {
+namespace {
+
+constexpr int64_t chunk_bytes = int64_t{4} << 20;
+// Of the caller of the moment.
+Cause cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
+
+}  // namespace
+
+void GradientBuckets::add(const Key& key, int64_t bytes, const Text& path, size_t begin, size_t end) {
+  Bucket& bucket = buckets_[key];
+  bucket.bytes += bytes;
+  bucket.parameters.push_back({path, begin, end});
+}
+
+// "embed.tokens", or "embed.tokens and 28 more".
+Text GradientBuckets::paths_of(const Bucket& bucket) {
+  const Text& first = bucket.parameters[0].path;
+  if (bucket.parameters.size() == 1 || !first) return first;
+  return std::make_shared<const std::string>(fmt::format("{} and {} more", *first, bucket.parameters.size() - 1));
+}
+
+Communication GradientBuckets::said_of(const Key& key, const Bucket& bucket) {
+  const auto& [mesh, axes, dtype] = key;
+  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
+  return {.bytes = bucket.bytes,
+          .cause = {.operation = gradients_operation,
+                    .where = {},
+                    .reason = text(fmt::format("the work differs along {}", mesh->names(axes))),
+                    .path = paths_of(bucket)},
+          .operand = text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
+                                      bucket.parameters.size() == 1 ? "" : "s")),
+          .result = text("the parameters' placements"),
+          .backward = true};
+}
+
+void GradientBuckets::begin(const Key& key, const std::vector<size_t>& places, const Tensors& blocks) {
+  const auto& [mesh, axes, dtype] = key;
+  Tensors mine;
+  for (const at::Tensor& t : blocks) mine.push_back(in_memory_of(mesh, t));
+  Begun& begun = begun_[key];
+  begun.sums.emplace_back(mesh, axes, mine, cause_now());
+  begun.places.insert(begun.places.end(), places.begin(), places.end());
+}
+
+// By the first parameter of each, not by the keys, which hold addresses: all processes take them in one order.
+void GradientBuckets::reduce(Tensors& blocks) {
+  std::map<size_t, decltype(buckets_)::value_type*> in_order;
+  for (auto& entry : buckets_) in_order[entry.second.parameters[0].begin] = &entry;
+  for (auto& [first, entry] : in_order) reduce(entry->first, entry->second, blocks);
+}
+
+void GradientBuckets::reduce(const Key& key, Bucket& bucket, Tensors& blocks) {
+  const auto& [mesh, axes, dtype] = key;
+  Begun& begun = begun_[key];
+  const std::set<size_t> there(begun.places.begin(), begun.places.end());
+  std::vector<size_t> places = begun.places;
+  Tensors mine;
+  for (const Entry& parameter : bucket.parameters)
+    for (size_t b = parameter.begin; b < parameter.end; ++b)
+      if (!there.contains(b)) {
+        places.push_back(b);
+        mine.push_back(in_memory_of(mesh, blocks[b]));
+      }
+  const Tensors sums = communicate({.operation = gradients_operation,
+                                    .mesh = mesh,
+                                    .axes = axes,
+                                    .over = axes,
+                                    .begun = begun.sums,
+                                    .said = [&] { return said_of(key, bucket); }},
+                                   mine);
+  for (size_t i = 0; i < places.size(); ++i) blocks[places[i]] = sums[i].to(blocks[places[i]].device());
+}
+
+void GradientChunks::add(size_t parameter, const Key& key, int64_t elements, int64_t tensors) {
+  auto chunk = std::find_if(open_.begin(), open_.end(), [&](const Chunk& c) { return c.key == key; });
+  if (chunk == open_.end()) chunk = open_.insert(chunk, Chunk{key});
+  chunk->parameters.push_back(parameter);
+  chunk->elements += elements;
+  chunk->missing += tensors;
+  if (chunk->elements * item_size(std::get<DType>(key)) < chunk_bytes) return;
+  chunks_.push_back(*chunk);
+  *chunk = Chunk{key};
+}
+
+void GradientChunks::close() {
+  for (const Chunk& rest : open_)
+    if (rest.elements > most_small_elements)
+      chunks_.push_back(rest);
+    else if (!rest.parameters.empty())
+      add_to_last(rest.key, rest);
+  for (size_t c = 0; c < chunks_.size(); ++c)
+    for (const size_t parameter : chunks_[c].parameters) chunk_of_[parameter] = c;
+}
+
+void GradientChunks::add_to_last(const Key& key, const Chunk& rest) {
+  const auto last = std::find_if(chunks_.rbegin(), chunks_.rend(), [&](const Chunk& c) { return c.key == key; });
+  if (last == chunks_.rend()) return;
+  last->parameters.insert(last->parameters.end(), rest.parameters.begin(), rest.parameters.end());
+  last->elements += rest.elements;
+  last->missing += rest.missing;
+}
+
+void GradientChunks::arrive(size_t parameter, const Begin& begin) {
+  --chunks_[chunk_of_.at(parameter)].missing;
+  for (; next_ < chunks_.size() && chunks_[next_].missing == 0; ++next_)
+    begin(chunks_[next_].key, chunks_[next_].parameters);
+}
+
+}  // namespace tessera::detail

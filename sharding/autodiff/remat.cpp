@@ -1,0 +1,237 @@
+// The second run: fresh leaves for activations, the tape's own leaves for parameters.
+#include "sharding/autodiff/remat.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/autodiff/saved_results.h"
+#include "sharding/redistribution/convert.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+using Arrays = std::vector<Array>;
+using Function = std::function<Arrays(const Arrays&)>;
+
+// The tape's parameter that `a` is, or is made of by casts, views and scalings; null if there is none.
+ArrayPtr root_parameter(const ArrayPtr& a) {
+  if (!a || is_tape_parameter(*a)) return a;
+  return a->details && a->details->again ? root_parameter(a->details->source) : nullptr;
+}
+
+// `a` made again from its parameter, in the graph of now.
+ArrayPtr made_again(const ArrayPtr& a) {
+  if (is_tape_parameter(*a)) return a;
+  const ArrayPtr source = made_again(a->details->source);
+  ArrayPtr made = a->details->again(source);
+  Details& details = made->detail();
+  details.source = source;
+  details.again = a->details->again;
+  details.cast = a->details->cast;
+  details.path = a->details->path;
+  return made;
+}
+
+ArrayPtr with_tensors(const ArrayPtr& a, Tensors tensors) {
+  ArrayPtr made = make_array(a->type, a->slots, std::move(tensors));
+  made->weight = a->weight;
+  made->layout = a->layout;
+  if (a->details) made->detail().path = a->details->path;
+  return made;
+}
+
+// What one call of remat knows of its arguments.
+class Recomputation {
+ public:
+  Recomputation(Function f, const Arrays& arguments, RematPolicy policy) : f_(std::move(f)) {
+    if (policy == RematPolicy::dots_saveable) kept_.emplace();
+    for (const Array& x : arguments) {
+      const ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
+      const bool wanted = a && wants_gradient(*a);
+      const ArrayPtr root = wanted ? root_parameter(a) : nullptr;
+      if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
+        parameters_.push_back(root);
+      if (root) add_tape(root->details->tape);
+      if (wanted && !root) inputs_.append(a->local.begin(), a->local.end());
+      arguments_.push_back({a, root != nullptr, wanted && !root});
+    }
+    for (const auto& tape : tapes_) inputs_.push_back(tape->anchor);
+  }
+
+  // What the graph sees going in.
+  const Tensors& inputs() const { return inputs_; }
+
+  // The first run; its arrays are fresh ones, over which a function can be recorded.
+  Arrays run() const {
+    at::AutoGradMode off(false);
+    Arrays results = run_first();
+    for (Array& x : results)
+      if (!x.is_absent()) {
+        materialized(x, "remat");
+        x = Array(with_tensors(x.impl(), x.impl()->local));
+      }
+    return results;
+  }
+
+  // From the gradients of the results' tensors to those of inputs().
+  Tensors backward(Tensors gradients) const {
+    at::AutoGradMode on(true);
+    Tensors leaves;
+    const std::vector<std::vector<Conversion>> kept = take_conversions();
+    Tensors roots = floating_tensors(as_recorded(run_again(again(leaves))));
+    const size_t activations = leaves.size();
+    std::vector<LateGradients> late = leaves_of_parameters();
+    for (const LateGradients& l : late) leaves.append(l.leaf->local.begin(), l.leaf->local.end());
+    for (const auto& tape : tapes_) leaves.push_back(tape->anchor);  // a remat in f may depend on nothing else
+    keep_recorded(roots, gradients);
+    Tensors result = roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
+    hand_over(std::move(late), result.begin() + static_cast<ptrdiff_t>(activations));
+    give_conversions(kept);
+    result.resize(activations);
+    result.resize(inputs_.size());
+    return result;
+  }
+
+ private:
+  struct Argument {
+    ArrayPtr array;
+    bool of_parameter;  // goes into the second run as what it is
+    bool activation;    // goes in as a fresh leaf
+  };
+
+  KeptResults* kept() const { return kept_ ? &*kept_ : nullptr; }
+
+  Arrays run_first() const {
+    const KeepingScope scope(kept());
+    return f_(values());
+  }
+  Arrays run_again(const Arrays& arrays) const {
+    if (kept_) kept_->begin_replay();
+    const KeepingScope scope(kept());
+    return f_(arrays);
+  }
+
+  void add_tape(const std::shared_ptr<TapeState>& tape) {
+    if (std::find(tapes_.begin(), tapes_.end(), tape) != tapes_.end()) return;
+    if (!tape->anchor.defined()) tape->anchor = at::zeros({}).requires_grad_(true);
+    tapes_.push_back(tape);
+  }
+
+  // Whether it is a parameter of the tape whose gradients are being computed: nested tapes do not mix.
+  static bool is_sought(const ArrayImpl& parameter) {
+    return is_tape_parameter(parameter) && parameter.details->tape.get() == differentiated_tape();
+  }
+
+  // An activation keeps the forms that f makes of it: it goes in as another array, which is gone with the first run.
+  Arrays values() const {
+    Arrays arrays;
+    for (const Argument& a : arguments_)
+      arrays.push_back(!a.array ? Array() : Array(a.activation ? with_tensors(a.array, a.array->local) : a.array));
+    return arrays;
+  }
+
+  // A parameter that f hands through is in the graph as its leaf.
+  static Arrays as_recorded(Arrays results) {
+    for (Array& x : results)
+      if (!x.is_absent() && is_tape_parameter(*x.impl())) x = Array(convert(*x.impl(), x.impl(), x.impl()->type, {}));
+    return results;
+  }
+
+  Arrays again(Tensors& leaves) const {
+    Arrays arrays;
+    for (const Argument& a : arguments_) {
+      if (!a.activation) {
+        const bool open = a.of_parameter && is_tape_parameter(origin_of(*a.array));
+        arrays.push_back(!a.array ? Array() : Array(open ? made_again(a.array) : a.array));
+        continue;
+      }
+      Tensors fresh;
+      for (const at::Tensor& t : a.array->local) fresh.push_back(make_leaf(t));
+      leaves.append(fresh.begin(), fresh.end());
+      arrays.push_back(Array(with_tensors(a.array, std::move(fresh))));
+    }
+    return arrays;
+  }
+
+  // The forward pass kept forms of the parameters whose graph is not ours to walk.
+  std::vector<std::vector<Conversion>> take_conversions() const {
+    std::vector<std::vector<Conversion>> kept;
+    for (const ArrayPtr& p : parameters_) kept.push_back(std::exchange(p->details->conversions, {}));
+    return kept;
+  }
+  void give_conversions(const std::vector<std::vector<Conversion>>& kept) const {
+    for (size_t i = 0; i < kept.size(); ++i) parameters_[i]->details->conversions = kept[i];
+  }
+
+  // Only what depends on an argument that wants a gradient has one.
+  static void keep_recorded(Tensors& roots, Tensors& gradients) {
+    Tensors kept_roots, kept_gradients;
+    for (size_t i = 0; i < roots.size(); ++i)
+      if (roots[i].requires_grad()) kept_roots.push_back(roots[i]), kept_gradients.push_back(gradients[i]);
+    roots = std::move(kept_roots), gradients = std::move(kept_gradients);
+  }
+
+  // Those that the second run has made so far: what is made while going back through it, a remat in f hands over.
+  std::vector<LateGradients> leaves_of_parameters() const {
+    std::vector<LateGradients> late;
+    for (const ArrayPtr& p : parameters_)
+      if (is_sought(*p))
+        for (const ArrayPtr& leaf : p->details->leaves) late.push_back({p, leaf, {}});
+    return late;
+  }
+
+  static void hand_over(std::vector<LateGradients> late, Tensors::const_iterator next) {
+    for (LateGradients& l : late) {
+      const auto end = next + static_cast<ptrdiff_t>(l.leaf->local.size());
+      l.gradients = Tensors(next, end);
+      next = end;
+      l.parameter->details->tape->late.push_back(std::move(l));
+    }
+  }
+
+  friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
+
+  // The tensors that a gradient can come to, in order.
+  static Tensors floating_tensors(const Arrays& arrays) {
+    Tensors tensors;
+    for (const Array& x : arrays)
+      if (!x.is_absent() && is_floating(x.dtype())) tensors.append(x.impl()->local.begin(), x.impl()->local.end());
+    return tensors;
+  }
+
+  Function f_;
+  mutable std::optional<KeptResults> kept_;
+  std::vector<Argument> arguments_;
+  std::vector<ArrayPtr> parameters_;
+  std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
+  Tensors inputs_;
+};
+
+}  // namespace
+
+std::vector<Array> remat(const Function& f, const std::vector<Array>& arrays, RematPolicy policy) {
+  if (!at::GradMode::is_enabled() || policy == RematPolicy::everything_saveable) return f(arrays);
+  if (is_nested()) return f(arrays);  // a second derivative needs the graph itself
+  const auto again = std::make_shared<const Recomputation>(f, arrays, policy);
+  if (again->inputs().empty()) return f(arrays);
+  Arrays results = again->run();
+  Tensors outputs = Recomputation::floating_tensors(results);
+  if (outputs.empty()) return results;
+  record_function("remat", again->inputs(), outputs,
+                  [again](Tensors gradients) { return again->backward(std::move(gradients)); });
+  auto next = outputs.begin();
+  for (Array& x : results)
+    if (!x.is_absent() && is_floating(x.dtype()))
+      for (at::Tensor& t : x.impl()->local) t = *next++;
+  return results;
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// Which operations are kept, and results handed out a second time.
+#include "sharding/autodiff/saved_results.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+
+namespace tessera::detail {
+
+namespace {
+
+struct Quiet {
+  Quiet() : outer(set_interceptor(nullptr)) {}
+  ~Quiet() { set_interceptor(outer); }
+  Interceptor* outer;
+};
+
+bool is_kept(std::string_view operation) {
+  static const std::unordered_set<std::string_view> products{
+      "aten::mm",
+      "aten::bmm",
+      "aten::mv",
+      "aten::dot",
+      "aten::addmm",
+      "aten::addmv",
+      "aten::baddbmm",
+      "aten::convolution",
+      "aten::convolution_overrideable",
+      "aten::mkldnn_convolution",
+      "aten::cudnn_convolution",
+      "aten::_scaled_dot_product_flash_attention_for_cpu",
+      "aten::_scaled_dot_product_flash_attention",
+      "aten::_scaled_dot_product_efficient_attention",
+      "aten::_scaled_dot_product_cudnn_attention",
+  };
+  return products.contains(operation);
+}
+
+// Another tensor over the same memory, which counts the same versions and knows nothing of gradients.
+at::Tensor handle_to(const at::Tensor& t) {
+  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
+}
+
+c10::IValue handle_to(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() ? c10::IValue(handle_to(value.toTensor())) : value;
+}
+
+uint32_t version_of(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined()
+             ? value.toTensor().unsafeGetTensorImpl()->version_counter().current_version()
+             : 0;
+}
+
+}  // namespace
+
+void KeptResults::begin_replay() {
+  replays_ = true;
+  next_ = 0;
+}
+
+void KeptResults::call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
+                       const std::function<void()>& compute) {
+  if (!is_kept(operation)) return compute();
+  const Quiet inner_calls;
+  if (replays_ && take(operation, arguments, stack)) return;
+  compute();
+  if (!replays_) keep(operation, results, stack);
+}
+
+void KeptResults::keep(std::string_view operation, size_t results, const torch::jit::Stack& stack) {
+  Kept kept{.operation = std::string(operation), .values = {}, .versions = {}};
+  for (size_t i = stack.size() - results; i < stack.size(); ++i) {
+    kept.values.push_back(handle_to(stack[i]));
+    kept.versions.push_back(version_of(stack[i]));
+  }
+  kept_.push_back(std::move(kept));
+}
+
+bool KeptResults::take(std::string_view operation, size_t arguments, torch::jit::Stack& stack) {
+  if (next_ == kept_.size() || kept_[next_].operation != operation)
+    fail(ErrorKind::bad_argument, "remat",
+         fmt::format("the second run calls {} where the first {}. A function under remat does the same each time.",
+                     operation, next_ == kept_.size() ? "had ended" : "called " + kept_[next_].operation));
+  const Kept& kept = kept_[next_++];
+  for (size_t i = 0; i < kept.values.size(); ++i)
+    if (version_of(kept.values[i]) != kept.versions[i]) return false;
+  stack.resize(stack.size() - arguments);
+  for (const c10::IValue& value : kept.values) stack.push_back(handle_to(value));
+  return true;
+}
+
+KeepingScope::KeepingScope(KeptResults* results) {
+  if (!results) return;
+  outer_ = set_interceptor(results);
+  all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));
+}
+KeepingScope::~KeepingScope() {
+  if (all_operations_) set_interceptor(outer_);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,134 @@
+// Shadows, and the backward pass over what was computed with them.
+#include "sharding/autodiff/tape.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/autodiff/backpropagation.h"
+#include "sharding/redistribution/convert.h"
+
+namespace tessera {
+
+using namespace detail;
+
+struct Tape::Guard {
+  explicit Guard(TapeState* tape) : current(tape, TapeScope::As::current) {}
+  TapeScope current;
+  at::AutoGradMode recording{true};
+};
+
+namespace {
+
+// Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
+std::shared_ptr<TapeState> opened(GradientOptions options) {
+  auto state = std::make_shared<TapeState>();
+  state->nested = options.differentiable && current_tape();
+  options.borrow_gathers = options.borrow_gathers && !state->nested;
+  state->options = options;
+  return state;
+}
+
+Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
+  if (x.is_absent() || !is_floating(x.dtype())) return x;
+  const Type* given = materialized(x, "value_and_grad").type;
+  const bool depends = state->nested && wants_gradient(*x.impl());
+  at::AutoGradMode off(false);
+  const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
+  const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
+  const ArrayImpl& a = *value;
+  Tensors local;
+  for (const at::Tensor& t : a.local) local.push_back(t.detach());
+  ArrayPtr shadow = make_array(type, a.slots, std::move(local));
+  shadow->weight = true;
+  shadow->layout = a.layout;
+  Details& details = shadow->detail();
+  details.tape = state;
+  if (depends) state->outside[shadow.get()] = x.impl();
+  if (a.details) {
+    details.path = a.details->path;
+    if (a.details->placed && type == given) details.placed = std::make_unique<NamedSharding>(*a.details->placed);
+  }
+  return Array(std::move(shadow));
+}
+
+// The tensors to differentiate: of a loss that no device holds only in part.
+ArrayPtr root_of(const Array& loss) {
+  if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
+  if (loss.ndim() != 0 || !is_floating(loss.dtype()))
+    fail(ErrorKind::shape_mismatch, "value_and_grad",
+         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.",
+                     loss.type_string()));
+  materialized(loss, "value_and_grad");
+  ArrayPtr root = loss.impl();
+  if (root->type->reduced || is_tape_parameter(*root))
+    root =
+        convert(*root, root, with_reduced(root->type, 0), {.operation = "loss", .where = {}, .reason = handed_out()});
+  if (!wants_gradient(*root)) fail_no_gradient();
+  return root;
+}
+
+}  // namespace
+
+Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
+    : state_(opened(options)), guard_(std::make_unique<Guard>(state_.get())) {
+  if (options.reduction && !is_floating(*options.reduction))
+    fail(ErrorKind::dtype_mismatch, "value_and_grad",
+         fmt::format("reduction: {} given, expected a floating type to add up gradients in.",
+                     name_of(*options.reduction)));
+  for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
+  if (const auto& meter = current_meter()) meter->begin_forward();
+}
+
+Tape::~Tape() {
+  state_->open = false;
+  for (const Array& x : shadows_) {
+    if (!is_traced(x)) continue;
+    Details& details = *x.impl()->details;
+    details.tape = nullptr;
+    details.leaves.clear();
+    details.conversions.clear();
+  }
+}
+
+std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
+  const CallerScope caller(where);
+  if (const auto& meter = current_meter()) meter->end_forward();
+  if (state_->spent)
+    fail(ErrorKind::no_gradient, "value_and_grad",
+         "the gradients of this tape were computed already: its graph is gone. Open another, or add the losses up.");
+  const ArrayPtr root = root_of(loss);
+  state_->spent = true;
+  Backpropagation backward(shadows_, *state_);
+  {
+    const TapeScope now(state_.get(), TapeScope::As::differentiated);
+    backward.run(*root);
+  }
+  if (state_->nested) return backward.finish_recorded();
+  at::AutoGradMode off(false);
+  return backward.finish();
+}
+
+Array detached(const Array& x, std::source_location where) {
+  if (x.is_absent()) return x;
+  at::AutoGradMode off(false);
+  const ArrayImpl& a = materialized(x, "value_and_grad");
+  Tensors local;
+  for (const at::Tensor& t : a.local) local.push_back(t.detach());
+  ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
+  plain->layout = a.layout;
+  if (!a.type->unreduced && !a.type->reduced) return Array(std::move(plain));
+  return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0),
+                       {.operation = "loss", .where = where, .reason = handed_out()}));
+}
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+// Tape: one forward pass whose gradient is wanted; the leaves of its parameters live and die with it.
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <vector>
+
+#include "sharding/array/array.h"
+#include "sharding/array/gradient_options.h"
+
+namespace tessera {
+
+namespace detail {
+struct TapeState;
+}
+
+// Opened by value_and_grad over the parameters of a model. `shadows()` are the same values as fresh arrays over the
+// same storage: computing with them is recorded. Tapes nest and do not mix: each knows its own shadows only.
+class Tape {
+ public:
+  // Arrays that are not floating, or absent, take part as constants and get an absent gradient.
+  explicit Tape(const std::vector<Array>& parameters, const GradientOptions& options = {});
+  ~Tape();  // closes the tape: its shadows are plain arrays from then on
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  const std::vector<Array>& shadows() const { return shadows_; }
+
+  // d loss / d parameter for each parameter, at the parameter's own placement: the contributions of all its uses are
+  // added and reduced once, all parameters of one set of mesh axes and element type in one collective. A parameter
+  // that the loss does not use gets zeros. Call it once. GradientOptions change how, and whether they are reduced.
+  // Errors: a loss that is not a floating scalar (shape_mismatch), or that depends on no parameter (no_gradient).
+  // To ledgers the common reduction is the line `where`.
+  std::vector<Array> gradients(const Array& loss, std::source_location where = std::source_location::current());
+
+ private:
+  struct Guard;
+  std::vector<Array> shadows_;
+  std::shared_ptr<detail::TapeState> state_;
+  std::unique_ptr<Guard> guard_;
+};
+
+// x without its graph; a pending sum is summed. What value_and_grad hands out.
+Array detached(const Array& x, std::source_location where = std::source_location::current());
+
+}  // namespace tessera

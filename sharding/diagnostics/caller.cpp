@@ -1,0 +1,47 @@
+// The stack of open scopes, and which lines are the library's.
+#include "sharding/diagnostics/caller.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+thread_local const CallerScope* innermost = nullptr;
+
+// The folder that holds the library's own, as the compiler spells it.
+std::string_view root() {
+  constexpr std::string_view here = "sharding/diagnostics/caller.cpp";
+  const std::string_view file = std::source_location::current().file_name();
+  return file.substr(0, file.size() - std::min(file.size(), here.size()));
+}
+
+bool is_library_source(std::string_view file) {
+  static const std::string_view folder = root();
+  constexpr std::array<std::string_view, 4> parts{"sharding/", "nn/", "optim/", "data/"};
+  if (file.empty()) return true;
+  if (!file.starts_with(folder)) return false;
+  file.remove_prefix(folder.size());
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return file.starts_with(part); });
+}
+
+}  // namespace
+
+CallerScope::CallerScope(const std::source_location& where, const std::source_location& here)
+    : where_(where), file_(here.file_name()), outer_(std::exchange(innermost, this)) {}
+CallerScope::~CallerScope() { innermost = outer_; }
+
+CallerLine::CallerLine(const std::source_location& where) : where_(where) {
+  const auto is_library = [](std::string_view file) {
+    if (is_library_source(file)) return true;
+    for (const CallerScope* scope = innermost; scope; scope = scope->outer_)
+      if (file == scope->file_) return true;
+    return false;
+  };
+  for (const CallerScope* scope = innermost; scope && is_library(where_.file_name()); scope = scope->outer_)
+    if (*scope->where_.file_name()) where_ = scope->where_;
+}
+
+}  // namespace tessera

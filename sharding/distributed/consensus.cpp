@@ -1,0 +1,100 @@
+// Texts compared by length and hash, and read only where they differ.
+#include "sharding/distributed/consensus.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/control_plane.h"
+
+namespace tessera::detail {
+namespace {
+
+constexpr int main_channel = 0;  // of the thread that computes
+
+at::Tensor gathered(int channel, const at::Tensor& mine, const Waiting& waiting) {
+  at::Tensor all = at::empty({world().count, mine.numel()}, mine.options());
+  gather_by_channel(*world().agreement, channel, mine, all, waiting)->wait();
+  return all;
+}
+
+int64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return static_cast<int64_t>(hash);
+}
+
+// Of every process; empty where all have the same.
+std::vector<std::string> texts_of_all(int channel, const std::string& text, const Waiting& waiting) {
+  if (world().count == 1) return {};
+  at::Tensor mark = at::empty({2}, at::kLong);
+  mark[0] = static_cast<int64_t>(text.size());
+  mark[1] = hash_of(text);
+  const at::Tensor marks = gathered(channel, mark, waiting);
+  if ((marks == marks[0]).all().item<bool>()) return {};
+  at::Tensor mine = at::zeros({marks.select(1, 0).max().item<int64_t>() + 1}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = gathered(channel, mine, waiting);
+  std::vector<std::string> texts;
+  for (int p = 0; p < world().count; ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
+  return texts;
+}
+
+// The first line that differs, of each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string x, y;
+  do {
+    if (!std::getline(left, x)) x = "nothing";
+    if (!std::getline(right, y)) y = "nothing";
+  } while (x == y && x != "nothing");
+  return {x, y};
+}
+
+}  // namespace
+
+void check_agreement(const char* verb, int processes, const std::string& text) {
+  if (processes == 1) return;
+  const auto texts = texts_of_all(main_channel, text, {.operation = verb, .where = {}});
+  for (size_t p = 1; p < texts.size(); ++p) {
+    if (texts[p] == texts[0]) continue;
+    const auto [first, other] = first_difference(texts[0], texts[p]);
+    fail(ErrorKind::inconsistent, verb,
+         fmt::format("process 0 has {}, process {} has {}. All processes must run the same program with the same "
+                     "arguments.",
+                     first, p, other));
+  }
+}
+
+void wait_for_the_end() {
+  texts_of_all(main_channel, "", {.operation = "exit", .where = {}, .longest = std::chrono::milliseconds::max()});
+}
+
+Votes::Votes(const char* verb, std::string what) : verb_(verb), what_(std::move(what)) {
+  static std::atomic<int> boxes = main_channel;
+  channel_ = ++boxes;
+}
+
+bool Votes::all(bool yes) { return of_all(yes ? "yes" : "no").empty() && yes; }
+
+void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
+  const std::vector<std::string> texts = of_all(mine);
+  if (texts.empty()) return;
+  const auto other = std::find_if(texts.begin(), texts.end(), [&](const auto& text) { return text != texts[0]; });
+  fail(ErrorKind::inconsistent, verb_,
+       fmt::format("{}: process 0 has {}, process {} has {}. {}", what_, texts[0], other - texts.begin(), *other,
+                   what_to_do));
+}
+
+std::vector<std::string> Votes::of_all(const std::string& mine) {
+  return texts_of_all(channel_, mine,
+                      {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
+}
+
+}  // namespace tessera::detail

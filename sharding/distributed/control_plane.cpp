@@ -1,0 +1,315 @@
+// Heartbeats, and what their silence says.
+#include "sharding/distributed/control_plane.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+
+namespace tessera::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string prefix_of(const Waiting& waiting) {
+  const std::source_location& where = waiting.where;
+  std::string text = fmt::format("[{}] ", waiting.operation);
+  if (*where.file_name()) text += fmt::format("{}:{}: ", where.file_name(), where.line());
+  if (waiting.what) text += fmt::format("{}: ", *waiting.what);
+  if (waiting.axes) text += fmt::format("mesh axis \"{}\": ", *waiting.axes);
+  return text;
+}
+
+// Without what joins it to the words that follow.
+std::string place_of(const Waiting& waiting) {
+  std::string text = prefix_of(waiting);
+  return text.substr(0, text.find_last_not_of(": ") + 1);
+}
+
+int64_t milliseconds_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+template <class Duration>
+int64_t whole_seconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+constexpr const char* is_child =
+    "this is a child of fork(), which is none of the processes. Communicate in the parent, or call exec.";
+constexpr const char* has_ended =
+    "the program has come to its end, and what joined its processes with it. Communicate before main returns, not in "
+    "the destructor of a static object.";
+
+}  // namespace
+
+ControlPlane::ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper)
+    : beating_(std::move(beating)),
+      looking_(std::move(looking)),
+      index_(index),
+      count_(count),
+      timeout_(timeout),
+      period_(std::min<Duration>(1s, timeout / 5)),
+      keeper_(std::move(keeper)),
+      beats_(static_cast<size_t>(count)) {
+  if (index == 0) beating_.set("loss", "");
+  for (int process = 0; process < count; ++process) keys_.push_back(fmt::format("beat/{}", process));
+  keys_.push_back("loss");
+  beat();
+  thread_ = std::thread([this] { run(); });
+}
+
+// ---- What this process says of itself
+
+void ControlPlane::run() try {
+  while (true) {
+    beat();
+    look_after_watched();
+    std::unique_lock lock(mutex_);
+    if (stopped_.wait_for(lock, period_, [this] { return is_stopped_; })) return;
+  }
+} catch (const std::exception&) {  // the store is gone: whoever waits for a process will say so
+}
+
+void ControlPlane::beat() {
+  const std::lock_guard lock(mutex_);
+  const int64_t seconds = whole_seconds(Clock::now() - standing_.since);
+  std::string said = standing_.words;
+  if (standing_.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
+  if (standing_.sign == Sign::computes)
+    said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
+  beating_.set(keys_[index_], fmt::format("{} {} {} {} {}", ++number_, milliseconds_now(), standing_.verbs,
+                                          static_cast<char>(standing_.sign), said));
+}
+
+// Threads beside the one that computes stand nowhere, and who has left stays so.
+void ControlPlane::stand(Sign sign, std::string words) {
+  const std::lock_guard lock(mutex_);
+  if (sign == Sign::failed || (std::this_thread::get_id() == computing_ && standing_.sign != Sign::left))
+    standing_ = {sign, std::move(words), Clock::now(), standing_.verbs + (sign == Sign::waits ? 1 : 0)};
+}
+
+void ControlPlane::leave(const std::string& last_words) {
+  const bool is_well = last_words.empty();
+  {
+    const std::lock_guard lock(mutex_);
+    if (standing_.sign == Sign::failed || standing_.sign == Sign::ended) return;
+    standing_ = {is_well ? Sign::left : Sign::ended, last_words, Clock::now(), standing_.verbs};
+  }
+  try {
+    beat();
+    if (!is_well) linger();
+  } catch (const std::exception&) {  // nobody is there any more who could be told
+  }
+}
+
+void ControlPlane::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ControlPlane::check_here(const Waiting& waiting) const {
+  const std::lock_guard lock(mutex_);
+  if (const char* why = ::getpid() != pid_ ? is_child : is_stopped_ ? has_ended : nullptr)
+    throw Error(ErrorKind::other, prefix_of(waiting) + why);
+}
+
+// ---- What it hears of the others
+
+// What somebody has found out already, or nothing.
+std::string ControlPlane::look() {
+  const std::vector<std::string> texts = looking_.get(keys_);
+  const Clock::time_point now = Clock::now();
+  for (int process = 0; process < count_; ++process) {
+    const char *text = texts[process].data(), *end = text + texts[process].size();
+    Beat& beat = beats_[process];
+    int64_t number = 0;
+    const char* rest = std::from_chars(text, end, number).ptr + 1;
+    if (number == beat.number) continue;
+    rest = std::from_chars(rest, end, beat.time).ptr + 1;
+    rest = std::from_chars(rest, end, beat.verbs).ptr + 1;
+    if (*rest == static_cast<char>(Sign::left) && beat.sign != Sign::left) beat.left = now;
+    beat = {number, beat.time, beat.verbs, static_cast<Sign>(*rest), rest + 2, now, beat.left};
+  }
+  return texts.back();
+}
+
+// "process 2 ..." Without evidence a process must be silent for most of the timeout; with it, for longer than its
+// period. Several that are silent are asked once more, unless this is the last look.
+std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members, const Waiting& waiting,
+                                                 Evidence evidence, bool is_last_look) {
+  const std::lock_guard lock(looking_mutex_);
+  try {
+    if (std::string loss = look(); !loss.empty()) return loss;
+  } catch (const std::exception& error) {
+    has_store_ = false;
+    const bool is_silent = std::string_view(error.what()).find("imeout") != std::string_view::npos;
+    return fmt::format("{}, which keeps the store of all processes, {}", keeper_,
+                       is_silent ? "does not answer: it is stopped, or its machine cannot be reached" : "is gone");
+  }
+  const Clock::time_point now = Clock::now();
+  const Duration allowed = evidence == Evidence::none ? std::max(timeout_ * 4 / 5, period_ * 3) : period_ * 5 / 2;
+  std::vector<int> silent;
+  for (int process = 0; process < count_; ++process) {
+    const Beat& beat = beats_[process];
+    if (process == index_ || beat.sign == Sign::failed) continue;
+    if (beat.sign == Sign::ended) return fmt::format("process {} {}", process, beat.words);
+    if (now - beat.since > allowed) silent.push_back(process);
+  }
+  if (silent.size() == 1 || (!silent.empty() && (is_last_look || evidence == Evidence::none)))
+    return fmt::format(
+        "process {} has {}", fmt::join(silent, ", process "),
+        evidence == Evidence::broken
+            ? "ended without a word: it was killed, or it crashed"
+            : fmt::format("not been heard from for {} s: it was killed or stopped, or its machine cannot be reached",
+                          (milliseconds_now() - beats_[silent[0]].time) / 1000));
+  if (waiting.longest != Duration::max())
+    for (const int member : members)
+      if (const Beat& beat = beats_[member];
+          member != index_ && beat.sign == Sign::left && now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
+        return fmt::format("process {} has ended its program, while others wait for it", member);
+  return std::nullopt;
+}
+
+// Those that have begun fewer operations than this process; where none has, those that wait in another one.
+std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting) {
+  const std::lock_guard lock(looking_mutex_);
+  const std::string here = place_of(waiting);
+  const int64_t mine = verbs();
+  std::vector<std::string> behind, elsewhere;
+  for (const int member : members) {
+    const Beat& beat = beats_[member];
+    const bool is_here = beat.verbs >= mine && beat.words.starts_with("has been waiting in " + here + " for");
+    if (member == index_ || is_here) continue;
+    (beat.verbs < mine ? behind : elsewhere)
+        .push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
+                               std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
+  }
+  constexpr const char* advice =
+      "Where the processes go different ways, give all the same arguments; TESSERA_CHECK=1 on all finds the line";
+  if (const auto& absent = behind.empty() ? elsewhere : behind; !absent.empty())
+    return fmt::format("{}. {}", fmt::join(absent, "; "), advice);
+  return fmt::format("all processes are here, but nothing has moved for {} s. {}", whole_seconds(longest_of(waiting)),
+                     advice);
+}
+
+int64_t ControlPlane::verbs() const {
+  const std::lock_guard lock(mutex_);
+  return standing_.verbs;
+}
+
+// ---- Waiting
+
+ControlPlane::Duration ControlPlane::longest_of(const Waiting& waiting) const {
+  return waiting.longest == Duration::zero() ? timeout_ : waiting.longest;
+}
+
+void ControlPlane::wait(const Waiting& waiting, const std::vector<int>& members, const IsDone& is_done) {
+  const Duration longest = longest_of(waiting), look_every = period_ + Duration(10) * count_;
+  const Clock::time_point from = Clock::now();
+  const auto waited = [&] { return std::chrono::duration_cast<Duration>(Clock::now() - from); };
+  const std::string place = place_of(waiting);
+  stand(Sign::waits, place);
+  for (bool done = false; !done;) {
+    try {
+      done = is_done(std::clamp<Duration>(longest - waited(), 1ms, look_every));
+    } catch (const std::exception& error) {
+      diagnose(waiting, members, error.what());
+    }
+    if (!done) look_around(waiting, members, waited());
+  }
+  stand(Sign::computes, place);
+}
+
+void ControlPlane::watch(const Waiting& waiting, const std::vector<int>& members, IsDone is_done) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({waiting, &members, std::move(is_done), Clock::now()});
+}
+
+void ControlPlane::look_after_watched() try {
+  std::unique_lock lock(mutex_);
+  while (!watched_.empty() && watched_.front().is_done(Duration::zero())) {
+    watched_.pop_front();
+    if (!watched_.empty()) watched_.front().since = Clock::now();
+  }
+  if (watched_.empty() || standing_.sign == Sign::failed || is_stopped_) return;
+  const Watched first = watched_.front();
+  lock.unlock();
+  look_around(first.waiting, *first.members, std::chrono::duration_cast<Duration>(Clock::now() - first.since));
+} catch (const Error& error) {
+  std::unique_lock lock(mutex_);
+  if (stopped_.wait_for(lock, std::min<Duration>(timeout_ / 4, 1s), [this] { return is_stopped_; })) return;
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s\n", error.what());
+  ::_exit(1);
+}
+
+void ControlPlane::look_around(const Waiting& waiting, const std::vector<int>& members, Duration waited) {
+  if (waited >= longest_of(waiting)) diagnose(waiting, members, nullptr);
+  if (const auto loss = loss_of(members, waiting, Evidence::none, true)) fail_with(waiting, *loss);
+}
+
+// Somebody is lost: looks until it is clear who.
+void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words) {
+  const Evidence evidence = engine_words ? Evidence::broken : Evidence::late;
+  const Clock::time_point from = Clock::now();
+  for (bool is_last_look = false; !is_last_look; std::this_thread::sleep_for(period_ / 10)) {
+    is_last_look = Clock::now() - from > period_ * 7 / 2;
+    if (const auto loss = loss_of(members, waiting, evidence, is_last_look)) fail_with(waiting, *loss);
+    if (std::this_thread::get_id() == thread_.get_id()) beat();
+  }
+  if (!engine_words) fail_with(waiting, who_is_elsewhere(members, waiting));
+  const std::string_view words = engine_words;  // LibTorch's end with a trace of calls
+  fail_with(waiting, fmt::format("a connection has ended ({}), though all processes are heard from",
+                                 words.substr(0, words.find('\n'))));
+}
+
+void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
+  std::string said = loss;
+  stand(Sign::failed, loss);
+  try {
+    if (has_store_) said = looking_.first("loss", loss);
+    if (has_store_) beat();
+    if (has_store_) linger();
+  } catch (const std::exception&) {  // it has gone just now: what is known is said
+  }
+  const std::string here = "come to " + place_of(waiting);
+  if (const size_t at = said.find(here); at != std::string::npos) said.replace(at, here.size(), "come to it");
+  if (const std::string me = fmt::format("process {} has", index_); said.starts_with(me))
+    said.replace(0, me.size(), "this process has");
+  throw Error(ErrorKind::other,
+              fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_));
+}
+
+// The store ends with the process that keeps it, which therefore waits until the others know why.
+void ControlPlane::linger() {
+  if (keeper_ != "process 0" || index_ != 0) return;
+  const std::lock_guard lock(looking_mutex_);
+  const auto knows = [&](const Beat& beat) {
+    return beat.sign == Sign::failed || beat.sign == Sign::ended || Clock::now() - beat.since > period_ * 5 / 2;
+  };
+  for (const Clock::time_point from = Clock::now(); Clock::now() - from < period_ * 4;) {
+    look();
+    if (std::all_of(beats_.begin() + 1, beats_.end(), knows)) return;
+    std::this_thread::sleep_for(period_ / 10);
+  }
+}
+
+std::vector<int> ControlPlane::missing() const {
+  std::vector<int> all;
+  for (int process = 0; process < count_; ++process)
+    if (!looking_.has(keys_[process])) all.push_back(process);
+  return all;
+}
+
+}  // namespace tessera::detail

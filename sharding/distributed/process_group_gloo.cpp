@@ -1,0 +1,447 @@
+// Gloo's collectives and local arithmetic, always in the members' order. The one file that knows c10d.
+#include "sharding/distributed/process_group_gloo.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/control_plane.h"
+
+namespace tessera::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using Duration = std::chrono::milliseconds;
+using Gloo = c10d::ProcessGroupGloo;
+
+// While one lives: LibTorch's client warns on stderr, with a trace of calls, of what it throws as well.
+class Quiet {
+ public:
+  Quiet() {
+    const std::lock_guard lock(mutex());
+    if (depth()++ == 0) before() = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+  }
+  ~Quiet() {
+    const std::lock_guard lock(mutex());
+    if (--depth() == 0) FLAGS_caffe2_log_level = before();
+  }
+  Quiet(const Quiet&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static auto* mutex = new std::mutex;
+    return *mutex;
+  }
+  static int& depth() {
+    static int depth = 0;
+    return depth;
+  }
+  static int& before() {
+    static int before = 0;
+    return before;
+  }
+};
+
+}  // namespace
+
+// ---- The store
+
+struct Store::Client {
+  c10::intrusive_ptr<c10d::Store> keys;
+  Duration longest;
+};
+
+Store::Store(const std::string& host, int port, bool is_keeper, Duration longest, const std::string& prefix) {
+  const Quiet quiet;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = is_keeper;
+  options.waitWorkers = false;
+  options.timeout = std::max<Duration>(longest, 300s);  // of the connection; answer() has the other
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  client_ =
+      std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest});
+}
+
+// LibTorch's client waits for ever for one that is stopped, its own timeout or not: in a thread that nobody waits for.
+template <class Ask>
+auto Store::answer(Ask ask) const {
+  std::packaged_task<decltype(ask(*client_->keys))()> task([client = client_, ask] {
+    const Quiet quiet;
+    return ask(*client->keys);
+  });
+  auto answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (answer.wait_for(client_->longest) != std::future_status::ready)
+    throw std::runtime_error(fmt::format("no answer within the timeout of {} ms", client_->longest.count()));
+  return answer.get();
+}
+
+void Store::set(const std::string& key, const std::string& value) const {
+  const Quiet quiet;
+  client_->keys->set(key, value);
+}
+
+std::vector<std::string> Store::get(const std::vector<std::string>& keys) const {
+  std::vector<std::string> values;
+  for (const std::vector<uint8_t>& bytes : answer([keys](c10d::Store& store) { return store.multiGet(keys); }))
+    values.emplace_back(bytes.begin(), bytes.end());
+  return values;
+}
+
+bool Store::has(const std::string& key) const {
+  return answer([key](c10d::Store& store) { return store.check({key}); });
+}
+
+int64_t Store::add(const std::string& key, int64_t n) const {
+  return answer([key, n](c10d::Store& store) { return store.add(key, n); });
+}
+
+std::string Store::first(const std::string& key, const std::string& value) const {
+  return answer([key, value](c10d::Store& store) { return store.compareSet(key, "", value); });
+}
+
+// ---- Groups
+
+namespace {
+
+// As the local engine: small sums in double, half precision in float.
+at::ScalarType sum_type(const at::Tensor& t) {
+  if (!t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
+  return t.numel() <= most_small_elements ? at::kDouble : at::kFloat;
+}
+
+at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, ReduceOp how) {
+  switch (how) {
+    case ReduceOp::sum:
+      return total.add_(part);
+    case ReduceOp::max:
+      return at::maximum_out(total, total, part);
+    case ReduceOp::min:
+      return at::minimum_out(total, total, part);
+    case ReduceOp::product:
+      return total.mul_(part);
+  }
+  return total;
+}
+
+// Of the parts in their order, into `result`, which is not among them unless it comes first or is the second of two;
+// `type` is the type that a sum is taken in. The first is destroyed.
+void fold(const std::vector<at::Tensor>& parts, ReduceOp how, at::ScalarType type, at::Tensor result) {
+  const at::AutoGradMode off(false);
+  if (how == ReduceOp::sum && parts.size() == 2 && type == result.scalar_type())
+    return void(at::add_out(result, parts[0], parts[1]));
+  at::Tensor total = how == ReduceOp::sum ? parts[0].to(type) : parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) fold_into(total, parts[i], how);
+  if (!total.is_same(result)) result.copy_(total);
+}
+
+// Every element type is bytes to those who only move it.
+at::Tensor bytes_of(const at::Tensor& t) { return t.view({t.numel()}).view(at::kByte); }
+
+// Where Gloo listens: at the address by which this machine reaches the others, which its own name need not be.
+//
+// Its thread asks the system again and again while another one holds a connection's lock. If it woke in the place of
+// that one it would do so for its whole slice of time; a thread of batch scheduling never does. (A fully sharded step
+// of two processes on two cores takes a fifth less.)
+std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address) {
+  static auto* device = new std::shared_ptr<gloo::transport::Device>;  // with a thread that lives to the very end
+  const auto make = [&] {
+    const sched_param no_priority{};
+    ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &no_priority);  // and of the threads that this one makes
+    const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+    if (!interface || !*interface)
+      *device = Gloo::createDeviceForHostname(address);
+    else
+      try {
+        *device = Gloo::createDeviceForInterface(interface);
+      } catch (const std::exception&) {
+        fail(ErrorKind::bad_argument, "initialize",
+             fmt::format(
+                 "GLOO_SOCKET_IFNAME=\"{}\", which is no interface of this machine that is up and has an address. "
+                 "Name one, or unset it.",
+                 interface));
+      }
+  };
+  if (!*device) std::async(std::launch::async, make).get();
+  return *device;
+}
+
+at::Tensor on_host(const at::Tensor& t) { return t.is_cpu() ? t : t.cpu(); }
+
+// What one of Gloo's threads carries out.
+class GlooWork : public Work {
+ public:
+  using Results = std::vector<std::pair<at::Tensor, at::Tensor>>;  // on their device, and on the host
+  GlooWork(std::shared_ptr<ControlPlane> control, const std::vector<int>& members, const Waiting& waiting,
+           std::future<void> done, Results results)
+      : control_(std::move(control)),
+        members_(members),
+        waiting_(waiting),
+        done_(std::move(done)),
+        results_(std::move(results)) {}
+
+  void wait() override {
+    const auto is_done = [this](Duration longest) {
+      const bool is_ready = done_.wait_for(longest) == std::future_status::ready;
+      if (is_ready) done_.get();
+      return is_ready;
+    };
+    control_ ? control_->wait(waiting_, members_, is_done) : void(is_done(Duration::zero()));
+    for (auto& [result, here] : results_)
+      if (!result.is_same(here)) result.copy_(here);
+  }
+
+ private:
+  const std::shared_ptr<ControlPlane> control_;
+  const std::vector<int> members_;
+  const Waiting waiting_;
+  std::future<void> done_;
+  Results results_;
+};
+
+}  // namespace
+
+class GlooGroup : public ProcessGroup {
+ public:
+  GlooGroup(const World& world, const std::string& name, const std::vector<int>& processes,
+            std::shared_ptr<ProcessGroup> beside)
+      : processes_(processes), control_(world.control), beside_(std::move(beside)) {
+    const auto place = std::find(processes.begin(), processes.end(), world.index);
+    index_ = static_cast<int>(place - processes.begin());
+    if (place == processes.end())
+      fail(ErrorKind::bad_argument, "process_group",
+           fmt::format("process {} is not among those of its group.", world.index));
+    if (size() == 1) return;
+    // Gloo's own timeouts are none: how long to wait is the control plane's to say, of its beginning too.
+    std::packaged_task<c10::intrusive_ptr<Gloo>()> connect(
+        [keys = world.store->client_->keys, name, device = gloo_device(world.address), index = index_, n = size()] {
+          const Quiet quiet;
+          const auto options = Gloo::Options::create(24h * 365);
+          options->devices.push_back(device);
+          return c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("group/" + name, keys), index, n,
+                                           options);
+        });
+    auto connected = connect.get_future();
+    std::thread(std::move(connect)).detach();
+    control_->wait({.operation = "initialize", .where = {}}, processes_, [&](Duration longest) {
+      if (connected.wait_for(longest) != std::future_status::ready) return false;
+      gloo_ = connected.get();
+      return true;
+    });
+  }
+
+  // What is still under way, when an error ends the program, would be waited for.
+  ~GlooGroup() override {
+    if (*under_way_ > 0) gloo_.release();
+  }
+
+  int size() const override { return static_cast<int>(processes_.size()); }
+  int index() const override { return index_; }
+  ProcessGroup& beside() override { return beside_ ? *beside_ : *this; }
+
+  // Small tensors: everyone gets all and folds them. Others: everyone folds one part, and sends it to the others.
+  WorkPtr all_reduce(at::Tensor x, ReduceOp how, const Waiting& waiting) override {
+    check(waiting, {x});
+    const at::Tensor here = on_host(x);
+    const at::ScalarType type = sum_type(x);
+    const at::Tensor flat = here.view({x.numel()});
+    if (static_cast<int64_t>(x.nbytes()) * size() <= small_bytes || x.numel() < size()) {
+      const at::Tensor all = at::empty({size(), x.numel()}, flat.options());
+      return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all.unbind(0), how, type, flat); });
+    }
+    std::vector<at::Tensor> parts;
+    Counts bytes;
+    for (int i = 0; i < size(); ++i) {
+      const int64_t from = x.numel() * i / size();
+      parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
+      bytes.push_back(static_cast<int64_t>(parts[i].nbytes()));
+    }
+    const at::Tensor mine = parts[index_];
+    const int tag = tag_ = (tag_ + 1) % first_channel;
+    const auto finish = [=, this](const std::vector<at::Tensor>& of_mine) {
+      fold(of_mine, how, type, mine);
+      give_to_all(parts, tag);
+    };
+    if (size() == 2) {  // what stays here need not be copied
+      const at::Tensor theirs = at::empty_like(mine);
+      Counts to{bytes[0], bytes[1]}, from(2, bytes[index_]);
+      to[index_] = from[index_] = 0;
+      const auto in_order = index_ == 0 ? std::vector{mine, theirs} : std::vector{theirs, mine};
+      return then(transposed(parts[1 - index_], theirs, to, from), waiting, {{x, here}}, [=] { finish(in_order); });
+    }
+    const at::Tensor received = at::empty({size(), mine.numel()}, flat.options());
+    return then(transposed(flat, received, bytes, Counts(processes_.size(), bytes[index_])), waiting, {{x, here}},
+                [=] { finish(received.unbind(0)); });
+  }
+
+  WorkPtr all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
+    check(waiting, {mine, all});
+    const at::Tensor here = on_host(all);
+    return then(gathered(on_host(mine), here), waiting, {{all, here}});
+  }
+
+  WorkPtr reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
+    check(waiting, {parts, mine});
+    const at::Tensor given = on_host(parts), received = at::empty_like(given), here = on_host(mine);
+    return then(transposed(given, received), waiting, {{mine, here}},
+                [=, type = sum_type(parts)] { fold(received.unbind(0), ReduceOp::sum, type, here); });
+  }
+
+  WorkPtr all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
+    check(waiting, {parts, received});
+    const at::Tensor here = on_host(received);
+    return then(transposed(on_host(parts), here), waiting, {{received, here}});
+  }
+
+  // By a thread of its own, which lives as long.
+  WorkPtr gather_by_channel(int channel, const at::Tensor& mine, const at::Tensor& all, const Waiting& waiting) {
+    check(waiting, {mine, all});
+    std::vector<at::Tensor> parts = all.unbind(0);
+    parts[index_].copy_(mine);
+    auto [begun, end] = begin(waiting, {}, [=, this] { give_to_all(parts, first_channel + channel); });
+    std::thread(std::move(end), nullptr).detach();
+    return std::move(begun);
+  }
+
+  // One block for each member, of its messages in their order.
+  WorkPtr exchange(std::vector<Message> sends, std::vector<Message> receives, const Waiting& waiting) override {
+    GlooWork::Results results;
+    const auto by_peer = [&](std::vector<Message>& messages, Counts& bytes) {
+      std::vector<at::Tensor> all;
+      std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+      for (const Message& message : messages) {
+        check(waiting, {message.tensor});
+        const at::Tensor here = on_host(message.tensor);
+        if (&messages == &receives) results.emplace_back(message.tensor, here);
+        all.push_back(bytes_of(here));
+        bytes.at(message.peer) += all.back().numel();
+      }
+      return all;
+    };
+    Counts out(processes_.size()), in(processes_.size());
+    const std::vector<at::Tensor> given = by_peer(sends, out), wanted = by_peer(receives, in);
+    const at::Tensor nothing = at::empty({0}, at::kByte);
+    const at::Tensor sent = given.empty() ? nothing : given.size() == 1 ? given[0] : at::cat(given);
+    if (wanted.size() == 1) return then(transposed(sent, wanted[0], out, in), waiting, std::move(results));
+    const at::Tensor received = at::empty({std::accumulate(in.begin(), in.end(), int64_t{0})}, at::kByte);
+    return then(transposed(sent, received, out, in), waiting, std::move(results), [=] {
+      int64_t begin = 0;
+      for (at::Tensor t : wanted) t.copy_(received.narrow(0, std::exchange(begin, begin + t.numel()), t.numel()));
+    });
+  }
+
+ private:
+  static constexpr int64_t small_bytes = 1 << 16;
+  static constexpr int first_channel = 1 << 24;  // tags below it are those of sums
+  using C10dWork = c10::intrusive_ptr<c10d::Work>;
+  using Counts = std::vector<int64_t>;
+
+  void check(const Waiting& waiting, at::ArrayRef<at::Tensor> tensors) const {
+    if (control_) control_->check_here(waiting);
+    for (const at::Tensor& t : tensors)
+      if (!t.is_contiguous())
+        fail(ErrorKind::bad_argument, "ProcessGroup", "a tensor is not contiguous in its memory. Copy it first.");
+  }
+
+  // Null where it is done at once.
+  C10dWork gathered(const at::Tensor& mine, const at::Tensor& all) {
+    at::Tensor in = bytes_of(mine), out = bytes_of(all);
+    if (size() > 1 && in.numel() > 0) return gloo_->_allgather_base(out, in);
+    out.copy_(in);
+    return nullptr;
+  }
+
+  // Bytes to each member and from each; none: as many to and from all.
+  C10dWork transposed(const at::Tensor& parts, const at::Tensor& received, Counts out = {}, Counts in = {}) {
+    at::Tensor from = bytes_of(parts), to = bytes_of(received);
+    if (size() > 1 && (!out.empty() || from.numel() > 0)) return gloo_->alltoall_base(to, from, in, out);
+    to.copy_(from);
+    return nullptr;
+  }
+
+  // parts[index_] goes to all others, and theirs come; on one of Gloo's threads, which waits.
+  void give_to_all(const std::vector<at::Tensor>& parts, int tag) {
+    std::vector<C10dWork> works;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == index_) continue;
+      std::vector<at::Tensor> mine{parts[index_]}, theirs{parts[peer]};
+      works.push_back(gloo_->recv(theirs, peer, tag));
+      works.push_back(gloo_->send(mine, peer, tag));
+    }
+    for (const C10dWork& work : works) work->wait();
+  }
+
+  using End = std::function<void(const std::exception_ptr&)>;
+
+  // A work, and what is called once when it is done, with its error or none, by the thread that has done it: that calls
+  // `finish`, which belongs to the work.
+  std::pair<WorkPtr, End> begin(const Waiting& waiting, GlooWork::Results results, std::function<void()> finish) {
+    const auto done = std::make_shared<std::promise<void>>();
+    ++*under_way_;
+    return {std::make_unique<GlooWork>(control_, processes_, waiting, done->get_future(), std::move(results)),
+            [done, finish = std::move(finish), under_way = under_way_](const std::exception_ptr& error) {
+              try {
+                if (error) std::rethrow_exception(error);
+                finish();
+                done->set_value();
+              } catch (...) {
+                done->set_exception(std::current_exception());
+              }
+              --*under_way;
+            }};
+  }
+
+  WorkPtr then(
+      const C10dWork& work, const Waiting& waiting, GlooWork::Results results, std::function<void()> finish = [] {}) {
+    auto [begun, end] = begin(waiting, std::move(results), std::move(finish));
+    if (!work) end(nullptr);
+    if (work)
+      work->getFuture()->addCallback([end = std::move(end)](c10::ivalue::Future& result) {
+        end(result.hasError() ? result.exception_ptr() : nullptr);
+      });
+    return std::move(begun);
+  }
+
+  const std::vector<int> processes_;
+  const std::shared_ptr<ControlPlane> control_;
+  const std::shared_ptr<ProcessGroup> beside_;
+  int index_ = 0, tag_ = 0;
+  c10::intrusive_ptr<Gloo> gloo_;
+  const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
+};
+
+ProcessGroup::WorkPtr gather_by_channel(ProcessGroup& gloo_group, int channel, const at::Tensor& mine,
+                                        const at::Tensor& all, const Waiting& waiting) {
+  return dynamic_cast<GlooGroup&>(gloo_group).gather_by_channel(channel, mine, all, waiting);
+}
+
+std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
+                                             const std::vector<int>& processes, std::shared_ptr<ProcessGroup> beside) {
+  return std::make_shared<GlooGroup>(world, name, processes, std::move(beside));
+}
+
+}  // namespace tessera::detail

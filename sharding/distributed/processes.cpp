@@ -1,0 +1,366 @@
+// The program's processes: joined once, left together at exit.
+#include "sharding/distributed/processes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/distributed/control_plane.h"
+#include "sharding/distributed/launcher_environment.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Duration = std::chrono::milliseconds;
+
+constexpr int most_processes = 1 << 20;  // a larger count is a mistake
+
+struct State {
+  std::recursive_mutex joining;
+  std::atomic<bool> initialized{false};
+  pid_t pid = 0;                  // a child of fork is none of the processes
+  std::function<void()> end_run;  // by process 0
+  detail::World world;
+};
+
+// Lives to the very end: Gloo's threads do.
+State& state() {
+  static State* all = new State;
+  return *all;
+}
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
+
+// `given` as `option`, else what the environment says, else `fallback`.
+Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
+  if (given && !is_timeout(seconds(*given)))
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.", option, given->count(),
+                     seconds(fallback)));
+  if (given) return *given;
+  const char* text = environment(variable);
+  if (!text || !*text) return fallback;
+  double said = 0;
+  const char* end = text + std::string_view(text).size();
+  if (auto [rest, error] = std::from_chars(text, end, said); error != std::errc{} || rest != end || !is_timeout(said))
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.", variable, text,
+                     seconds(fallback)));
+  return Duration(static_cast<int64_t>(said * 1000));
+}
+
+detail::Launch launch_of(const ProcessesOptions& options) {
+  if (options.index.has_value() != options.count.has_value())
+    fail(ErrorKind::bad_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
+  detail::Launch launch;
+  if (options.index) {
+    launch = {.index = *options.index, .count = *options.count};
+    if (launch.count > 1) read_address(environment, launch);
+  } else {
+    launch = detail::launch_of(environment);
+  }
+  if (!options.address.empty()) parse_address("address", options.address, launch);
+  if (launch.count < 1 || launch.count > most_processes || launch.index < 0 || launch.index >= launch.count)
+    fail(ErrorKind::bad_argument, "initialize",
+         fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", launch.index,
+                     launch.count, most_processes));
+  if (launch.count > 1 && launch.host.empty())
+    fail(
+        ErrorKind::bad_argument, "initialize",
+        fmt::format("this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
+                    "MASTER_PORT.",
+                    launch.index, launch.count));
+  return launch;
+}
+
+// The addresses of a host, to be freed; null where nobody knows it.
+std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
+  return {found, &::freeaddrinfo};
+}
+
+// Whether this machine has one of the host's addresses.
+bool is_own(const std::string& host) {
+  bool is = false;
+  const auto all = addresses_of(host, 0);
+  for (const addrinfo* one = all.get(); one && !is; one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    is = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;
+    ::close(fd);
+  }
+  return is;
+}
+
+// Connects to where the store should be, and lets go: this machine's address on the way there; empty where nobody
+// listens. LibTorch's client complains on stderr while nobody does.
+std::string address_towards(const std::string& host, int port) {
+  std::string address;
+  const auto all = addresses_of(host, port);
+  for (const addrinfo* one = all.get(); one && address.empty(); one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    std::array<char, NI_MAXHOST> text{};
+    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
+            0)
+      address = text.data();
+    ::close(fd);
+  }
+  return address;
+}
+
+// Of one machine, and of one container on it.
+std::string own_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code unknown;
+  return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
+}
+
+// What changes the meshes and checks of a program without a word in it.
+std::string settings() {
+  std::string lines;
+  for (const char* name : {"TESSERA_CHECK", "TESSERA_CPU_DEVICES", "TESSERA_PRIVATE_REPLICAS"}) {
+    const char* value = environment(name);
+    lines += fmt::format("{}={}\n", name, value ? value : "");
+  }
+  return lines;
+}
+
+// Who this is, where all meet, and until when.
+class Meeting {
+ public:
+  Meeting(detail::Launch launch, Duration timeout, Duration start_timeout)
+      : launch_(std::move(launch)), timeout_(timeout), start_timeout_(start_timeout) {}
+
+  detail::World join() {
+    const std::string own_address = check_address();
+    const detail::Store all = opened("tessera/" + launch_.attempt);
+    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = own_address};
+    if (is_keeper()) world.address = address_towards(launch_.host, launch_.port);
+    try {
+      const std::string prefix = fmt::format("tessera/{}/{}", launch_.attempt, number_of_run(all));
+      const auto connect = [&](Duration longest) {
+        return detail::Store(launch_.host, launch_.port, false, longest, prefix);
+      };
+      world.store = std::make_shared<detail::Store>(connect(std::max<Duration>(start_timeout_, 10s)));
+      check_count(*world.store);
+      world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
+                                                             timeout_, keeper());
+      wait_for_all(*world.store, *world.control);
+      world.on_machine = number_on_machine(*world.store);
+      return world;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(ErrorKind::other, "initialize",
+           fmt::format("process {} of {} has lost the store at {}, which {} keeps: {}.", launch_.index, launch_.count,
+                       address(), keeper(), first_line(error)));
+    }
+  }
+
+ private:
+  bool is_keeper() const { return launch_.index == 0 && !launch_.is_agents_store; }
+  std::string keeper() const { return launch_.is_agents_store ? "torchrun's agent" : "process 0"; }
+  std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
+
+  // LibTorch's errors end with a trace of calls.
+  static std::string first_line(const std::exception& error) {
+    const std::string_view all = error.what();
+    return std::string(all.substr(0, all.find('\n')));
+  }
+
+  [[noreturn]] void fail_absent(const std::string& words) const {
+    fail(ErrorKind::other, "initialize",
+         fmt::format("process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
+                     "longer.",
+                     launch_.index, launch_.count, seconds(start_timeout_), words));
+  }
+
+  // Waits until somebody listens; this machine's address on the way there.
+  std::string check_address() const {
+    std::string own;
+    while (!is_keeper() && (own = address_towards(launch_.host, launch_.port)).empty()) {
+      if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
+        fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
+      if (Clock::now() > until_)
+        fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper(),
+                                launch_.is_agents_store ? "" : "; not seen: 0"));
+      std::this_thread::sleep_for(20ms);
+    }
+    return own;
+  }
+
+  // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.
+  detail::Store opened(const std::string& prefix) const {
+    std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), prefix] {
+      return detail::Store(launch.host, launch.port, opens, 60s, prefix);
+    });
+    auto store = task.get_future();
+    std::thread(std::move(task)).detach();
+    const bool has_store = store.wait_until(until_ + 100ms) == std::future_status::ready;
+    if (!has_store && is_keeper() && !is_own(launch_.host))
+      fail_absent(
+          fmt::format("The store at {} cannot be reached: \"{}\" is no name or address of the machine of process 0 "
+                      "(IPv6 is written without brackets)",
+                      address(), launch_.host));
+    if (!has_store)
+      fail_absent(
+          fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper()));
+    try {
+      return store.get();
+    } catch (const std::exception& error) {
+      fail(ErrorKind::other, "initialize",
+           fmt::format("process {} of {} cannot {} the store at {}: {}. {}", launch_.index, launch_.count,
+                       is_keeper() ? "open" : "use", address(), first_line(error),
+                       is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
+                                   : "Give the port that process 0, or torchrun, has opened for it."));
+    }
+  }
+
+  // The agent's store may serve several runs, one after another, to which a process comes once each.
+  int64_t number_of_run(const detail::Store& all) const {
+    const int64_t number = all.add(fmt::format("taken/{}", launch_.index), 1);
+    if (number > 1 && !all.has(fmt::format("ended/{}", number - 1)))
+      fail(ErrorKind::bad_argument, "initialize",
+           fmt::format("another process has come to {}:{} as process {} before this one. Give each its own RANK, and "
+                       "each run its own MASTER_PORT.",
+                       launch_.host, launch_.port, launch_.index));
+    if (launch_.index == 0) state().end_run = [all, number] { all.set(fmt::format("ended/{}", number), "yes"); };
+    return number;
+  }
+
+  void check_count(const detail::Store& run) const {
+    const std::string mine = std::to_string(launch_.count), others = run.first("count", mine);
+    if (others != mine)
+      fail(ErrorKind::inconsistent, "initialize",
+           fmt::format("process {} has been told that there are {} processes, others that there are {}. Give all the "
+                       "same WORLD_SIZE.",
+                       launch_.index, mine, others));
+  }
+
+  // The first that gives up says so to the others.
+  void wait_for_all(const detail::Store& run, const detail::ControlPlane& control) const {
+    run.set(machine_of(launch_.index), own_machine());
+    for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
+      if (Clock::now() <= until_ && !run.has("absent")) continue;
+      const std::string words = run.first("absent", words_of_missing(control));
+      if (is_keeper()) std::this_thread::sleep_for(500ms);
+      fail_absent(words);
+    }
+  }
+
+  // By the machines that all have put down before they arrived.
+  int number_on_machine(const detail::Store& run) const {
+    std::vector<std::string> keys;
+    for (int process = 0; process <= launch_.index; ++process) keys.push_back(machine_of(process));
+    const std::vector<std::string> machines = run.get(keys);
+    return static_cast<int>(std::count(machines.begin(), machines.end(), machines.back())) - 1;
+  }
+
+  static std::string machine_of(int process) { return fmt::format("machine/{}", process); }
+
+  std::string words_of_missing(const detail::ControlPlane& control) const {
+    const std::vector<int> missing = control.missing();
+    std::vector<int> seen;
+    for (int process = 0; process < launch_.count; ++process)
+      if (std::find(missing.begin(), missing.end(), process) == missing.end()) seen.push_back(process);
+    return fmt::format("Seen at {}:{}: {}; not seen: {}", launch_.host, launch_.port, fmt::join(seen, ", "),
+                       fmt::join(missing, ", "));
+  }
+
+  const detail::Launch launch_;
+  const Duration timeout_, start_timeout_;
+  const Clock::time_point until_ = Clock::now() + start_timeout_;
+};
+
+// At exit. A process that fails does not wait for the others, who may be no more.
+void leave(int status, void*) {
+  const detail::World& world = state().world;
+  if (!world.control || state().pid != ::getpid()) return;
+  try {
+    if (state().end_run) state().end_run();
+    world.control->leave(status == 0 ? "" : fmt::format("has ended with exit status {}", status));
+    if (status == 0) detail::wait_for_the_end();
+  } catch (const std::exception& error) {
+    if (status == 0) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::fflush(nullptr);
+      ::_exit(1);
+    }
+  }
+  world.control->stop();
+}
+
+}  // namespace
+
+const detail::World& detail::world() {
+  if (!state().initialized) {
+    const std::lock_guard lock(state().joining);
+    if (!state().initialized) initialize();
+  }
+  return state().world;
+}
+
+void initialize(ProcessesOptions options) {
+  const std::lock_guard lock(state().joining);
+  if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
+  detail::Launch launch = launch_of(options);
+  const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
+  const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  if (launch.count > 1) {
+    detail::World& world = state().world;
+    world = Meeting(std::move(launch), timeout, start_timeout).join();
+    state().pid = ::getpid();
+    ::on_exit(leave, nullptr);
+    std::vector<int> all(static_cast<size_t>(world.count));
+    for (int process = 0; process < world.count; ++process) all[process] = process;
+    world.agreement = new_gloo_group(world, "agreement", all);
+  }
+  state().initialized = true;
+  detail::check_agreement("initialize", state().world.count, settings());
+}
+
+int process_index() { return detail::world().index; }
+int process_count() { return detail::world().count; }
+
+int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
+  const std::string_view all = error.what();
+  const std::string_view words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(words.size()), words.data());
+  const detail::World& world = state().world;
+  if (world.control && state().pid == ::getpid())
+    world.control->leave(fmt::format("has raised: {}", words.substr(0, words.find('\n'))));
+  return 1;
+}
+
+}  // namespace tessera

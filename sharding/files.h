@@ -1,0 +1,7 @@
+// Files: the safetensors format, read and written.
+#pragma once
+
+#include "sharding/files/file.h"
+#include "sharding/files/json.h"
+#include "sharding/files/safetensors.h"
+#include "sharding/files/safetensors_writer.h"

@@ -1,0 +1,208 @@
+// POSIX calls whose failures become Errors that say what to do.
+#include "sharding/files/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+
+namespace tessera {
+namespace {
+
+std::string_view advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "Free some space, or give a folder on another disk.";
+    case EFBIG:
+      return "Raise the limit on the size of files (ulimit -f), or lower the size of one file.";
+    case EACCES:
+    case EPERM:
+      return "Change its permissions, or give another folder.";
+    case EROFS:
+      return "Give a folder that can be written to.";
+    case ENOENT:
+    case ENOTDIR:
+      return "Check the path.";
+    case EIO:
+      return "The disk is failing: check it.";
+    case EMFILE:
+    case ENFILE:
+      return "Close files, or raise the limit on how many are open (ulimit -n).";
+    default:
+      return "Check the path and the disk.";
+  }
+}
+
+[[noreturn]] void refuse_path(const std::filesystem::path& path, std::string_view what, int error, const char* verb) {
+  fail(ErrorKind::bad_file, verb,
+       fmt::format("{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error)));
+}
+
+// Calls again what a signal interrupted.
+template <class Call>
+auto again(Call call) {
+  decltype(call()) result;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+File File::opened(const std::filesystem::path& path, int flags, const char* verb) {
+  File file(-1, path, verb);
+  file.fd_ = again([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (file.fd_ < 0)
+    file.refuse((flags & O_ACCMODE) == O_RDONLY ? "it cannot be opened" : "it cannot be written to", errno);
+  return file;
+}
+
+// A pipe without a writer would keep a reader waiting.
+File File::open(const std::filesystem::path& path, const char* verb) {
+  return opened(path, O_RDONLY | O_NONBLOCK, verb);
+}
+File File::create(const std::filesystem::path& path, const char* verb) {
+  return opened(path, O_RDWR | O_CREAT | O_TRUNC, verb);
+}
+File File::modify(const std::filesystem::path& path, const char* verb) { return opened(path, O_RDWR, verb); }
+
+File File::lock(const std::filesystem::path& path, const char* verb) {
+  File file = opened(path, O_RDWR | O_CREAT, verb);
+  if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
+  if (errno == EWOULDBLOCK)
+    fail(ErrorKind::bad_file, verb,
+         fmt::format("{}: another run saves here. Give each run a folder of its own, or wait for the other to end.",
+                     path.parent_path().string()));
+  refuse_path(path, "it cannot be locked", errno, verb);
+}
+
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), verb_(other.verb_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(verb_, other.verb_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void File::refuse(std::string_view what, int error) const { refuse_path(path_, what, error, verb_); }
+
+void File::write_at(std::span<const std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    const ssize_t n = again([&] { return ::pwrite(fd_, bytes.data(), bytes.size(), offset); });
+    if (n <= 0) refuse("it cannot be written to", n < 0 ? errno : ENOSPC);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
+void File::read_at(std::span<std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    const ssize_t n = again([&] { return ::pread(fd_, bytes.data(), bytes.size(), offset); });
+    if (n < 0) refuse("it cannot be read", errno);
+    if (n == 0)
+      fail(ErrorKind::bad_file, verb_,
+           fmt::format("{}: it ends at byte {}, {} more were expected. Was it cut off or replaced meanwhile?",
+                       path_.string(), offset, bytes.size()));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) refuse("its size is not known", errno);
+  return status.st_size;
+}
+
+void File::reserve(int64_t size) const {
+  if (again([&] { return ::ftruncate(fd_, size); }) != 0) refuse("it cannot be made as large as it must be", errno);
+  if (size == 0 || again([&] { return ::fallocate(fd_, 0, 0, size); }) == 0) return;
+  if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+    refuse(fmt::format("there is no room for its {} bytes", size), errno);
+}
+
+void File::flush(int64_t offset, int64_t size) const {
+  ::sync_file_range(fd_, offset, size, SYNC_FILE_RANGE_WRITE);  // a hint: sync() is what counts
+}
+
+void File::sync() const {
+  if (again([&] { return ::fsync(fd_); }) != 0) refuse("it did not reach the disk", errno);
+}
+
+std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most) {
+  std::error_code ignored;
+  const File file = File::open(path, verb);
+  if (!std::filesystem::is_regular_file(path, ignored))
+    fail(ErrorKind::bad_file, verb, fmt::format("{}: this is not a regular file. Check the path.", path.string()));
+  const int64_t size = file.size();
+  if (size > most)
+    fail(ErrorKind::bad_file, verb,
+         fmt::format("{}: {} bytes, expected at most {}. Is it the right file?", path.string(), size, most));
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read_at(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+void write_text(const std::filesystem::path& path, std::string_view text, const char* verb) {
+  const File file = File::create(path, verb);
+  file.write_at(std::as_bytes(std::span(text)), 0);
+  file.sync();
+}
+
+void make_folder(const std::filesystem::path& path, const char* verb) {
+  if (::mkdir(path.c_str(), 0777) != 0) refuse_path(path, "this folder cannot be made", errno, verb);
+}
+
+void remove_all(const std::filesystem::path& path, const char* verb) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error)
+    fail(ErrorKind::bad_file, verb,
+         fmt::format("{}: it cannot be removed ({}). Remove it by hand.", path.string(), error.message()));
+}
+
+void check_writable_folder(const std::filesystem::path& folder, const char* verb) {
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    refuse_path(folder, "it cannot be written to", errno, verb);
+}
+
+// Not by std::filesystem::directory_iterator: where memory is short it ends the program (libstdc++ 12).
+std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open) refuse_path(folder, "this folder cannot be listed", errno, verb);
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (!entry && errno != 0) refuse_path(folder, "this folder cannot be listed", errno, verb);
+    if (!entry) return names;
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
+void sync_folder(const std::filesystem::path& path, const char* verb) { File::open(path, verb).sync(); }
+
+void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to, const char* verb) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    refuse_path(to, fmt::format("{} cannot be renamed to it", from.filename().string()), errno, verb);
+  const std::filesystem::path folder = to.parent_path();
+  sync_folder(folder.empty() ? "." : folder, verb);
+}
+
+}  // namespace tessera

@@ -1,0 +1,303 @@
+// The safetensors reader: maps the file, reads the header, and checks that the tensors tile the data.
+#include "sharding/files/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/moved_from.h"
+#include "sharding/files/json.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are read as they lie in memory");
+
+constexpr uint64_t kMaxHeader = 100'000'000;
+constexpr size_t kLengthBytes = 8;
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
+  fail(ErrorKind::bad_file, "safetensors", fmt::format("{}: {}", path.string(), message));
+}
+
+// --- the mapped file ---
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::filesystem::path& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Mapping {
+ public:
+  explicit Mapping(const std::filesystem::path& path);
+  ~Mapping() {
+    if (size_ > 0) ::munmap(data_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+Mapping::Mapping(const std::filesystem::path& path) {
+  const Descriptor file(path);
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0)
+    refuse(path, fmt::format("the file cannot be opened ({}). Check the path.", std::strerror(errno)));
+  if (!S_ISREG(status.st_mode))
+    refuse(path, "this is not a regular file. Give the path of one file that ends in .safetensors.");
+  if (status.st_size == 0) return;
+  void* data = ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED)
+    refuse(path, fmt::format("the file cannot be mapped ({}). Copy it to a local disk.", std::strerror(errno)));
+  data_ = data;
+  size_ = static_cast<size_t>(status.st_size);
+}
+
+// --- the header ---
+
+using Entry = std::pair<std::string, TensorInfo>;
+
+constexpr std::pair<std::string_view, DType> kTypes[] = {
+    {"F64", DType::float64}, {"F32", DType::float32}, {"F16", DType::float16}, {"BF16", DType::bfloat16},
+    {"I64", DType::int64},   {"I32", DType::int32},   {"I16", DType::int16},   {"I8", DType::int8},
+    {"U8", DType::uint8},    {"BOOL", DType::boolean}};
+
+// Reads one entry of the header; every complaint names the tensor.
+class EntryReader {
+ public:
+  EntryReader(const std::filesystem::path& path, std::string_view name, const json::value& entry)
+      : path_(path), name_(name), entry_(entry) {}
+
+  TensorInfo read() const;
+
+ private:
+  [[noreturn]] void refuse_entry(std::string_view message) const {
+    refuse(path_, fmt::format("tensor \"{}\": {}", name_, message));
+  }
+  const json::value& field(std::string_view key) const;
+  DType dtype() const;
+  std::vector<int64_t> whole_numbers(std::string_view key) const;
+  int64_t byte_size(const TensorInfo& info) const;
+
+  const std::filesystem::path& path_;
+  std::string_view name_;
+  const json::value& entry_;
+};
+
+TensorInfo EntryReader::read() const {
+  TensorInfo info{dtype(), whole_numbers("shape")};
+  const std::vector<int64_t> offsets = whole_numbers("data_offsets");
+  if (offsets.size() != 2)
+    refuse_entry(
+        fmt::format("data_offsets has {} numbers, expected [begin, end]. Write the file again.", offsets.size()));
+  info.begin = offsets[0];
+  info.end = offsets[1];
+  const int64_t expected = byte_size(info);
+  if (info.end < info.begin || info.end - info.begin != expected)
+    refuse_entry(
+        fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
+                    info.begin, info.end, expected, name_of(info.dtype), to_string(info.shape)));
+  return info;
+}
+
+const json::value& EntryReader::field(std::string_view key) const {
+  const json::object* object = entry_.if_object();
+  if (!object) refuse_entry("its entry is not an object. Expected {\"dtype\", \"shape\", \"data_offsets\"}.");
+  const json::value* value = object->if_contains(key);
+  if (!value) refuse_entry(fmt::format("\"{}\" is missing. Expected {{\"dtype\", \"shape\", \"data_offsets\"}}.", key));
+  return *value;
+}
+
+DType EntryReader::dtype() const {
+  const json::string* given = field("dtype").if_string();
+  if (!given) refuse_entry("dtype is not a string. Expected one such as \"F32\".");
+  std::vector<std::string_view> known;
+  for (const auto& [name, dtype] : kTypes) {
+    if (name == std::string_view(*given)) return dtype;
+    known.push_back(name);
+  }
+  refuse_entry(fmt::format("the type \"{}\" is not supported. Expected one of {}: convert the tensor.",
+                           std::string_view(*given), fmt::join(known, " ")));
+}
+
+std::vector<int64_t> EntryReader::whole_numbers(std::string_view key) const {
+  const json::array* array = field(key).if_array();
+  if (!array) refuse_entry(fmt::format("{} is not a list. Expected one of whole numbers.", key));
+  std::vector<int64_t> numbers;
+  for (const json::value& item : *array) {
+    const int64_t* number = item.if_int64();
+    if (!number || *number < 0)
+      refuse_entry(fmt::format("{} has {}, expected whole numbers from 0 to 2^63 - 1. Write the file again.", key,
+                               json::serialize(item)));
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+int64_t EntryReader::byte_size(const TensorInfo& info) const {
+  int64_t size = 1;
+  bool overflow = false;
+  for (int64_t extent : info.shape) overflow |= __builtin_mul_overflow(size, extent, &size);
+  overflow |= __builtin_mul_overflow(size, item_size(info.dtype), &size);
+  if (overflow)
+    refuse_entry(
+        fmt::format("its shape {} has more bytes than 2^63 - 1. Write the file again.", to_string(info.shape)));
+  return size;
+}
+
+std::map<std::string, std::string> read_metadata(const std::filesystem::path& path, const json::value& value) {
+  std::map<std::string, std::string> metadata;
+  const json::object* object = value.if_object();
+  if (!object) refuse(path, "__metadata__ is not an object. Expected one of strings.");
+  for (const auto& [key, text] : *object) {
+    if (!text.is_string())
+      refuse(path,
+             fmt::format("__metadata__: the value of \"{}\" is not a string. Store it as one.", std::string_view(key)));
+    metadata.emplace(key, text.get_string());
+  }
+  return metadata;
+}
+
+// The header's text. Errors: a file too short for it, a length past the limit or past the end.
+std::string_view header_of(const std::filesystem::path& path, std::span<const std::byte> file) {
+  const auto refuse_start = [&](std::string_view found) {
+    refuse(path, fmt::format("{}. Is the file complete, and a safetensors file?", found));
+  };
+  if (file.size() < kLengthBytes)
+    refuse_start(fmt::format("the file has {} bytes, expected 8 for the header's length", file.size()));
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  if (length > kMaxHeader)
+    refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, kMaxHeader));
+  if (length > file.size() - kLengthBytes)
+    refuse_start(
+        fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - kLengthBytes));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  if (!text.starts_with('{')) refuse_start("the header does not begin with '{'");
+  return text;
+}
+
+// Refuses a hole, an overlap and a wrong end of the data; the entries are in the order of their bytes.
+void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& entries, int64_t data_size) {
+  int64_t at = 0;
+  for (const auto& [name, info] : entries) {
+    if (info.begin != at)
+      refuse(path, fmt::format("tensor \"{}\" begins at byte {} of the data, expected {}: {}. Write the file again.",
+                               name, info.begin, at, info.begin < at ? "tensors overlap" : "there is a hole"));
+    at = info.end;
+  }
+  if (at != data_size)
+    refuse(path, fmt::format("the tensors have {} bytes, the file has {} bytes of data. Expected as many. "
+                             "Is the file complete?",
+                             at, data_size));
+}
+
+bool before(const Entry& a, const Entry& b) {
+  return std::tie(a.second.begin, a.second.end, a.first) < std::tie(b.second.begin, b.second.end, b.first);
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t shown = 8;
+  const std::span<const std::string> first(names.data(), std::min(shown, names.size()));
+  return fmt::format("{}{}", fmt::join(first, ", "), names.size() > shown ? ", ..." : "");
+}
+
+}  // namespace
+
+struct SafetensorsFile::Contents {
+  explicit Contents(const std::filesystem::path& file) : path(file), mapping(file) {}
+
+  std::filesystem::path path;
+  Mapping mapping;
+  std::span<const std::byte> data;
+  std::vector<std::string> names;
+  std::map<std::string, TensorInfo, std::less<>> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  auto contents = std::make_shared<Contents>(path);
+  const std::span<const std::byte> file = contents->mapping.bytes();
+  const std::string_view text = header_of(path, file);
+  contents->data = file.subspan(kLengthBytes + text.size());
+
+  const json::value header = parse_json(text, "safetensors", path.string() + ": header");
+  std::vector<Entry> entries;
+  for (const auto& [name, entry] : header.get_object()) {
+    if (name == "__metadata__")
+      contents->metadata = read_metadata(path, entry);
+    else
+      entries.emplace_back(name, EntryReader(path, name, entry).read());
+  }
+  std::sort(entries.begin(), entries.end(), before);
+  check_tiling(path, entries, static_cast<int64_t>(contents->data.size()));
+
+  for (Entry& entry : entries) contents->names.push_back(entry.first);
+  contents->tensors.insert(entries.begin(), entries.end());
+  return SafetensorsFile(std::move(contents));
+}
+
+const std::filesystem::path& SafetensorsFile::path() const {
+  return detail::held(contents_, "safetensors", "file").path;
+}
+const std::vector<std::string>& SafetensorsFile::names() const {
+  return detail::held(contents_, "safetensors", "file").names;
+}
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return detail::held(contents_, "safetensors", "file").metadata;
+}
+bool SafetensorsFile::contains(std::string_view name) const {
+  return detail::held(contents_, "safetensors", "file").tensors.contains(name);
+}
+
+const TensorInfo& SafetensorsFile::info(std::string_view name) const {
+  const auto& tensors = detail::held(contents_, "safetensors", "file").tensors;
+  const auto found = tensors.find(name);
+  if (found == tensors.end())
+    refuse(path(), fmt::format("there is no tensor \"{}\". Expected one of the {}: {}.", name, names().size(),
+                               some_of(names())));
+  return found->second;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
+  const TensorInfo& tensor = info(name);
+  return contents_->data.subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.end - tensor.begin));
+}
+
+void SafetensorsFile::read(std::string_view name, void* out) const {
+  const std::span<const std::byte> values = bytes(name);
+  if (!values.empty()) std::memcpy(out, values.data(), values.size());
+}
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+// The header of a safetensors file, and the file around it.
+#include "sharding/files/safetensors_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/files/file.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kAlignment = 256;
+constexpr size_t kMaxHeader = 100'000'000;
+
+std::string_view spelling_of(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "F64";
+    case DType::float32:
+      return "F32";
+    case DType::float16:
+      return "F16";
+    case DType::bfloat16:
+      return "BF16";
+    case DType::int64:
+      return "I64";
+    case DType::int32:
+      return "I32";
+    case DType::int16:
+      return "I16";
+    case DType::int8:
+      return "I8";
+    case DType::uint8:
+      return "U8";
+    case DType::boolean:
+      return "BOOL";
+  }
+  fail(ErrorKind::dtype_mismatch, "safetensors", "an element type that no Array has.");
+}
+
+bool before(const TensorEntry& a, const TensorEntry& b) {
+  return std::tuple(-item_size(a.dtype), std::string_view(a.name)) <
+         std::tuple(-item_size(b.dtype), std::string_view(b.name));
+}
+
+void check_names(const std::vector<TensorEntry>& tensors) {
+  std::vector<std::string_view> names;
+  for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    fail(ErrorKind::bad_argument, "safetensors",
+         fmt::format("two tensors are called \"{}\". Give each a name of its own.", *twice));
+  if (std::binary_search(names.begin(), names.end(), "__metadata__"))
+    fail(ErrorKind::bad_argument, "safetensors",
+         "no tensor can be called \"__metadata__\", which the format reserves.");
+}
+
+std::string framed(std::string header) {
+  const size_t used = kLengthBytes + header.size();
+  header.append((kAlignment - used % kAlignment) % kAlignment, ' ');
+  if (header.size() > kMaxHeader)
+    fail(ErrorKind::bad_argument, "safetensors",
+         fmt::format("a header of {} bytes, the format allows {}. Write the tensors to several files.", header.size(),
+                     kMaxHeader));
+  const uint64_t length = header.size();
+  std::string bytes(kLengthBytes, '\0');
+  std::memcpy(bytes.data(), &length, kLengthBytes);
+  return bytes + header;
+}
+
+}  // namespace
+
+int64_t TensorEntry::bytes() const {
+  int64_t size = item_size(dtype);
+  bool overflow = false;
+  for (int64_t extent : shape) overflow |= __builtin_mul_overflow(size, extent, &size);
+  if (overflow)
+    fail(ErrorKind::bad_argument, "safetensors",
+         fmt::format("{}: the shape {} has more than 2^63 - 1 bytes.", name, to_string(shape)));
+  return size;
+}
+
+SafetensorsPlan::SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata)
+    : tensors_(std::move(tensors)) {
+  check_names(tensors_);
+  std::sort(tensors_.begin(), tensors_.end(), before);
+  json::object header;
+  if (!metadata.empty()) {
+    json::object strings;
+    for (const auto& [key, text] : metadata) strings.emplace(key, text);
+    header.emplace("__metadata__", std::move(strings));
+  }
+  for (const TensorEntry& tensor : tensors_) {
+    const int64_t begin = data_bytes_;
+    begins_.push_back(begin);
+    data_bytes_ += tensor.bytes();
+    header.emplace(tensor.name, json::object{{"dtype", spelling_of(tensor.dtype)},
+                                             {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
+                                             {"data_offsets", json::array{begin, data_bytes_}}});
+  }
+  header_ = framed(json::serialize(header));
+}
+
+void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
+                       const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of) {
+  const std::filesystem::path partial = path.string() + ".partial";
+  try {
+    const File file = File::create(partial, "safetensors");
+    file.write_at(std::as_bytes(std::span(plan.header())), 0);
+    for (size_t i = 0; i < plan.tensors().size(); ++i) {
+      const TensorEntry& tensor = plan.tensors()[i];
+      const std::span<const std::byte> bytes = bytes_of(tensor);
+      if (static_cast<int64_t>(bytes.size()) != tensor.bytes())
+        fail(ErrorKind::bad_argument, "safetensors",
+             fmt::format("{}: {} bytes given for {} {}, expected {}.", tensor.name, bytes.size(), name_of(tensor.dtype),
+                         to_string(tensor.shape), tensor.bytes()));
+      file.write_at(bytes, plan.offset(i));
+    }
+    file.sync();
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
+  move_into_place(partial, path, "safetensors");
+}
+
+}  // namespace tessera

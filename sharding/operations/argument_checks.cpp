@@ -1,0 +1,109 @@
+// Checks and factors that several files of operations need.
+#include "sharding/operations/argument_checks.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::detail {
+
+std::vector<std::string> letters(size_t n) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format("d{}", i));
+  return names;
+}
+
+int checked_dim(const char* verb, const Array& x, int dim) {
+  const int n = x.ndim();
+  if (dim < -n || dim >= n)
+    fail(ErrorKind::bad_argument, verb,
+         n ? fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1)
+           : fmt::format("dim {} of {}, which has no dims.", dim, x.type_string()));
+  return dim < 0 ? dim + n : dim;
+}
+
+Array as_floating(const Operand& x) {
+  const Array& a = x.array();
+  return a.is_absent() || is_floating(a.dtype()) ? a : astype(x, float32);
+}
+
+void check_integers(const char* verb, const Array& x, const char* what) {
+  materialized(x, verb);
+  if (is_floating(x.dtype()) || x.dtype() == boolean)
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
+}
+
+Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where) {
+  if (!options.out_sharding) return result;
+  if (!result.is_committed())
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("out_sharding {} for {}, which lies on no mesh. Place an operand with device_put.",
+                     options.out_sharding->to_string(), result.type_string()));
+  return with_sharding_constraint(result, *options.out_sharding, where);
+}
+
+namespace {
+
+using Bounds = std::pair<int64_t, int64_t>;
+
+template <class T>
+Bounds bounds_of(const T* values, int64_t n) {
+  T least = values[0], most = values[0];
+  for (int64_t i = 1; i < n; ++i) least = std::min(least, values[i]), most = std::max(most, values[i]);
+  return {least, most};
+}
+
+// The least and the largest. Of a few, a kernel of LibTorch would take longer than the lookup itself.
+Bounds bounds_of(const at::Tensor& integers) {
+  constexpr int64_t few = 1 << 14;
+  const bool readable = integers.is_cpu() && integers.is_contiguous() && integers.numel() <= few;
+  if (readable && integers.scalar_type() == at::kInt)
+    return bounds_of(static_cast<const int32_t*>(integers.const_data_ptr()), integers.numel());
+  if (readable && integers.scalar_type() == at::kLong)
+    return bounds_of(static_cast<const int64_t*>(integers.const_data_ptr()), integers.numel());
+  const auto [least, most] = at::aminmax(integers);
+  return {least.item<int64_t>(), most.item<int64_t>()};
+}
+
+// The least of some integers, once they lie in [lowest, size). What lies outside would be an unreadable error of a
+// kernel, or on a sharded dim no error at all.
+int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest, int64_t size) {
+  if (index.numel() == 0 || index.is_meta()) return 0;
+  const auto [first, last] = bounds_of(index);
+  if (first < lowest || last >= size)
+    fail(ErrorKind::bad_argument, verb,
+         size ? fmt::format("indices from {} to {} given, expected {} to {}.", first, last, lowest, size - 1)
+              : fmt::format("indices from {} to {} given for a dim without elements.", first, last));
+  return first;
+}
+
+at::Tensor as_long(const at::Tensor& integers) {
+  return integers.scalar_type() == at::kLong ? integers : integers.to(at::kLong);
+}
+
+}  // namespace
+
+at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  checked_least(verb, integers, 0, size);
+  const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
+  return readable ? integers : as_long(integers);
+}
+
+at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  checked_least(verb, integers, 0, size);
+  return as_long(integers);
+}
+
+at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  const at::Tensor index = as_long(integers);
+  return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
+}
+
+}  // namespace tessera::detail

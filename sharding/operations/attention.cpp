@@ -1,0 +1,282 @@
+// Attention, and the rotation that tells it where a position stands.
+#include "sharding/operations/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sharding/array/tape_state.h"
+#include "sharding/operations/attention_checks.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
+const Operation dot_product_attention_op{"dot_product_attention", "", Linearity::nonlinear};
+
+}  // namespace
+
+// ---- rotary positions
+
+namespace {
+
+// What coordinate i of a head is multiplied by, and what its partner half a head away is: (seq, 1, head_dim).
+struct Rotation {
+  at::Tensor own, partner;
+};
+
+Rotation rotation(int64_t offset, int64_t seq, int64_t head_dim, double base, const at::Tensor& like) {
+  const at::TensorOptions exact = like.options().dtype(at::kDouble);
+  const at::Tensor frequency = at::pow(base, at::arange(0, head_dim, 2, exact).div(-head_dim));
+  const at::Tensor angle = at::arange(offset, offset + seq, exact).view({seq, 1, 1}) * frequency;
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
+    return at::cat({first, second}, -1).to(at::toOpMathType(like.scalar_type()));
+  };
+  return {halves(cos, cos), halves(-sin, sin)};
+}
+
+// Positions that a double holds exactly.
+constexpr int64_t max_positions = int64_t{1} << 53;
+
+void check_rotary(const Array& x, int64_t offset, double base) {
+  const Shape& shape = materialized(x, "rotary_embedding").type->shape;
+  if (!is_floating(x.dtype()) || shape.size() < 3 || shape.back() % 2)
+    fail(ErrorKind::shape_mismatch, "rotary_embedding",
+         fmt::format("given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.",
+                     x.type_string()));
+  if (offset < 0)
+    fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("offset {}, expected 0 or more.", offset));
+  if (offset > max_positions - x.shape(-3))
+    fail(ErrorKind::bad_argument, "rotary_embedding",
+         fmt::format("offset {} of {}, expected positions up to 2^53.", offset, x.type_string()));
+  if (!(base > 0) || std::isinf(base))
+    fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("base {}, expected a finite one above 0.", base));
+}
+
+}  // namespace
+
+Array rotary_embedding(Operand x, int64_t offset, double base) {
+  const Array& a = x.array();
+  check_rotary(a, offset, base);
+  const int64_t head_dim = a.shape(-1);
+  const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.impl()->local[0].detach());
+  return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
+    const auto here = [&](const at::Tensor& table) { return table.narrow(0, block.offset("t"), t[0].size(-3)); };
+    return at::addcmul(t[0] * here(all.own), t[0].roll(head_dim / 2, -1), here(all.partner)).to(t[0].scalar_type());
+  });
+}
+
+// ---- attention
+
+namespace {
+
+// Whether the axes that cut the query's heads cut the kv heads, and then the heads of each group, without a remainder.
+bool cuts_groups_evenly(const Type& query, const Type& key) {
+  const int64_t heads = query.shape[2], kv_heads = key.shape[2];
+  int64_t groups = kv_heads, rest = heads / kv_heads;
+  for (int axis : query.dims[2]) {
+    const int64_t n = query.mesh->axes[axis].size;
+    int64_t& left = groups > 1 ? groups : rest;
+    if (left % n) return false;
+    left /= n;
+  }
+  return true;
+}
+
+// A term of (batch, heads, seq, keys) for an operand that broadcasts to it.
+std::string logits_term(const Shape& shape, const std::string& heads) {
+  if (shape.size() > 4) return "b h t s";  // refused when it is read
+  const std::string names[] = {"b", heads, "[t]", "[s]"};
+  std::string term;
+  for (size_t d = 0; d < shape.size(); ++d) term += (shape[d] == 1 ? "1" : names[4 - shape.size() + d]) + " ";
+  return term;
+}
+
+// Query heads are cut with the kv heads that they use. Where there are more devices than these can be cut for, each has
+// all kv heads and reads those that its own heads use.
+std::string attention_rule(const Attributes&, const std::vector<const Type*>& operands) {
+  const Type &query = *operands[0], &key = *operands[1];
+  const bool grouped = query.mesh == nullptr || query.shape.size() != 4 || key.shape.size() != 4 || key.shape[2] == 0 ||
+                       query.shape[2] % key.shape[2] || cuts_groups_evenly(query, key);
+  std::string rule =
+      grouped ? "b [t] {g r} [k], b [s] g [k], b [s] g [v]" : "b [t] h [k], b [s] [g] [k], b [s] [g] [v]";
+  for (size_t i = 3; i < operands.size(); ++i) rule += ", " + logits_term(operands[i]->shape, grouped ? "{g r}" : "h");
+  return rule + (grouped ? " -> b [t] {g r} [v]" : " -> b [t] h [v]");
+}
+
+// The kv heads that the query heads from `first` on use: the one of their group, or one for each.
+at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, int64_t group) {
+  if (group % heads == 0) return all.narrow(2, first / group, 1);
+  std::vector<int64_t> used;
+  for (int64_t h = first; h < first + heads; ++h) used.push_back(h / group);
+  return all.index_select(2, at::tensor(used).to(all.device()));
+}
+
+// What the logits of one block are made with.
+struct Visibility {
+  std::optional<at::Tensor> bias, mask;
+  bool causal;
+  int64_t offset;
+  std::optional<double> scale;
+};
+
+// jax.nn's logit of what is out of sight: softmax makes a mean of a row that has no other.
+double far_below(const at::Tensor& like) {
+  return -0.7 * (like.scalar_type() == at::kHalf ? 65504.0 : std::numeric_limits<float>::max());
+}
+
+// The part of the mask that causality gives: undefined where every key is in sight.
+at::Tensor causal_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
+  if (!sight.causal || sight.offset >= keys - 1) return {};
+  return at::ones({queries, keys}, like.options().dtype(at::kBool).requires_grad(false)).tril_(sight.offset);
+}
+
+at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
+  const at::Tensor causal = causal_mask(sight, queries, keys, like);
+  if (!sight.mask) return causal;
+  return causal.defined() ? sight.mask->logical_and(causal) : *sight.mask;
+}
+
+at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
+
+at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const Visibility& sight) {
+  const int64_t queries = query.size(1), keys = key.size(1);
+  std::optional<at::Tensor> mask;
+  if (sight.offset > 0)
+    if (const at::Tensor causal = causal_mask(sight, queries, keys, query); causal.defined()) mask = causal;
+  return at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
+                                          sight.causal && sight.offset == 0, sight.scale, query.size(2) != key.size(2))
+      .transpose(1, 2);
+}
+
+// With logits of its own: what is out of sight is far below all others. A row without a key in sight has equal logits
+// (far below, the kernel's backward pass would count each key as the only one) and sends no gradient
+// to query and key, as in JAX.
+at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        const Visibility& sight) {
+  at::Tensor q = heads_first(query);
+  const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query);
+  at::Tensor logits = sight.bias ? at::atleast_2d(*sight.bias).to(q.scalar_type())
+                                 : at::zeros({1, 1}, q.options().requires_grad(false));
+  if (mask.defined()) {
+    const at::Tensor blind = mask.any(-1, true).logical_not();
+    q = q.masked_fill(blind, 0);
+    logits = logits.masked_fill(mask.logical_not(), far_below(q)).masked_fill(blind, 0);
+  }
+  return at::scaled_dot_product_attention(q, heads_first(key), heads_first(value), logits, 0.0, false, sight.scale,
+                                          query.size(2) != key.size(2))
+      .transpose(1, 2);
+}
+
+// By products of LibTorch, whose gradients have gradients, and in which what is not finite goes on into the result.
+at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const Visibility& sight) {
+  const at::ScalarType exact = at::toOpMathType(query.scalar_type());
+  const int64_t group = query.size(2) / std::max<int64_t>(key.size(2), 1);
+  const auto for_each_head = [&](const at::Tensor& x) {
+    const at::Tensor heads = heads_first(x).to(exact);
+    return group > 1 ? heads.repeat_interleave(group, 1) : heads;
+  };
+  const double scale = sight.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  at::Tensor logits = at::matmul(heads_first(query).to(exact), for_each_head(key).transpose(-2, -1)) * scale;
+  if (sight.bias) logits = logits + *sight.bias;
+  if (const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query); mask.defined())
+    logits = logits.masked_fill(mask.logical_not(), far_below(query));
+  return at::matmul(at::softmax(logits, -1), for_each_head(value)).to(query.scalar_type()).transpose(1, 2);
+}
+
+bool is_finite(const at::Tensor& t) {
+  return std::isfinite(at::sum(t.detach(), at::toOpMathType(t.scalar_type())).item<double>());
+}
+
+// Whether every row may have a logit that is a number.
+bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibility& sight) {
+  if (!std::isfinite(sight.scale.value_or(1)) || !is_finite(query) || !is_finite(key)) return false;
+  return !sight.bias || sight.bias->numel() == 0 || is_finite(at::amax(sight.bias->detach(), -1));
+}
+
+// Of a row without a logit that is a number, LibTorch's kernel for CPUs makes zeros, and of one with a NaN out of sight
+// NaN. Either shows in the row's first element, so that the operands need not be read for it.
+bool is_doubtful(const at::Tensor& result) {
+  if (!result.is_cpu() || result.numel() == 0) return false;
+  const at::Tensor first = result.detach().select(-1, 0);
+  return !at::all(at::gt(at::abs(first), 0)).item<bool>();
+}
+
+// In half precision, what is out of sight is not so far below that q k vanishes beside it: that shows where a bias of
+// -inf leaves a row nothing else.
+bool shows_what_is_hidden(const at::Tensor& query, const Visibility& sight) {
+  return sight.bias && query.is_cpu() && query.scalar_type() == at::kHalf && !is_finite(*sight.bias);
+}
+
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
+  if (is_nested() || shows_what_is_hidden(query, sight)) return attend_by_products(query, key, value, sight);
+  const at::Tensor result = (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
+  if (!is_doubtful(result) || has_numbers(query, key, sight)) return result;
+  return attend_by_products(query, key, value, sight);
+}
+
+void check_heads(const Array& query, const Array& key, const Array& value) {
+  for (const Array* x : {&query, &key, &value}) {
+    materialized(*x, "dot_product_attention");
+    if (!is_floating(x->dtype()) || x->dtype() != query.dtype())
+      fail(ErrorKind::dtype_mismatch, "dot_product_attention",
+           fmt::format("given {}, {} and {}, expected one floating type. Convert with astype.", query.type_string(),
+                       key.type_string(), value.type_string()));
+  }
+  if (query.ndim() != 4 || key.ndim() != 4) return;  // refused by the rule
+  const int64_t heads = query.shape(2), kv_heads = key.shape(2);
+  if (heads == kv_heads) return;
+  if (kv_heads == 0 || heads % kv_heads)
+    fail(ErrorKind::shape_mismatch, "dot_product_attention",
+         fmt::format("given {} and {}: {} heads, {} kv heads, expected a multiple.", query.type_string(),
+                     key.type_string(), heads, kv_heads));
+}
+
+void check_options(const AttentionOptions& options) {
+  if (options.offset < 0)
+    fail(ErrorKind::bad_argument, "dot_product_attention",
+         fmt::format("offset {}, expected 0 or more.", options.offset));
+  check_mask_and_bias("dot_product_attention", options.mask, options.bias);
+}
+
+}  // namespace
+
+void detail::check_mask_and_bias(const char* verb, const Array& mask, const Array& bias) {
+  if (!mask.is_absent() && mask.dtype() != boolean)
+    fail(ErrorKind::dtype_mismatch, verb,
+         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", mask.type_string()));
+  if (!bias.is_absent() && !is_floating(bias.dtype()))
+    fail(ErrorKind::dtype_mismatch, verb, fmt::format("bias {}, expected a floating type.", bias.type_string()));
+}
+
+Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
+  check_heads(query.array(), key, value);
+  check_options(options);
+  const bool biased = !options.bias.is_absent(), masked = !options.mask.is_absent();
+  const Array* operands[] = {&query.array(), &key, &value, biased ? &options.bias : &options.mask, &options.mask};
+  Prepared call;
+  prepare(call, {.operation = dot_product_attention_op, .rule = attention_rule, .where = query.where()}, operands,
+          3 + biased + masked);
+  return run(call, dot_product_attention_op.name, [&](Locals t, const BlockContext& block) {
+    Visibility sight{{}, {}, options.causal, options.offset, options.scale};
+    if (biased) sight.bias = t[3];
+    if (masked) sight.mask = t[3 + biased];
+    if (!block.has("h")) return attend(t[0], t[1], t[2], sight);
+    const int64_t heads = t[0].size(2), group = block.size("h") / block.size("g");
+    const auto mine = [&](const at::Tensor& all) { return heads_of_block(all, block.offset("h"), heads, group); };
+    return attend(t[0], mine(t[1]), mine(t[2]), sight);
+  });
+}
+
+}  // namespace tessera

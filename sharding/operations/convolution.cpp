@@ -1,0 +1,396 @@
+// Convolutions and pooling: the spatial dims as windows, then one kernel of LibTorch.
+#include "sharding/operations/convolution.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "sharding/operations/argument_checks.h"
+#include "sharding/operations/call_cache.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/halo_windows.h"
+#include "sharding/propagation/run.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+const Operation conv_op{"conv_general_dilated", "", Linearity::multilinear};
+const Operation max_pool_op{"max_pool", "", Linearity::nonlinear};
+const Operation avg_pool_op{"avg_pool", "", Linearity::additive};
+
+using Numbers = std::vector<int64_t>;
+using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+
+// Error (absent) if there is no array.
+const Type* const& type_of(const Array& x, const Operation& operation) {
+  return x.is_absent() ? materialized(x, operation.name).type : x.impl()->type;
+}
+
+// Of each spatial dim the blocks and the windows.
+void add_windows(Attributes& attributes, const Windows& w) {
+  for (size_t d = 0; d < w.out.size(); ++d) attributes.push_back(w.blocks[d]), attributes.push_back(w.out[d]);
+}
+
+}  // namespace
+
+// ---- convolution
+
+namespace {
+
+// dim i of the canonical order (batch or features out, features, spatial dims) is dim order[i] of the array.
+Sizes order_of(const std::string& spec, const std::string& spatial_like, char first, char second) {
+  Sizes order{static_cast<int64_t>(spec.find(first)), static_cast<int64_t>(spec.find(second))};
+  for (char c : spatial_like)
+    if (c != 'I' && c != 'O') order.push_back(static_cast<int64_t>(spec.find(c)));
+  return order;
+}
+
+struct Orders {
+  Sizes lhs, rhs, out;
+};
+
+bool fits(const std::string& spec, const std::string& rhs, char first, char second) {
+  std::string letters = rhs, given = spec;
+  std::replace(letters.begin(), letters.end(), 'O', first);
+  std::replace(letters.begin(), letters.end(), 'I', second);
+  std::sort(letters.begin(), letters.end());
+  std::sort(given.begin(), given.end());
+  return letters == given && std::adjacent_find(given.begin(), given.end()) == given.end();
+}
+
+// Without numbers as in "NCHW", "OIHW", "NCHW".
+Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
+  if (d.lhs.empty() && d.rhs.empty() && d.out.empty()) {
+    Sizes natural;
+    for (size_t d = 0; d < ndim; ++d) natural.push_back(static_cast<int64_t>(d));
+    return {natural, natural, natural};
+  }
+  if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
+      !fits(d.out, d.rhs, 'N', 'C'))
+    misfit(conv_op.name,
+           fmt::format("dimension numbers \"{}\", \"{}\", \"{}\" for {} dims, expected as in \"NHWC\", \"HWIO\", "
+                       "\"NHWC\".",
+                       d.lhs, d.rhs, d.out, ndim));
+  return {order_of(d.lhs, d.rhs, 'N', 'C'), order_of(d.rhs, d.rhs, 'O', 'I'), order_of(d.out, d.rhs, 'N', 'C')};
+}
+
+// The three orders as one number for a plan's key: three bits for each of up to five dims, the last one of out lowest.
+int64_t packed(const Orders& orders) {
+  int64_t code = 0;
+  for (const Sizes* order : {&orders.lhs, &orders.rhs, &orders.out})
+    for (int64_t d : *order) code = code * 8 + d;
+  return code;
+}
+
+Orders unpacked(int64_t code, size_t ndim) {
+  Orders orders{Sizes(ndim), Sizes(ndim), Sizes(ndim)};
+  for (Sizes* order : {&orders.out, &orders.rhs, &orders.lhs})
+    for (size_t i = ndim; i-- > 0; code /= 8) (*order)[i] = code % 8;
+  return orders;
+}
+
+std::string arranged(const Sizes& order, const std::vector<std::string>& terms) {
+  std::vector<std::string> result(terms.size());
+  for (size_t i = 0; i < terms.size(); ++i) result[order[i]] = terms[i];
+  return fmt::format("{}", fmt::join(result, " "));
+}
+
+bool is_cut(const Type& x, int64_t dim) { return x.mesh && !x.dims[dim].empty(); }
+
+// Attributes: groups, the orders, and of each spatial dim the blocks and the windows. Features in are summed over where
+// they lie if both operands are cut there; else they are gathered, which is less than a sum of the result.
+std::string conv_rule(const Attributes& a, const std::vector<const Type*>& operands) {
+  const Orders orders = unpacked(a[1], operands[0]->shape.size());
+  const bool sums = is_cut(*operands[0], orders.lhs[1]) && is_cut(*operands[1], orders.rhs[1]);
+  const std::string in = sums ? "i" : "[i]";
+  std::vector<std::string> lhs{"n", fmt::format("{{g={} {}}}", a[0], in)}, rhs{"{g o}", in}, out{"n", "{g o}"};
+  for (int d = 2; d < a.size(); d += 2) {
+    lhs.push_back(spatial_term(d, a[d]));
+    rhs.push_back(fmt::format("[k{}]", d));
+    out.push_back(windows_term(d, a[d], a[d + 1]));
+  }
+  return fmt::format("{}, {} -> {}", arranged(orders.lhs, lhs), arranged(orders.rhs, rhs), arranged(orders.out, out));
+}
+
+Sizes spatial_sizes(const Array& x, const Sizes& order) {
+  Sizes sizes;
+  for (size_t i = 2; i < order.size(); ++i) sizes.push_back(x.shape(static_cast<int>(order[i])));
+  return sizes;
+}
+
+int64_t dilated(int64_t size, int64_t dilation) { return size == 0 ? 0 : (size - 1) * dilation + 1; }
+
+// Zeros between the elements of the spatial dims.
+at::Tensor spread_out(at::Tensor x, const Sizes& dilation) {
+  for (size_t d = 0; d < dilation.size(); ++d) {
+    if (dilation[d] == 1) continue;
+    const auto dim = static_cast<int64_t>(d) + 2;
+    const int64_t size = x.size(dim);
+    x = at::stack({x, at::zeros_like(x)}, dim + 1);
+    if (dilation[d] > 2) x = at::constant_pad_nd(x.movedim(dim + 1, -1), {0, dilation[d] - 2}).movedim(-1, dim + 1);
+    x = x.flatten(dim, dim + 1).narrow(dim, 0, dilated(size, dilation[d]));
+  }
+  return x;
+}
+
+bool is_natural(const Sizes& order) { return std::is_sorted(order.begin(), order.end()); }
+
+at::Tensor in_order(at::Tensor t, const Sizes& order) {
+  if (is_natural(order)) return t;
+  return t.permute(order);
+}
+
+Sizes inverse(const Sizes& order) {
+  Sizes result(order.size());
+  for (size_t i = 0; i < order.size(); ++i) result[order[i]] = static_cast<int64_t>(i);
+  return result;
+}
+
+void check_conv(const Array& lhs, const Array& rhs) {
+  if (lhs.ndim() != rhs.ndim() || lhs.ndim() < 3 || lhs.ndim() > 5)
+    misfit(conv_op.name,
+           fmt::format("given {} and {}, expected 3 to 5 dims of both.", lhs.type_string(), rhs.type_string()));
+  if (lhs.dtype() != rhs.dtype())
+    fail(ErrorKind::dtype_mismatch, conv_op.name,
+         fmt::format("given {} and {}, expected one element type. Cast one with astype.", lhs.type_string(),
+                     rhs.type_string()));
+}
+
+void check_features(const Array& lhs, const Array& rhs, const Orders& orders, int64_t groups) {
+  const int64_t in = lhs.shape(static_cast<int>(orders.lhs[1])), out = rhs.shape(static_cast<int>(orders.rhs[0]));
+  if (rhs.shape(static_cast<int>(orders.rhs[1])) == 0 || out == 0)
+    misfit(conv_op.name, fmt::format("given {} and {}: no features, expected 1 or more in and out.", lhs.type_string(),
+                                     rhs.type_string()));
+  if (groups < 1 || in != groups * rhs.shape(static_cast<int>(orders.rhs[1])) || out % groups)
+    misfit(conv_op.name,
+           fmt::format("given {} and {}: {} groups of {} features, and kernels for {} of them.", lhs.type_string(),
+                       rhs.type_string(), groups, in, rhs.shape(static_cast<int>(orders.rhs[1]))));
+}
+
+// What follows from the operands' types and the options; first what every call reads.
+struct Convolution {
+  bool is_direct = false;  // the operands go to LibTorch's kernel, and its result to the caller, as they are
+  bool one_group = true;
+  Attributes attributes;
+  Sizes strides, holes, zero;  // holes: the kernel's dilation; zero: no padding
+  Sizes padding;               // what the kernel of LibTorch adds on both sides alike; the windows' own is none then
+  Windows windows;
+  Orders orders;
+  Sizes out_order;  // from the canonical order
+  Sizes spread;     // the image's dilation
+};
+
+Windows conv_windows(const Array& x, const Array& rhs, const Convolution& c, const std::vector<int64_t>& strides,
+                     const Padding& padding) {
+  Sizes sizes = spatial_sizes(x, c.orders.lhs), extents = spatial_sizes(rhs, c.orders.rhs);
+  for (size_t d = 0; d < sizes.size(); ++d)
+    sizes[d] = dilated(sizes[d], c.spread[d]), extents[d] = dilated(extents[d], c.holes[d]);
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
+    misfit(conv_op.name, fmt::format("kernel {} has a spatial dim of 0, expected 1 or more.", rhs.type_string()));
+  return windows_over(conv_op.name, sizes, extents, given_or_ones(conv_op.name, "strides", strides, sizes.size()),
+                      padding);
+}
+
+// Padding that is the same on both sides is the kernel's own work.
+void hand_over_padding(Convolution& c) {
+  Windows& w = c.windows;
+  const bool alike =
+      w.before == w.after && std::all_of(w.before.begin(), w.before.end(), [](auto n) { return n >= 0; });
+  if (alike) std::swap(c.padding, w.before), w.before = w.after = c.zero;
+}
+
+Convolution convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides, const Padding& padding,
+                        const ConvOptions& options) {
+  check_conv(x, rhs);
+  const size_t spatial = x.ndim() - 2;
+  Convolution c{.zero = Sizes(spatial, 0), .orders = read_orders(options.dimension_numbers, x.ndim())};
+  const Orders& orders = c.orders;
+  check_features(x, rhs, orders, options.feature_group_count);
+  c.spread = given_or_ones(conv_op.name, "lhs_dilation", options.lhs_dilation, spatial);
+  c.holes = given_or_ones(conv_op.name, "rhs_dilation", options.rhs_dilation, spatial);
+  const bool plain = c.spread == Sizes(spatial, 1);
+  if (!padding.name().empty() && padding.name() != "VALID" && !plain)
+    fail(ErrorKind::bad_argument, conv_op.name, "padding by name with lhs_dilation, expected pairs.");
+  c.out_order = inverse(orders.out);
+  c.windows = conv_windows(x, rhs, c, strides, padding);
+  if (plain) cut_like(*x.impl()->type, at::IntArrayRef(orders.lhs).slice(2), rhs.impl()->type->sharded, c.windows);
+  c.padding = c.zero;
+  hand_over_padding(c);
+  c.attributes = {options.feature_group_count, packed(orders)};
+  c.strides = c.windows.strides;
+  add_windows(c.attributes, c.windows);
+  c.one_group = options.feature_group_count == 1;
+  c.is_direct =
+      plain && is_unpadded(c.windows) && is_natural(orders.lhs) && is_natural(orders.rhs) && is_natural(orders.out);
+  return c;
+}
+
+const Convolution& known_convolution(const Array& x, const Array& rhs, const Numbers& strides, const Padding& padding,
+                                     const ConvOptions& options) {
+  using Word = std::string;
+  thread_local Recent<Convolution, Type, const Type*, Numbers, Word, Pairs, Numbers, Numbers, Word, Word, Word, int64_t>
+      recent;
+  const ConvDimensionNumbers& numbers = options.dimension_numbers;
+  return recent.get(
+      {type_of(x, conv_op), type_of(rhs, conv_op), strides, padding.name(), padding.pairs(), options.lhs_dilation,
+       options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out, options.feature_group_count},
+      [&] { return convolution(x, rhs, strides, padding, options); });
+}
+
+at::Tensor by_kernel(const at::Tensor& image, const at::Tensor& kernel, const Convolution& c) {
+  return at::convolution(image, kernel, {}, c.strides, c.padding, c.holes, false, c.zero,
+                         c.one_group ? 1 : image.size(1) / kernel.size(1));
+}
+
+at::Tensor convolved(const at::Tensor& x, const at::Tensor& w, const Convolution& c) {
+  if (c.is_direct && w.is_contiguous()) return by_kernel(x, w, c);
+  const at::Tensor image = padded(spread_out(in_order(x, c.orders.lhs), c.spread), c.windows, 0);
+  return in_order(by_kernel(image, in_order(w, c.orders.rhs).contiguous(), c), c.out_order);
+}
+
+}  // namespace
+
+Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
+                           const Padding& padding, const ConvOptions& options) {
+  const Convolution& c = known_convolution(lhs.array(), rhs, window_strides, padding, options);
+  Array made;
+  const Array& in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0, made);
+  Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = c.attributes, .where = lhs.where()},
+                     {&in, &rhs}, [&](Locals t, const BlockContext&) { return convolved(t[0], t[1], c); });
+  return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
+}
+
+// ---- pooling
+
+namespace {
+
+// Attributes: of each spatial dim the blocks and the windows.
+std::string pool_rule(const Attributes& a, const std::vector<const Type*>&) {
+  std::string in = "...", out = "...";
+  for (int d = 0; d < a.size(); d += 2) {
+    in += " " + spatial_term(d, a[d]);
+    out += " " + windows_term(d, a[d], a[d + 1]);
+  }
+  return fmt::format("{} c -> {} c", in, out);
+}
+
+// x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
+at::Tensor features_first(const at::Tensor& x, size_t spatial) {
+  if (x.dim() != static_cast<int64_t>(spatial) + 2) {
+    Sizes shape(x.sizes().end() - spatial - 1, x.sizes().end());
+    shape.insert(shape.begin(), -1);
+    return features_first(x.reshape(shape), spatial);
+  }
+  return spatial == 1 ? x.movedim(-1, 1).unsqueeze(2) : x.movedim(-1, 1);
+}
+
+at::Tensor features_last(const at::Tensor& pooled, const at::Tensor& x, size_t spatial) {
+  at::Tensor rows = spatial == 1 ? pooled.squeeze(2).movedim(1, -1) : pooled.movedim(1, -1);
+  if (x.dim() == rows.dim()) return rows;
+  Sizes shape(x.sizes());
+  std::copy(rows.sizes().begin() + 1, rows.sizes().end(), shape.end() - spatial - 1);
+  return rows.reshape(shape);
+}
+
+Sizes with_one(Sizes sizes) {
+  if (sizes.size() == 1) sizes.insert(sizes.begin(), 1);
+  return sizes;
+}
+
+at::Tensor largest(const at::Tensor& x, const Sizes& window, const Sizes& strides) {
+  return window.size() == 3 ? at::max_pool3d(x, window, strides) : at::max_pool2d(x, window, strides);
+}
+
+at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strides) {
+  return window.size() == 3 ? at::avg_pool3d(x, window, strides) : at::avg_pool2d(x, window, strides);
+}
+
+// What follows from the operand's type and the options.
+struct Pooling {
+  Windows windows;
+  Sizes dims;              // the spatial ones
+  Sizes extents, strides;  // as LibTorch's kernel takes them
+  Attributes attributes;
+};
+
+Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef window, at::IntArrayRef strides,
+                const Padding& padding) {
+  const size_t spatial = window.size();
+  if (spatial < 1 || spatial > 3 || a.ndim() < static_cast<int>(spatial) + 1 || !is_floating(a.dtype()))
+    misfit(
+        operation.name,
+        fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
+                    to_string(window.vec()), a.type_string()));
+  if (a.shape(-1) == 0)
+    misfit(operation.name, fmt::format("given {}: no features, expected 1 or more.", a.type_string()));
+  const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
+  Pooling p{.windows = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
+                                    given_or_ones(operation.name, "strides", strides, spatial), padding)};
+  for (size_t d = 0; d < spatial; ++d) p.dims.push_back(static_cast<int64_t>(a.ndim() - spatial - 1 + d));
+  cut_like(*a.impl()->type, p.dims, 0, p.windows);
+  p.extents = with_one(p.windows.extents);
+  p.strides = with_one(p.windows.strides);
+  add_windows(p.attributes, p.windows);
+  return p;
+}
+
+const Pooling& known_pooling(const Operation& operation, const Array& a, const Numbers& window, const Numbers& strides,
+                             const Padding& padding) {
+  thread_local Recent<Pooling, Type, const Operation*, Numbers, Numbers, std::string, Pairs> recent;
+  return recent.get({type_of(a, operation), &operation, window, strides, padding.name(), padding.pairs()},
+                    [&] { return pooling(operation, a, window, strides, padding); });
+}
+
+using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);
+
+// `kernel` on every window; `outside` is what padding counts as.
+Array pool(const Operation& operation, const Operand& x, const Numbers& window, const Numbers& strides,
+           const Padding& padding, double outside, Pool kernel) {
+  const Pooling& p = known_pooling(operation, x.array(), window, strides, padding);
+  Array made;
+  const Array& in = with_halos(operation, x, p.dims, p.windows, outside, made);
+  return run({.operation = operation, .rule = pool_rule, .attributes = p.attributes, .where = x.where()}, {&in},
+             [&](Locals t, const BlockContext&) {
+               const at::Tensor image = padded(features_first(t[0], p.dims.size()), p.windows, outside);
+               return features_last(kernel(image, p.extents, p.strides), t[0], p.dims.size());
+             });
+}
+
+// 1 at each place of x's spatial dims, cut as these are.
+Array places(const Array& x, size_t spatial) {
+  Shape shape = x.shape();
+  const size_t first = shape.size() - spatial - 1;
+  std::fill(shape.begin(), shape.begin() + first, 1);
+  shape.back() = 1;
+  if (!x.is_committed()) return ones(shape, x.dtype());
+  std::vector<SpecEntry> entries = x.sharding().spec().entries();
+  entries.resize(shape.size());
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] == 1) entries[d] = SpecEntry();
+  return device_put(ones(shape, x.dtype()), NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
+}
+
+}  // namespace
+
+Array max_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides,
+               const Padding& padding) {
+  return pool(max_pool_op, x, window, strides, padding, -std::numeric_limits<double>::infinity(), largest);
+}
+
+Array avg_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides,
+               const Padding& padding, bool count_include_pad) {
+  const Array means = pool(avg_pool_op, x, window, strides, padding, 0, averages);
+  if (count_include_pad) return means;
+  const Array inside =
+      pool(avg_pool_op, {places(x.array(), window.size()), x.where()}, window, strides, padding, 0, averages);
+  return Operand(means, x.where()) / Operand(inside, x.where());
+}
+
+}  // namespace tessera

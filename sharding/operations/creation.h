@@ -1,0 +1,57 @@
+// Arrays made of a shape and a formula, and triangles of arrays.
+#pragma once
+
+#include <optional>
+
+#include "sharding/operations/operand.h"
+
+namespace tessera {
+
+// Names and values are those of jax.numpy. Without a sharding the result is not placed; with one, each device makes its
+// own block and no more. Without an element type it is float32, of arange over whole numbers int32, and of the *_like
+// functions x's. (zeros(shape, dtype), ones and full stand in array.h.)
+struct CreationOptions {
+  std::optional<DType> dtype = std::nullopt;
+  std::optional<NamedSharding> out_sharding = std::nullopt;
+};
+
+Array zeros(Shape shape, const CreationOptions& options);
+Array ones(Shape shape, const CreationOptions& options);
+Array full(Shape shape, double value, const CreationOptions& options);
+
+// Placed like x; a sum that x leaves pending is none of theirs.
+Array zeros_like(const Array& x, const CreationOptions& options = {});
+Array ones_like(const Array& x, const CreationOptions& options = {});
+Array full_like(const Array& x, double value, const CreationOptions& options = {});
+
+// start, start + step, ... before stop. Error (bad_argument): a step of 0.
+Array arange(Number stop, const CreationOptions& options = {});
+Array arange(Number start, Number stop, Number step = 1, const CreationOptions& options = {});
+
+// `count` numbers at equal distances; the last is stop, or without `endpoint` the last before it.
+struct LinspaceOptions {
+  bool endpoint = true;
+  std::optional<DType> dtype = std::nullopt;
+  std::optional<NamedSharding> out_sharding = std::nullopt;
+};
+Array linspace(double start, double stop, int64_t count = 50, const LinspaceOptions& options = {});
+
+// jax.lax.broadcasted_iota: every element is its index along `dim`.
+Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding = {});
+
+// Ones where column - row is k; ones where it is k or less. Without `columns`, as many as rows.
+struct DiagonalOptions {
+  std::optional<int64_t> columns = std::nullopt;
+  int64_t k = 0;
+  std::optional<DType> dtype = std::nullopt;
+  std::optional<NamedSharding> out_sharding = std::nullopt;
+};
+Array eye(int64_t rows, const DiagonalOptions& options = {});
+Array tri(int64_t rows, const DiagonalOptions& options = {});
+
+// x where column - row, in its last two dims, is at most k (tril) or at least k (triu), zeros elsewhere. Each device
+// cuts its own block. Error (shape_mismatch): fewer than two dims.
+Array tril(Operand x, int64_t k = 0);
+Array triu(Operand x, int64_t k = 0);
+
+}  // namespace tessera

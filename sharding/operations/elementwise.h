@@ -1,0 +1,124 @@
+// Elementwise operations, broadcast as in numpy; different element types are promoted as in JAX.
+#pragma once
+
+#include "sharding/operations/operand.h"
+
+namespace tessera {
+
+// Names, values and gradients are those of jax.numpy and jax.nn. Where a gradient has no one value it is JAX's: relu
+// has 0 at 0 and abs 1, maximum, minimum and clip give each of two equal ones half. (The tables are
+// tests/reference/elementwise.json.)
+//
+// Element types are promoted as promote() says, numbers are weakly typed (see Number). Of integers and booleans: what
+// has no integer values computes in float32; floor and its like leave them as they are; booleans count as int32 where
+// they would be counted (square, power, floor_divide, remainder). Refused, as in JAX (dtype_mismatch): negative, sign
+// and differences of booleans, bitwise operations on fractions, sigmoid, silu, rsqrt and erf_inv of integers.
+
+// ---- arithmetic
+
+Array operator+(Term a, Term b);
+Array operator-(Term a, Term b);
+Array operator*(Term a, Term b);  // times a number, a recipe stays a recipe
+Array operator/(Term a, Term b);
+Array operator%(Term a, Term b);  // numpy.remainder: the sign is b's
+Array operator-(Operand x);
+
+Array floor_divide(Term a, Term b);
+Array power(Term a, Term b);
+Array maximum(Term a, Term b);
+Array minimum(Term a, Term b);
+Array clip(Operand x, Term min, Term max);
+Array logaddexp(Term a, Term b);  // log(exp(a) + exp(b))
+Array arctan2(Term a, Term b);
+
+// ---- comparisons and logic: the results are booleans
+
+Array operator<(Term a, Term b);
+Array operator<=(Term a, Term b);
+Array operator>(Term a, Term b);
+Array operator>=(Term a, Term b);
+// Functions, since a == b of two C++ values is one bool: whether they are the same.
+Array equal(Term a, Term b);
+Array not_equal(Term a, Term b);
+
+// What is not zero counts as true.
+Array logical_and(Term a, Term b);
+Array logical_or(Term a, Term b);
+Array logical_xor(Term a, Term b);
+Array logical_not(Operand x);
+Array isfinite(Operand x);
+Array isinf(Operand x);
+Array isnan(Operand x);
+
+// x where the condition holds, y elsewhere. No gradient passes the condition.
+Array where(Operand condition, Term x, Term y);
+
+Array bitwise_and(Term a, Term b);
+Array bitwise_or(Term a, Term b);
+Array bitwise_xor(Term a, Term b);
+Array bitwise_not(Operand x);
+
+// ---- functions
+
+Array abs(Operand x);
+Array sign(Operand x);
+Array floor(Operand x);
+Array ceil(Operand x);
+Array trunc(Operand x);
+Array round(Operand x, int decimals = 0);  // halves to even
+Array square(Operand x);
+Array reciprocal(Operand x);
+Array sqrt(Operand x);
+Array rsqrt(Operand x);  // 1 / sqrt(x)
+Array cbrt(Operand x);
+Array exp(Operand x);
+Array exp2(Operand x);
+Array expm1(Operand x);  // exp(x) - 1
+Array log(Operand x);
+Array log1p(Operand x);  // log(1 + x)
+Array log2(Operand x);
+Array log10(Operand x);
+Array sin(Operand x);
+Array cos(Operand x);
+Array tan(Operand x);
+Array arcsin(Operand x);
+Array arccos(Operand x);
+Array arctan(Operand x);
+Array sinh(Operand x);
+Array cosh(Operand x);
+Array tanh(Operand x);
+Array arcsinh(Operand x);
+Array arccosh(Operand x);
+Array arctanh(Operand x);
+Array erf(Operand x);
+Array erfc(Operand x);  // 1 - erf(x)
+Array erf_inv(Operand x);
+Array nan_to_num(Operand x);  // nan becomes 0, infinities the largest numbers
+
+// ---- activations
+
+Array sigmoid(Operand x);
+Array log_sigmoid(Operand x);
+Array relu(Operand x);
+Array leaky_relu(Operand x, double negative_slope = 0.01);
+Array silu(Operand x);                    // x sigmoid(x)
+Array softplus(Operand x);                // log(1 + exp(x))
+Array soft_sign(Operand x);               // x / (1 + |x|)
+Array elu(Operand x, double alpha = 1);   // x, below 0 alpha (exp(x) - 1)
+Array celu(Operand x, double alpha = 1);  // x, below 0 alpha (exp(x / alpha) - 1)
+Array selu(Operand x);
+Array mish(Operand x);  // x tanh(softplus(x))
+
+// The tanh approximation by default, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), else x Phi(x).
+// Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+Array gelu(Operand x, bool approximate = true);
+
+// ---- casts
+
+// x in another element type. Of a recipe: a recipe.
+Array astype(Operand x, DType dtype);
+
+// x as a constant for gradients.
+Array stop_gradient(Operand x);
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// The machinery below the tables of elementwise operations: element types, numbers as operands, the call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "sharding/operations/elementwise.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera::detail {
+
+// The element types that an operation computes in, and what becomes of the others.
+enum class Domain : uint8_t {
+  any,
+  no_booleans,     // booleans are refused
+  counting,        // booleans become int32
+  integral,        // fractions are refused
+  floating,        // others become float32
+  floating_alone,  // others are refused
+};
+
+// Whether an operation takes `dtype` at all, and the type that it then computes in.
+bool is_refused(Domain domain, DType dtype);
+DType computing_dtype(Domain domain, DType dtype);
+// The Error (dtype_mismatch) of a type that is refused.
+[[noreturn]] void refuse_dtype(Domain domain, const char* verb, const std::string& operands);
+
+// The type of an array with a number beside it.
+DType with_number(DType dtype, const Number& number);
+
+// x in `dtype`.
+Array cast_to(const Operand& x, DType dtype);
+
+// One table row: the operation, what it computes in, and the type of its results if that is another.
+struct Elementwise {
+  const Operation& operation;
+  Domain domain;
+  DType out = like_first;
+};
+
+// `fn` on x's local tensors. Where x is in the right type already, nothing is made but the result.
+template <class Fn>
+Array unary(const Elementwise& row, const Operand& x, Fn fn) {
+  const auto call = [&](const Array& a) {
+    return run({.operation = row.operation, .out_dtype = row.out, .where = x.where()}, {&a},
+               [fn](Locals t, const BlockContext&) { return fn(t[0]); });
+  };
+  const ArrayImpl* given = x.array().impl().get();
+  if (!given || row.domain == Domain::any) return call(x.array());
+  const DType dtype = given->type->dtype;
+  if (is_refused(row.domain, dtype)) refuse_dtype(row.domain, row.operation.name, x.array().type_string());
+  if (computing_dtype(row.domain, dtype) == dtype) return call(x.array());
+  return call(astype(x, computing_dtype(row.domain, dtype)));
+}
+
+using Local2 = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
+
+// `local` on two arrays of one type, or on one and a number. Two numbers: the first is an array of its own.
+Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local);
+
+// The type in which a and b meet.
+DType common_dtype(const Elementwise& row, const Term& a, const Term& b);
+
+// The number as LibTorch's operations take it beside a tensor: without a say in the result's type.
+at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
+
+}  // namespace tessera::detail

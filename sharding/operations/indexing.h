@@ -1,0 +1,43 @@
+// Reading and writing at computed places: lookups, and their counterparts that add or set.
+#pragma once
+
+#include <optional>
+
+#include "sharding/operations/operand.h"
+
+namespace tessera {
+
+// Of all: ids are integers of any shape and placement. Those below zero count from the end, as numpy's; ids outside
+// [-size, size) are an Error (bad_argument) that names the range. A dim that ids read or write may be sharded: nothing
+// is gathered, each device serves the ids that fall into its block, and what was read is a pending sum.
+
+// table (vocab, embed), ids (...) of integers in [0, vocab), none below zero -> (..., embed). A table sharded over
+// vocab is looked up where it lies: each device gives the rows that it has, and the result is a pending sum.
+Array embedding(Operand table, const Array& ids, const ResultOptions& options = {});
+
+// jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, of x as one row.
+Array take(Operand x, const Array& ids, std::optional<int> axis = std::nullopt, const ResultOptions& options = {});
+
+// jax.numpy.take_along_axis: ids have as many dims as x, and where they are not along `axis`, both broadcast:
+// result[i, j, k] = x[i, ids[i, j, k], k] for axis 1.
+Array take_along_axis(Operand x, const Array& ids, int axis = -1);
+
+// jax.nn.one_hot: ids (...) -> (..., classes), 1 at each id and 0 elsewhere; zeros for an id outside [0, classes).
+Array one_hot(Operand ids, int64_t classes, DType dtype = float32);
+
+// x.at[ids].add(updates) of jax.numpy, along `axis`: updates have the shape of take(x, ids, axis), or broadcast to it,
+// and are cast to x's element type. Where ids repeat, all are added. Updates that are sharded along the ids stay where
+// they are: the result is a pending sum, in which x counts once.
+// Error (dtype_mismatch): floating updates of an integer x.
+Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis = 0);
+
+// x.at[ids].set(updates), as scatter_add; where ids repeat, the last one counts. Updates that are sharded along the ids
+// are gathered first.
+Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis = 0);
+Array scatter_set(Operand x, int64_t index, const Array& updates, int axis = 0);
+
+// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (bad_argument): an id
+// outside, which JAX clips or drops.
+Array bincount(Operand ids, int64_t length);
+
+}  // namespace tessera

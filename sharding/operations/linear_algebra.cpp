@@ -1,0 +1,272 @@
+// Matrix products, one function in the graph for all local tensors, and products that are written as equations.
+#include "sharding/operations/linear_algebra.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/operations/argument_checks.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+const Operation matmul_op{"matmul", "", Linearity::multilinear};
+const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear};
+
+}  // namespace
+
+namespace {
+
+std::string matmul_rule(const Attributes&, const std::vector<const Type*>& operands) {
+  const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
+  const std::string a = left == 1 ? "k" : "... i k";
+  const std::string b = right == 1 ? "k" : right == 2 ? "k j" : "... k j";
+  const std::string dots = left > 1 || right > 2 ? "..." : "";
+  return fmt::format("{}, {} -> {}{}{}", a, b, dots, left > 1 ? " i" : "", right > 1 ? " j" : "");
+}
+
+// (..., k) as (rows, k)
+at::Tensor as_matrix(const at::Tensor& t) {
+  if (t.dim() == 2) return t;
+  return t.reshape({c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
+}
+
+// a b + a' b' + ... of matrices, of half precision in float32. Where it has few columns, MKL is several times faster at
+// its transpose.
+class SumOfProducts {
+ public:
+  void add(const at::Tensor& a, const at::Tensor& b) {
+    if (!sum_.defined()) {
+      narrow_ = 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096;
+      sum_ = narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b);
+    } else if (a.itemsize() < 4) {
+      sum_ = sum_.to(at::kFloat).add_(narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b));
+    } else if (narrow_) {
+      sum_.addmm_(b.t(), a.t());
+    } else {
+      sum_.addmm_(a, b);
+    }
+  }
+  bool empty() const { return !sum_.defined(); }
+  at::Tensor result() const { return narrow_ ? sum_.t().contiguous() : sum_; }
+
+ private:
+  at::Tensor sum_;
+  bool narrow_ = false;
+};
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
+  SumOfProducts y;
+  y.add(as_matrix(x), w);
+  if (x.dim() == 2) return y.result();
+  c10::DimVector sizes(x.sizes());
+  sizes.back() = w.size(1);
+  return y.result().view(sizes);
+}
+
+// What the gradient of x w needs: x for that of w, w for that of x. Slots that share a tensor add to one gradient.
+struct Factors {
+  Tensors x, w;                 // empty where nothing needs them
+  std::vector<int> x_of, w_of;  // by slot
+  size_t x_count = 0, w_count = 0;
+  std::vector<c10::DimVector> shapes;  // of x
+
+  Tensors backward(const Tensors& gradients) const {
+    std::vector<SumOfProducts> dx(x_count), dw(w_count);
+    for (size_t s = 0; s < gradients.size(); ++s) {
+      const at::Tensor g = as_matrix(gradients[s]);
+      if (!w.empty()) dx[x_of[s]].add(g, w[w_of[s]].t());
+      if (!x.empty()) dw[w_of[s]].add(as_matrix(x[x_of[s]]).t(), g);
+    }
+    Tensors result;
+    for (size_t i = 0; i < x_count; ++i)
+      result.push_back(dx[i].empty() ? at::Tensor() : dx[i].result().view(shapes[i]));
+    for (const SumOfProducts& d : dw) result.push_back(d.empty() ? at::Tensor() : d.result());
+    return result;
+  }
+};
+
+void record_product(const Prepared& call, Tensors& out) {
+  const Tensors &x = call.array[0]->local, &w = call.array[1]->local;
+  if (!is_recorded(x[0]) && !is_recorded(w[0])) return;
+  Factors factors{.x_of = {call.index[0], call.index[0] + out.size()},
+                  .w_of = {call.index[1], call.index[1] + out.size()},
+                  .x_count = x.size(),
+                  .w_count = w.size()};
+  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
+  if (is_recorded(x[0])) factors.w = w;
+  if (is_recorded(w[0])) factors.x = x;
+  Tensors inputs = x;
+  inputs.append(w.begin(), w.end());
+  record_function("matmul", inputs, out,
+                  [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
+}
+
+Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
+  Prepared call;
+  const Array* operands[] = {&x, &w};
+  prepare(call, site, operands, 2);
+  try {
+    Tensors out;
+    {
+      at::AutoGradMode off(false);
+      for (int s = 0; s < call.plan->runs; ++s) out.push_back(product(*call.local(0, s), *call.local(1, s)));
+    }
+    record_product(call, out);
+    return Array(finish(call, std::move(out)));
+  } catch (const std::exception& error) {
+    refuse(call, "matmul", error);
+  }
+}
+
+}  // namespace
+
+namespace {
+
+Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
+  const Array x = astype(a, dtype), y = astype(b, dtype);
+  return matmul({x, a.where()}, {y, b.where()});
+}
+
+Array product_of(const Operand& a, const Operand& b) {
+  const Array &x = a.array(), &y = b.array();
+  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
+  if (left.shape.empty() || right.shape.empty())
+    fail(ErrorKind::shape_mismatch, "matmul",
+         fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
+  if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
+  if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
+  const CallSite site{.operation = matmul_op, .rule = matmul_rule, .where = a.where()};
+  if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return matrix_product(site, x, y);
+  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
+}
+
+}  // namespace
+
+Array matmul(Operand a, Operand b, const ResultOptions& options) {
+  return placed_result(product_of(a, b), options, "matmul", a.where());
+}
+
+// ---- products over other dims
+
+namespace {
+
+// The dims of one operand, counted from the front. Error (bad_argument): one twice.
+Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
+  Dims dims = contract;
+  dims.insert(dims.end(), batch.begin(), batch.end());
+  for (int& d : dims) d = checked_dim(verb, x, d);
+  Dims sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    fail(ErrorKind::bad_argument, verb, fmt::format("a dim of {} given twice.", x.type_string()));
+  return dims;
+}
+
+std::string first_letters(size_t n, char first) {
+  std::string letters;
+  for (size_t i = 0; i < n; ++i) letters += static_cast<char>(first + i);
+  return letters;
+}
+
+std::string without(std::string letters, const std::string& others) {
+  std::erase_if(letters, [&](char c) { return others.find(c) != std::string::npos; });
+  return letters;
+}
+
+void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
+  if (left.size() != right.size())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(), right.size(),
+                     b.type_string()));
+  for (size_t i = 0; i < left.size(); ++i)
+    if (a.shape(left[i]) != b.shape(right[i]))
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("dim {} of {} and dim {} of {} are not of one size.", left[i], a.type_string(), right[i],
+                       b.type_string()));
+}
+
+Array general_product(const char* verb, const Operand& a, const Operand& b, const DotDims& dims,
+                      const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  materialized(x, verb), materialized(y, verb);
+  const Dims left = checked_dims(verb, x, dims.contract.first, dims.batch.first);
+  const Dims right = checked_dims(verb, y, dims.contract.second, dims.batch.second);
+  check_pairs(verb, x, y, dims.contract.first, dims.contract.second);
+  check_pairs(verb, x, y, dims.batch.first, dims.batch.second);
+  const std::string in = first_letters(x.ndim(), 'a');
+  std::string other = first_letters(y.ndim(), 'A'), summed, batch;
+  for (size_t i = 0; i < left.size(); ++i) {
+    other[right[i]] = in[left[i]];
+    (i < dims.contract.first.size() ? summed : batch) += in[left[i]];
+  }
+  const std::string equation =
+      fmt::format("{},{}->{}{}{}", in, other, batch, without(in, summed + batch), without(other, summed + batch));
+  return einsum(equation, {x, y}, options, a.where());
+}
+
+bool is_scalar(const char* verb, const Operand& x) { return materialized(x.array(), verb).type->shape.empty(); }
+
+}  // namespace
+
+Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options) {
+  return general_product("dot_general", a, b, dims, options);
+}
+
+Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
+  const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
+  if (dims < 0 || dims > std::min(last, b.array().ndim()))
+    fail(ErrorKind::bad_argument, "tensordot",
+         fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));
+  DotDims pairs;
+  for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);
+  return general_product("tensordot", a, b, pairs, options);
+}
+
+Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options) {
+  return general_product("tensordot", a, b, {.contract = dims}, options);
+}
+
+Array dot(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("dot", a) || is_scalar("dot", b)) return placed_result(a * b, options, "dot", a.where());
+  return general_product("dot", a, b, {.contract = {{-1}, {b.array().ndim() > 1 ? -2 : -1}}}, options);
+}
+
+Array inner(Operand a, Operand b, const ResultOptions& options) {
+  if (is_scalar("inner", a) || is_scalar("inner", b)) return placed_result(a * b, options, "inner", a.where());
+  return general_product("inner", a, b, {.contract = {{-1}, {-1}}}, options);
+}
+
+Array vdot(Operand a, Operand b, const ResultOptions& options) {
+  const Array &x = a.array(), &y = b.array();
+  if (materialized(x, "vdot").type->shape != materialized(y, "vdot").type->shape) {
+    const Array u = reshape(a, {-1}), v = reshape(b, {-1});
+    return general_product("vdot", {u, a.where()}, {v, b.where()}, {.contract = {{0}, {0}}}, options);
+  }
+  Dims all(x.ndim());
+  std::iota(all.begin(), all.end(), 0);
+  return general_product("vdot", a, b, {.contract = {all, all}}, options);
+}
+
+Array outer(Operand a, Operand b, const ResultOptions& options) {
+  const Type &left = *materialized(a.array(), "outer").type, &right = *materialized(b.array(), "outer").type;
+  if (left.shape.size() == 1 && right.shape.size() == 1 && left.dtype == right.dtype)
+    return placed_result(run({.operation = outer_op, .where = a.where()}, {&a.array(), &b.array()},
+                             [](Locals t, const BlockContext&) { return at::outer(t[0], t[1]); }),
+                         options, "outer", a.where());
+  const Array column = reshape(a, {-1, 1}), row = reshape(b, {1, -1});
+  return placed_result(Operand(column, a.where()) * Operand(row, b.where()), options, "outer", a.where());
+}
+
+}  // namespace tessera

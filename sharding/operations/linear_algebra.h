@@ -1,0 +1,47 @@
+// Products of arrays: matmul, einsum, and what is written with them.
+#pragma once
+
+#include <source_location>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sharding/operations/operand.h"
+
+namespace tessera {
+
+// Different element types are promoted first; of booleans, a product is "and", a sum "or", as in JAX.
+// A dim that is summed away and sharded leaves a pending sum. `options` say where the result shall lie.
+// Errors of all: dims that do not fit (shape_mismatch), dims that an operand does not have (bad_argument).
+
+// numpy.matmul: (..., i, k) x (..., k, j) -> (..., i, j), leading dims broadcast; one-dim operands are vectors.
+Array matmul(Operand a, Operand b, const ResultOptions& options = {});
+
+// numpy.einsum: einsum("bqhd,bkhd->bhqk", {q, k}). One letter for each dim, "..." for any number that broadcast; what
+// the result lacks is summed over; a letter twice in one operand takes its diagonal. Without "->",
+// the result has the letters that occur once, in alphabetical order. More than two operands are multiplied from left to
+// right. Error (bad_argument): an equation that is malformed, or for another number of operands.
+Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options = {},
+             std::source_location where = std::source_location::current());
+
+// jax.lax.dot_general: sums over the pairs of dims in `contract`, one list for each operand, and goes along those in
+// `batch`. The result has the batch dims, then the rest of a's, then the rest of b's.
+struct DotDims {
+  std::pair<Dims, Dims> contract, batch = {};
+};
+Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options = {});
+
+// numpy.tensordot: over the last `dims` of a and the first of b, or over pairs of dims.
+Array tensordot(Operand a, Operand b, int dims = 2, const ResultOptions& options = {});
+Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options = {});
+
+// numpy.dot: over the last dim of a and the last but one of b; times a scalar array, the product.
+Array dot(Operand a, Operand b, const ResultOptions& options = {});
+// Of all elements, row-major: sum(a * b).
+Array vdot(Operand a, Operand b, const ResultOptions& options = {});
+// Over the last dims of both.
+Array inner(Operand a, Operand b, const ResultOptions& options = {});
+// Every element of a times every one of b, as a matrix.
+Array outer(Operand a, Operand b, const ResultOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+// Numbers beside arrays: what an element type holds of them, and the Error of those that it does not.
+#pragma once
+
+#include <string>
+
+#include "sharding/operations/operand.h"
+
+namespace tessera::detail {
+
+// As it was written: 3000000000, 0.5.
+std::string text_of(const Number& number);
+
+// Error (bad_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the type
+// of the array beside it; a fraction makes float32 of integers, a whole number int32 of booleans.)
+void check_number(const char* verb, const Number& number, DType dtype);
+
+}  // namespace tessera::detail

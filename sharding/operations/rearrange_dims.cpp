@@ -1,0 +1,26 @@
+// Which dims of an operation have to be whole, and which are sharded.
+#include "sharding/operations/rearrange_dims.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tessera::detail {
+
+std::string change_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+  auto in = letters(operands[0]->shape.size()), out = in;
+  for (size_t d = 0; d < in.size(); ++d) {
+    if (!(attributes[0] >> d & 1)) continue;
+    in[d] = fmt::format("[{}]", in[d]);
+    out[d] = fmt::format("[new{}={}]", d, attributes[static_cast<int>(d) + 1]);
+  }
+  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+}
+
+bool moves_between_devices(const Type& type, const Change& change) {
+  if (!type.sharded) return false;
+  for (size_t d = 0; d < type.dims.size(); ++d)
+    if (change.touches(d) && !type.dims[d].empty()) return true;
+  return false;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,48 @@
+// Operations that move elements within dims: locally where a dim is whole, else between devices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <utility>
+
+#include "sharding/operations/argument_checks.h"
+#include "sharding/operations/rearrange.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera::detail {
+
+// What a call does to dims: the result's shape and the dims whose elements change places, as bits.
+struct Change {
+  c10::SmallVector<int64_t, 6> shape;
+  uint32_t dims = 0;
+
+  explicit Change(const Shape& from) : shape(from.begin(), from.end()) {}
+  void touch(int dim) { dims |= 1u << dim; }
+  bool touches(size_t dim) const { return dims >> dim & 1; }
+};
+
+// Attributes: the dims as bits, the result's sizes.
+std::string change_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
+
+// Whether one of the dims is sharded.
+bool moves_between_devices(const Type& type, const Change& change);
+
+// `local` on the local tensors where the touched dims are whole, else the result that `map` describes.
+template <class Local, class Map>
+Array change_places(const Operation& op, const Operand& x, const Change& change, Local local, Map map,
+                    double fill = 0) {
+  const Array& a = x.array();
+  if (moves_between_devices(*a.impl()->type, change)) {
+    IndexMap places = identity_map(a.shape());
+    for (size_t d = 0; d < places.size(); ++d)
+      if (change.touches(d)) places[d] = map(static_cast<int>(d));
+    return rearrange({op, Shape(change.shape.begin(), change.shape.end()), std::move(places), fill, x.where()}, {a});
+  }
+  Attributes attributes{change.dims};
+  for (int64_t size : change.shape) attributes.push_back(size);
+  return run_on_parameter({.operation = op, .rule = change_rule, .attributes = attributes, .where = x.where()}, a,
+                          [local = std::move(local)](Locals t, const BlockContext&) { return local(t[0]); });
+}
+
+}  // namespace tessera::detail

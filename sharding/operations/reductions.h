@@ -1,0 +1,51 @@
+// Reductions over dims.
+#pragma once
+
+#include <optional>
+
+#include "sharding/operations/operand.h"
+
+namespace tessera {
+
+// All reduce over the dims given, negative ones counted from the end, or over all of them: sum(x), sum(x, {1}),
+// sum(x, {0, -1}). With keepdims the reduced dims stay, of size one. The other dims stay sharded as they are; a
+// reduced dim that is sharded is never gathered. Errors (bad_argument): a dim that x lacks or that is given twice.
+
+// Over a sharded dim the result is a pending sum: float32[4]{U:data}, summed when it is needed. Sums of integers and
+// booleans are int32 (int64 of int64), their means float32.
+Array sum(Operand x, Dims dims = {}, bool keepdims = false);
+Array mean(Operand x, Dims dims = {}, bool keepdims = false);
+
+// How many elements are not zero: int32.
+Array count_nonzero(Operand x, Dims dims = {}, bool keepdims = false);
+
+// Over sharded dims one all_reduce of the result. max and min give NaN where there is one, and their gradient in equal
+// parts to all elements that are the largest; the product's gradient is right where elements are zero. Error
+// (bad_argument): max or min of nothing, which has no identity.
+Array max(Operand x, Dims dims = {}, bool keepdims = false);
+Array min(Operand x, Dims dims = {}, bool keepdims = false);
+Array prod(Operand x, Dims dims = {}, bool keepdims = false);
+
+// Whether any, or every, element is not zero: bool.
+Array any(Operand x, Dims dims = {}, bool keepdims = false);
+Array all(Operand x, Dims dims = {}, bool keepdims = false);
+
+// The index along `dim`, or among all elements in row-major order, of the largest (smallest) element: int32. Of equal
+// ones the first, and a NaN before every number. Over a sharded dim two all_reduces of the result: the value, the
+// index.
+Array argmax(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
+Array argmin(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
+
+// sum((x - mean(x))^2) / (n - ddof), and its root. Over sharded dims two all_reduces of the result's size. The gradient
+// of std where it is zero is NaN, as in JAX. Under `using namespace tessera` the name std is namespace std's too: write
+// tessera::std(x).
+Array var(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
+Array std(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
+
+// sqrt(sum(x^2)): jnp.linalg.norm of vectors, and of matrices (Frobenius). Its gradient at zero is NaN, as in JAX.
+Array norm(Operand x, Dims dims = {}, bool keepdims = false);
+
+// log(sum(exp(x))), exact where x is large. Over sharded dims two all_reduces of the result's size.
+Array logsumexp(Operand x, Dims dims = {}, bool keepdims = false);
+
+}  // namespace tessera

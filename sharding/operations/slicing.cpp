@@ -1,0 +1,246 @@
+// Slices: an ATen call where the dims are whole, along sharded dims a map of places.
+#include "sharding/operations/slicing.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/rearrange_dims.h"
+#include "sharding/operations/shapes.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+constexpr auto additive = Linearity::additive;
+
+const Operation slice_op{"slice", "", additive};
+
+// ---- slices
+
+// `count` elements of a dim.
+struct Part {
+  int64_t start, count, step;
+};
+using Parts = c10::SmallVector<Part, 6>;
+
+at::Tensor part_of(const at::Tensor& t, int64_t dim, const Part& p) {
+  if (p.count == 0) return t.slice(dim, 0, 0);
+  const int64_t last = p.start + (p.count - 1) * p.step;
+  if (p.step > 0) return t.slice(dim, p.start, last + 1, p.step);
+  return t.slice(dim, last, p.start + 1, -p.step).flip(dim);
+}
+
+Array take_parts(const Operand& x, const Parts& parts) {
+  const Shape& shape = x.array().shape();
+  Change change{shape};
+  for (size_t d = 0; d < parts.size(); ++d) {
+    if (parts[d].start == 0 && parts[d].count == shape[d] && parts[d].step == 1) continue;
+    change.shape[d] = parts[d].count;
+    change.touch(static_cast<int>(d));
+  }
+  if (!change.dims) return x.array();
+  return change_places(
+      slice_op, x, change,
+      [parts, change](at::Tensor t) {
+        for (size_t d = 0; d < parts.size(); ++d)
+          if (change.touches(d)) t = part_of(t, static_cast<int64_t>(d), parts[d]);
+        return t;
+      },
+      [&](int d) {
+        return std::vector<Run>{{0, parts[d].count, Run::any, parts[d].start, parts[d].step}};
+      });
+}
+
+// A step past the whole dim takes one element however long it is.
+int64_t clamped_step(int64_t step, int64_t size) {
+  const int64_t most = std::max<int64_t>(size, 1);
+  return std::clamp(step, -most, most);
+}
+
+Parts whole_parts(const Shape& shape) {
+  Parts parts;
+  for (int64_t size : shape) parts.push_back({0, size, 1});
+  return parts;
+}
+
+int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) {
+  const int64_t size = x.shape()[dim];
+  if (index < -size || index >= size)
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("index {} of dim {} of {}, {}.", index, dim, x.type_string(),
+                     size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements"));
+  return index < 0 ? index + size : index;
+}
+
+void check_count(const char* verb, const Array& x, const Shape& given, const char* what) {
+  if (given.size() != x.shape().size())
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("{} {} for {}, expected one for each dim.", what, to_string(given), x.type_string()));
+}
+
+}  // namespace
+
+Array slice(Operand x, Shape start, Shape limit, Shape strides) {
+  const Array& a = x.array();
+  const Shape& shape = materialized(a, "slice").type->shape;
+  check_count("slice", a, start, "start"), check_count("slice", a, limit, "limit");
+  if (!strides.empty()) check_count("slice", a, strides, "strides");
+  Parts parts;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int64_t stride = strides.empty() ? 1 : strides[d];
+    if (start[d] < 0 || start[d] > limit[d] || limit[d] > shape[d] || stride < 1)
+      fail(ErrorKind::bad_argument, "slice",
+           fmt::format("[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.",
+                       start[d], limit[d], stride, d, a.type_string(), shape[d]));
+    const int64_t step = clamped_step(stride, shape[d]);
+    parts.push_back({start[d], (limit[d] - start[d] + step - 1) / step, step});
+  }
+  return take_parts(x, parts);
+}
+
+Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
+  const Array& a = x.array();
+  materialized(a, "slice_in_dim");
+  dim = checked_dim("slice_in_dim", a, dim);
+  if (start < 0 || stop > a.shape(dim) || start > stop)
+    fail(ErrorKind::bad_argument, "slice_in_dim",
+         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start, stop, dim, a.type_string(),
+                     a.shape(dim)));
+  Parts parts = whole_parts(a.shape());
+  parts[dim] = {start, stop - start, 1};
+  return take_parts(x, parts);
+}
+
+Array index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
+  const Array& a = x.array();
+  materialized(a, "index_in_dim");
+  dim = checked_dim("index_in_dim", a, dim);
+  Parts parts = whole_parts(a.shape());
+  parts[dim] = {checked_place("index_in_dim", a, dim, index), 1, 1};
+  const Array one = take_parts(x, parts);
+  return keepdims ? one : squeeze({one, x.where()}, {dim});
+}
+
+// ---- x.at(...)
+
+namespace {
+
+// numpy's reading of start:stop:step along a dim of this size.
+Part part_of_range(const Range& r, int64_t size) {
+  if (r.step == 0) fail(ErrorKind::bad_argument, "at", "a range with step 0, expected another.");
+  const int64_t low = r.step > 0 ? 0 : -1, high = r.step > 0 ? size : size - 1;
+  const auto place = [&](const std::optional<int64_t>& p, int64_t otherwise) {
+    return p ? std::clamp(*p < 0 ? *p + size : *p, low, high) : otherwise;
+  };
+  const int64_t start = place(r.start, r.step > 0 ? low : high), stop = place(r.stop, r.step > 0 ? high : low);
+  const int64_t step = clamped_step(r.step, size), distance = step > 0 ? stop - start : start - stop;
+  return {start, std::max<int64_t>(0, (distance + std::abs(step) - 1) / std::abs(step)), step};
+}
+
+// What the entries say of each dim of x, and of the result.
+struct ReadIndex {
+  Parts parts;
+  Dims gone, fresh;  // dims of the slice that integers take away; dims of the result that are new
+};
+
+ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
+  using Kind = Index::Kind;
+  int named = 0, ellipses = 0;
+  for (const Index& e : entries) {
+    named += e.kind == Kind::integer || e.kind == Kind::range;
+    ellipses += e.kind == Kind::ellipsis;
+  }
+  if (named > x.ndim() || ellipses > 1)
+    fail(ErrorKind::bad_argument, "at",
+         fmt::format("{} entries and {} ellipses for {}, expected at most {} and 1.", named, ellipses, x.type_string(),
+                     x.ndim()));
+  ReadIndex read{whole_parts(x.shape()), {}, {}};
+  int dim = 0, out = 0;
+  for (const Index& e : entries) {
+    if (e.kind == Kind::newaxis) {
+      read.fresh.push_back(out++);
+    } else if (e.kind == Kind::ellipsis) {
+      dim += x.ndim() - named, out += x.ndim() - named;
+    } else if (e.kind == Kind::range) {
+      read.parts[dim] = part_of_range(e.range, x.shape()[dim]);
+      ++dim, ++out;
+    } else {
+      read.parts[dim] = {checked_place("at", x, dim, e.integer), 1, 1};
+      read.gone.push_back(dim++);
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
+namespace {
+
+// An entry that was left out has no line; the others are on the caller's.
+std::source_location line_of(const std::vector<Index>& entries) {
+  for (const Index& e : entries)
+    if (e.where.line()) return e.where;
+  return {};
+}
+
+}  // namespace
+
+Array Array::at(Index first, Index second, Index third, Index fourth, Index fifth, Index sixth) const {
+  std::vector<Index> entries{first, second, third, fourth, fifth, sixth};
+  const std::source_location where = line_of(entries);
+  while (!entries.empty() && entries.back().kind == Index::Kind::nothing) entries.pop_back();
+  for (Index& e : entries)
+    if (e.kind == Index::Kind::nothing) e = Index(range(), where);
+  materialized(*this, "at");
+  const ReadIndex read = read_index(*this, entries);
+  Array result = take_parts({*this, where}, read.parts);
+  if (!read.gone.empty()) result = squeeze({result, where}, read.gone);
+  return read.fresh.empty() ? result : expand_dims({result, where}, read.fresh);
+}
+
+// ---- slices at computed places
+
+Shape detail::clamped_start(const char* verb, const Array& x, Shape start, const Shape& sizes) {
+  check_count(verb, x, start, "start"), check_count(verb, x, sizes, "sizes");
+  for (size_t d = 0; d < start.size(); ++d) {
+    const int64_t size = x.shape()[d];
+    if (sizes[d] < 0 || sizes[d] > size)
+      fail(ErrorKind::shape_mismatch, verb,
+           fmt::format("sizes {} for {}, expected 0 to its own.", to_string(sizes), x.type_string()));
+    if (start[d] < 0) start[d] += size;
+    start[d] = std::clamp<int64_t>(start[d], 0, size - sizes[d]);
+  }
+  return start;
+}
+
+Array dynamic_slice(Operand x, Shape start, Shape sizes) {
+  const Array& a = x.array();
+  materialized(a, "dynamic_slice");
+  start = clamped_start("dynamic_slice", a, std::move(start), sizes);
+  Parts parts;
+  for (size_t d = 0; d < start.size(); ++d) parts.push_back({start[d], sizes[d], 1});
+  return take_parts(x, parts);
+}
+
+Array dynamic_slice(Operand x, const Array& start, Shape sizes) {
+  check_integers("dynamic_slice", start, "starts");
+  return dynamic_slice(x, astype(start, int64).to_host<int64_t>(), std::move(sizes));
+}
+
+Array dynamic_index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
+  const Array& a = x.array();
+  materialized(a, "dynamic_index_in_dim");
+  dim = checked_dim("dynamic_index_in_dim", a, dim);
+  Shape start(a.ndim(), 0), sizes = a.shape();
+  start[dim] = index, sizes[dim] = 1;
+  const Array one = dynamic_slice(x, start, sizes);
+  return keepdims ? one : squeeze({one, x.where()}, {dim});
+}
+
+}  // namespace tessera

@@ -1,0 +1,202 @@
+// Layouts interned: the tables of one mesh, checked and merged once.
+#include "sharding/placement/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/placement/resolver.h"
+
+namespace tessera {
+
+namespace detail {
+struct LayoutImpl {
+  Mesh mesh;
+  Rules rules;
+  const LayoutImpl* activations = nullptr;
+  const LayoutImpl* optimizer_state = nullptr;
+};
+}  // namespace detail
+
+std::string Arrays::to_string() const {
+  if (min_size == 0) return path;
+  return fmt::format("{} of at least {} elements", path, min_size);
+}
+
+std::string Rule::to_string() const {
+  if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
+  const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
+  if (!is_by_name() && !arrays.path.empty()) return fmt::format("{} -> longest dim over {}", arrays.to_string(), axes);
+  return fmt::format("\"{}\" -> {}", logical, mesh_axes.empty() ? "replicated" : axes);
+}
+
+std::vector<std::string> Rule::all_mesh_axes() const {
+  std::vector<std::string> all = mesh_axes;
+  if (spec)
+    for (const SpecEntry& entry : spec->entries()) all.insert(all.end(), entry.axes().begin(), entry.axes().end());
+  return all;
+}
+
+namespace {
+std::string given(const char* axis) {
+  if (!axis) fail(ErrorKind::bad_argument, "Rule", "a null pointer given, expected a mesh axis or replicated.");
+  return axis;
+}
+}  // namespace
+
+Rule::Rule(std::string name, Replicated) : Rule(std::move(name), std::vector<std::string>{}) {}
+Rule::Rule(std::string name, const char* axis) : Rule(std::move(name), std::vector<std::string>{given(axis)}) {}
+Rule::Rule(std::string name, std::string axis) : Rule(std::move(name), std::vector{std::move(axis)}) {}
+Rule::Rule(std::string name, std::initializer_list<const char*> axes)
+    : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end())) {}
+Rule::Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {
+  if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: Layout refuses it
+}
+Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
+Rule::Rule(Arrays which, LongestDim dim) : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)) {}
+Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
+Rule::Rule(const Rule& rule) = default;
+Rule::Rule(Rule&& rule) noexcept = default;
+Rule& Rule::operator=(const Rule& rule) = default;
+Rule& Rule::operator=(Rule&& rule) noexcept = default;
+Rule::~Rule() = default;
+
+Rules::Rules(std::initializer_list<Rule> rules) : std::vector<Rule>(rules) {}
+Rules::Rules(std::vector<Rule> rules) : std::vector<Rule>(std::move(rules)) {}
+Rules::Rules(const Rules& rules) = default;
+Rules::Rules(Rules&& rules) noexcept = default;
+Rules& Rules::operator=(const Rules& rules) = default;
+Rules& Rules::operator=(Rules&& rules) noexcept = default;
+Rules::~Rules() = default;
+
+std::string Rules::to_string() const {
+  std::vector<std::string> lines;
+  for (const Rule& rule : *this) lines.push_back(rule.to_string());
+  return fmt::format("{}", fmt::join(lines, ", "));
+}
+
+namespace {
+
+using detail::LayoutImpl;
+
+// ---- what a rule may say
+
+[[noreturn]] void fail_rule(ErrorKind kind, const Rule& rule, const char* what) {
+  fail(kind, "Layout", fmt::format("the rule {} {}", rule.to_string(), what));
+}
+
+void check_rule(const Rule& rule) {
+  const std::vector<std::string> axes = rule.all_mesh_axes();
+  if (std::set<std::string>(axes.begin(), axes.end()).size() != axes.size())
+    fail_rule(ErrorKind::duplicate_axis, rule, "names a mesh axis twice. Name each once.");
+  if (rule.is_by_name()) return;
+  if (rule.arrays.path.empty())
+    fail_rule(ErrorKind::bad_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
+  if (!rule.spec) return;
+  const std::vector<SpecEntry>& entries = rule.spec->entries();
+  if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
+    fail_rule(ErrorKind::unconstrained, rule, "leaves a dim open. A parameter lies somewhere: give none or mesh axes.");
+  if (!rule.spec->unreduced_axes().empty() || !rule.spec->reduced_axes().empty())
+    fail_rule(ErrorKind::bad_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
+}
+
+void check_activation_rule(const Rule& rule) {
+  if (!rule.is_by_name())
+    fail_rule(ErrorKind::bad_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
+}
+
+// ---- interning
+
+// Tells any two tables apart, whatever characters are in their names.
+std::string identity(const Rules& rules) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += fmt::format("{}:{}", part.size(), part); };
+  for (const Rule& rule : rules) {
+    add(rule.logical), add(rule.arrays.path);
+    text += fmt::format("{}{{", rule.arrays.min_size);
+    for (const std::string& axis : rule.mesh_axes) add(axis);
+    if (rule.spec)
+      for (const SpecEntry& entry : rule.spec->entries()) {
+        text += '[';
+        for (const std::string& axis : entry.axes()) add(axis);
+      }
+    text += rule.spec ? "}P" : "}";
+  }
+  return text;
+}
+
+// `first`, then those of `rest` that are not by a name of `first`.
+Rules merged(Rules first, const Rules& rest) {
+  std::set<std::string> names;
+  for (const Rule& rule : first)
+    if (rule.is_by_name()) names.insert(rule.logical);
+  for (const Rule& rule : rest)
+    if (!rule.is_by_name() || !names.contains(rule.logical)) first.push_back(rule);
+  return first;
+}
+
+Rules only_by_name(Rules rules) {
+  std::erase_if(rules, [](const Rule& rule) { return !rule.is_by_name(); });
+  return rules;
+}
+
+class Interned {
+ public:
+  const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const OtherRules& others) {
+    auto& entry = layouts_[{
+        mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' + identity(others.optimizer_state)}];
+    if (entry) return entry.get();
+    entry = std::make_unique<LayoutImpl>(LayoutImpl{mesh, rules});
+    LayoutImpl* made = entry.get();
+    made->activations = alone(made, only_by_name(merged(others.activations, rules)));
+    made->optimizer_state = alone(made, merged(others.optimizer_state, rules));
+    return made;
+  }
+
+ private:
+  // The layout that has this one table; `made` itself where it is the same.
+  const LayoutImpl* alone(const LayoutImpl* made, const Rules& rules) {
+    return rules == made->rules ? made : get(made->mesh, rules, {});
+  }
+
+  std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<LayoutImpl>> layouts_;
+};
+
+}  // namespace
+
+Layout::Layout(Mesh mesh, Rules rules, OtherRules others) {
+  if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
+  for (const Rules* table : {&rules, &others.activations, &others.optimizer_state})
+    std::for_each(table->begin(), table->end(), check_rule);
+  std::for_each(others.activations.begin(), others.activations.end(), check_activation_rule);
+  static std::mutex mutex;
+  static Interned interned;
+  std::lock_guard lock(mutex);
+  impl_ = interned.get(mesh, rules, others);
+}
+
+Mesh Layout::mesh() const { return impl_->mesh; }
+const Rules& Layout::rules() const { return impl_->rules; }
+Layout Layout::activations() const { return Layout(impl_->activations); }
+Layout Layout::optimizer_state() const { return Layout(impl_->optimizer_state); }
+
+Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
+  return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path);
+}
+
+Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
+                           std::string_view path) const {
+  std::for_each(own.begin(), own.end(), check_rule);
+  Rules all = own;
+  all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());
+  return detail::walk_rules(impl_->mesh, all, axes, shape, verb, path);
+}
+
+}  // namespace tessera

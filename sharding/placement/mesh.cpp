@@ -1,0 +1,307 @@
+// Interned meshes, and which process has which part of them.
+#include "sharding/placement/mesh.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <set>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/accelerator.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/placement/mesh_impl.h"
+
+namespace tessera {
+
+namespace {
+
+const detail::MeshImpl& checked(const detail::MeshImpl* mesh) {
+  if (!mesh) fail(ErrorKind::bad_argument, "Mesh", "this is no mesh. Make one with make_mesh.");
+  return *mesh;
+}
+
+}  // namespace
+
+const std::vector<MeshAxis>& Mesh::axes() const { return checked(impl_).axes; }
+const std::vector<int>& Mesh::devices() const { return checked(impl_).devices; }
+int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
+bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
+bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
+bool Mesh::is_abstract() const { return checked(impl_).abstract; }
+std::string Mesh::device() const { return checked(impl_).device.str(); }
+int Mesh::process_count() const { return checked(impl_).processes; }
+int Mesh::process_index() const { return process_count() == 1 ? 0 : impl_->process; }
+
+std::vector<int> Mesh::local_devices() const {
+  std::vector<int> local;
+  for (int place = 0; place < size(); ++place)
+    if (impl_->process_of(place) == impl_->process) local.push_back(impl_->devices[place]);
+  return local;
+}
+
+int64_t Mesh::size(std::string_view axis) const {
+  const int a = checked(impl_).find(axis);
+  if (a < 0)
+    fail(ErrorKind::unknown_axis, "Mesh",
+         fmt::format("mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", axis, to_string()));
+  return impl_->axes[a].size;
+}
+
+std::string Mesh::to_string() const {
+  if (!impl_) return "no mesh";
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : impl_->axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+namespace {
+
+constexpr int64_t most_devices = 1 << 22;
+
+int64_t checked_size(const std::vector<MeshAxis>& axes) {
+  if (axes.size() > detail::max_axes)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         fmt::format("{} axes given, at most {} are possible.", axes.size(), detail::max_axes));
+  int64_t n = 1;
+  std::set<std::string_view> seen;
+  for (const MeshAxis& axis : axes) {
+    if (axis.name.empty()) fail(ErrorKind::bad_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
+    if (axis.name.find(',') != std::string::npos)
+      fail(ErrorKind::bad_argument, "make_mesh",
+           fmt::format("mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name));
+    if (!seen.insert(axis.name).second)
+      fail(ErrorKind::duplicate_axis, "make_mesh",
+           fmt::format("mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name));
+    if (axis.size < 1 || axis.size > most_devices)
+      fail(ErrorKind::bad_argument, "make_mesh",
+           fmt::format("mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name, axis.size, most_devices));
+    n *= axis.size;
+    if (n > most_devices)
+      fail(ErrorKind::bad_argument, "make_mesh", fmt::format("more than {} devices.", most_devices));
+  }
+  return n;
+}
+
+// The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
+int64_t available_devices() {
+  const char* text = std::getenv("TESSERA_CPU_DEVICES");
+  if (!text || !*text) return most_devices;
+  int64_t available = 0;
+  const char* end = text + std::string_view(text).size();
+  if (auto [rest, error] = std::from_chars(text, end, available); error != std::errc{} || rest != end || available < 1)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         fmt::format("TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.", text));
+  return available;
+}
+
+// The processes of this run, and how many device ids each has: process p those from p * each on.
+struct Owners {
+  int process, processes;
+  int64_t each;
+  int64_t all() const { return processes * each; }
+};
+
+Owners owners_of(int64_t wanted) {
+  Owners owners{process_index(), process_count(), available_devices()};
+  if (owners.processes == 1 || owners.each < most_devices) return owners;
+  if (wanted % owners.processes)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each "
+                     "process has as many of its devices.",
+                     wanted, owners.processes));
+  owners.each = wanted / owners.processes;
+  return owners;
+}
+
+void check_available(int64_t wanted, const Owners& owners) {
+  if (wanted > owners.all())
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES{}). Choose a smaller mesh, or raise "
+                     "or unset TESSERA_CPU_DEVICES.",
+                     wanted, owners.all(),
+                     owners.processes == 1 ? "" : fmt::format(", {} processes", owners.processes)));
+}
+
+std::vector<int> numbered(int64_t n) {
+  std::vector<int> devices(n);
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+// Each process's first devices.
+std::vector<int> default_devices(int64_t n, const Owners& owners) {
+  if (owners.processes == 1) return numbered(n);
+  if (n % owners.processes)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n,
+                     owners.processes));
+  std::vector<int> devices;
+  for (int p = 0; p < owners.processes; ++p)
+    for (int64_t i = 0; i < n / owners.processes; ++i) devices.push_back(static_cast<int>(p * owners.each + i));
+  return devices;
+}
+
+std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owners& owners) {
+  if (devices.empty()) devices = default_devices(n, owners);
+  if (static_cast<int64_t>(devices.size()) != n)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices given for a mesh of {}. Give one for each place.", devices.size(), n));
+  if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
+    fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs one of its own.");
+  for (int id : devices)
+    if (id < 0 || id >= owners.all())
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("device {} given, expected ids from 0 to {}.{}", id, owners.all() - 1,
+                       owners.processes == 1 ? ""
+                                             : " Say with TESSERA_CPU_DEVICES how many devices each process has: "
+                                               "unset, a mesh has as many as it needs."));
+  return devices;
+}
+
+bool environment_flag(const char* name) {
+  const char* text = std::getenv(name);
+  return text && *text && std::string_view(text) != "0";
+}
+
+// The smallest box of the grid that has all devices of a process.
+struct Box {
+  std::vector<int> first, last;
+  int64_t devices = 0;
+
+  void add(const int* coordinates, size_t axes) {
+    if (devices++ == 0) first.assign(coordinates, coordinates + axes), last = first;
+    for (size_t a = 0; a < axes; ++a) {
+      first[a] = std::min(first[a], coordinates[a]);
+      last[a] = std::max(last[a], coordinates[a]);
+    }
+  }
+  int extent(size_t a) const { return last[a] - first[a] + 1; }
+  int64_t places() const {
+    int64_t n = 1;
+    for (size_t a = 0; a < first.size(); ++a) n *= extent(a);
+    return n;
+  }
+  bool is_like(const Box& other) const {
+    for (size_t a = 0; a < first.size(); ++a)
+      if (extent(a) != other.extent(a) || first[a] % extent(a)) return false;
+    return true;
+  }
+};
+
+std::vector<Box> boxes_of(const detail::MeshImpl& mesh, int processes) {
+  std::vector<Box> boxes(processes);
+  for (size_t place = 0; place < mesh.devices.size(); ++place) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel_place(&mesh, mesh.all(), static_cast<int>(place), coordinates);
+    boxes[mesh.devices[place] / mesh.each].add(coordinates, mesh.axes.size());
+  }
+  return boxes;
+}
+
+void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
+  const auto n = static_cast<int64_t>(boxes.size());
+  for (int64_t p = 0; p < n; ++p) {
+    if (boxes[p].devices * n != devices)
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("process {} has {} of the mesh's {} devices, expected {}: as many as each of the {} processes. "
+                       "Name other devices.",
+                       p, boxes[p].devices, devices, devices / n, n));
+    if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[0]))
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("the devices of process {} are no block of the grid, the same range along each axis for every "
+                       "process. Order the devices so that neighbours belong to one process.",
+                       p));
+  }
+}
+
+// Which part of the grid is this process's: all of it, where no other has a device of the mesh.
+void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
+  mesh.process = owners.process;
+  if (owners.processes == 1) return;
+  mesh.each = static_cast<int>(owners.each);
+  const std::vector<Box> boxes = boxes_of(mesh, owners.processes);
+  const Box& mine = boxes[owners.process];
+  if (mine.devices == static_cast<int64_t>(mesh.devices.size())) return;
+  check_boxes(boxes, static_cast<int64_t>(mesh.devices.size()));
+  mesh.processes = owners.processes;
+  mesh.first = mine.first;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.extent[a] = mine.extent(a);
+}
+
+detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
+  detail::MeshImpl mesh{.axes = std::move(axes)};
+  mesh.first.assign(mesh.axes.size(), 0);
+  for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
+  return mesh;
+}
+
+detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
+  const int64_t n = checked_size(axes);
+  const Owners owners = owners_of(n);
+  check_available(n, owners);
+  detail::MeshImpl mesh = whole_grid(std::move(axes));
+  mesh.devices = checked_devices(std::move(options.devices), n, owners);
+  mesh.private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS");
+  mesh.device = detail::accelerator(options.device);
+  give_to_processes(mesh, owners);
+  return mesh;
+}
+
+detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& options) {
+  if (!options.devices.empty() || options.private_replicas || !options.device.empty())
+    fail(ErrorKind::bad_argument, "make_mesh",
+         "an abstract mesh has no devices to number and no replicas. Leave `devices`, `device` and `private_replicas` "
+         "out.");
+  const int64_t n = checked_size(axes);
+  detail::MeshImpl mesh = whole_grid(std::move(axes));
+  mesh.devices = numbered(n);
+  mesh.abstract = true;
+  mesh.device = c10::kMeta;
+  return mesh;
+}
+
+}  // namespace
+
+Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
+  detail::MeshImpl mesh =
+      options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
+  std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
+  for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
+  if (!mesh.abstract)
+    key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());
+
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
+  std::lock_guard lock(mutex);
+  auto& entry = meshes[key];
+  if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
+  return Mesh(entry.get());
+}
+
+std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
+  std::vector<MeshAxis> axes;
+  const std::string whole(text);
+  for (bool more = !text.empty(); more;) {
+    const std::string_view item = text.substr(0, text.find(','));
+    more = item.size() < text.size();
+    text.remove_prefix(item.size() + more);
+    const size_t equals = item.find('=');
+    int64_t size = 0;
+    const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+    if (equals == 0 || digits.empty() || error != std::errc{} || rest != digits.data() + digits.size())
+      fail(ErrorKind::bad_argument, "parse_mesh_axes",
+           fmt::format("\"{}\" in \"{}\", expected name=size, as in data=4,model=2.", item, whole));
+    axes.push_back({std::string(item.substr(0, equals)), size});
+  }
+  return axes;
+}
+
+}  // namespace tessera

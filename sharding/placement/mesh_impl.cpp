@@ -1,0 +1,126 @@
+// The arithmetic of a mesh's coordinates, of this process's slots and of all devices.
+#include "sharding/placement/mesh_impl.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+namespace tessera::detail {
+
+int MeshImpl::count(AxisSet set) const {
+  int n = 1;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (set >> a & 1) n *= static_cast<int>(axes[a].size);
+  return n;
+}
+
+int MeshImpl::slots(AxisSet set) const {
+  int n = 1;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (set >> a & 1) n *= extent[a];
+  return n;
+}
+
+AxisSet MeshImpl::crossing() const {
+  AxisSet set = 0;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (extent[a] < axes[a].size) set |= AxisSet{1} << a;
+  return set;
+}
+
+int MeshImpl::process_of(int place) const { return each ? devices[place] / each : process; }
+
+int MeshImpl::find(std::string_view name) const {
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (axes[a].name == name) return static_cast<int>(a);
+  return -1;
+}
+
+std::string MeshImpl::names(AxisSet set) const {
+  std::vector<std::string_view> found;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (set >> a & 1) found.push_back(axes[a].name);
+  return fmt::format("{}", fmt::join(found, ","));
+}
+
+const std::string* MeshImpl::kept_names(AxisSet set) const {
+  static std::mutex mutex;
+  static std::set<std::string> kept;
+  if (!set) return nullptr;
+  const std::lock_guard lock(mutex);
+  return &*kept.insert(names(set)).first;
+}
+
+Coordinates::Coordinates(const MeshImpl* mesh) {
+  if (mesh) std::copy(mesh->first.begin(), mesh->first.end(), along);
+}
+
+void unravel(const MeshImpl* mesh, AxisSet set, int index, int* coordinates) {
+  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
+    if (!(set >> a & 1)) continue;
+    coordinates[a] = mesh->first[a] + index % mesh->extent[a];
+    index /= mesh->extent[a];
+  }
+}
+
+int ravel(const MeshImpl* mesh, AxisSet set, const int* coordinates) {
+  int index = 0;
+  for (size_t a = 0; a < mesh->axes.size(); ++a)
+    if (set >> a & 1) index = index * mesh->extent[a] + coordinates[a] % mesh->extent[a];
+  return index;
+}
+
+int project(const MeshImpl* mesh, AxisSet from, int index, AxisSet to) {
+  if (!mesh) return 0;
+  Coordinates coordinates(mesh);
+  unravel(mesh, from, index, coordinates);
+  return ravel(mesh, to, coordinates);
+}
+
+void unravel_place(const MeshImpl* mesh, AxisSet set, int index, int* coordinates) {
+  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
+    if (!(set >> a & 1)) continue;
+    const int n = static_cast<int>(mesh->axes[a].size);
+    coordinates[a] = index % n;
+    index /= n;
+  }
+}
+
+int ravel_place(const MeshImpl* mesh, AxisSet set, const int* coordinates) {
+  int index = 0;
+  for (size_t a = 0; a < mesh->axes.size(); ++a)
+    if (set >> a & 1) index = index * static_cast<int>(mesh->axes[a].size) + coordinates[a];
+  return index;
+}
+
+void move_to_process(const MeshImpl* mesh, AxisSet axes, int n, int* coordinates) {
+  for (int a = static_cast<int>(mesh->axes.size()) - 1; a >= 0; --a) {
+    if (!(axes >> a & 1)) continue;
+    const int extent = mesh->extent[a], boxes = static_cast<int>(mesh->axes[a].size) / extent;
+    coordinates[a] = n % boxes * extent + coordinates[a] % extent;
+    n /= boxes;
+  }
+}
+
+int process_along(const MeshImpl* mesh, AxisSet axes, const int* coordinates) {
+  int n = 0;
+  for (size_t a = 0; a < mesh->axes.size(); ++a)
+    if (const int extent = mesh->extent[a]; axes >> a & 1)
+      n = n * (static_cast<int>(mesh->axes[a].size) / extent) + coordinates[a] / extent;
+  return n;
+}
+
+std::vector<int> processes_along(const MeshImpl* mesh, AxisSet axes) {
+  std::vector<int> found(mesh->count(axes) / mesh->slots(axes));
+  for (size_t n = 0; n < found.size(); ++n) {
+    Coordinates coordinates(mesh);
+    move_to_process(mesh, axes, static_cast<int>(n), coordinates);
+    found[n] = mesh->process_of(ravel_place(mesh, mesh->all(), coordinates));
+  }
+  return found;
+}
+
+}  // namespace tessera::detail

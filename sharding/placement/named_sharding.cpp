@@ -1,0 +1,242 @@
+// Interned shardings, their blocks, and the types that they give.
+#include "sharding/placement/named_sharding.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/placement/type.h"
+
+namespace tessera {
+
+namespace detail {
+
+struct ShardingImpl {
+  Mesh mesh;
+  PartitionSpec spec;
+  std::vector<DimAxes> dims;  // without axes of size one
+  AxisSet unreduced = 0, reduced = 0;
+  bool is_open = false;  // a dim is unconstrained
+};
+
+namespace {
+
+void check_unique(const PartitionSpec& spec) {
+  std::set<std::string> seen;
+  const auto add = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      if (!seen.insert(name).second)
+        fail(
+            ErrorKind::duplicate_axis, "NamedSharding",
+            fmt::format("mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec.to_string()));
+  };
+  for (const SpecEntry& entry : spec.entries()) add(entry.axes());
+  add(spec.unreduced_axes()), add(spec.reduced_axes());
+}
+
+// Gives each axis of a spec its bit, and refuses unknown ones.
+class AxisReader {
+ public:
+  AxisReader(Mesh mesh, const PartitionSpec& spec) : mesh_(mesh), spec_(spec) { check_unique(spec); }
+
+  int read(const std::string& name) {
+    const int axis = mesh_.impl()->find(name);
+    if (axis < 0)
+      fail(ErrorKind::unknown_axis, "NamedSharding",
+           fmt::format("mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
+                       mesh_.to_string()));
+    return axis;
+  }
+
+  AxisSet read_set(const std::vector<std::string>& names) {
+    AxisSet set = 0;
+    for (const std::string& name : names)
+      if (const int axis = read(name); mesh_.impl()->axes[axis].size > 1) set |= AxisSet{1} << axis;
+    return set;
+  }
+
+ private:
+  Mesh mesh_;
+  const PartitionSpec& spec_;
+};
+
+std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
+  auto result = std::make_unique<ShardingImpl>();
+  AxisReader reader(mesh, spec);
+  for (const SpecEntry& entry : spec.entries()) {
+    DimAxes dim;
+    for (const std::string& name : entry.axes())
+      if (const int axis = reader.read(name); mesh.impl()->axes[axis].size > 1) dim.push_back(axis);
+    result->dims.push_back(dim);
+    result->is_open |= entry.is_unconstrained();
+  }
+  result->unreduced = reader.read_set(spec.unreduced_axes());
+  result->reduced = reader.read_set(spec.reduced_axes());
+  while (!result->dims.empty() && result->dims.back().empty()) result->dims.pop_back();
+  result->mesh = mesh;
+  result->spec = std::move(spec);
+  return result;
+}
+
+PartitionSpec without_trailing_nones(const PartitionSpec& spec) {
+  std::vector<SpecEntry> entries = spec.entries();
+  while (!entries.empty() && entries.back().empty()) entries.pop_back();
+  return PartitionSpec(std::move(entries)).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes());
+}
+
+std::string canonical_text(const PartitionSpec& spec) {
+  std::string text;
+  const auto add = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) text += fmt::format("{}:{},", name.size(), name);
+    text += '|';
+  };
+  for (const SpecEntry& entry : spec.entries()) entry.is_unconstrained() ? void(text += "?|") : add(entry.axes());
+  for (auto names : {spec.unreduced_axes(), spec.reduced_axes()}) {
+    std::sort(names.begin(), names.end());
+    text += '/';
+    add(names);
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace detail
+
+namespace {
+
+const detail::ShardingImpl* interned(Mesh mesh, const PartitionSpec& spec) {
+  static std::mutex mutex;
+  static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>> shardings;
+  std::lock_guard lock(mutex);
+  const auto key = std::pair(mesh.impl(), detail::canonical_text(spec));
+  auto found = shardings.find(key);
+  if (found == shardings.end()) found = shardings.emplace(key, detail::make_sharding(mesh, spec)).first;
+  return found->second.get();
+}
+
+std::string mesh_text(Mesh mesh) {
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : mesh.axes()) parts.push_back(fmt::format("'{}': {}", axis.name, axis.size));
+  return fmt::format("Mesh({})", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
+  if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
+  spelled_ = interned(mesh, spec);
+  const bool has_more = !spec.entries().empty() && spec.entries().back().empty();
+  impl_ = has_more ? interned(mesh, detail::without_trailing_nones(spec)) : spelled_;
+}
+
+SingleDeviceSharding::operator NamedSharding() const { return NamedSharding(make_mesh({}, {.devices = {device}}), {}); }
+
+Mesh NamedSharding::mesh() const { return impl_->mesh; }
+const PartitionSpec& NamedSharding::spec() const { return impl_->spec; }
+const PartitionSpec& NamedSharding::spelled_spec() const { return spelled_->spec; }
+
+std::string NamedSharding::to_string() const {
+  if (mesh().axes().empty()) return fmt::format("SingleDeviceSharding(device={})", mesh().devices()[0]);
+  return fmt::format("NamedSharding(mesh={}, spec={})", mesh_text(mesh()), spelled_spec().to_string());
+}
+
+int64_t NamedSharding::shard_bytes(const Shape& shape, DType dtype) const {
+  return detail::placed_type(dtype, shape, *this)->bytes;
+}
+
+int NamedSharding::num_distinct_shards(const Shape& shape) const {
+  const auto blocks = devices_indices_map(shape);
+  return static_cast<int>(std::set<IndexRanges>(blocks.begin(), blocks.end()).size());
+}
+
+Shape NamedSharding::shard_shape(const Shape& shape) const {
+  return detail::placed_type(DType::float32, shape, *this)->local;
+}
+
+std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) const {
+  const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
+  std::vector<IndexRanges> blocks;
+  for (int device = 0; device < mesh().size(); ++device) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
+    blocks.push_back(detail::block_of(type, coordinates));
+  }
+  return blocks;
+}
+
+std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
+  std::map<IndexRanges, int> seen;
+  std::vector<int> ids;
+  for (const IndexRanges& block : devices_indices_map(shape)) ids.push_back(seen[block]++);
+  return ids;
+}
+
+bool NamedSharding::is_fully_replicated() const {
+  return impl_->unreduced == 0 &&
+         std::all_of(impl_->dims.begin(), impl_->dims.end(), [](const auto& d) { return d.empty(); });
+}
+
+bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const {
+  if (*this == other) return true;
+  if (mesh().devices() != other.mesh().devices()) return false;
+  int64_t n = 1;
+  for (const NamedSharding* s : {this, &other}) n *= s->mesh().size();
+  const Shape shape(ndim, n);  // every dim divides by whatever cuts it
+  const auto blocks = [&](const NamedSharding& s) {
+    return NamedSharding(s.mesh(), s.spec()).devices_indices_map(shape);
+  };
+  const bool same_sums = impl_->unreduced == other.impl_->unreduced && (!impl_->unreduced || mesh() == other.mesh());
+  return same_sums && blocks(*this) == blocks(other);
+}
+
+namespace detail {
+
+const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sharding, const char* verb) {
+  const ShardingImpl& s = *sharding.impl();
+  const PartitionSpec& spec = sharding.spelled_spec();
+  if (s.is_open)
+    fail(ErrorKind::unconstrained, verb,
+         fmt::format("{} leaves a dim of the shape {} open, which only a constraint on a placed array can fill. Give "
+                     "its mesh axis, or none.",
+                     spec.to_string(), to_string(shape)));
+  if (spec.entries().size() > shape.size())
+    fail(ErrorKind::rank_mismatch, verb,
+         fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", spec.to_string(),
+                     spec.entries().size(), to_string(shape), shape.size()));
+  return intern({.dtype = dtype,
+                 .shape = shape,
+                 .mesh = s.mesh.impl(),
+                 .dims = s.dims,
+                 .unreduced = s.unreduced,
+                 .reduced = s.reduced},
+                verb);
+}
+
+NamedSharding sharding_of(const Type* type) {
+  const auto names = [&](AxisSet set) {
+    std::vector<std::string> result;
+    for (size_t a = 0; a < type->mesh->axes.size(); ++a)
+      if (set >> a & 1) result.push_back(type->mesh->axes[a].name);
+    return result;
+  };
+  std::vector<SpecEntry> entries;
+  for (const DimAxes& dim : type->dims) {
+    std::vector<std::string> axes;
+    for (int a : dim) axes.push_back(type->mesh->axes[a].name);
+    entries.push_back(SpecEntry(axes));
+  }
+  while (!entries.empty() && entries.back().empty()) entries.pop_back();
+  PartitionSpec spec(std::move(entries));
+  if (type->unreduced) spec = spec.unreduced(names(type->unreduced));
+  if (type->reduced) spec = spec.reduced(names(type->reduced));
+  return NamedSharding(Mesh(type->mesh), spec);
+}
+
+}  // namespace detail
+}  // namespace tessera

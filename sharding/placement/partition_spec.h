@@ -1,0 +1,69 @@
+// PartitionSpec: for each dim of an array, the mesh axes that cut it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "sharding/placement/axis.h"
+
+namespace tessera {
+
+// "This dim lies as it comes", in the spec of a constraint: P.UNCONSTRAINED in JAX.
+struct Unconstrained {};
+inline constexpr Unconstrained unconstrained{};
+
+// One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained).
+class SpecEntry {
+ public:
+  SpecEntry() = default;
+  SpecEntry(None) {}
+  SpecEntry(Unconstrained) : unconstrained_(true) {}
+  SpecEntry(const char* axis) : axes_{axis} {}
+  SpecEntry(std::string axis) : axes_{std::move(axis)} {}
+  SpecEntry(std::initializer_list<const char*> axes) : axes_(axes.begin(), axes.end()) {}
+  SpecEntry(std::vector<std::string> axes) : axes_(std::move(axes)) {}
+
+  const std::vector<std::string>& axes() const { return axes_; }
+  bool is_unconstrained() const { return unconstrained_; }
+  bool empty() const { return axes_.empty() && !unconstrained_; }
+  friend bool operator==(const SpecEntry&, const SpecEntry&) = default;
+
+ private:
+  std::vector<std::string> axes_;
+  bool unconstrained_ = false;
+};
+
+// P{"data", none, {"data2", "model"}}: dim 0 over "data", dim 1 whole, dim 2 over "data2" then "model".
+// A spec may be shorter than the array has dims: the rest is whole. Trailing nones do not matter for equality, since
+// they say the same; where they make a spec longer than the array has dims, it does not fit the array.
+class PartitionSpec {
+ public:
+  PartitionSpec() = default;
+  PartitionSpec(std::initializer_list<SpecEntry> entries) : entries_(entries) {}
+  explicit PartitionSpec(std::vector<SpecEntry> entries) : entries_(std::move(entries)) {}
+
+  const std::vector<SpecEntry>& entries() const { return entries_; }
+
+  // The sum over these axes is the value ("unreduced"); equal on all devices of these axes, and used by work that
+  // differs along them ("reduced"). In JAX: P(..., unreduced={...}, reduced={...}).
+  PartitionSpec unreduced(std::vector<std::string> axes) const;
+  PartitionSpec reduced(std::vector<std::string> axes) const;
+  const std::vector<std::string>& unreduced_axes() const { return unreduced_; }
+  const std::vector<std::string>& reduced_axes() const { return reduced_; }
+
+  // The same entries, trailing nones counted: what == says of specs in JAX, where P('x') and P('x', None) differ.
+  bool is_spelled_like(const PartitionSpec& other) const;
+
+  // P('data', None, ('data2', 'model')), as it is written in JAX.
+  std::string to_string() const;
+  friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
+
+ private:
+  std::vector<SpecEntry> entries_;
+  std::vector<std::string> unreduced_, reduced_;
+};
+
+using P = PartitionSpec;  // as it is imported in JAX
+
+}  // namespace tessera

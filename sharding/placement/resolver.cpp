@@ -1,0 +1,245 @@
+// Rules resolved against one array's names, path and shape.
+#include "sharding/placement/resolver.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/placement/path_pattern.h"
+
+namespace tessera::detail {
+
+namespace {
+
+class Resolver {
+ public:
+  Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
+           std::string_view path)
+      : mesh_(mesh),
+        rules_(rules),
+        axes_(axes),
+        shape_(shape),
+        verb_(verb),
+        path_(path),
+        entries_(axes.size()),
+        settled_(axes.size()),
+        indivisible_(axes.size(), nullptr) {}
+
+  Resolution resolve() {
+    if (axes_.size() != shape_.size())
+      fail_at(ErrorKind::rank_mismatch, fmt::format("{} names for an array of shape {}. Give one name to each dim.",
+                                                    axes_.to_string(), tessera::to_string(shape_)));
+    for (size_t d = 0; d < axes_.size(); ++d)
+      if (axes_[d].is_mesh_axis()) take_directly(axes_[d].name(), d);
+    for (const Rule& rule : rules_) rule.is_by_name() ? consider_name(rule) : consider_arrays(rule);
+    check_open_dims();
+    result_.spec = PartitionSpec(std::move(entries_));
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void fail_at(ErrorKind kind, const std::string& message) const {
+    fail(kind, verb_, path_.empty() ? message : fmt::format("{}: {}", path_, message));
+  }
+
+  void take_directly(const std::string& axis, size_t d) {
+    if (!mesh_.has_axis(axis))
+      fail_at(ErrorKind::unknown_axis,
+              fmt::format("dim {} names the mesh axis \"{}\", the mesh is ({}). Use one of its axes.", d, axis,
+                          mesh_.to_string()));
+    if (!taken_.insert(axis).second)
+      fail_at(ErrorKind::duplicate_axis,
+              fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
+    if (shape_[d] % mesh_.size(axis)) fail_uneven(d, {axis}, "");
+    entries_[d] = SpecEntry(axis);
+    settled_[d] = true;
+  }
+
+  // What a rule's mesh axes come to on one dim: those that the mesh has, or why they cannot be used.
+  struct Fit {
+    std::vector<std::string> axes;
+    std::string refusal;
+    bool uneven = false;
+  };
+
+  Fit fit(const std::vector<std::string>& mesh_axes, size_t d) const {
+    Fit result;
+    int64_t n = 1;
+    for (const std::string& axis : mesh_axes) {
+      if (!mesh_.has_axis(axis)) continue;
+      if (taken_.contains(axis)) return {.refusal = fmt::format("mesh axis \"{}\" is taken by another dim", axis)};
+      result.axes.push_back(axis);
+      n *= mesh_.size(axis);
+    }
+    if (shape_[d] % n == 0) return result;
+    return {.refusal = fmt::format("{} is not divisible by {}", shape_[d], n), .uneven = true};
+  }
+
+  void take(size_t d, std::vector<std::string> mesh_axes) {
+    taken_.insert(mesh_axes.begin(), mesh_axes.end());
+    entries_[d] = SpecEntry(std::move(mesh_axes));
+    settled_[d] = true;
+  }
+
+  void consider_name(const Rule& rule) {
+    for (size_t d = 0; d < axes_.size(); ++d) {
+      if (axes_[d].is_mesh_axis() || axes_[d].name() != rule.logical) continue;
+      if (settled_[d]) {
+        decide(rule, d, "an earlier rule took the dim");
+        continue;
+      }
+      Fit fitted = fit(rule.mesh_axes, d);
+      if (fitted.uneven) indivisible_[d] = &rule;
+      if (fitted.refusal.empty()) take(d, std::move(fitted.axes));
+      decide(rule, d, std::move(fitted.refusal));
+    }
+  }
+
+  void consider_arrays(const Rule& rule) {
+    if (!path_matches(path_, rule.arrays.path)) return;
+    const int64_t size = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
+    if (size < rule.arrays.min_size) return decide_all(rule, fmt::format("the array has {} elements", size));
+    if (!settled_.empty() && std::all_of(settled_.begin(), settled_.end(), [](bool s) { return s; }))
+      return decide_all(rule, "earlier rules took every dim");
+    rule.spec ? consider_spec(rule) : consider_longest_dim(rule);
+  }
+
+  void consider_spec(const Rule& rule) {
+    const std::vector<SpecEntry>& entries = rule.spec->entries();
+    if (entries.size() > shape_.size()) {
+      too_long_ = &rule;
+      return decide_all(rule, fmt::format("the spec has {} entries, the array {} dim{}", entries.size(), shape_.size(),
+                                          shape_.size() == 1 ? "" : "s"));
+    }
+    std::vector<Fit> fits(shape_.size());
+    for (size_t d = 0; d < entries.size(); ++d) {
+      if (settled_[d]) continue;
+      fits[d] = fit(entries[d].axes(), d);
+      if (fits[d].uneven) indivisible_[d] = &rule;
+      if (!fits[d].refusal.empty()) return decide_all(rule, fmt::format("dim {}: {}", d, fits[d].refusal));
+    }
+    for (size_t d = 0; d < fits.size(); ++d)
+      if (!settled_[d]) take(d, std::move(fits[d].axes));
+    decide_all(rule, "");
+  }
+
+  void consider_longest_dim(const Rule& rule) {
+    std::vector<size_t> dims;
+    for (size_t d = 0; d < shape_.size(); ++d)
+      if (!settled_[d]) dims.push_back(d);
+    std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return shape_[a] > shape_[b]; });
+    std::string refusal = "the array has no dim";
+    for (size_t d : dims) {
+      Fit fitted = fit(rule.mesh_axes, d);
+      if (fitted.refusal.empty()) {
+        take(d, std::move(fitted.axes));
+        return decide(rule, d, "");
+      }
+      refusal = d == dims[0] ? fitted.refusal : "no dim that is still open can be cut: " + fitted.refusal;
+    }
+    decide_all(rule, std::move(refusal));
+  }
+
+  void decide(const Rule& rule, size_t d, std::string refusal) { decide_on(rule, static_cast<int>(d), refusal); }
+  void decide_all(const Rule& rule, std::string refusal) { decide_on(rule, -1, refusal); }
+  void decide_on(const Rule& rule, int d, std::string& refusal) {
+    const bool matched = refusal.empty();
+    const auto number = static_cast<size_t>(&rule - rules_.data());
+    result_.decisions.push_back({d, rule.to_string(), matched, std::move(refusal), number});
+  }
+
+  // ---- what nothing has placed
+
+  bool has_rule(const std::string& name) const {
+    return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.logical == name; });
+  }
+
+  void check_open_dims() const {
+    for (size_t d = 0; d < axes_.size(); ++d)
+      if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name())) {
+        if (nothing_but_too_long()) fail_too_long();
+        if (indivisible_[d]) fail_uneven(d, *indivisible_[d]);
+        fail_unknown(d);
+      }
+    for (size_t d = 0; d < axes_.size(); ++d)
+      if (!settled_[d] && indivisible_[d]) fail_uneven(d, *indivisible_[d]);
+    if (nothing_but_too_long()) fail_too_long();
+  }
+
+  // Whether a spec was too long, and nothing else places the array.
+  bool nothing_but_too_long() const {
+    return too_long_ && std::none_of(settled_.begin(), settled_.end(), [](bool s) { return s; }) && result_is_empty();
+  }
+
+  bool result_is_empty() const {
+    return std::none_of(result_.decisions.begin(), result_.decisions.end(), [](const auto& d) { return d.matched; });
+  }
+
+  [[noreturn]] void fail_too_long() const {
+    fail_at(ErrorKind::rank_mismatch,
+            fmt::format("the rule {} has more entries than the array of shape {} has dims. Add a rule for it: "
+                        "{{Arrays{{\"{}\"}}, replicated}}.",
+                        too_long_->to_string(), tessera::to_string(shape_), path_));
+  }
+
+  [[noreturn]] void fail_unknown(size_t d) const {
+    std::set<std::string> known;
+    for (const Rule& rule : rules_)
+      if (rule.is_by_name()) known.insert("\"" + rule.logical + "\"");
+    fail_at(
+        ErrorKind::unknown_axis,
+        fmt::format("dim {} is named \"{}\", which is in no rule. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
+                    d, axes_[d].name(),
+                    known.empty() ? "No rule names a dim" : fmt::format("The rules know: {}", fmt::join(known, ", ")),
+                    refused_arrays(), axes_[d].name()));
+  }
+
+  // The rule for Arrays that would have placed this one: " The rule Arrays{} -> longest dim over 'data': ... ."
+  std::string refused_arrays() const {
+    for (const auto& decision : result_.decisions)
+      if (!decision.matched && !rules_[decision.number].is_by_name())
+        return fmt::format(" The rule {} does not place it: {}.", decision.rule, decision.reason);
+    return "";
+  }
+
+  [[noreturn]] void fail_uneven(size_t d, const Rule& rule) const {
+    fail_uneven(d, rule.spec ? rule.spec->entries()[d].axes() : rule.mesh_axes,
+                rule.is_by_name() ? fmt::format(", Rules{{\"{}\"}}", rule.logical) : ", the rule " + rule.to_string());
+  }
+
+  [[noreturn]] void fail_uneven(size_t d, const std::vector<std::string>& axes, const std::string& rule) const {
+    std::vector<std::string> sizes;
+    for (const std::string& axis : axes)
+      if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
+    const std::string name = axes_[d].is_none() ? "" : fmt::format(" \"{}\"", axes_[d].name());
+    fail_at(ErrorKind::uneven,
+            fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh.", d, name,
+                        shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), rule));
+  }
+
+  Mesh mesh_;
+  const Rules& rules_;
+  const Axes& axes_;
+  const Shape& shape_;
+  std::string_view verb_, path_;
+  std::vector<SpecEntry> entries_;
+  std::vector<bool> settled_;
+  std::vector<const Rule*> indivisible_;
+  const Rule* too_long_ = nullptr;
+  std::set<std::string> taken_;
+  Resolution result_;
+};
+
+}  // namespace
+
+Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
+                      std::string_view path) {
+  return Resolver(mesh, rules, axes, shape, verb, path).resolve();
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,146 @@
+// Interned types, and their blocks.
+#include "sharding/placement/type.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/placement/element_value.h"
+
+namespace tessera::detail {
+namespace {
+
+struct TypeKeyHash {
+  size_t operator()(const TypeKey& key) const {
+    uint64_t h = reinterpret_cast<uintptr_t>(key.mesh) ^ static_cast<uint64_t>(key.dtype) << 56;
+    const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 29; };
+    for (int64_t s : key.shape) mix(static_cast<uint64_t>(s));
+    for (const DimAxes& dim : key.dims) {
+      mix(0x51);
+      for (int a : dim) mix(a + 1);
+    }
+    mix(key.unreduced), mix(key.reduced), mix(key.varying);
+    return h;
+  }
+};
+
+struct TypeKeyEqual {
+  bool operator()(const TypeKey& a, const TypeKey& b) const {
+    return a.mesh == b.mesh && a.dtype == b.dtype && a.shape == b.shape && a.dims == b.dims &&
+           a.unreduced == b.unreduced && a.reduced == b.reduced && a.varying == b.varying;
+  }
+};
+
+std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
+  std::vector<std::string> parts;
+  for (int a : dim) parts.push_back(fmt::format("\"{}\" = {}", mesh->axes[a].name, mesh->axes[a].size));
+  return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
+}
+
+std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
+  auto type = std::make_unique<Type>();
+  static_cast<TypeKey&>(*type) = key;
+  check_size(verb, key.dtype, key.shape);
+  type->local = key.shape;
+  type->sharded = axis_set_of(key.dims);
+  for (size_t d = 0; d < key.dims.size(); ++d) {
+    const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].axis_set());
+    if (key.shape[d] % n)
+      fail(ErrorKind::uneven, verb,
+           fmt::format("dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.", d,
+                       to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d])));
+    type->local[d] /= n;
+  }
+  type->bytes = item_size(key.dtype);
+  for (int64_t s : type->local) type->bytes *= s;
+  for (int64_t s : key.shape) type->elements *= s;
+  if (key.mesh) type->slots = key.mesh->stored(type->own());
+  return type;
+}
+
+}  // namespace
+
+const Type* intern(TypeKey key, const char* verb) {
+  key.dims.resize(key.shape.size());
+  static std::mutex mutex;
+  static std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual> types;
+  std::lock_guard lock(mutex);
+  if (auto found = types.find(key); found != types.end()) return found->second.get();
+  auto type = make_type(key, verb);
+  return types.emplace(std::move(key), std::move(type)).first->second.get();
+}
+
+const Type* uncommitted_type(DType dtype, Shape shape) { return intern({.dtype = dtype, .shape = std::move(shape)}); }
+
+const Type* with_reduced(const Type* type, AxisSet reduced) {
+  if (type->reduced == reduced) return type;
+  TypeKey key = *type;
+  key.reduced = reduced;
+  return intern(std::move(key));
+}
+
+const Type* with_unreduced(const Type* type, AxisSet unreduced) {
+  if (type->unreduced == unreduced) return type;
+  TypeKey key = *type;
+  key.unreduced = unreduced;
+  return intern(std::move(key));
+}
+
+const Type* with_dtype(const Type* type, DType dtype) {
+  if (type->dtype == dtype) return type;
+  TypeKey key = *type;
+  key.dtype = dtype;
+  return intern(std::move(key));
+}
+
+const Type* on_mesh(const Type* type, const MeshImpl* mesh) {
+  if (type->mesh || !mesh) return type;
+  TypeKey key = *type;
+  key.mesh = mesh;
+  return intern(std::move(key));
+}
+
+AxisSet axis_set_of(const std::vector<DimAxes>& dims) {
+  AxisSet mask = 0;
+  for (const DimAxes& dim : dims) mask |= dim.axis_set();
+  return mask;
+}
+
+int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates) {
+  int64_t number = 0;
+  for (int a : axes) number = number * mesh->axes[a].size + coordinates[a];
+  return number;
+}
+
+IndexRanges block_of(const Type* type, const int* coordinates) {
+  IndexRanges ranges;
+  for (size_t d = 0; d < type->shape.size(); ++d) {
+    const int64_t start = block_number(type->mesh, type->dims[d], coordinates) * type->local[d];
+    ranges.emplace_back(start, start + type->local[d]);
+  }
+  return ranges;
+}
+
+std::string Type::to_string() const {
+  const auto dim_text = [&](size_t d) {
+    if (dims[d].empty()) return fmt::format("{}", shape[d]);
+    std::vector<std::string_view> names;
+    for (int a : dims[d]) names.push_back(mesh->axes[a].name);
+    return names.size() == 1 ? fmt::format("{}@{}", shape[d], names[0])
+                             : fmt::format("{}@({})", shape[d], fmt::join(names, ","));
+  };
+  std::vector<std::string> parts;
+  for (size_t d = 0; d < shape.size(); ++d) parts.push_back(dim_text(d));
+  std::string text = fmt::format("{}[{}]", name_of(dtype), fmt::join(parts, ","));
+  std::vector<std::string> sets;
+  if (unreduced) sets.push_back("U:" + mesh->names(unreduced));
+  if (reduced) sets.push_back("R:" + mesh->names(reduced));
+  if (varying) sets.push_back("V:" + mesh->names(varying));
+  return sets.empty() ? text : fmt::format("{}{{{}}}", text, fmt::join(sets, " "));
+}
+
+}  // namespace tessera::detail

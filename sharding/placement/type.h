@@ -1,0 +1,90 @@
+// Type: shape, element type and placement of an array, interned as one pointer; the vocabulary of propagation.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "sharding/placement/dtype.h"
+#include "sharding/placement/mesh_impl.h"
+#include "sharding/placement/shape.h"
+
+namespace tessera::detail {
+
+// The mesh axes that cut one dim, major to minor. Four suffice in practice; kept inline.
+class DimAxes {
+ public:
+  DimAxes() = default;
+  DimAxes(std::initializer_list<int> axes) {
+    for (int a : axes) push_back(a);
+  }
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int operator[](int i) const { return axes_[i]; }
+  int back() const { return axes_[size_ - 1]; }
+  void push_back(int axis) { axes_[size_++] = static_cast<int8_t>(axis); }
+  void pop_back() { axes_[--size_] = 0; }
+  const int8_t* begin() const { return axes_; }
+  const int8_t* end() const { return axes_ + size_; }
+  AxisSet axis_set() const {
+    AxisSet m = 0;
+    for (int a : *this) m |= AxisSet{1} << a;
+    return m;
+  }
+  bool is_prefix_of(const DimAxes& other) const {
+    return size_ <= other.size_ && std::equal(begin(), end(), other.begin());
+  }
+  friend bool operator==(const DimAxes& a, const DimAxes& b) {
+    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
+  }
+
+ private:
+  int8_t axes_[max_axes] = {};
+  int8_t size_ = 0;
+};
+
+// The mesh axes that cut any of these dims.
+AxisSet axis_set_of(const std::vector<DimAxes>& dims);
+
+// What identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
+struct TypeKey {
+  DType dtype = DType::float32;
+  Shape shape;
+  const MeshImpl* mesh = nullptr;
+  std::vector<DimAxes> dims;
+  AxisSet unreduced = 0, reduced = 0, varying = 0;
+};
+
+struct Type : TypeKey {
+  AxisSet sharded = 0;
+  Shape local;           // one block
+  int64_t bytes = 0;     // of one block
+  int64_t elements = 1;  // global
+  AxisSet slots = 0;     // the axes over which the devices' tensors are stored apart
+
+  // The axes over which devices hold different things.
+  AxisSet own() const { return sharded | unreduced | varying; }
+  // float32[8@data,4@model]{U:pipe}
+  std::string to_string() const;
+};
+
+// The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide (uneven).
+const Type* intern(TypeKey key, const char* verb = "sharding");
+
+const Type* uncommitted_type(DType dtype, Shape shape);
+// The same shape and placement over another set of reduced axes, with another element type, ...
+const Type* with_reduced(const Type* type, AxisSet reduced);
+const Type* with_unreduced(const Type* type, AxisSet unreduced);
+const Type* with_dtype(const Type* type, DType dtype);
+// The type that an uncommitted array takes on a mesh: replicated. Others stay as they are.
+const Type* on_mesh(const Type* type, const MeshImpl* mesh);
+
+// [start, stop) of every dim of the block at these coordinates of the mesh.
+IndexRanges block_of(const Type* type, const int* coordinates);
+
+// The coordinates that `dim`'s axes give, as the number of the block along that dim.
+int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
+
+}  // namespace tessera::detail

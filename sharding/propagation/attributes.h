@@ -1,0 +1,50 @@
+// Attributes: what a call says beside its operands, as the numbers that its plan depends on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "sharding/array/array.h"
+
+namespace tessera::detail {
+
+// The call's values that change shapes or placements: they are part of a plan's key. Others stay out of it.
+class Attributes {
+ public:
+  static constexpr int most = 16;
+  // Every operation carries one: only what is used is set or copied. (With a defaulted constructor {} would set all.)
+  Attributes() {}
+  Attributes(std::initializer_list<int64_t> values) {
+    for (int64_t v : values) push_back(v);
+  }
+  Attributes(const Attributes& other) { *this = other; }
+  Attributes& operator=(const Attributes& other) {
+    size_ = other.size_;
+    for (int i = 0; i < size_; ++i) values_[i] = other.values_[i];
+    return *this;
+  }
+  void push_back(int64_t value) {
+    if (size_ == most) refuse_more();
+    values_[size_++] = value;
+  }
+  int size() const { return size_; }
+  int64_t operator[](int i) const { return values_[i]; }
+  friend bool operator==(const Attributes& a, const Attributes& b) {
+    if (a.size_ != b.size_) return false;
+    for (int i = 0; i < a.size_; ++i)
+      if (a.values_[i] != b.values_[i]) return false;
+    return true;
+  }
+
+ private:
+  [[noreturn]] static void refuse_more();
+
+  int64_t values_[most];  // unset past size_
+  int size_ = 0;
+};
+
+// Error (bad_argument) if `given` attributes of a call on x, named `what` there, do not fit beside `others` of it.
+void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others = 0);
+
+}  // namespace tessera::detail

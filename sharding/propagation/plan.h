@@ -1,0 +1,83 @@
+// Plan: how an operation runs on operands of given types, and where each local call stands in it.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/propagation/attributes.h"
+#include "sharding/propagation/sharding_rule.h"
+
+namespace tessera::detail {
+
+struct Plan {
+  struct Operand {
+    const Type* plain;     // what the operation reads
+    const Type* recorded;  // the same where a gradient is wanted: reduced over the axes along which the work differs
+    std::vector<int> plain_index, recorded_index;  // the local tensor of each slot
+  };
+  // One factor: its global size, the size of a block, and the number of this block at each slot.
+  struct FactorPlace {
+    std::string name;
+    int64_t size = 0, local = 0;
+    DimAxes axes;
+    std::vector<int64_t> offset;
+  };
+
+  const MeshImpl* mesh = nullptr;
+  std::vector<Operand> operands;
+  AxisSet varying = 0;  // inside shard_map: the axes along which some operand varies, and the results with it
+  AxisSet slots = 0;    // the work runs once per coordinate of these axes
+  int runs = 1;
+  std::vector<const Type*> out;
+  AxisSet reduced_inside = 0;  // axes that the operation itself has to reduce over
+  std::vector<FactorPlace> factors;
+  Text reason;  // why operands move, in words
+};
+
+// Where a local call stands: the global size of every factor of the rule and where this block begins.
+class BlockContext {
+ public:
+  BlockContext(const Plan& plan, int slot) : plan_(plan), slot_(slot) {}
+  int64_t size(std::string_view factor) const { return place(factor).size; }
+  int64_t offset(std::string_view factor) const { return place(factor).offset[slot_]; }
+  bool is_whole(std::string_view factor) const { return place(factor).axes.empty(); }
+  bool has(std::string_view factor) const {
+    return std::any_of(plan_.factors.begin(), plan_.factors.end(), [&](const auto& f) { return f.name == factor; });
+  }
+  const Plan& plan() const { return plan_; }
+  int slot() const { return slot_; }
+
+ private:
+  const Plan::FactorPlace& place(std::string_view factor) const {
+    for (const Plan::FactorPlace& f : plan_.factors)
+      if (f.name == factor) return f;
+    refuse(factor);
+  }
+  [[noreturn]] static void refuse(std::string_view factor);
+
+  const Plan& plan_;
+  int slot_;
+};
+
+// The mesh of those operands that lie on one; null where none does. Error (device_mismatch): on two meshes.
+const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
+
+// What a plan follows from.
+struct Problem {
+  const Operation& operation;
+  std::string_view rule;
+  std::vector<const Type*> operands;
+  uint32_t weights = 0;  // bit i: operand i is computed from parameters only
+  DType out_dtype;
+  DType rest_dtype;  // of the outputs after the first
+};
+
+// Whether the devices divide the work of a plan, also where each process does all of its part at once.
+inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
+
+}  // namespace tessera::detail

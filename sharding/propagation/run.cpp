@@ -1,0 +1,325 @@
+// The cache of plans, and the operands on their way into an operation.
+#include "sharding/propagation/run.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <string_view>
+#include <typeinfo>
+#include <unordered_map>
+
+#include "sharding/array/autograd.h"
+#include "sharding/array/consistency.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/module_path.h"
+#include "sharding/propagation/planner.h"
+#include "sharding/redistribution/borrowed_gather.h"
+#include "sharding/redistribution/convert.h"
+
+namespace tessera::detail {
+
+namespace {
+
+// What a plan follows from, beside the attributes.
+struct CallKind {
+  const Operation* operation;
+  uint32_t weights = 0;
+  int8_t operands;
+  DType out_dtype, rest_dtype;
+  const Type* types[max_operands];  // unset past the operands
+
+  CallKind(const CallSite& site, int n)
+      : operation(&site.operation),
+        operands(static_cast<int8_t>(n)),
+        out_dtype(site.out_dtype),
+        rest_dtype(site.rest_dtype) {}
+
+  bool operator==(const CallKind& o) const {
+    if (operation != o.operation || weights != o.weights || operands != o.operands || out_dtype != o.out_dtype ||
+        rest_dtype != o.rest_dtype)
+      return false;
+    for (int i = 0; i < operands; ++i)
+      if (types[i] != o.types[i]) return false;
+    return true;
+  }
+};
+
+struct PlanKey {
+  CallKind kind;
+  Attributes attributes;
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+size_t hash_of(const CallKind& kind, const Attributes& attributes) {
+  uint64_t h = reinterpret_cast<uintptr_t>(kind.operation) + kind.weights;
+  const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
+  for (int i = 0; i < kind.operands; ++i) mix(reinterpret_cast<uintptr_t>(kind.types[i]));
+  for (int i = 0; i < attributes.size(); ++i) mix(static_cast<uint64_t>(attributes[i]));
+  return h;
+}
+
+struct PlanKeyHash {
+  size_t operator()(const PlanKey& k) const { return hash_of(k.kind, k.attributes); }
+};
+
+using PlanCache = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
+
+struct Plans {
+  PlanCache current, retired;
+  // The plan that was found last for each remainder of the hash: most calls need not look further.
+  std::array<const PlanCache::value_type*, 512> recent{};
+
+  void set_aside() {
+    retired = std::exchange(current, {});
+    recent.fill(nullptr);
+  }
+};
+
+Plans& plans() {
+  thread_local Plans cache;
+  return cache;
+}
+
+std::shared_ptr<const Plan> made_plan(const CallSite& site, const CallKind& kind) {
+  common_mesh(site.operation.name, {kind.types, static_cast<size_t>(kind.operands)});
+  Problem problem{.operation = site.operation,
+                  .rule = site.operation.rule,
+                  .operands = {kind.types, kind.types + kind.operands},
+                  .weights = kind.weights,
+                  .out_dtype = kind.out_dtype,
+                  .rest_dtype = kind.rest_dtype};
+  const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
+  if (site.rule) problem.rule = rule;
+  return make_plan(problem);
+}
+
+// A weight that is two operands of one call is gathered once.
+ArrayPtr held_already(const Prepared& call, int operand, const Array* const* operands, const Type* to) {
+  for (int i = 0; i < operand; ++i)
+    if (operands[i]->impl() == operands[operand]->impl() && call.held[i] && call.held[i]->type == to)
+      return call.held[i];
+  return nullptr;
+}
+
+}  // namespace
+
+size_t plan_count() { return plans().current.size(); }
+void clear_plans() { plans() = {}; }
+
+namespace {
+
+// The error of a plan that cannot be made, with the path of the first parameter among the operands, after the verb.
+[[noreturn]] void rethrow_with_path(const Error& error, ArrayImpl* const* arrays, int n) {
+  for (int i = 0; i < n; ++i) {
+    if (!arrays[i]->details || !arrays[i]->details->path) continue;
+    const std::string &path = *arrays[i]->details->path, text = error.what();
+    const size_t begin = text.find("] ") + 2;
+    std::string rest = text.substr(begin);
+    if (path.empty() || begin < 2 || rest.find(path) != std::string::npos) break;
+    const Text& module = current_module_path();
+    if (module && rest.starts_with(*module + ": ")) rest.erase(0, module->size() + 2);
+    throw Error(error.kind(), text.substr(0, begin) + path + ": " + rest);
+  }
+  throw error;
+}
+
+// Kept out of prepare(), as all that a known plan does not need, so that what it does need lies close together.
+[[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
+                                            const PlanCache::value_type*& recent) try {
+  std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
+  PlanKey key{kind, site.attributes};
+  PlanCache& cache = plans().current;
+  auto found = cache.find(key);
+  if (found == cache.end()) {
+    std::shared_ptr<const Plan> plan = made_plan(site, kind);
+    if (cache.size() >= most_plans) plans().set_aside();
+    found = cache.emplace(std::move(key), std::move(plan)).first;
+  }
+  recent = &*found;
+  return found->second.get();
+} catch (const Error& error) {
+  rethrow_with_path(error, arrays, kind.operands);
+}
+
+const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays) {
+  auto& recent = plans().recent;
+  const PlanCache::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
+  if (last && last->first.kind == kind && last->first.attributes == site.attributes) return last->second.get();
+  return known_or_made(site, kind, arrays, last);
+}
+
+// The operand in a form that has to be looked for, or made.
+[[gnu::noinline]] void bring(Prepared& call, const CallSite& site, const Array* const* operands, int i, const Type* to,
+                             bool recorded) {
+  ArrayImpl& a = *operands[i]->impl();
+  if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
+    call.array[i] = known->get();
+    return;
+  }
+  if (!call.held) call.held = std::make_unique<ArrayPtr[]>(max_operands);
+  ArrayPtr& held = call.held[i] = held_already(call, i, operands, to);
+  if (!held)
+    held = convert(a, operands[i]->impl(), to,
+                   {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
+  call.array[i] = held.get();
+  call.borrows |= held->details && held->details->borrowed;
+}
+
+}  // namespace
+
+void check_operands(const Operation& operation, const std::vector<const Type*>& operands) {
+  AxisSet pending = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const AxisSet mine = operands[i]->unreduced;
+    const bool allowed = operation.linearity == Linearity::additive          ? mine == operands[0]->unreduced
+                         : operation.linearity == Linearity::multilinear     ? (mine & pending) == 0
+                         : operation.linearity == Linearity::linear_in_first ? mine == 0 || i == 0
+                                                                             : mine == 0;
+    if (!allowed)
+      fail_broken(operation.name,
+                  fmt::format("operand {} {} is a pending sum, which this operation would read as a value.", i,
+                              operands[i]->to_string()));
+    pending |= mine;
+  }
+}
+
+namespace {
+
+void check_types(const Prepared& call, const Operation& operation) {
+  std::vector<const Type*> types;
+  for (int i = 0; i < call.operands; ++i) types.push_back(call.array[i]->type);
+  check_operands(operation, types);
+}
+
+}  // namespace
+
+void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
+  CallKind kind(site, n);
+  ArrayImpl* arrays[max_operands];
+  for (int i = 0; i < n; ++i) {
+    arrays[i] = &materialized(*operands[i], site.operation.name);
+    kind.types[i] = arrays[i]->type;
+    if (arrays[i]->weight)
+      kind.weights |= 1u << i;
+    else
+      call.weight = false;
+    if (!call.layout) call.layout = arrays[i]->layout;
+  }
+  if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
+  if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
+  call.plan = plan_for(site, kind, arrays);
+  call.operands = n;
+  for (int i = 0; i < n; ++i) {
+    const Plan::Operand& wanted = call.plan->operands[i];
+    ArrayImpl& a = *arrays[i];
+    const bool recorded = wanted.plain != wanted.recorded || a.details ? wants_gradient(a) : false;
+    const Type* to = recorded ? wanted.recorded : wanted.plain;
+    call.index[i] = (recorded ? wanted.recorded_index : wanted.plain_index).data();
+    if (a.type == to && !recorded)
+      call.array[i] = &a;
+    else
+      bring(call, site, operands, i, to, recorded);
+  }
+  if (checks) check_types(call, site.operation);
+}
+
+namespace {
+
+// What a kernel says, without LibTorch's backtrace; null of an exception that comes from elsewhere. (oneDNN's own class
+// is known by name, so that no header of its is needed.)
+const char* words_of_kernel(const std::exception& error) {
+  if (const auto* refusal = dynamic_cast<const c10::Error*>(&error)) return refusal->what_without_backtrace();
+  return std::string_view(typeid(error).name()) == "N4dnnl5errorE" ? error.what() : nullptr;
+}
+
+}  // namespace
+
+void refuse(const Prepared& call, const char* operation, const std::exception& error) {
+  const char* kernel = words_of_kernel(error);
+  if (!kernel) throw;
+  std::vector<std::string> operands;
+  for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
+  const std::string words = kernel, first = words.substr(0, words.find('\n'));
+  const bool by_zero = first == "ZeroDivisionError";
+  fail(ErrorKind::bad_argument, operation,
+       fmt::format("given {}: {}", fmt::join(operands, ", "),
+                   by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first));
+}
+
+void settle_loans(const Prepared& call, const Tensors& results) {
+  for (int i = 0; i < call.operands; ++i)
+    if (const ArrayPtr& held = call.held[i]; held && held->details && held->details->borrowed)
+      held->details->borrowed->settle(held->local, results);
+}
+
+ArrayPtr begin_result(const Prepared& call, int output) {
+  auto result = std::make_shared<ArrayImpl>();
+  result->type = call.plan->out[output];
+  result->slots = call.plan->slots;
+  result->weight = call.weight;
+  result->layout = call.layout;
+  return result;
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
+  if (call.borrows) settle_loans(call, out);
+  ArrayPtr result = begin_result(call);
+  result->slots = slots;
+  result->local = std::move(out);
+  return result;
+}
+
+ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
+
+AxisSet outside_axes(const Plan& plan) {
+  return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;
+}
+
+std::vector<int> slots_outside(const Plan& plan) {
+  const AxisSet outside = outside_axes(plan);
+  std::vector<int> slots;
+  for (int i = 0; i < plan.mesh->slots(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
+  return slots;
+}
+
+std::vector<int> owners_outside(const Plan& plan) {
+  std::vector<int> owners;
+  for (int s = 0; s < plan.runs; ++s) owners.push_back(project(plan.mesh, plan.slots, s, outside_axes(plan)));
+  return owners;
+}
+
+bool has_parameter_source(const Array& operand) {
+  const ArrayImpl& a = *operand.impl();
+  const bool alone = a.type->mesh && a.type->mesh->devices.size() == 1;  // nothing is ever reduced there
+  return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
+}
+
+namespace {
+
+// In half precision the devices' contributions would be rounded as they are added up.
+Again with_exact_gradients(Again again, DType exact) {
+  return [again = std::move(again), exact](const ArrayPtr& other) {
+    ArrayPtr made = again(other);
+    add_gradients_in(made->local, exact);
+    return made;
+  };
+}
+
+}  // namespace
+
+void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast) {
+  if (const DType exact = origin_of(*operand).type->dtype; exact != result->type->dtype) {
+    add_gradients_in(result->local, exact);
+    again = with_exact_gradients(std::move(again), exact);
+  }
+  Details& details = result->detail();
+  details.source = operand;
+  details.again = std::move(again);
+  details.cast = cast;
+  details.path = operand->details->path;
+}
+
+}  // namespace tessera::detail

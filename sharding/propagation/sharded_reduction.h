@@ -1,0 +1,69 @@
+// Operations that reduce over their own axes: run on whole dims by one kernel, across devices by what they combine.
+#pragma once
+
+#include "sharding/array/autograd.h"
+#include "sharding/propagation/run.h"
+#include "sharding/redistribution/resharding.h"
+
+namespace tessera::detail {
+
+// What an operation made across devices: each slot's result, and the way back from their gradients to those of the
+// operands' local tensors, operand by operand and slot by slot. Without one the result has no gradient.
+struct Across {
+  Tensors results;
+  Backward backward = nullptr;
+};
+
+// The operand's local tensor at every slot.
+Tensors locals(const Prepared& call, int operand);
+
+// fn(tensor) of each.
+template <class Fn>
+Tensors for_each(const Tensors& tensors, Fn fn) {
+  Tensors out;
+  for (const at::Tensor& t : tensors) out.push_back(fn(t));
+  return out;
+}
+
+// fn(a, b) of each pair.
+template <class Fn>
+Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
+  Tensors out;
+  for (size_t i = 0; i < a.size(); ++i) out.push_back(fn(a[i], b[i]));
+  return out;
+}
+
+// As constants in the element type to compute in: float32 for half precision.
+at::Tensor widened(const at::Tensor& t);
+Tensors widened(const Tensors& tensors);
+
+// Whether the result may be differentiated twice, which only LibTorch's own kernels, on whole dims, provide for.
+bool needs_whole_dims(const Prepared& call);
+
+// The operands with those dims whole over which the call would reduce across devices.
+std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
+                                  std::initializer_list<const Array*> operands);
+
+Array run_across(const Prepared& call, const CallSite& site,
+                 const std::function<Across(const Prepared&, const ShardedReduction&)>& across);
+
+// Runs `whole(Locals, BlockContext)` on every slot if no factor in parentheses is sharded, else `across(Prepared,
+// ShardedReduction)` on all together, recorded as one function.
+template <class Whole, class AcrossFn>
+Array run_sharded_reduction(const CallSite& site, std::initializer_list<const Array*> operands, Whole&& whole,
+                            AcrossFn&& across) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  if (!call.plan->reduced_inside) return run(call, site.operation.name, whole);
+  if (needs_whole_dims(call)) {
+    const std::vector<Array> gathered = whole_operands(call, site, operands);
+    std::vector<const Array*> pointers;
+    for (const Array& x : gathered) pointers.push_back(&x);
+    Prepared again;
+    prepare(again, site, pointers.data(), static_cast<int>(pointers.size()));
+    return run(again, site.operation.name, whole);
+  }
+  return run_across(call, site, across);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,165 @@
+// Counters, bits and numbers of a batch, in loops that compilers turn into vector instructions.
+#include "sharding/random/threefry_simd.h"
+
+#include <bit>
+
+#include "sharding/random/erf_inv.h"
+
+// CMake compiles this file with -O3 and, so that every clone and every batch gives the same bits, with
+// -ffp-contract=off; -fno-math-errno and -fno-trapping-math let sqrt and selections become vector instructions.
+// Clones need glibc's ifunc, whose resolvers run before a sanitizer is ready.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define TESSERA_SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TESSERA_SANITIZED
+#endif
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && !defined(TESSERA_SANITIZED) && \
+    !defined(TESSERA_NO_CLONES) && (!defined(__clang__) || __clang_major__ >= 16)
+#define TESSERA_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TESSERA_CLONES
+#endif
+
+namespace tessera {
+namespace detail {
+
+void Batch::append(uint64_t first, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    high[size + i] = static_cast<uint32_t>((first + static_cast<uint64_t>(i)) >> 32);
+    low[size + i] = static_cast<uint32_t>(first + static_cast<uint64_t>(i));
+  }
+  size += count;
+}
+
+// --- threefry2x32 ---
+
+namespace {
+
+template <int A, int B, int C, int D>
+TESSERA_ALWAYS_INLINE void four_rounds(uint32_t& x0, uint32_t& x1) {
+  x0 += x1, x1 = std::rotl(x1, A) ^ x0;
+  x0 += x1, x1 = std::rotl(x1, B) ^ x0;
+  x0 += x1, x1 = std::rotl(x1, C) ^ x0;
+  x0 += x1, x1 = std::rotl(x1, D) ^ x0;
+}
+
+TESSERA_ALWAYS_INLINE void threefry(uint32_t k0, uint32_t k1, uint32_t& x0, uint32_t& x1) {
+  const uint32_t k2 = k0 ^ k1 ^ 0x1BD11BDAu;
+  x0 += k0, x1 += k1;
+  four_rounds<13, 15, 26, 6>(x0, x1);
+  x0 += k1, x1 += k2 + 1;
+  four_rounds<17, 29, 16, 24>(x0, x1);
+  x0 += k2, x1 += k0 + 2;
+  four_rounds<13, 15, 26, 6>(x0, x1);
+  x0 += k0, x1 += k1 + 3;
+  four_rounds<17, 29, 16, 24>(x0, x1);
+  x0 += k1, x1 += k2 + 4;
+  four_rounds<13, 15, 26, 6>(x0, x1);
+  x0 += k2, x1 += k0 + 5;
+}
+
+TESSERA_CLONES void bits_of(Key key, const Batch& batch, uint32_t* __restrict out) {
+  const uint32_t k0 = key.data[0], k1 = key.data[1];
+  for (int64_t i = 0; i < batch.size; ++i) {
+    uint32_t x0 = batch.high[i], x1 = batch.low[i];
+    threefry(k0, k1, x0, x1);
+    out[i] = x0 ^ x1;
+  }
+}
+
+TESSERA_CLONES void wide_bits_of(Key key, const Batch& batch, uint64_t* __restrict out) {
+  const uint32_t k0 = key.data[0], k1 = key.data[1];
+  for (int64_t i = 0; i < batch.size; ++i) {
+    uint32_t x0 = batch.high[i], x1 = batch.low[i];
+    threefry(k0, k1, x0, x1);
+    out[i] = uint64_t{x0} << 32 | x1;
+  }
+}
+
+}  // namespace
+
+void draw(Key key, const Batch& batch, uint32_t* out) { bits_of(key, batch, out); }
+void draw(Key key, const Batch& batch, uint64_t* out) { wide_bits_of(key, batch, out); }
+
+// --- uniform ---
+
+namespace {
+
+// In [0, 1), from the upper bits.
+TESSERA_ALWAYS_INLINE float unit(uint32_t bits) { return std::bit_cast<float>(bits >> 9 | 0x3F800000u) - 1.0f; }
+TESSERA_ALWAYS_INLINE double unit(uint64_t bits) {
+  return std::bit_cast<double>(bits >> 12 | 0x3FF0000000000000u) - 1.0;
+}
+
+template <class T>
+TESSERA_ALWAYS_INLINE void scale_loop(Interval<T> to, const BitsFor<T>* __restrict bits, int64_t n, T* __restrict out) {
+  const auto at_least_low = [&](T x) { return x > to.low ? x : to.low; };
+  if (to.rounding == Rounding::product_exact) {
+    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(unit(bits[i]) * to.width + to.low);
+  } else if (to.rounding == Rounding::sum_exact_in_double) {
+    const double width = to.width, low = to.low;
+    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(static_cast<T>(unit(bits[i]) * width + low));
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(std::fma(unit(bits[i]), to.width, to.low));
+  }
+}
+
+}  // namespace
+
+TESSERA_CLONES void scale(Interval<float> to, const uint32_t* bits, int64_t n, float* out) {
+  scale_loop(to, bits, n, out);
+}
+TESSERA_CLONES void scale(Interval<double> to, const uint64_t* bits, int64_t n, double* out) {
+  scale_loop(to, bits, n, out);
+}
+
+// --- normal ---
+
+namespace {
+
+template <class T>
+TESSERA_ALWAYS_INLINE void normal_loop(Clip<T> clip, int64_t n, T* __restrict x) {
+  constexpr T root_two = static_cast<T>(1.41421356237309504880);
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = root_two * erf_inv(x[i]);
+    const T above = value < clip.low ? clip.low : value;
+    x[i] = above > clip.high ? clip.high : above;
+  }
+}
+
+}  // namespace
+
+TESSERA_CLONES void to_normal(Clip<float> clip, int64_t n, float* x) { normal_loop(clip, n, x); }
+TESSERA_CLONES void to_normal(Clip<double> clip, int64_t n, double* x) { normal_loop(clip, n, x); }
+
+// --- exponential and gumbel ---
+
+namespace {
+
+template <class T>
+TESSERA_ALWAYS_INLINE void exponential_loop(int64_t n, T* __restrict x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = -log_of(T(1) - x[i]);
+}
+template <class T>
+TESSERA_ALWAYS_INLINE void gumbel_loop(int64_t n, T* __restrict x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = -log_of(-log_of(x[i]));
+}
+
+}  // namespace
+
+TESSERA_CLONES void to_exponential(int64_t n, float* x) { exponential_loop(n, x); }
+TESSERA_CLONES void to_exponential(int64_t n, double* x) { exponential_loop(n, x); }
+TESSERA_CLONES void to_gumbel(int64_t n, float* x) { gumbel_loop(n, x); }
+TESSERA_CLONES void to_gumbel(int64_t n, double* x) { gumbel_loop(n, x); }
+
+}  // namespace detail
+
+Key threefry2x32(const Key& key, uint32_t high, uint32_t low) {
+  detail::threefry(key.data[0], key.data[1], high, low);
+  return Key::from_data(high, low);
+}
+
+}  // namespace tessera

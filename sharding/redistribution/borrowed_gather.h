@@ -1,0 +1,36 @@
+// Borrowed gathers: a gathered weight's memory is freed after a use, and filled again for its backward pass.
+#pragma once
+
+#include <memory>
+
+#include "sharding/redistribution/resharding.h"
+
+namespace tessera::detail {
+
+// The memory of one gathered weight, used by one operation. PyTorch's FSDP calls it reshard_after_forward; here the
+// graph itself says whether the backward pass reads the weight: where nothing holds it after the operation, it is not
+// gathered a second time.
+class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
+ public:
+  BorrowedGather(std::shared_ptr<const Resharding> resharding, Tensors sharded)
+      : resharding_(std::move(resharding)), sharded_(std::move(sharded)) {}
+
+  // `gathered` are the tensors on loan, which nobody else holds yet.
+  void begin(const Tensors& gathered);
+  // After the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan: the
+  // memory stays with it.
+  void settle(const Tensors& gathered, const Tensors& results);
+  // Frees the memory.
+  void give_back();
+
+ private:
+  void take();
+
+  std::shared_ptr<const Resharding> resharding_;
+  Tensors sharded_;
+  c10::SmallVector<c10::Storage, 1> memory_;  // none: the loan has ended
+  size_t holders_ = 0;
+  bool there_ = true;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,124 @@
+// Found if it was made before, made and kept if not.
+#include "sharding/redistribution/convert.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/module_path.h"
+#include "sharding/redistribution/borrowed_gather.h"
+#include "sharding/redistribution/resharding.h"
+#include "sharding/redistribution/route.h"
+
+namespace tessera::detail {
+namespace {
+
+// The leaf of a tape's parameter that is reduced over these axes.
+ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
+  const Type* type = with_reduced(on_mesh(a.type, reduced ? mesh : a.type->mesh), a.type->reduced | reduced);
+  for (const ArrayPtr& known : a.detail().leaves)
+    if (known->type == type) return known;
+  Tensors tensors;
+  if (const auto outside = a.details->tape->outside.find(&a); outside != a.details->tape->outside.end())
+    for (const at::Tensor& t : convert(*outside->second, outside->second, type, {.operation = "value_and_grad"})->local)
+      tensors.push_back(t.view_as(t));
+  else
+    for (int i = 0; i < (type->mesh ? type->mesh->slots(type->slots) : 1); ++i)
+      tensors.push_back(make_leaf(in_memory_of(type->mesh, a.local[project(type->mesh, type->slots, i, a.slots)])));
+  ArrayPtr made = make_array(type, std::move(tensors));
+  made->weight = true;
+  made->layout = a.layout;
+  a.detail().leaves.push_back(made);
+  return made;
+}
+
+// Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
+// into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
+// so that its gradient crosses the devices in the parameter's own element type. A view that gathered its source starts
+// where it is: nothing is sharded and reduced over one axis.
+ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  const AxisSet kept = to->reduced & ~(a.type->own() | a.type->reduced);
+  if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
+  if (!a.details || !a.details->again || !(kept || a.details->cast)) return self;
+  const ArrayPtr& source = a.details->source;
+  if (kept & source->type->own()) return self;
+  const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
+  const ArrayPtr other = convert(*source, source, source_type, cause);
+  if (a.details->cast && source_type != with_dtype(to, source->type->dtype)) return other;
+  return a.details->again(other);
+}
+
+// The element type in which the gradient of `a` crosses the devices: of a copy of a parameter, the parameter's own.
+DType gradient_dtype(const ArrayImpl& a) {
+  const TapeState* tape = current_tape();
+  return a.weight && tape && tape->options.reduction ? *tape->options.reduction : origin_of(a).type->dtype;
+}
+
+std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayImpl& start, const Type* to,
+                                                const Cause& cause) {
+  const Type* from = start.type->dtype == to->dtype ? start.type : with_dtype(start.type, to->dtype);
+  auto resharding = std::make_shared<Resharding>(Resharding{.from = start.type,
+                                                            .to = to,
+                                                            .steps = route(from, start.slots, to).steps,
+                                                            .gradients = gradient_dtype(a),
+                                                            .cause = cause});
+  if (a.details && a.details->path) resharding->cause.path = a.details->path;
+  if (!resharding->cause.path) resharding->cause.path = current_module_path();  // in the backward pass, too
+  return resharding;
+}
+
+// What the user's own line gathers is the user's: nobody can say when it was used for the last time.
+std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a,
+                                                   const std::shared_ptr<const Resharding>& resharding,
+                                                   const Tensors& start) {
+  const TapeState* tape = current_tape();
+  const bool asked = resharding->cause.reason == asked_for();
+  if (!a.weight || asked || !tape || !tape->options.borrow_gathers || !resharding->gathers()) return nullptr;
+  return std::make_shared<BorrowedGather>(resharding, start);
+}
+
+}  // namespace
+
+const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
+  const bool has_leaves = recorded && is_tape_parameter(a);
+  if (a.type == to && !has_leaves) return &self;
+  if (!a.details) return nullptr;
+  if (has_leaves)
+    for (const ArrayPtr& leaf : a.details->leaves)
+      if (leaf->type == to) return &leaf;
+  for (const Conversion& known : a.details->conversions)
+    if (known.to == to && known.recorded == recorded) return &known.array;
+  return nullptr;
+}
+
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  const bool recorded = wants_gradient(a);
+  if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
+  const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
+  if (start->type == to) return start;
+  const auto resharding = resharding_of(a, *start, to, cause);
+  Tensors tensors = resharding->forward(start->local);
+  // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
+  const auto borrowed =
+      recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, resharding, start->local) : nullptr;
+  record_function(
+      cause.operation, start->local, tensors,
+      [resharding, borrowed](Tensors gradients) {
+        if (borrowed) borrowed->give_back();
+        return resharding->backward(std::move(gradients));
+      },
+      [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
+  add_gradients_in(tensors, resharding->gradients);
+  if (borrowed) borrowed->begin(tensors);
+  ArrayPtr made = make_array(to, std::move(tensors));
+  made->weight = a.weight;
+  made->layout = a.layout;
+  if (borrowed) made->detail().borrowed = borrowed;
+  // A weight on loan is gathered for each use anew; one outside a tape keeps nothing, or inference with sharded weights
+  // would end up with the whole model.
+  if (!borrowed && (recorded || !a.weight)) a.detail().conversions.push_back({to, recorded, made});
+  return made;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,261 @@
+// Placement: recipes carried out, host values cut, placed arrays moved.
+#include "sharding/redistribution/device_put.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/recipe.h"
+#include "sharding/redistribution/communicate.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/cross_mesh.h"
+#include "sharding/redistribution/varying.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+// The local tensors of `type`, each made by `make(block)` once per distinct block.
+template <class Make>
+Tensors make_blocks(const Type* type, Make make) {
+  const MeshImpl* mesh = type->mesh;
+  if (mesh->abstract) return {abstract_block(type)};
+  Tensors distinct;
+  for (int b = 0; b < mesh->slots(type->own()); ++b) {
+    Coordinates coordinates(mesh);
+    unravel(mesh, type->own(), b, coordinates);
+    distinct.push_back(in_memory_of(mesh, make(block_of(type, coordinates))));
+  }
+  if (!mesh->private_replicas) return distinct;
+  Tensors all;
+  for (int s = 0; s < mesh->slots(type->slots); ++s)
+    all.push_back(distinct[project(mesh, type->slots, s, type->own())].clone());
+  return all;
+}
+
+void check_same_devices(const Type* from, const Type* to, const char* verb) {
+  std::vector<int> a = from->mesh->devices, b = to->mesh->devices;
+  std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
+  if (a != b || from->mesh->device != to->mesh->device)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format(
+             "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
+             from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+}
+
+Tensors settled(Tensors blocks, const Type* to) {
+  bring_to_memory_of(to->mesh, blocks);
+  for (at::Tensor& t : blocks) t = to->mesh->private_replicas ? t.detach().clone() : t.detach().contiguous();
+  return blocks;
+}
+
+// Every device gets its block of the other mesh's placement from those that hold it.
+ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
+  const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
+  if (from->varying)
+    fail(ErrorKind::vma, cause.operation,
+         fmt::format(
+             "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, "
+             "or use psum or all_gather.",
+             from->to_string(), Mesh(to->mesh).to_string()));
+  const ArrayPtr source = convert(*a, a, from, cause);
+  const auto step = std::make_shared<const Step>(step_between_meshes(from, to));
+  const auto go = [=](const Tensors& x, bool in_backward_pass) {
+    at::AutoGradMode off(false);
+    return settled(communicate(*step, x, {cause, from, to, in_backward_pass}), to);
+  };
+  Tensors local = go(source->local, false);
+  record_function(
+      cause.operation, source->local, local,
+      [=](const Tensors& gradients) {
+        Tensors apart = communicate_back(*step, gradients, {cause, to, from, true});
+        bring_to_memory_of(from->mesh, apart);
+        return apart;
+      },
+      [=](const Tensors& gradients) { return go(gradients, true); });
+  ArrayPtr result = make_array(to, std::move(local));
+  result->layout = a->layout;
+  result->weight = a->weight;
+  return result;
+}
+
+// Every device generates its block of a recipe, or cuts it from the host's value.
+ArrayPtr first_placement(const Array& x, const Type* to) {
+  if (x.is_recipe())
+    return make_array(to, make_blocks(to, [&, recipe = x.impl()->details->recipe](const IndexRanges& b) {
+                        return generate(*recipe, to->dtype, to->shape, b);
+                      }));
+  const at::Tensor whole = x.impl()->local[0];
+  return make_array(to, make_blocks(to, [&](const IndexRanges& b) {
+                      return to->own() ? cut(whole, b).clone(at::MemoryFormat::Contiguous) : whole;
+                    }));
+}
+
+ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
+  ArrayImpl& a = *x.impl();
+  const bool recorded = !x.is_recipe() && wants_gradient(a);
+  if (a.type->mesh == to->mesh || (!a.type->mesh && recorded)) return convert(a, x.impl(), to, cause);
+  const Type* value = with_unreduced(with_reduced(to, 0), 0);  // pending sums are made of whole values
+  const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
+  return convert(*placed, placed, to, cause);
+}
+
+// Where a verb may move to.
+enum class Reach { own_mesh, own_devices, any_device };
+
+void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
+  if (!from->mesh || from->mesh == to->mesh) return;
+  if (from->mesh->abstract != to->mesh->abstract)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an "
+                     "abstract mesh.",
+                     from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
+                     to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string()));
+  if (from->mesh->processes != to->mesh->processes)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format(
+             "{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after "
+             "gather where other processes have parts of it, and place that.",
+             from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes, Mesh(to->mesh).to_string(),
+             to->mesh->processes));
+  if (reach == Reach::any_device) return;
+  if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
+  fail(ErrorKind::device_mismatch, verb,
+       fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
+                   Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+}
+
+Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
+  check_reach(x.impl()->type, to, reach, verb);
+  return Array(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
+}
+
+// The dims that the spec leaves open as they lie on x's mesh, without the axes that the spec gives away.
+NamedSharding filled(const Array& x, const NamedSharding& sharding) {
+  const PartitionSpec& spec = sharding.spelled_spec();
+  std::vector<SpecEntry> entries = spec.entries();
+  std::set<std::string> taken;
+  for (const SpecEntry& entry : entries) taken.insert(entry.axes().begin(), entry.axes().end());
+  const Type& type = *x.impl()->type;
+  for (size_t d = 0; d < entries.size(); ++d) {
+    if (!entries[d].is_unconstrained()) continue;
+    std::vector<std::string> axes;
+    if (type.mesh == sharding.mesh().impl() && d < type.dims.size())
+      for (int a : type.dims[d])
+        if (!taken.contains(type.mesh->axes[a].name)) axes.push_back(type.mesh->axes[a].name);
+    entries[d] = SpecEntry(axes);
+  }
+  return NamedSharding(sharding.mesh(),
+                       PartitionSpec(entries).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes()));
+}
+
+void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
+  if (!materialized(x, verb).type->mesh)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(),
+                     spec.to_string()));
+}
+
+// A handle of its own, so that what a placement hangs on the array does not touch x.
+ArrayPtr same_value(const Array& x) {
+  ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, x.impl()->local);
+  copy->weight = x.impl()->weight;
+  copy->layout = x.impl()->layout;
+  return copy;
+}
+
+}  // namespace
+
+Array device_put(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  const Array moved = put(x, sharding, Reach::any_device, "device_put", where);
+  ArrayPtr placed = same_value(moved);
+  placed->detail().placed = std::make_unique<NamedSharding>(sharding);
+  return Array(std::move(placed));
+}
+
+Array device_put(const Array& x, int device, std::source_location where) {
+  if (!x.is_committed()) return device_put(x, SingleDeviceSharding{device}, where);
+  const Mesh alone = make_mesh({}, {.devices = {device}, .device = x.sharding().mesh().device()});
+  return device_put(x, NamedSharding(alone, {}), where);
+}
+
+Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
+  if (x.is_absent()) fail(ErrorKind::absent, "device_put", "the array is absent: a filter took it out of its tree.");
+  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "device_put");
+  Array placed = device_put(x, NamedSharding(layout.mesh(), resolution.spec), where);
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
+Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path) {
+  const PartitionSpec& spec = sharding.spec();
+  if (!spec.unreduced_axes().empty() || !spec.reduced_axes().empty())
+    fail(ErrorKind::bad_argument, "place_parameter",
+         fmt::format("{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a "
+                     "computation. Leave the sets out.",
+                     spec.to_string()));
+  Array placed = device_put(x, sharding);
+  placed.impl()->weight = is_floating(x.dtype());  // integers are data wherever they stand
+  placed.impl()->details->path = std::make_shared<const std::string>(path);
+  return placed;
+}
+
+Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path) {
+  Array placed = place_parameter(x, NamedSharding(layout.mesh(), spec), path);
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
+std::optional<Layout> layout_of(const Array& x) {
+  if (x.is_absent() || !x.impl()->layout) return std::nullopt;
+  return Layout(x.impl()->layout);
+}
+
+Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec) {
+  Array placed = device_put(x, NamedSharding(layout.mesh(), spec));
+  placed.impl()->layout = layout.impl();
+  return placed;
+}
+
+Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  constexpr const char* verb = "with_sharding_constraint";
+  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  return put(x, filled(x, sharding), Reach::own_devices, verb, where);
+}
+
+Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
+  check_placed(x, spec, "with_sharding_constraint");
+  return with_sharding_constraint(x, NamedSharding(Mesh(x.impl()->type->mesh), spec), where);
+}
+
+Array reshard(const Array& x, const NamedSharding& sharding, std::source_location where) {
+  return put(x, sharding, Reach::own_mesh, "reshard", where);
+}
+
+Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where) {
+  check_placed(x, spec, "reshard");
+  return reshard(x, NamedSharding(Mesh(x.impl()->type->mesh), spec), where);
+}
+
+Array gather(const Array& x, std::source_location where) {
+  if (!materialized(x, "gather").type->mesh) return x;
+  return put(x, NamedSharding(Mesh(x.impl()->type->mesh), PartitionSpec{}), Reach::own_mesh, "gather", where);
+}
+
+Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {
+  const ArrayImpl& a = materialized(x, "with_sharding_constraint");
+  if (!a.layout) return x;
+  const Layout layout(a.layout);
+  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "with_sharding_constraint");
+  return with_sharding_constraint(x, NamedSharding(layout.mesh(), resolution.spec), where);
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// Placing arrays: device_put, with_sharding_constraint and reshard.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <source_location>
+#include <string>
+
+#include "sharding/array/array.h"
+#include "sharding/placement/layout.h"
+
+namespace tessera {
+
+// x placed as `sharding` says; differentiable. A recipe is carried out block by block: no device ever holds more than
+// its own. An array that is placed already moves, also to a mesh over other devices of this process.
+// Errors: as NamedSharding's; a dim left open (unconstrained), a spec longer than x has dims (rank_mismatch), a dim
+// that does not divide (uneven).
+Array device_put(const Array& x, const NamedSharding& sharding,
+                 std::source_location where = std::source_location::current());
+
+// x on one device alone, by its id: device_put(x, SingleDeviceSharding{device}).
+Array device_put(const Array& x, int device, std::source_location where = std::source_location::current());
+
+// The same by names: the layout's rules for activations turn `axes` into a spec. The layout rides on the result.
+Array device_put(const Array& x, const Axes& axes, const Layout& layout,
+                 std::source_location where = std::source_location::current());
+
+// x as a parameter of a model, which filter_shard makes of its leaves: a weight (it yields where an activation
+// disagrees with it), with its path for ledgers and errors, and a layout that rides on what is computed from it.
+Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
+Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
+
+// x as a part of a batch: placed, and the layout rides on it.
+Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec);
+
+// x where the spec says, moved if it is not there yet; differentiable. Written in the middle of a computation to pin
+// the placement of what flows through it. The mesh may be another one over the same devices in any order; over others
+// it is an Error (device_mismatch). A dim that the spec leaves open (unconstrained) stays as it lies, as far as the
+// mesh is x's own and the spec does not use its axes elsewhere.
+Array with_sharding_constraint(const Array& x, const NamedSharding& sharding,
+                               std::source_location where = std::source_location::current());
+
+// By a spec on x's own mesh: with_sharding_constraint(x, P{"data", none}).
+Array constrain_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where);
+template <std::same_as<PartitionSpec> Spec>
+Array with_sharding_constraint(const Array& x, const Spec& spec,
+                               std::source_location where = std::source_location::current()) {
+  return constrain_to_spec(x, spec, where);
+}
+
+// x moved to another placement on its own mesh, and nowhere else (jax.sharding.reshard): another mesh is an Error
+// (device_mismatch), and so is a dim left open (unconstrained).
+Array reshard(const Array& x, const NamedSharding& sharding,
+              std::source_location where = std::source_location::current());
+Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_location where);
+template <std::same_as<PartitionSpec> Spec>
+Array reshard(const Array& x, const Spec& spec, std::source_location where = std::source_location::current()) {
+  return reshard_to_spec(x, spec, where);
+}
+
+// The whole value on every device, so that every process can read it (to_host, item, print): reshard to P{}, which all
+// processes call. An array that is not placed comes back as it is.
+Array gather(const Array& x, std::source_location where = std::source_location::current());
+
+// By names, with the rules that ride on x: with_sharding_constraint(x, {"batch", "seq", "embed"}). An array that
+// carries no layout, since nothing it was computed from was placed by one, comes back as it is.
+Array with_sharding_constraint(const Array& x, const Axes& axes,
+                               std::source_location where = std::source_location::current());
+
+// The layout that rides on an array: the one that placed it, or a partner that it was computed from; nothing without.
+std::optional<Layout> layout_of(const Array& x);
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+// The abstract engine: nothing moves, and each result has the shape that it has on every device.
+#include <ATen/ops/empty_like.h>
+
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/redistribution/engine.h"
+
+namespace tessera::detail {
+namespace {
+
+at::Tensor with_dims(const at::Tensor& t, const Exchange& e, bool joined, int cut) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  if (joined) sizes[e.dim] *= e.devices;
+  if (cut >= 0) sizes[cut] /= e.devices;
+  return abstract_tensor(sizes, static_cast<DType>(t.scalar_type()));
+}
+
+at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
+  switch (e.collective) {
+    case Collective::identity:
+      return t;
+    case Collective::slice:
+      return t.narrow(e.dim, 0, t.size(e.dim) / e.devices);
+    case Collective::all_gather:
+    case Collective::pad:
+      return with_dims(t, e, true, -1);
+    case Collective::reduce_scatter:
+      return with_dims(t, e, false, e.dim);
+    case Collective::all_to_all:
+      return with_dims(t, e, true, e.to_dim);
+    default:
+      return with_dims(t, e, false, -1);
+  }
+}
+
+}  // namespace
+
+void exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) { out[0] = result_of(e, in[0]); }
+
+}  // namespace tessera::detail

@@ -1,0 +1,113 @@
+// The local engine: all devices of a group are slots of this process.
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "sharding/redistribution/engine.h"
+
+namespace tessera::detail {
+
+at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
+  const int64_t width = t.size(dim) / n;
+  return t.narrow(dim, i * width, width);
+}
+
+at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes[dim] *= n;
+  at::Tensor whole = t.new_zeros(sizes);
+  block(whole, dim, i, n).copy_(t);
+  return whole;
+}
+
+bool is_small_sum(const at::Tensor& t) {
+  return t.numel() <= most_small_elements && t.is_floating_point() && t.itemsize() < 8;
+}
+
+namespace {
+
+at::Tensor sum_in_double(const Tensors& parts) {
+  at::Tensor total = parts[0].to(at::kDouble);
+  for (size_t i = 1; i < parts.size(); ++i) total.add_(parts[i]);
+  return total.to(parts[0].scalar_type());
+}
+
+at::Tensor sum(const Tensors& parts) {
+  if (parts.size() == 1) return parts[0];
+  if (is_small_sum(parts[0])) return sum_in_double(parts);
+  at::Tensor total = at::add(parts[0], parts[1]);
+  for (size_t i = 2; i < parts.size(); ++i) total.add_(parts[i]);
+  return total;
+}
+
+at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+  at::Tensor all = parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) all = combine(all, parts[i]);
+  return all;
+}
+
+at::Tensor join(const Tensors& parts, int dim) {
+  return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim);
+}
+
+// Block i of the sum, without forming the rest of it.
+at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
+  Tensors blocks;
+  for (const at::Tensor& part : parts) blocks.push_back(block(part, dim, i, n));
+  return sum(blocks);
+}
+
+}  // namespace
+
+void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
+  const auto own = [&](size_t i) -> const at::Tensor& { return in[in.size() == 1 ? 0 : i]; };
+  const auto fill = [&](const at::Tensor& t) { std::fill(out.begin(), out.end(), t); };
+  const int n = e.devices;
+  switch (e.collective) {
+    case Collective::identity:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = own(i);
+      return;
+    case Collective::all_reduce:
+      return fill(sum(in));
+    case Collective::all_gather:
+      return fill(join(in, e.dim));
+    case Collective::reduce_scatter:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = block_of_sum(in, e.dim, i, n);
+      return;
+    case Collective::all_to_all:
+      for (size_t i = 0; i < out.size(); ++i) {
+        Tensors parts;
+        for (const at::Tensor& t : in) parts.push_back(block(t, e.to_dim, i, n));
+        out[i] = join(parts, e.dim);
+      }
+      return;
+    case Collective::slice:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = block(own(i), e.dim, i, n);
+      return;
+    case Collective::pad:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = padded(in[i], e.dim, i, n);
+      return;
+    case Collective::keep_first:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::zeros_like(in[0]);
+      return;
+    case Collective::all_reduce_max:
+      return fill(folded(in, at::maximum));
+    case Collective::all_reduce_min:
+      return fill(folded(in, at::minimum));
+    case Collective::all_reduce_product:
+      return fill(folded(in, at::mul));
+    case Collective::block_exchange:  // carried out by its pieces
+      return;
+    case Collective::permute:
+      for (size_t i = 0; i < out.size(); ++i) {
+        const int sender = (*e.senders)[i];
+        out[i] = sender < 0 ? at::zeros_like(in[0]) : in[sender];
+      }
+      return;
+  }
+}
+
+}  // namespace tessera::detail

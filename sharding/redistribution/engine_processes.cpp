@@ -1,0 +1,279 @@
+// Exchanges across processes: what a process's own devices do first, one call to the others, and what is made of it.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/distributed/process_group.h"
+#include "sharding/redistribution/engine.h"
+#include "sharding/redistribution/replica_checks.h"
+
+namespace tessera::detail {
+namespace {
+
+std::vector<int64_t> longer(int64_t first, at::IntArrayRef rest) {
+  std::vector<int64_t> sizes{first};
+  sizes.insert(sizes.end(), rest.begin(), rest.end());
+  return sizes;
+}
+
+// Contiguous, whatever the memory format of the parts.
+at::Tensor stacked(const Tensors& parts) {
+  return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())).contiguous();
+}
+
+// The process of each device of a group, and which of its devices it is, in the order of the group.
+std::vector<std::pair<int, int>> places_of(const GroupProcesses& members, int devices) {
+  std::vector<std::pair<int, int>> places(devices);
+  for (size_t p = 0; p < members.numbers.size(); ++p)
+    for (size_t i = 0; i < members.numbers[p].size(); ++i)
+      places[members.numbers[p][i]] = {static_cast<int>(p), static_cast<int>(i)};
+  return places;
+}
+
+at::Tensor flat(const Tensors& x) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& t : x) parts.push_back(t.reshape({-1}));
+  return at::cat(parts);
+}
+
+Tensors cut(const at::Tensor& flat, const Tensors& like) {
+  Tensors parts;
+  int64_t begin = 0;
+  for (const at::Tensor& t : like) {
+    parts.push_back(flat.narrow(0, begin, t.numel()).view(t.sizes()));
+    begin += t.numel();
+  }
+  return parts;
+}
+
+// One step of all groups: `in` and `out` as the local engine's, one entry for each group.
+class Crossing {
+ public:
+  Crossing(const Exchange& exchange, const GroupProcesses& members, const Waiting& waiting,
+           const std::vector<Tensors>& in, std::vector<Tensors>& out)
+      : e_(exchange),
+        members_(members),
+        mine_(members.numbers[members.self]),
+        places_(places_of(members, exchange.devices)),
+        waiting_(waiting),
+        group_(process_group(members.processes, in[0][0].device())),
+        in_(in),
+        out_(out) {}
+
+  void run() {
+    switch (e_.collective) {
+      case Collective::identity:
+        return each([&](const at::Tensor& t, int) { return t; });
+      case Collective::slice:
+        return each([&](const at::Tensor& t, int number) { return block(t, e_.dim, number, e_.devices); });
+      case Collective::pad:
+        return each([&](const at::Tensor& t, int number) { return padded(t, e_.dim, number, e_.devices); });
+      case Collective::keep_first:
+        return each([&](const at::Tensor& t, int number) { return number == 0 ? t : at::zeros_like(t); });
+      case Collective::all_reduce:
+        return sum();
+      case Collective::all_reduce_max:
+        return fold(at::maximum);
+      case Collective::all_reduce_min:
+        return fold(at::minimum);
+      case Collective::all_reduce_product:
+        return fold(at::mul);
+      case Collective::all_gather:
+        return gather();
+      case Collective::reduce_scatter:
+        return scatter();
+      case Collective::all_to_all:
+        return exchange_dims();
+      case Collective::permute:
+        return permute();
+      case Collective::block_exchange:  // carried out by its pieces
+        return;
+    }
+  }
+
+ private:
+  int processes() const { return static_cast<int>(members_.processes.size()); }
+  int64_t groups() const { return static_cast<int64_t>(in_.size()); }
+  int64_t each_has() const { return static_cast<int64_t>(mine_.size()); }
+
+  // Nothing is communicated: fn(its tensor, its number) for every device.
+  template <class Fn>
+  void each(Fn fn) {
+    for (size_t g = 0; g < in_.size(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = fn(in_[g][in_[g].size() == 1 ? 0 : i], mine_[i]);
+  }
+
+  // What this process's devices of each group make of their tensors, small sums in double.
+  Tensors folded_here(Collective collective, bool small = false) const {
+    Tensors folds;
+    for (const Tensors& tensors : in_) {
+      Tensors one(1);
+      exchange_locally({collective, static_cast<int>(tensors.size()), 0, 0}, small ? in_double(tensors) : tensors, one);
+      folds.push_back(one[0]);
+    }
+    return folds;
+  }
+
+  at::Tensor gathered(const at::Tensor& here) const {
+    at::Tensor all = here.new_empty(longer(processes(), here.sizes()));
+    group_.all_gather(here, all, waiting_)->wait();
+    return all;
+  }
+
+  void fill(const at::Tensor& results) {
+    for (int64_t g = 0; g < groups(); ++g) std::fill(out_[g].begin(), out_[g].end(), results[g]);
+  }
+
+  Tensors in_double(const Tensors& tensors) const {
+    Tensors wide;
+    for (const at::Tensor& t : tensors) wide.push_back(t.to(at::kDouble));
+    return wide;
+  }
+
+  void sum() {
+    const at::ScalarType dtype = in_[0][0].scalar_type();
+    const at::Tensor total = stacked(folded_here(Collective::all_reduce, is_small_sum(in_[0][0])));
+    group_.all_reduce(total, ReduceOp::sum, waiting_)->wait();
+    fill(total.to(dtype));
+  }
+
+  // NaNs stay NaNs, as the local kernels have it, and products are rounded in the processes' order.
+  void fold(at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+    const at::Tensor all = gathered(stacked(folded_here(e_.collective)));
+    at::Tensor total = all[0];
+    for (int p = 1; p < processes(); ++p) total = combine(total, all[p]);
+    fill(total);
+  }
+
+  void gather() {
+    Tensors here;
+    for (const Tensors& tensors : in_) here.push_back(stacked(tensors));
+    const at::Tensor all = gathered(stacked(here));  // [process, group, device, ...]
+    for (int64_t g = 0; g < groups(); ++g) {
+      std::vector<at::Tensor> blocks;
+      for (const auto& [p, i] : places_) blocks.push_back(all[p][g][i]);
+      std::fill(out_[g].begin(), out_[g].end(), at::cat(blocks, e_.dim));
+    }
+  }
+
+  void scatter() {
+    const at::ScalarType dtype = in_[0][0].scalar_type();
+    const Tensors sums = folded_here(Collective::all_reduce, is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)));
+    Tensors blocks;
+    for (int p = 0; p < processes(); ++p)
+      for (const at::Tensor& t : sums)
+        for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
+    const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), blocks[0].sizes()));
+    const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
+    at::Tensor mine = parts.new_empty(sizes);
+    group_.reduce_scatter(parts, mine, waiting_)->wait();
+    mine = mine.to(dtype);
+    for (int64_t g = 0; g < groups(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = mine[g][static_cast<int64_t>(i)];
+  }
+
+  void exchange_dims() {
+    Tensors blocks;
+    for (int p = 0; p < processes(); ++p)
+      for (const Tensors& tensors : in_)
+        for (const at::Tensor& t : tensors)
+          for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.to_dim, number, e_.devices));
+    const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), longer(each_has(), blocks[0].sizes())));
+    const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
+    at::Tensor received = at::empty_like(parts);  // [process, group, its device, this process's device, ...]
+    group_.all_to_all(parts, received, waiting_)->wait();
+    for (int64_t g = 0; g < groups(); ++g)
+      for (size_t i = 0; i < out_[g].size(); ++i) {
+        std::vector<at::Tensor> joined;
+        for (const auto& [p, from] : places_) joined.push_back(received[p][g][from][static_cast<int64_t>(i)]);
+        out_[g][i] = at::cat(joined, e_.dim);
+      }
+  }
+
+  // For each other process one message: the tensors of all groups, by the number of the device that gets them.
+  void permute() {
+    std::map<int, Tensors> outgoing;
+    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int to = 0; to < e_.devices; ++to) {
+        const int from = (*e_.senders)[to];
+        const auto [to_process, to_device] = places_[to];
+        const bool is_mine = to_process == members_.self;
+        if (from < 0) {
+          if (is_mine) out_[g][to_device] = at::zeros_like(in_[g][0]);
+          continue;
+        }
+        const auto [from_process, from_device] = places_[from];
+        if (is_mine && from_process == members_.self) out_[g][to_device] = in_[g][from_device];
+        if (is_mine && from_process != members_.self) incoming[from_process].emplace_back(g, to_device);
+        if (!is_mine && from_process == members_.self) outgoing[to_process].push_back(in_[g][from_device]);
+      }
+    std::vector<Message> sends, receives;
+    for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, stacked(tensors)});
+    for (const auto& [peer, slots] : incoming)
+      receives.push_back({peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
+    group_.exchange(sends, receives, waiting_)->wait();
+    size_t next = 0;
+    for (const auto& [peer, slots] : incoming) {
+      for (size_t i = 0; i < slots.size(); ++i)
+        out_[slots[i].first][slots[i].second] = receives[next].tensor[static_cast<int64_t>(i)];
+      ++next;
+    }
+  }
+
+  const Exchange& e_;
+  const GroupProcesses& members_;
+  const std::vector<int>& mine_;  // the numbers of this process's devices
+  const std::vector<std::pair<int, int>> places_;
+  const Waiting& waiting_;
+  ProcessGroup& group_;
+  const std::vector<Tensors>& in_;
+  std::vector<Tensors>& out_;
+};
+
+}  // namespace
+
+void exchange_between_processes(const Exchange& exchange, const GroupProcesses& members, const Waiting& waiting,
+                                const std::vector<Tensors>& in, std::vector<Tensors>& out) {
+  Crossing(exchange, members, waiting, in, out).run();
+}
+
+Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause) {
+  if (x.empty() || !(axes & mesh->crossing())) return x;
+  const std::vector<int> processes = processes_along(mesh, axes);
+  const int self = process_along(mesh, axes, Coordinates(mesh)), n = static_cast<int>(processes.size());
+  GroupProcesses members{processes, self, {}};
+  for (int p = 0; p < n; ++p) members.numbers.push_back({p});
+  std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
+  if (checks) check_same_collective("all_reduce", mesh, axes, in[0][0], cause);
+  exchange_between_processes({Collective::all_reduce, n, 0, 0}, members,
+                             {cause.operation, cause.where, mesh->kept_names(axes)}, in, out);
+  return cut(out[0][0], x);
+}
+
+static std::atomic<int64_t> sums_begun{0};
+
+SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause) : like_(x), flat_(flat(x)) {
+  if (checks) check_same_collective("all_reduce", mesh, axes, flat_, cause);
+  ++sums_begun;
+  begun_ = process_group(processes_along(mesh, axes), flat_.device())
+               .beside()
+               .all_reduce(flat_, ReduceOp::sum, {cause.operation, cause.where, mesh->kept_names(axes)});
+}
+
+int64_t SumWork::count() { return sums_begun; }
+
+Tensors SumWork::finish() {
+  begun_->wait();
+  return cut(flat_, like_);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,55 @@
+// Moves compared as text, replicas by their bits.
+#include "sharding/redistribution/replica_checks.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "sharding/array/consistency.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/distributed/process_group.h"
+
+namespace tessera::detail {
+namespace {
+
+std::string reason_of(const Cause& cause) {
+  const std::source_location& line = cause.where;
+  return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
+}
+
+}  // namespace
+
+void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
+                           const Cause& cause) {
+  check_agreement("TESSERA_CHECK", mesh->processes,
+                  fmt::format("{} over {} of {} {} ({} bytes), {}", kind, mesh->names(axes),
+                              tessera::name_of(static_cast<DType>(x.scalar_type())), to_string(x.sizes().vec()),
+                              x.nbytes(), reason_of(cause)));
+}
+
+void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause) {
+  const MeshImpl* mesh = type->mesh;
+  if (!mesh || !(mesh->crossing() & ~type->own())) return;
+  const std::string path = cause.path ? *cause.path + ": " : "";
+  check_agreement("TESSERA_CHECK", mesh->processes,
+                  fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));
+  const std::vector<int> processes = processes_along(mesh, mesh->all());
+  at::Tensor mine = at::empty({static_cast<int64_t>(local.size())}, at::kLong);
+  for (size_t i = 0; i < local.size(); ++i) mine[static_cast<int64_t>(i)] = static_cast<int64_t>(checksum(local[i]));
+  at::Tensor all = at::empty({static_cast<int64_t>(processes.size()), mine.numel()}, at::kLong);
+  process_group(processes).all_gather(mine, all, {"TESSERA_CHECK", cause.where, mesh->kept_names(mesh->all())})->wait();
+  std::map<int, size_t> first_with;  // the same blocks
+  for (size_t p = 0; p < processes.size(); ++p) {
+    Coordinates coordinates(mesh);
+    move_to_process(mesh, mesh->all(), static_cast<int>(p), coordinates);
+    const size_t first = first_with.try_emplace(process_along(mesh, type->own(), coordinates), p).first->second;
+    if (at::equal(all[static_cast<int64_t>(first)], all[static_cast<int64_t>(p)])) continue;
+    fail_broken("TESSERA_CHECK",
+                fmt::format("{}{}: processes {} and {} hold different values of the same block, before {}.", path,
+                            type->to_string(), processes[first], processes[p], cause.operation));
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,99 @@
+// Steps one behind the other, for arrays, inside operations and inside shard_map.
+#include "sharding/redistribution/resharding.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/redistribution/communicate.h"
+#include "sharding/redistribution/replica_checks.h"
+#include "sharding/redistribution/route.h"
+
+namespace tessera::detail {
+namespace {
+
+bool crosses_processes(const std::vector<StepPtr>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const StepPtr& step) {
+    return step->exchange ? step->exchange->processes.size() > 1 : !step->processes.processes.empty();
+  });
+}
+
+}  // namespace
+
+bool Resharding::gathers() const {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const StepPtr& step) { return table_row(step->row).forward == Collective::all_gather; });
+}
+
+Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
+  at::AutoGradMode off(false);
+  const Occasion occasion{cause, from, to, in_backward_pass};
+  Tensors now = as_dtype(x, to->dtype);
+  bring_to_memory_of(to->mesh, now);
+  ask_about(steps, now[0], occasion);
+  if (checks && crosses_processes(steps)) check_replicas_across_processes(from, now, cause);
+  for (const StepPtr& step : steps) now = communicate(*step, now, occasion);
+  return now;
+}
+
+Tensors Resharding::backward(Tensors now) const {
+  now = as_dtype(now, gradients);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
+    now = communicate_back(**step, now, {cause, to, from, true});
+  bring_to_memory_of(from->mesh, now);
+  return now;
+}
+
+ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, AxisSet slots, const Type* from,
+                                        const Type* to, const Cause& cause) {
+  auto step = std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = mesh, .axes = axes});
+  step->slots_in = step->slots_out = slots;
+  step->tensors_in = step->tensors_out = mesh->slots(slots);
+  form_groups(*step);
+  return {std::move(step), from, to, cause};
+}
+
+Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, bool in_backward_pass) const {
+  return communicate(*step, collective, parts,
+                     {cause, in_backward_pass ? to : from, in_backward_pass ? from : to, in_backward_pass});
+}
+
+namespace {
+
+Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
+  Step step{.row = row, .mesh = from->mesh, .axes = axes.axis_set()};
+  step.slots_in = from->slots;
+  step.slots_out = to->slots;
+  step.tensors_in = from->mesh->slots(from->slots);
+  step.tensors_out = from->mesh->slots(to->slots);
+  form_groups(step, axes);
+  return step;
+}
+
+}  // namespace
+
+Resharding resharding_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
+                           const Cause& cause) {
+  Step step = step_over(row, from, to, axes);
+  step.dim = dim;
+  step.to_dim = to_dim;
+  return {from, to, {std::make_shared<const Step>(std::move(step))}, from->dtype, cause};
+}
+
+Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Cause& cause) {
+  Step step = step_over(Row::varying_to_varying, type, type, axes);
+  step.receivers.assign(senders.size(), -1);
+  for (size_t i = 0; i < senders.size(); ++i)
+    if (senders[i] >= 0) step.receivers[senders[i]] = static_cast<int>(i);
+  step.senders = std::move(senders);
+  return {type, type, {std::make_shared<const Step>(std::move(step))}, type->dtype, cause};
+}
+
+Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Collective collective,
+                    const Cause& cause) {
+  at::AutoGradMode off(false);
+  return communicate(step_over(Row::unreduced_to_replicated, from, to, axes), collective, x, {cause, from, to});
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,380 @@
+// Routes: the rows of the table one behind the other, the cheapest way from one placement to another.
+#include "sharding/redistribution/route.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+namespace tessera::detail {
+
+namespace {
+
+// clang-format off
+constexpr TableRow rows[] = {
+    {Row::unreduced_to_replicated, "unreduced",   "replicated", Collective::all_reduce,     Collective::identity},
+    {Row::unreduced_to_reduced,    "unreduced",   "reduced",    Collective::all_reduce,     Collective::all_reduce},
+    {Row::unreduced_to_sharded,    "unreduced",   "sharded",    Collective::reduce_scatter, Collective::all_gather},
+    {Row::sharded_to_replicated,   "sharded",     "replicated", Collective::all_gather,     Collective::slice},
+    {Row::sharded_to_reduced,      "sharded",     "reduced",    Collective::all_gather,     Collective::reduce_scatter},
+    {Row::sharded_to_sharded,      "sharded(i)",  "sharded(j)", Collective::all_to_all,     Collective::all_to_all},
+    {Row::sharded_to_unreduced,    "sharded",     "unreduced",  Collective::pad,            Collective::slice},
+    {Row::replicated_to_sharded,   "replicated",  "sharded",    Collective::slice,          Collective::all_gather},
+    {Row::replicated_to_reduced,   "replicated",  "reduced",    Collective::identity,       Collective::all_reduce},
+    {Row::replicated_to_unreduced, "replicated",  "unreduced",  Collective::keep_first,     Collective::identity},
+    {Row::reduced_to_replicated,   "reduced",     "replicated", Collective::identity,       Collective::keep_first},
+    {Row::exchanged,               "any blocks",  "any blocks", Collective::block_exchange, Collective::block_exchange},
+    {Row::spread,                  "uncommitted", "replicated", Collective::identity,       Collective::identity},
+    {Row::varying_to_varying,      "varying",     "varying",    Collective::permute,        Collective::permute},
+};
+
+int64_t same(int64_t bytes, int) { return bytes; }
+int64_t times(int64_t bytes, int n) { return bytes * n; }
+int64_t part(int64_t bytes, int n) { return bytes / n; }
+double none(double, int) { return 0; }
+double all_but_own(double result, int n) { return result * (n - 1) / n; }
+double there_and_back(double result, int n) { return 2 * result * (n - 1) / n; }
+double of_all_blocks(double result, int n) { return result * (n - 1); }
+
+constexpr CollectiveTraits collectives[] = {
+    {Collective::identity,           nullptr,              same,  none},
+    {Collective::all_reduce,         "all_reduce",         same,  there_and_back},
+    {Collective::all_gather,         "all_gather",         times, all_but_own},
+    {Collective::reduce_scatter,     "reduce_scatter",     part,  of_all_blocks},
+    {Collective::all_to_all,         "all_to_all",         same,  all_but_own},
+    {Collective::slice,              nullptr,              part,  none},
+    {Collective::pad,                nullptr,              times, none},
+    {Collective::keep_first,         nullptr,              same,  none},
+    {Collective::all_reduce_max,     "all_reduce_max",     same,  none},
+    {Collective::all_reduce_min,     "all_reduce_min",     same,  none},
+    {Collective::all_reduce_product, "all_reduce_product", same,  none},
+    {Collective::permute,            "permute",            same,  none},
+    {Collective::block_exchange,     "block_exchange",     same,  none},
+};
+// clang-format on
+
+template <class Entry, size_t n>
+constexpr bool is_in_order(const Entry (&entries)[n], auto key) {
+  for (size_t i = 0; i < n; ++i)
+    if (static_cast<size_t>(entries[i].*key) != i) return false;
+  return true;
+}
+static_assert(is_in_order(rows, &TableRow::row) && is_in_order(collectives, &CollectiveTraits::collective));
+
+}  // namespace
+
+const TableRow& table_row(Row row) { return rows[static_cast<size_t>(row)]; }
+std::span<const TableRow> table() { return rows; }
+const CollectiveTraits& traits_of(Collective collective) { return collectives[static_cast<size_t>(collective)]; }
+
+namespace {
+
+DimAxes in_mesh_order(AxisSet axes) {
+  DimAxes order;
+  for (int a = 0; a < max_axes; ++a)
+    if (axes >> a & 1) order.push_back(a);
+  return order;
+}
+
+void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordinates) {
+  for (int i = axes.size(); i-- > 0; index /= static_cast<int>(mesh->axes[axes[i]].size))
+    coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
+}
+
+// The numbers of the devices that each of the processes along these axes has.
+std::vector<std::vector<int>> numbers_by_process(const MeshImpl* mesh, const DimAxes& order) {
+  const AxisSet axes = order.axis_set();
+  std::vector<std::vector<int>> numbers(mesh->count(axes) / mesh->slots(axes));
+  for (int k = 0; k < mesh->count(axes); ++k) {
+    Coordinates coordinates(mesh);
+    unravel(mesh, order, k, coordinates);
+    numbers[process_along(mesh, axes, coordinates)].push_back(k);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+void form_groups(Step& step, const DimAxes& given) {
+  const MeshImpl* mesh = step.mesh;
+  const DimAxes order = given.empty() ? in_mesh_order(step.axes) : given;
+  const AxisSet others = (step.slots_in | step.slots_out) & ~step.axes;
+  const bool apart_in = (step.slots_in & step.axes) != 0, apart_out = (step.slots_out & step.axes) != 0;
+  const bool remote = (step.axes & mesh->crossing()) != 0;
+  const int self = process_along(mesh, step.axes, Coordinates(mesh));
+  std::vector<std::vector<int>> numbers{{0}};
+  if (remote || apart_in || apart_out) numbers = numbers_by_process(mesh, order);
+  step.groups.resize(mesh->slots(others));
+  for (size_t g = 0; g < step.groups.size(); ++g) {
+    Group& group = step.groups[g];
+    Coordinates coordinates(mesh);
+    unravel(mesh, others, static_cast<int>(g), coordinates);
+    for (const int number : numbers[self]) {
+      if (apart_in || apart_out) unravel(mesh, order, number, coordinates);
+      if (apart_in || group.in.empty()) group.in.push_back(ravel(mesh, step.slots_in, coordinates));
+      if (apart_out || group.out.empty()) group.out.push_back(ravel(mesh, step.slots_out, coordinates));
+    }
+  }
+  if (remote) step.processes = {processes_along(mesh, step.axes), self, std::move(numbers)};
+}
+
+namespace {
+
+class RouteMaker {
+ public:
+  RouteMaker(const Type* from, AxisSet slots, const Type* to)
+      : current_(*on_mesh(from, to->mesh)), slots_(slots), to_(to) {}
+
+  Route make() {
+    if (!to_->mesh) return {};
+    refuse_leaving_varying();
+    spread();
+    leave_reduced();
+    while (shrink() || sum() || exchange() || gather()) {
+    }
+    if (const AxisSet axes = to_->unreduced & ~current_.unreduced) {
+      add(Row::replicated_to_unreduced, axes, 0, 0, slots_ | axes);
+      current_.unreduced |= axes;
+    }
+    if (const AxisSet axes = to_->reduced & ~current_.reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
+    return std::move(route_);
+  }
+
+  // All blocks exchanged at once, and reduced afterwards where the target is: a way where nothing is summed.
+  std::optional<Route> at_once() {
+    const Type& from = *intern(current_);
+    if (!to_->mesh || from.unreduced != to_->unreduced || (from.reduced & ~to_->reduced) ||
+        from.varying != to_->varying || from.slots != slots_ || from.elements == 0)
+      return std::nullopt;
+    const Type* there = with_reduced(to_, from.reduced & ~to_->own());
+    Step step = exchange_step(
+        &from, there,
+        std::make_shared<const BlockExchange>(make_block_exchange({&from}, there, identity_map(to_->shape))));
+    route_.cost = step.cost;
+    slots_ = step.slots_out;
+    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
+    current_ = *there;
+    if (const AxisSet axes = to_->reduced & ~there->reduced) add(Row::replicated_to_reduced, axes, 0, 0, slots_);
+    return std::move(route_);
+  }
+
+ private:
+  // What differs along an axis becomes equal by a collective that the program names, never by a placement.
+  void refuse_leaving_varying() const {
+    if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
+      fail(ErrorKind::vma, "redistribute",
+           fmt::format("{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another "
+                       "collective.",
+                       intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying),
+                       to_->to_string()));
+  }
+
+  // An uncommitted array has one tensor; private replicas want one each.
+  void spread() {
+    const AxisSet missing = to_->mesh->private_replicas ? to_->mesh->all() & ~slots_ : 0;
+    if (missing && to_->mesh->count(missing) > 1) add(Row::spread, missing, 0, 0, slots_ | missing);
+    slots_ |= missing;
+  }
+
+  void leave_reduced() {
+    if (const AxisSet axes = current_.reduced & ~to_->reduced) add(Row::reduced_to_replicated, axes, 0, 0, slots_);
+    current_.reduced &= to_->reduced;
+  }
+
+  // Slices and reduce-scatters of the next axes that the target wants: every later step then moves less.
+  bool shrink() {
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      DimAxes& now = current_.dims[d];
+      const DimAxes& wanted = to_->dims[d];
+      if (now == wanted || !now.is_prefix_of(wanted)) continue;
+      const bool pending = current_.unreduced >> wanted[now.size()] & 1;
+      DimAxes axes;
+      for (int i = now.size(); i < wanted.size() && may_join(wanted[i], pending); ++i) axes.push_back(wanted[i]);
+      if (axes.empty()) continue;
+      for (int axis : axes) now.push_back(axis);
+      add(pending ? Row::unreduced_to_sharded : Row::replicated_to_sharded, axes, d, 0, slots_ | axes.axis_set());
+      current_.unreduced &= ~axes.axis_set();
+      return true;
+    }
+    return false;
+  }
+
+  // Axes of one dim act as one group while they are free and alike.
+  bool may_join(int axis, bool pending) const {
+    return !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
+  }
+
+  // One all_reduce over all sums that nobody scatters.
+  bool sum() {
+    const AxisSet wanted = axis_set_of(to_->dims);
+    const AxisSet pending = current_.unreduced & ~to_->unreduced & ~wanted;
+    for (const AxisSet axes : {pending & ~to_->reduced, pending & to_->reduced}) {
+      if (!axes) continue;
+      const bool reduced = (axes & to_->reduced) != 0;
+      add(reduced ? Row::unreduced_to_reduced : Row::unreduced_to_replicated, axes, 0, 0, without(axes));
+      current_.unreduced &= ~axes;
+      if (reduced) current_.reduced |= axes;
+      return true;
+    }
+    return false;
+  }
+
+  // The minor-most axis that the target wants next on another dim moves there.
+  bool exchange() {
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      DimAxes& now = current_.dims[d];
+      if (now.is_prefix_of(to_->dims[d])) continue;
+      const int axis = now.back();
+      for (size_t e = 0; e < current_.dims.size(); ++e) {
+        DimAxes& other = current_.dims[e];
+        const DimAxes& wanted = to_->dims[e];
+        if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis)
+          continue;
+        now.pop_back();
+        other.push_back(axis);
+        add(Row::sharded_to_sharded, AxisSet{1} << axis, d, e, slots_);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way: the
+  // smallest group first, so that others move less.
+  bool gather() {
+    DimAxes axes;
+    int dim = -1;
+    for (size_t d = 0; d < current_.dims.size(); ++d) {
+      const DimAxes leaving = leaving_together(current_.dims[d], to_->dims[d]);
+      if (leaving.empty() || (dim >= 0 && count(leaving) >= count(axes))) continue;
+      axes = leaving;
+      dim = static_cast<int>(d);
+    }
+    if (dim < 0) return false;
+    const Row row = row_of_gather(axes.back());
+    for (int i = 0; i < axes.size(); ++i) current_.dims[dim].pop_back();
+    if (row == Row::sharded_to_reduced) current_.reduced |= axes.axis_set();
+    if (row == Row::sharded_to_unreduced) current_.unreduced |= axes.axis_set();
+    add(row, axes, dim, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes.axis_set()));
+    return true;
+  }
+
+  // The minor axes of a dim that its target lacks and that take the same row.
+  DimAxes leaving_together(DimAxes now, const DimAxes& wanted) const {
+    DimAxes reversed, axes;
+    while (!now.is_prefix_of(wanted) && (reversed.empty() || row_of_gather(now.back()) == row_of_gather(reversed[0]))) {
+      reversed.push_back(now.back());
+      now.pop_back();
+    }
+    for (int i = reversed.size() - 1; i >= 0; --i) axes.push_back(reversed[i]);
+    return axes;
+  }
+
+  int count(const DimAxes& axes) const { return to_->mesh->count(axes.axis_set()); }
+
+  Row row_of_gather(int axis) const {
+    if (to_->unreduced >> axis & 1) return Row::sharded_to_unreduced;
+    return to_->reduced >> axis & 1 ? Row::sharded_to_reduced : Row::sharded_to_replicated;
+  }
+
+  AxisSet sharded() const { return axis_set_of(current_.dims); }
+
+  AxisSet without(AxisSet axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
+
+  // Of one device's block, as current_ now is.
+  double bytes() const {
+    double b = static_cast<double>(item_size(current_.dtype));
+    for (size_t d = 0; d < current_.dims.size(); ++d)
+      b *= static_cast<double>(current_.shape[d]) / to_->mesh->count(current_.dims[d].axis_set());
+    return b;
+  }
+
+  void add(Row row, AxisSet axes, int dim, int to_dim, AxisSet slots_out) {
+    add(row, in_mesh_order(axes), dim, to_dim, slots_out);
+  }
+
+  void add(Row row, const DimAxes& order, int dim, int to_dim, AxisSet slots_out) {
+    const AxisSet axes = order.axis_set();
+    slots_out = to_->mesh->distinct(slots_out);
+    Step step{.row = row, .mesh = to_->mesh, .axes = axes, .dim = dim, .to_dim = to_dim};
+    step.slots_in = slots_;
+    step.slots_out = slots_out;
+    step.tensors_in = to_->mesh->slots(slots_);
+    step.tensors_out = to_->mesh->slots(slots_out);
+    form_groups(step, order);
+    const int n = to_->mesh->count(axes);
+    const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
+                          : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
+                                                                                                  : bytes();
+    const auto& [_, from, to, forward, backward] = table_row(row);
+    step.cost = traits_of(forward).sent_bytes(bytes(), n) + traits_of(backward).sent_bytes(before, n);
+    route_.cost += step.cost;
+    route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
+    slots_ = slots_out;
+  }
+
+  TypeKey current_;
+  AxisSet slots_;
+  const Type* to_;
+  Route route_;
+};
+
+// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less,
+// or as much and elements would go somewhere else on the way.
+Route cheapest(const Type* from, AxisSet slots, const Type* to) {
+  Route rows = RouteMaker(from, slots, to).make();
+  if (rows.steps.size() < 2) return rows;
+  std::optional<Route> exchanged = RouteMaker(from, slots, to).at_once();
+  const auto takes = [&](Row row) {
+    return std::any_of(rows.steps.begin(), rows.steps.end(), [&](const auto& step) { return step->row == row; });
+  };
+  const bool gathers = takes(Row::sharded_to_replicated) || takes(Row::sharded_to_reduced);
+  const bool detours = takes(Row::sharded_to_sharded) || (gathers && takes(Row::replicated_to_sharded));
+  if (!exchanged || exchanged->cost > rows.cost || (exchanged->cost == rows.cost && !detours)) return rows;
+  return *std::move(exchanged);
+}
+
+struct RouteKey {
+  const Type* from;
+  const Type* to;
+  AxisSet slots;
+  bool operator==(const RouteKey&) const = default;
+};
+
+struct RouteKeyHash {
+  size_t operator()(const RouteKey& k) const {
+    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^
+           reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^ k.slots;
+  }
+};
+
+}  // namespace
+
+const Route& route(const Type* from, AxisSet slots, const Type* to) {
+  constexpr size_t most = 1 << 14;
+  thread_local std::unordered_map<RouteKey, Route, RouteKeyHash> routes;
+  const RouteKey key{from, to, slots};
+  if (auto found = routes.find(key); found != routes.end()) return found->second;
+  if (routes.size() >= most) routes.clear();
+  return routes.emplace(key, cheapest(from, slots, to)).first->second;
+}
+
+Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const BlockExchange> exchange) {
+  Step step{.row = Row::exchanged, .mesh = to->mesh, .axes = from->sharded | to->sharded};
+  step.slots_in = from->slots;
+  step.slots_out = to->slots;
+  step.tensors_in = exchange->slots_in;
+  step.tensors_out = exchange->slots_out;
+  step.cost = static_cast<double>((exchange->received + exchange->returned) * item_size(to->dtype));
+  step.exchange = std::move(exchange);
+  return step;
+}
+
+Tensors as_dtype(const Tensors& tensors, DType dtype) {
+  Tensors cast;
+  for (const at::Tensor& t : tensors) cast.push_back(t.to(static_cast<at::ScalarType>(dtype)));
+  return cast;
+}
+
+}  // namespace tessera::detail

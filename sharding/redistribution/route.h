@@ -1,0 +1,41 @@
+// The table of collectives, and routes through it: the one place where a collective is chosen.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sharding/redistribution/step.h"
+
+namespace tessera::detail {
+
+// One row of the table: how a state of a mesh axis becomes another, and the way back between the cotangents' states
+// (sharded <-> sharded, replicated <-> replicated, unreduced <-> reduced).
+struct TableRow {
+  Row row;
+  const char *from, *to;
+  Collective forward, backward;
+};
+const TableRow& table_row(Row row);
+std::span<const TableRow> table();
+
+// What a collective is called in ledgers (null: nothing is communicated), the bytes of its result on a device from
+// those of its operand, and the bytes that a device sends for a result of so many.
+struct CollectiveTraits {
+  Collective collective;
+  const char* name;
+  int64_t (*result_bytes)(int64_t bytes, int devices);
+  double (*sent_bytes)(double result, int devices);
+};
+const CollectiveTraits& traits_of(Collective collective);
+
+struct Route {
+  std::vector<StepPtr> steps;
+  double cost = 0;
+};
+
+// The steps from a placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
+// at the start. Kept by the thread in a bounded cache.
+const Route& route(const Type* from, AxisSet slots, const Type* to);
+
+}  // namespace tessera::detail

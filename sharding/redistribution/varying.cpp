@@ -1,0 +1,115 @@
+// Types read anew over the same tensors, and what becomes of their gradients.
+#include "sharding/redistribution/varying.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "sharding/array/autograd.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/engine.h"
+
+namespace tessera::detail {
+namespace {}  // namespace
+
+ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
+  const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf
+  Tensors local;
+  for (int i = 0; i < to->mesh->slots(to->slots); ++i)
+    local.push_back(from->local[project(to->mesh, to->slots, i, from->slots)]);
+  ArrayPtr made = make_array(to, std::move(local));
+  made->weight = a->weight;
+  made->layout = a->layout;
+  if (a->details && a->details->path) made->detail().path = a->details->path;
+  return made;
+}
+
+ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
+  const AxisSet missing = axes & ~a->type->varying;
+  if (!missing) return a;
+  const ArrayPtr reduced = convert(*a, a, with_reduced(a->type, a->type->reduced | missing), cause);
+  TypeKey key = *reduced->type;
+  key.reduced &= ~missing;
+  key.varying |= missing;
+  return read_as(reduced, intern(std::move(key)));
+}
+
+namespace {
+
+// The first process's along these axes, on all of them.
+Tensors from_first_process(const MeshImpl* mesh, AxisSet axes, Tensors tensors) {
+  if (process_along(mesh, axes, Coordinates(mesh)) != 0)
+    for (at::Tensor& t : tensors) t = at::zeros_like(t);
+  return sum_over_processes(mesh, axes, tensors, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+}
+
+}  // namespace
+
+ArrayPtr first_of(const ArrayPtr& a, AxisSet axes) {
+  TypeKey key = *a->type;
+  key.varying &= ~axes;
+  const Type *from = a->type, *to = intern(std::move(key));
+  Tensors local;
+  for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
+    Coordinates coordinates(to->mesh);
+    unravel(to->mesh, to->slots & ~axes, project(to->mesh, to->slots, i, to->slots & ~axes), coordinates);
+    local.push_back(a->local[ravel(to->mesh, from->slots, coordinates)]);
+  }
+  {
+    at::AutoGradMode off(false);
+    local = from_first_process(to->mesh, axes, std::move(local));
+  }
+  const int n = to->mesh->count(axes);
+  const auto share = [from, to, n](const Tensors& gradients) {
+    Tensors shares;
+    for (int i = 0; i < from->mesh->slots(from->slots); ++i)
+      shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
+    return shares;
+  };
+  const auto add_up = [from, to, n, axes, apart = from->slots & ~axes](const Tensors& shares) {
+    Tensors sums(to->mesh->slots(apart)), each;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), apart)];
+      sum = sum.defined() ? sum + shares[i] / n : shares[i] / n;
+    }
+    sums = sum_over_processes(to->mesh, axes, sums, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+    for (int i = 0; i < to->mesh->slots(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
+    return each;
+  };
+  record_function("shard_map", a->local, local, share, add_up);
+  ArrayPtr made = make_array(to, std::move(local));
+  made->layout = a->layout;
+  return made;
+}
+
+const Type* placed_inside(const Type* to, const Type* from, const char* verb) {
+  const ManualAxes& manual = manual_axes();
+  if (!manual.mesh || to->mesh != manual.mesh) return to;
+  if (const AxisSet named = (to->sharded | to->unreduced | to->reduced) & manual.axes)
+    fail(ErrorKind::vma, verb,
+         fmt::format("{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
+                     from->to_string(), to->to_string(), manual.mesh->names(named)));
+  TypeKey key = *to;
+  key.varying = from->varying;
+  return intern(std::move(key));
+}
+
+ArrayPtr inside(const Array& x, const char* verb) {
+  const ArrayImpl& a = materialized(x, verb);
+  const ManualAxes& manual = manual_axes();
+  if (a.type->mesh && a.type->mesh != manual.mesh)
+    fail(ErrorKind::device_mismatch, verb,
+         fmt::format("{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
+                     Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string()));
+  if (const AxisSet apart = (a.type->sharded | a.type->unreduced) & manual.axes)
+    fail(ErrorKind::vma, verb,
+         fmt::format("{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
+                     x.type_string(), manual.mesh->names(apart)));
+  if (a.type->mesh) return x.impl();
+  return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});
+}
+
+}  // namespace tessera::detail

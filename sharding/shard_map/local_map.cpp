@@ -1,0 +1,92 @@
+// Local tensors handed out per device, and the results read as values that vary.
+#include "sharding/shard_map/local_map.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/varying.h"
+
+namespace tessera::detail {
+namespace {
+
+std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
+  AxisSet varying = 0;
+  std::vector<ArrayPtr> arguments;
+  for (const Array& block : blocks) {
+    arguments.push_back(inside(block, "local_map"));
+    varying |= arguments.back()->type->varying;
+  }
+  const Cause cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
+  for (ArrayPtr& a : arguments) {
+    if (a->type->sharded | a->type->unreduced)
+      fail(ErrorKind::vma, "local_map",
+           fmt::format("{} lies apart over axes that are not manual. Name them in axis_names.", a->type->to_string()));
+    a = varied(a, varying, cause);
+    a = convert(*a, a, a->type, cause);  // of a tape's parameter, the leaf
+  }
+  return arguments;
+}
+
+std::string types_of(const std::vector<ArrayPtr>& arguments) {
+  std::vector<std::string> types;
+  for (const ArrayPtr& a : arguments) types.push_back(a->type->to_string());
+  return fmt::format("{}", fmt::join(types, ", "));
+}
+
+void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Tensor>& now,
+                 const std::vector<ArrayPtr>& arguments) {
+  for (const at::Tensor& t : now)
+    if (!t.defined() || t.layout() != at::kStrided || name_of(static_cast<DType>(t.scalar_type())).empty())
+      fail(ErrorKind::dtype_mismatch, "local_map",
+           fmt::format("given {}, the function returns {}, which no Array has.", types_of(arguments),
+                       !t.defined()                 ? "an undefined tensor"
+                       : t.layout() != at::kStrided ? "a sparse tensor"
+                                                    : fmt::format("a tensor of {}", c10::toString(t.scalar_type()))));
+  bool alike = first.size() == now.size();
+  for (size_t i = 0; alike && i < now.size(); ++i)
+    alike = first[i].sizes() == now[i].sizes() && first[i].scalar_type() == now[i].scalar_type();
+  if (!alike)
+    fail(ErrorKind::shape_mismatch, "local_map",
+         fmt::format("given {}, the function returns tensors of other number, shape or element type on one device than "
+                     "on another. They must be alike.",
+                     types_of(arguments)));
+}
+
+std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>& arguments, int slot) try {
+  std::vector<at::Tensor> tensors;
+  for (const ArrayPtr& a : arguments) tensors.push_back(a->local[slot]);
+  return f(tensors);
+} catch (const c10::Error& error) {
+  const std::string words = error.what_without_backtrace();
+  fail(ErrorKind::bad_argument, "local_map",
+       fmt::format("given {}: {}", types_of(arguments), words.substr(0, words.find('\n'))));
+}
+
+}  // namespace
+
+std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>& blocks) {
+  const std::vector<ArrayPtr> arguments = arguments_of(blocks);
+  const MeshImpl* mesh = manual_axes().mesh;
+  const AxisSet varying = arguments.empty() ? 0 : arguments[0]->type->varying;
+  std::vector<std::vector<at::Tensor>> results;
+  for (int s = 0; s < mesh->slots(mesh->private_replicas ? mesh->all() : varying); ++s) {
+    results.push_back(call(f, arguments, s));
+    check_alike(results[0], results.back(), arguments);
+  }
+  std::vector<Array> arrays;
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    const at::Tensor& first = results[0][i];
+    const Type* type = intern({.dtype = static_cast<DType>(first.scalar_type()),
+                               .shape = first.sizes().vec(),
+                               .mesh = mesh,
+                               .varying = varying});
+    Tensors local;
+    for (const auto& result : results) local.push_back(result[i]);
+    arrays.emplace_back(make_array(type, std::move(local)));
+  }
+  return arrays;
+}
+
+}  // namespace tessera::detail

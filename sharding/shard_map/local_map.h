@@ -1,0 +1,48 @@
+// local_map: any LibTorch code on the blocks of sharded arrays, one device at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <functional>
+#include <vector>
+
+#include "sharding/shard_map/shard_map.h"
+
+namespace tessera {
+
+namespace detail {
+
+using LocalFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+// Inside shard_map: `f` called once for every device that has blocks of its own.
+std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>& blocks);
+
+}  // namespace detail
+
+// `f` gets the local tensors of one device, one per argument, and returns a tensor or a vector of tensors: that
+// device's blocks of the results. It is called once for every device whose blocks differ, one after another, and its
+// gradients are LibTorch's own. Specs and options are shard_map's: an argument without a spec's axis is the same tensor
+// on every device, and its gradients are added up.
+//   const auto norm = local_map([](const std::vector<at::Tensor>& t) { return at::layer_norm(t[0], {8}); }, mesh,
+//                               P{"data"}, P{"data"});
+//   norm(x)
+// What `f` does is not looked into: its results vary along all axes along which its arguments do. One that is a term of
+// a sum is declared as such: P{}.unreduced({"model"}). `f` must not write to its arguments, and be a function of them:
+// with shared replicas one call stands for all devices that hold the same.
+// Errors: shard_map's; results whose number, shape or element type depend on the device (shape_mismatch); what LibTorch
+// throws (bad_argument).
+template <class F>
+requires std::invocable < const F&, const std::vector<at::Tensor>
+& > auto local_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},
+                   std::source_location where = std::source_location::current()) {
+  const auto body = [f = std::move(f)](const std::vector<Array>& blocks) {
+    if constexpr (std::is_same_v<std::invoke_result_t<const F&, const std::vector<at::Tensor>&>, at::Tensor>)
+      return detail::call_locally([&](const auto& tensors) { return std::vector<at::Tensor>{f(tensors)}; }, blocks)[0];
+    else
+      return detail::call_locally(f, blocks);
+  };
+  return shard_map(body, mesh, std::move(in_specs), std::move(out_specs), std::move(options), where);
+}
+
+}  // namespace tessera

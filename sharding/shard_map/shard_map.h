@@ -1,0 +1,159 @@
+// shard_map: a function written for one device, run on every device's blocks, with the collectives it names.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "sharding/array/array.h"
+#include "sharding/placement/mesh.h"
+#include "sharding/placement/partition_spec.h"
+#include "sharding/shard_map/collectives.h"
+
+namespace tessera {
+
+// A spec for each argument or result, {P{"x"}, P{}}, or one for all of them: P{"x"}.
+class Specs {
+ public:
+  Specs(PartitionSpec all) : specs_{std::move(all)}, for_all_(true) {}
+  Specs(std::initializer_list<PartitionSpec> each) : specs_(each) {}
+  Specs(std::vector<PartitionSpec> each) : specs_(std::move(each)) {}
+
+  // Null if there are not n.
+  const PartitionSpec* of(size_t i, size_t n) const {
+    return for_all_ ? &specs_[0] : specs_.size() == n ? &specs_[i] : nullptr;
+  }
+  size_t size() const { return specs_.size(); }
+
+ private:
+  std::vector<PartitionSpec> specs_;
+  bool for_all_ = false;
+};
+
+struct ShardMapOptions {
+  std::vector<std::string> axis_names = {};  // the manual axes; empty: all that are not manual yet
+  // Without it, a result may be returned as replicated over an axis along which it varies: its first device's is taken.
+  bool check_vma = true;
+};
+
+namespace detail {
+
+class ManualScope;
+
+// What shard_map does before and after the function.
+class ShardMapCall {
+ public:
+  ShardMapCall(Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options, std::source_location where);
+
+  // While it lives, this thread is inside.
+  class Inside {
+   public:
+    explicit Inside(const ShardMapCall& call);
+    ~Inside();
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    uint32_t axes() const { return axes_; }  // those that this call made manual, as a set
+
+   private:
+    uint32_t axes_;
+    std::unique_ptr<ManualScope> scope_;
+  };
+
+  // The arguments as the function sees them.
+  std::vector<Array> enter(const std::vector<Array>& arguments) const;
+  // The results as the caller sees them, in their places.
+  void leave(const std::vector<Array*>& results, const Inside& inside) const;
+
+ private:
+  Array enter_one(const Array& x, const PartitionSpec& spec, size_t i) const;
+  Array leave_one(const Array& x, const PartitionSpec& spec, size_t i, uint32_t axes) const;
+  uint32_t manual() const;
+
+  Mesh mesh_;
+  Specs in_, out_;
+  ShardMapOptions options_;
+  std::source_location where_;
+};
+
+// The Arrays of a result: an Array, or a tuple, pair, array or vector of results.
+template <class Result>
+void collect_arrays(Result& result, std::vector<Array*>& arrays) {
+  if constexpr (std::is_same_v<Result, Array>)
+    arrays.push_back(&result);
+  else if constexpr (requires { result.begin(); })
+    for (auto& element : result) collect_arrays(element, arrays);
+  else if constexpr (requires { std::tuple_size<Result>::value; })
+    std::apply([&](auto&... elements) { (collect_arrays(elements, arrays), ...); }, result);
+  else
+    static_assert(!sizeof(Result), "[shard_map] the function returns an Array, or a tuple, array or vector of Arrays.");
+}
+
+}  // namespace detail
+
+// What shard_map returns: called with arrays, it gives what the function returns.
+template <class F>
+class ShardMapped {
+ public:
+  ShardMapped(F f, detail::ShardMapCall call) : f_(std::move(f)), call_(std::move(call)) {}
+
+  // Of a function of a vector: any number of arguments.
+  template <std::same_as<std::vector<Array>> Arguments>
+  auto operator()(const Arguments& arguments) const {
+    return run(arguments, f_);
+  }
+
+  template <class... Args>
+  requires(std::convertible_to<const Args&, const Array&>&&...) auto operator()(const Args&... arguments) const {
+    return run({static_cast<const Array&>(arguments)...},
+               [&](const std::vector<Array>& inside) { return apply(inside, std::index_sequence_for<Args...>()); });
+  }
+
+ private:
+  template <class G>
+  auto run(const std::vector<Array>& arguments, const G& g) const {
+    const std::vector<Array> blocks = call_.enter(arguments);
+    const detail::ShardMapCall::Inside inside(call_);
+    auto result = g(blocks);
+    std::vector<Array*> results;
+    detail::collect_arrays(result, results);
+    call_.leave(results, inside);
+    return result;
+  }
+
+  template <size_t... I>
+  auto apply(const std::vector<Array>& blocks, std::index_sequence<I...>) const {
+    if constexpr (std::is_invocable_v<const F&, decltype(blocks[I])...>)
+      return f_(blocks[I]...);
+    else
+      return f_(blocks);
+  }
+
+  F f_;
+  detail::ShardMapCall call_;
+};
+
+// jax.shard_map. `f` is called once, with arrays (or one vector of them) of the shape of one device's block of its
+// arguments; they vary along the mesh axes of their in_spec and are invariant along the others. What is computed from
+// them is computed on every device, and only the collectives of collectives.h communicate. Its results are put together
+// as the out_specs say.
+//   const auto mean = shard_map([](const Array& x) { return pmean(x, "data"); }, mesh, P{"data"}, P{});
+//   mean(x)
+// A replicated array may be captured; one that lies apart over a manual axis may not (vma): pass it through in_specs.
+// Over mesh axes outside axis_names arrays keep their placement, and operations propagate it as elsewhere; a shard_map
+// inside another makes such axes manual. An out_spec may leave an axis unreduced: the devices' results are its terms.
+// Gradients flow through, and may be computed inside: there, one of an invariant array is the sum over the devices.
+// Errors, by argument or result: a dim that its axes do not divide (uneven), a spec longer than the array has dims
+// (rank_mismatch), an axis that is not in the mesh or not in axis_names (unknown_axis), an axis twice (duplicate_axis),
+// an out_spec without an axis along which the result varies (vma), another number of specs than arrays (bad_argument).
+template <class F>
+ShardMapped<F> shard_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},
+                         std::source_location where = std::source_location::current()) {
+  return {std::move(f), {mesh, std::move(in_specs), std::move(out_specs), std::move(options), where}};
+}
+
+}  // namespace tessera

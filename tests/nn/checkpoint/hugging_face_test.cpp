@@ -1,0 +1,224 @@
+// Hugging Face's names: read into models of their fields, written from them, and every mistake refused.
+#include "nn/checkpoint/hugging_face.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "sharding/files/safetensors_writer.h"
+#include "tests/nn/checkpoint/support.h"
+
+namespace tessera::nn::testing {
+namespace {
+
+struct Gpt2Embedding {
+  Param tokens, positions;
+};
+struct Gpt2Block {
+  LayerNorm ln1;
+  MultiheadAttention attn;
+  LayerNorm ln2;
+  Mlp mlp;
+};
+struct Gpt2 {
+  Gpt2Embedding embed;
+  std::vector<Gpt2Block> layers;
+  LayerNorm final_ln;
+  Linear head;
+
+  static Gpt2 init(const Key& key) {
+    const auto [k1, k2, k3, k4, k5] = split<5>(key);
+    const Axis embed{"embed", 8};
+    const auto block = [&](const Key& k) {
+      return Gpt2Block{LayerNorm::init({"norm", 8}), MultiheadAttention::init(k, embed, {"heads", 8}, 2),
+                       LayerNorm::init({"norm", 8}), Mlp::init(fold_in(k, 1), embed, {"hidden", 16})};
+    };
+    return {.embed = {{normal(k1, {12, 8}), {"vocab", "embed"}}, {normal(k2, {6, 8}), {"seq", "embed"}}},
+            .layers = {block(k3), block(k4)},
+            .final_ln = LayerNorm::init({"norm", 8}),
+            .head = Linear::init(k5, embed, {"vocab", 12}, {.bias = false})};
+  }
+};
+
+struct LlamaBlock {
+  RMSNorm norm1;
+  MultiheadAttention attn;
+  RMSNorm norm2;
+  GatedMlp mlp;
+};
+struct Llama {
+  Embedding embed;
+  std::vector<LlamaBlock> layers;
+  RMSNorm final_norm;
+
+  static Llama init(const Key& key) {
+    const auto [k1, k2, k3] = split<3>(key);
+    const Axis embed{"embed", 8};
+    const AttentionOptions options{.bias = false, .kv_heads = Axis{"heads", 4}, .rope_base = 10000};
+    return {.embed = Embedding::init(k1, {"vocab", 12}, embed),
+            .layers = {{RMSNorm::init({"norm", 8}), MultiheadAttention::init(k2, embed, {"heads", 8}, 4, options),
+                        RMSNorm::init({"norm", 8}), GatedMlp::init(k3, embed, {"hidden", 16})}},
+            .final_norm = RMSNorm::init({"norm", 8})};
+  }
+};
+
+// Files whose element i of tensor t is (t + 1) * 1000 + i, as another program would have written them.
+struct Theirs {
+  std::vector<TensorEntry> tensors;
+
+  void write(const fs::path& file) const {
+    std::vector<float> values;
+    write_safetensors(file, SafetensorsPlan(tensors), [&](const TensorEntry& entry) {
+      values.resize(static_cast<size_t>(entry.bytes()) / 4);
+      for (size_t i = 0; i < values.size(); ++i) values[i] = number_of(entry.name) * 1000.f + static_cast<float>(i);
+      return std::as_bytes(std::span(values));
+    });
+  }
+  float number_of(const std::string& name) const {
+    for (size_t t = 0; t < tensors.size(); ++t)
+      if (tensors[t].name == name) return static_cast<float>(t + 1);
+    return 0;
+  }
+  float at(const std::string& name, int64_t i) const { return number_of(name) * 1000.f + static_cast<float>(i); }
+};
+
+Theirs gpt2_files(const std::string& prefix) {
+  Theirs all{{{prefix + "wte.weight", float32, {12, 8}},
+              {prefix + "wpe.weight", float32, {6, 8}},
+              {prefix + "ln_f.weight", float32, {8}},
+              {prefix + "ln_f.bias", float32, {8}}}};
+  for (const char* n : {"0", "1"})
+    for (const TensorEntry& t : std::vector<TensorEntry>{{"ln_1.weight", float32, {8}},
+                                                         {"ln_1.bias", float32, {8}},
+                                                         {"ln_2.weight", float32, {8}},
+                                                         {"ln_2.bias", float32, {8}},
+                                                         {"attn.c_attn.weight", float32, {8, 24}},
+                                                         {"attn.c_attn.bias", float32, {24}},
+                                                         {"attn.c_proj.weight", float32, {8, 8}},
+                                                         {"attn.c_proj.bias", float32, {8}},
+                                                         {"attn.bias", float32, {1, 1, 6, 6}},
+                                                         {"mlp.c_fc.weight", float32, {8, 16}},
+                                                         {"mlp.c_fc.bias", float32, {16}},
+                                                         {"mlp.c_proj.weight", float32, {16, 8}},
+                                                         {"mlp.c_proj.bias", float32, {8}}})
+      all.tensors.push_back({prefix + "h." + n + "." + t.name, t.dtype, t.shape});
+  return all;
+}
+
+float element(const Array& x, int64_t i, int64_t j) {
+  return x.to_host<float>()[static_cast<size_t>(i * x.shape(1) + j)];
+}
+
+class HuggingFaceTest : public ::testing::Test {
+ protected:
+  fs::path path(const std::string& name) const { return folder_.path(name); }
+  ScratchFolder folder_;
+};
+
+TEST_F(HuggingFaceTest, Gpt2IsReadWithAndWithoutItsPrefixWhereverTheModelLies) {
+  for (const std::string prefix : {"", "transformer."}) {
+    const Theirs files = gpt2_files(prefix);
+    files.write(path("model.safetensors"));
+    for (const Strategy& strategy : strategies()) {
+      Gpt2 model = Gpt2::init(Key(0));
+      load_hugging_face(path(""), HuggingFaceLayout::gpt2, leaves(model), strategy.layout);
+      const std::string attn = prefix + "h.1.attn.c_attn.";
+      EXPECT_EQ(element(model.layers[1].attn.k.kernel, 3, 5), files.at(attn + "weight", 3 * 24 + 8 + 5));
+      EXPECT_EQ(model.layers[1].attn.v.bias->value.to_host<float>()[2], files.at(attn + "bias", 16 + 2));
+      EXPECT_EQ(element(model.layers[0].mlp.down.kernel, 9, 4), files.at(prefix + "h.0.mlp.c_proj.weight", 9 * 8 + 4));
+      EXPECT_EQ(element(model.head.kernel, 2, 7), files.at(prefix + "wte.weight", 7 * 8 + 2));
+      EXPECT_EQ(model.head.kernel.value.sharding(),
+                filter_shard(Gpt2::init(Key(0)), strategy.layout).head.kernel.value.sharding());
+    }
+  }
+}
+
+TEST_F(HuggingFaceTest, WhatIsWrittenIsReadBack) {
+  const Layout layout = strategies()[4].layout;
+  const Gpt2 gpt = filter_shard(Gpt2::init(Key(1)), layout);
+  const Llama llama = filter_shard(Llama::init(Key(1)), layout);
+  save_hugging_face(path("gpt"), HuggingFaceLayout::gpt2, leaves(gpt), 600);
+  save_hugging_face(path("llama"), HuggingFaceLayout::llama, leaves(llama));
+  Gpt2 gpt_back = Gpt2::init(Key(2));
+  Llama llama_back = Llama::init(Key(2));
+  load_hugging_face(path("gpt"), HuggingFaceLayout::gpt2, leaves(gpt_back));
+  load_hugging_face(path("llama"), HuggingFaceLayout::llama, leaves(llama_back));
+  expect_same_values(leaves(gpt_back), leaves(gpt), "gpt");
+  expect_same_values(leaves(llama_back), leaves(llama), "llama");
+  EXPECT_GT(names_in(path("gpt")).size(), 3u);  // several files
+}
+
+TEST_F(HuggingFaceTest, LlamaIsTransposedAndItsHeadMayBeTheEmbedding) {
+  const Llama model = Llama::init(Key(1));
+  save_hugging_face(path(""), HuggingFaceLayout::llama, leaves(model));
+  const auto file = SafetensorsFile::open(path("model-00001-of-00001.safetensors"));
+  EXPECT_EQ(file.info("model.layers.0.self_attn.k_proj.weight").shape, Shape({4, 8}));
+  EXPECT_EQ(file.info("model.layers.0.mlp.gate_proj.weight").shape, Shape({16, 8}));
+  std::vector<float> k(32);
+  file.read("model.layers.0.self_attn.k_proj.weight", k.data());
+  EXPECT_EQ(k[3 * 8 + 5], element(model.layers[0].attn.k.kernel, 5, 3));
+}
+
+TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
+  const Llama model = Llama::init(Key(1));
+  save_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(model), 900);
+  const std::string first = names_in(path("two"))[0];
+  fs::copy(path("two") / first, path("two") / "again.safetensors");
+  const fs::path index = path("two") / "model.safetensors.index.json";
+  std::string text = text_of(index);
+  const std::string start = "\"weight_map\": {";
+  overwrite(index, text.insert(text.find(start) + start.size(), "\"x\": \"again.safetensors\", "));
+  Llama back = Llama::init(Key(2));
+  expect_error_with(ErrorKind::bad_file, {"[load_hugging_face] ", "is in again.safetensors and in " + first},
+                    [&] { load_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(back)); });
+}
+
+TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
+  Gpt2 gpt = Gpt2::init(Key(1));
+  Leaves incomplete = leaves(gpt);
+  std::erase_if(incomplete, [](const Leaf& leaf) { return leaf.path == "layers.1.attn.v.kernel"; });
+  expect_error(
+      ErrorKind::bad_argument,
+      "[save_hugging_face] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
+      "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
+      [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, incomplete); });
+  Llama llama = Llama::init(Key(1));
+  llama.layers[0].attn.q.kernel.value = zeros({8});
+  expect_error(ErrorKind::bad_argument,
+               "[save_hugging_face] layers.0.attn.q.kernel: its shape is (8), model.layers.0.self_attn.q_proj.weight "
+               "needs 2 dims. nn/checkpoint/hugging_face.h lists the fields.",
+               [&] { save_hugging_face(path("no"), HuggingFaceLayout::llama, leaves(llama)); });
+  EXPECT_FALSE(fs::exists(path("no")));
+}
+
+TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
+  Theirs files = gpt2_files("");
+  const auto refuse = [&](std::initializer_list<std::string> words) {
+    files.write(path("model.safetensors"));
+    Gpt2 model = Gpt2::init(Key(0));
+    const Array tokens = model.embed.tokens.value;
+    expect_error_with(ErrorKind::bad_file, words,
+                      [&] { load_hugging_face(path(""), HuggingFaceLayout::gpt2, leaves(model)); });
+    EXPECT_TRUE(model.embed.tokens.value.is_same(tokens));
+    files = gpt2_files("");
+  };
+  files.tensors[1].shape = {7, 8};
+  refuse({"embed.positions: transformer.wpe.weight has the shape (7, 8) there, (6, 8) here."});
+  files.tensors.push_back({"h.2.ln_1.weight", float32, {8}});
+  refuse({"1 of its tensors have no place in the model: h.2.ln_1.weight."});
+  files.tensors.erase(files.tensors.begin());
+  refuse({"it has no \"transformer.wte.weight\""});
+  files.tensors[8].shape = {8, 23};
+  refuse({"c_attn.weight has the shape (8, 23) there"});
+
+  Gpt2 gpt = Gpt2::init(Key(0));
+  expect_error(ErrorKind::bad_argument,
+               "[hugging_face] embed.positions: this path is not in the map of llama. nn/checkpoint/hugging_face.h "
+               "lists the fields.",
+               [&] { hugging_face_names(HuggingFaceLayout::llama, leaves(gpt)); });
+}
+
+}  // namespace
+}  // namespace tessera::nn::testing

@@ -1,0 +1,277 @@
+// The layers: shapes, names, plain formulas, and the same result on every mesh.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/placement/filter_shard.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_near;
+using testing::strategies;
+
+constexpr double tolerance = 2e-6;
+
+void expect_values(const Array& got, const at::Tensor& expected, const std::string& what) {
+  expect_near(got, from_tensor(expected), tolerance, what);
+}
+
+at::Tensor plain(const Linear& layer, const at::Tensor& x) {
+  const at::Tensor y = at::matmul(x, to_tensor(layer.kernel));
+  return layer.bias ? y + to_tensor(*layer.bias) : y;
+}
+
+at::Tensor plain(const Mlp& mlp, const at::Tensor& x) { return plain(mlp.down, at::gelu(plain(mlp.up, x), "tanh")); }
+
+at::Tensor plain(const LayerNorm& norm, const at::Tensor& x) {
+  const at::Tensor mean = x.mean(-1, true), variance = (x - mean).square().mean(-1, true);
+  return (x - mean) / (variance + norm.eps).sqrt() * to_tensor(norm.scale) + to_tensor(norm.bias);
+}
+
+at::Tensor plain(const MultiheadAttention& attention, const at::Tensor& x) {
+  const int64_t batch = x.size(0), seq = x.size(1), heads = attention.num_heads;
+  const auto in_heads = [&](const at::Tensor& y) { return y.reshape({batch, seq, heads, -1}).transpose(1, 2); };
+  const at::Tensor q = in_heads(plain(attention.q, x)), k = in_heads(plain(attention.k, x));
+  const at::Tensor v = in_heads(plain(attention.v, x));
+  at::Tensor scores = at::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
+  if (attention.causal) scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril().logical_not(), -INFINITY);
+  const at::Tensor mixed = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({batch, seq, -1});
+  return plain(attention.o, mixed);
+}
+
+// Other values than the zeros and ones that an init gives to biases and scales.
+template <class Layer>
+Layer shaken(const Layer& layer) {
+  uint32_t n = 0;
+  return tree_map(
+      [&](const std::string&, const Array& x) { return x + 0.1 * normal(fold_in(Key(99), n++), x.shape()); }, layer);
+}
+
+Array batch_of(const Shape& shape, const Axes& axes, const Layout& layout) {
+  return device_put(normal(Key(5), shape), axes, layout);
+}
+
+// A layer of (batch, seq, embed) is what its plain formula says, on every mesh and on none.
+template <class Layer>
+void expect_plain_on_every_mesh(const Layer& layer, const Shape& shape, const Axes& axes) {
+  const at::Tensor expected = plain(layer, to_tensor(normal(Key(5), shape)));
+  expect_values(layer(normal(Key(5), shape)), expected, "not placed");
+  for (const auto& [name, layout] : strategies())
+    expect_values(filter_shard(layer, layout)(batch_of(shape, axes, layout)), expected, name);
+}
+
+const Axis embed{"embed", 8}, hidden{"hidden", 16}, heads{"heads", 8}, vocab{"vocab", 12}, norm{"norm", 8};
+const Axes stream{"batch", "seq", none};
+
+TEST(Linear, shapes_and_names) {
+  const Linear layer = Linear::init(Key(0), embed, hidden);
+  EXPECT_EQ(layer.kernel.value.shape(), (Shape{8, 16}));
+  EXPECT_EQ(layer.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(layer.bias->value.shape(), Shape{16});
+  EXPECT_EQ(layer.bias->axes, Axes{"hidden"});
+  EXPECT_EQ(layer.bias->value.to_host<float>(), std::vector<float>(16, 0));
+  EXPECT_EQ(layer(ones({3, 5, 8})).shape(), (Shape{3, 5, 16}));
+  EXPECT_EQ(layer(ones({8})).shape(), Shape{16});
+  EXPECT_FALSE(Linear::init(Key(0), embed, hidden, {.bias = false}).bias);
+}
+
+TEST(Linear, is_its_formula_on_every_mesh) {
+  expect_plain_on_every_mesh(shaken(Linear::init(Key(0), embed, hidden)), {4, 2, 8}, stream);
+  expect_plain_on_every_mesh(shaken(Linear::init(Key(0), hidden, embed)), {4, 2, 16}, {"batch", "seq", "hidden"});
+  expect_plain_on_every_mesh(Linear::init(Key(0), embed, hidden, {.bias = false}), {4, 8}, {"batch", none});
+}
+
+TEST(Linear, the_default_kernel_has_variance_one_over_in) {
+  const at::Tensor kernel = to_tensor(Linear::init(Key(0), {"embed", 400}, {"hidden", 500}).kernel);
+  EXPECT_NEAR(kernel.std().item<double>(), 1 / std::sqrt(400.0), 2e-4);
+  EXPECT_NEAR(kernel.mean().item<double>(), 0, 5e-4);
+  EXPECT_LE(kernel.abs().max().item<double>(), 2 / 0.8796 / std::sqrt(400.0));
+}
+
+TEST(Embedding, shapes_and_names) {
+  const Embedding layer = Embedding::init(Key(0), vocab, embed);
+  EXPECT_EQ(layer.tokens.value.shape(), (Shape{12, 8}));
+  EXPECT_EQ(layer.tokens.axes, (Axes{"vocab", "embed"}));
+  EXPECT_EQ(layer(array<int32_t>(std::vector<int32_t>(6, 11), {2, 3})).shape(), (Shape{2, 3, 8}));
+  EXPECT_EQ(layer.attend(ones({2, 3, 8})).shape(), (Shape{2, 3, 12}));
+}
+
+TEST(Embedding, looks_up_and_attends_on_every_mesh) {
+  const Embedding layer = Embedding::init(Key(0), vocab, embed);
+  const Array ids = array<int32_t>({0, 11, 3, 3, 7, 5, 6, 1, 2, 10, 4, 9}, {4, 3});
+  const at::Tensor table = to_tensor(layer.tokens), expected = table.index({to_tensor(ids).to(at::kLong)});
+  expect_values(layer(ids), expected, "not placed");
+  for (const auto& [name, layout] : strategies()) {
+    const Embedding placed = filter_shard(layer, layout);
+    expect_values(placed(device_put(ids, {"batch", "seq"}, layout)), expected, name);
+    const Array x = batch_of({4, 3, 8}, stream, layout);
+    expect_values(placed.attend(x), at::matmul(to_tensor(x), table.t()), name + ", attend");
+  }
+}
+
+TEST(LayerNorm, shapes_names_and_starting_values) {
+  const LayerNorm layer = LayerNorm::init(norm, 1e-3);
+  EXPECT_EQ(layer.scale.axes, Axes{"norm"});
+  EXPECT_EQ(layer.bias.axes, Axes{"norm"});
+  EXPECT_EQ(layer.scale.value.to_host<float>(), std::vector<float>(8, 1));
+  EXPECT_EQ(layer.bias.value.to_host<float>(), std::vector<float>(8, 0));
+  EXPECT_EQ(layer.eps, 1e-3);
+}
+
+TEST(LayerNorm, is_its_formula_on_every_mesh) {
+  expect_plain_on_every_mesh(shaken(LayerNorm::init(norm, 1e-2)), {4, 2, 8}, stream);
+  // A sharded last dim: the statistics are of all of it.
+  expect_plain_on_every_mesh(shaken(LayerNorm::init(hidden)), {4, 2, 16}, {"batch", "seq", "hidden"});
+}
+
+TEST(RMSNorm, shape_name_and_starting_values) {
+  const RMSNorm layer = RMSNorm::init(norm, 1e-3);
+  EXPECT_EQ(layer.scale.axes, Axes{"norm"});
+  EXPECT_EQ(layer.scale.value.to_host<float>(), std::vector<float>(8, 1));
+  EXPECT_EQ(layer.eps, 1e-3);
+  const at::Tensor x = to_tensor(normal(Key(5), {4, 8}));
+  expect_values(layer(from_tensor(x)), x / (x.square().mean(-1, true) + 1e-3).sqrt(), "eps is the layer's");
+}
+
+TEST(Mlp, shapes_and_names) {
+  const Mlp mlp = Mlp::init(Key(0), embed, hidden);
+  EXPECT_EQ(mlp.up.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(mlp.down.kernel.axes, (Axes{"hidden", "embed"}));
+  EXPECT_EQ(mlp.down.bias->axes, Axes{"embed"});
+  EXPECT_EQ(mlp(ones({3, 8})).shape(), (Shape{3, 8}));
+}
+
+TEST(Mlp, is_its_formula_on_every_mesh) {
+  expect_plain_on_every_mesh(shaken(Mlp::init(Key(0), embed, hidden)), {4, 2, 8}, stream);
+}
+
+TEST(GatedMlp, shapes_and_names) {
+  const GatedMlp mlp = GatedMlp::init(Key(0), embed, hidden, {.up_init = init::normal(1), .down_init = init::zeros()});
+  EXPECT_EQ(testing::paths_of(leaves(mlp)), (std::vector<std::string>{"gate.kernel", "up.kernel", "down.kernel"}));
+  EXPECT_EQ(mlp.gate.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(mlp.up.kernel.axes, (Axes{"embed", "hidden"}));
+  EXPECT_EQ(mlp.down.kernel.axes, (Axes{"hidden", "embed"}));
+  EXPECT_NE(mlp.gate.kernel.value.to_host<float>(), mlp.up.kernel.value.to_host<float>());
+  EXPECT_GT(to_tensor(mlp.gate.kernel).std().item<double>(), 0.8);
+  EXPECT_EQ(to_tensor(mlp.down.kernel).abs().max().item<double>(), 0);
+  EXPECT_EQ(mlp(ones({3, 8})).shape(), (Shape{3, 8}));
+}
+
+TEST(MultiheadAttention, shapes_and_names) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, {"heads", 12}, 3);
+  EXPECT_EQ(layer.q.kernel.axes, (Axes{"embed", "heads"}));
+  EXPECT_EQ(layer.o.kernel.axes, (Axes{"heads", "embed"}));
+  EXPECT_EQ(layer.k.bias->axes, Axes{"heads"});
+  EXPECT_EQ(layer.o.bias->value.shape(), Shape{8});
+  EXPECT_EQ(layer(ones({2, 5, 8})).shape(), (Shape{2, 5, 8}));
+}
+
+TEST(MultiheadAttention, kv_heads_have_a_name_and_a_number_of_their_own) {
+  const auto layer = MultiheadAttention::init(Key(0), embed, {"heads", 24}, 6,
+                                              {.bias = false, .kv_heads = Axis{"kv_heads", 8}, .rope_base = 100.0});
+  EXPECT_EQ(layer.num_kv_heads, 2);
+  EXPECT_EQ(testing::paths_of(leaves(layer)),
+            (std::vector<std::string>{"q.kernel", "k.kernel", "v.kernel", "o.kernel"}));
+  EXPECT_EQ(layer.k.kernel.axes, (Axes{"embed", "kv_heads"}));
+  EXPECT_EQ(layer.v.kernel.value.shape(), (Shape{8, 8}));
+  EXPECT_EQ(layer.o.kernel.axes, (Axes{"heads", "embed"}));
+  EXPECT_EQ(layer(ones({2, 5, 8})).shape(), (Shape{2, 5, 8}));
+}
+
+TEST(MultiheadAttention, without_rope_the_order_of_the_keys_does_not_matter) {
+  const auto differs = [](std::optional<double> rope_base) {
+    const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .rope_base = rope_base});
+    const at::Tensor x = to_tensor(normal(Key(5), {1, 6, 8}));
+    const at::Tensor a = to_tensor(layer(from_tensor(x))), b = to_tensor(layer(from_tensor(x.flip(1)))).flip(1);
+    return !at::allclose(a, b, 1e-5, 1e-5);
+  };
+  EXPECT_FALSE(differs({}));
+  EXPECT_TRUE(differs(100.0));
+}
+
+TEST(MultiheadAttention, is_its_formula_on_every_mesh) {
+  for (const bool causal : {true, false})
+    expect_plain_on_every_mesh(shaken(MultiheadAttention::init(Key(0), embed, heads, 4, {.causal = causal})), {4, 6, 8},
+                               stream);
+}
+
+TEST(MultiheadAttention, a_mesh_axis_may_cut_through_a_head) {
+  expect_plain_on_every_mesh(shaken(MultiheadAttention::init(Key(0), embed, heads, 1)), {4, 6, 8}, stream);
+}
+
+TEST(MultiheadAttention, causal_positions_do_not_see_later_ones) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  const Array x = normal(Key(5), {1, 6, 8}), other = normal(Key(6), {1, 6, 8});
+  const at::Tensor changed = at::cat({to_tensor(x).slice(1, 0, 4), to_tensor(other).slice(1, 4)}, 1);
+  const at::Tensor a = to_tensor(layer(x)), b = to_tensor(layer(from_tensor(changed)));
+  EXPECT_TRUE(at::allclose(a.slice(1, 0, 4), b.slice(1, 0, 4), 1e-6, 1e-6));
+  EXPECT_FALSE(at::allclose(a.slice(1, 4), b.slice(1, 4), 1e-3, 1e-3));
+}
+
+TEST(MultiheadAttention, heads_must_divide) {
+  testing::expect_error(ErrorKind::bad_argument,
+                        "[MultiheadAttention] axis \"heads\" = 8 is not divisible by 3 heads. Change one of them.",
+                        [] { MultiheadAttention::init(Key(0), embed, heads, 3); });
+  for (const int64_t size : {-4, 0, 3, 6})
+    testing::expect_error(ErrorKind::bad_argument,
+                          "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
+                              " for 4 heads of 2, expected 2 times a divisor of 4.",
+                          [=] {
+                            MultiheadAttention::init(Key(0), embed, heads, 4, {.kv_heads = Axis{"kv_heads", size}});
+                          });
+}
+
+TEST(MultiheadAttention, zero_rows_and_zero_positions) {
+  const auto layer = MultiheadAttention::init(Key(0), embed, heads, 4, {.rope_base = 100.0});
+  for (const Shape& shape : {Shape{0, 4, 8}, Shape{4, 0, 8}}) {
+    EXPECT_EQ(layer(ones(shape)).shape(), shape);
+    for (const auto& [name, layout] : strategies())
+      EXPECT_EQ(filter_shard(layer, layout)(batch_of(shape, stream, layout)).shape(), shape) << name;
+  }
+}
+
+TEST(MultiheadAttention, takes_batch_seq_embed) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  testing::expect_error(ErrorKind::shape_mismatch,
+                        "[MultiheadAttention] given float32[5,8], expected (batch, seq, embed).", [&] {
+                          layer(ones({5, 8}));
+                        });
+}
+
+TEST(MultiheadAttention, a_rope_base_is_checked_at_init) {
+  const std::vector<std::pair<double, std::string>> refused{{0.0, "0"}, {-1.0, "-1"}, {NAN, "nan"}, {INFINITY, "inf"}};
+  for (const auto& [base, name] : refused)
+    testing::expect_error(ErrorKind::bad_argument,
+                          "[rotary_embedding] base " + name + ", expected a finite one above 0.",
+                          [b = base] { MultiheadAttention::init(Key(0), embed, heads, 2, {.rope_base = b}); });
+}
+
+TEST(MultiheadAttention, a_decode_that_fails_leaves_the_cache) {
+  MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  KeyValueCache cache;
+  layer.decode(ones({1, 3, 8}), cache);
+  layer.o.kernel.value = ones({7, 8});
+  EXPECT_THROW(layer.decode(ones({1, 2, 8}), cache), Error);
+  EXPECT_EQ(cache.length(), 3);
+  EXPECT_EQ(cache.values.shape(1), 3);
+}
+
+TEST(RMSNorm, takes_floating_types) {
+  testing::expect_error(ErrorKind::dtype_mismatch, "[rms_norm] x is int32[2,8], expected a floating type.", [] {
+    RMSNorm::init(norm)(ones({2, 8}, int32));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::nn

@@ -1,0 +1,113 @@
+// compare_meshes: bytes, collectives and predicted times of one step on several meshes.
+#include "nn/report/compare_meshes.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/value.hpp>
+
+#include "nn/layers/mlp.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/files/json.h"
+#include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_error;
+
+constexpr int64_t batch = 64, embed = 32, hidden = 128;
+
+// One value_and_grad of a two-layer network, batch over "batch" and hidden over "model".
+PlacementTable step(const Mesh& mesh) {
+  const Layout layout(mesh, {{"batch", "batch"}, {"hidden", "model"}, {"embed", replicated}});
+  const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), layout);
+  const Array x = device_put(zeros({batch, embed}), {"batch", "embed"}, layout);
+  const auto loss = [](const Mlp& m, const Array& inputs) { return mean(square(m(inputs))); };
+  const auto [value, grads] = value_and_grad(loss)(model, x);
+  return placement_table(named("model", model, "gradients", grads));
+}
+
+Mesh mesh_of(int64_t n_batch, int64_t n_model) { return make_mesh({{"batch", n_batch}, {"model", n_model}}); }
+
+constexpr int64_t parameter_bytes(int64_t n_model) {
+  return (2 * embed * hidden / n_model + hidden / n_model + embed) * 4;
+}
+
+TEST(CompareMeshes, HasAColumnForEachMesh) {
+  const MeshComparison all = compare_meshes(step, {mesh_of(8, 1), mesh_of(4, 2), mesh_of(1, 8)});
+  ASSERT_EQ(all.steps().size(), 3u);
+  for (const StepForecast& s : all.steps()) {
+    EXPECT_EQ(s.error, "");
+    EXPECT_TRUE(s.mesh.is_abstract());
+    const int64_t bytes = parameter_bytes(s.mesh.size("model"));
+    EXPECT_EQ(s.at_rest, (std::vector<std::pair<std::string, int64_t>>{{"model", bytes}, {"gradients", bytes}}));
+    EXPECT_GT(s.peak_bytes, 2 * bytes + s.activation_bytes / 2);
+    // Two products forward, and for each its weight's gradient; the input needs none.
+    EXPECT_EQ(s.flops, 2.0 * batch * embed * hidden / 8 * 5);
+  }
+  const auto& dp = all.steps()[0].traffic;
+  ASSERT_EQ(dp.size(), 1u);
+  EXPECT_EQ(dp[0].kind + " " + dp[0].axes, "all_reduce batch");
+  EXPECT_EQ(dp[0].bytes, parameter_bytes(1) + 4) << "the gradients and the loss";
+  EXPECT_EQ(dp[0].count, 2);
+  // The sum of the second product; the input of the first needs no gradient.
+  const auto& tp = all.steps()[2].traffic;
+  ASSERT_EQ(tp.size(), 1u);
+  EXPECT_EQ(tp[0].bytes, batch * embed * 4);
+}
+
+TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
+  const Hardware hardware{.flops_per_second = 1e9,
+                          .link = {.bytes_per_second = 1e9, .latency = 1e-6},
+                          .links = {{"model", {.bytes_per_second = 4e9, .latency = 0}}}};
+  const StepForecast dp = compare_meshes(step, {mesh_of(8, 1)}, hardware).steps()[0];
+  EXPECT_DOUBLE_EQ(dp.compute_seconds, dp.flops / 1e9);
+  const double gradients = 14 * (parameter_bytes(1) / 8.0 / 1e9 + 1e-6), loss = 14 * (4 / 8.0 / 1e9 + 1e-6);
+  EXPECT_NEAR(dp.communication_seconds, gradients + loss, 1e-12);
+  EXPECT_DOUBLE_EQ(dp.seconds(), dp.compute_seconds + dp.communication_seconds);
+  const auto seconds = [&](const char* kind, const char* axes) {
+    return collective_seconds(kind, axes, 4, 4000, hardware);
+  };
+  EXPECT_DOUBLE_EQ(seconds("all_reduce", "model"), 6 * 1000 / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("all_gather", "model"), 3 * 1000 / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("all_to_all", "model"), 3 * 1000 / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("reduce_scatter", "model"), 3 * 4000 / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("permute", "model"), 4000 / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
+}
+
+TEST(CompareMeshes, PrintsTextMarkdownAndJson) {
+  const MeshComparison all = compare_meshes(step, {mesh_of(8, 1), mesh_of(2, 4)});
+  const std::string text = all.to_text(), markdown = all.to_markdown();
+  for (const char* words : {"batch=8, model=1", "batch=2, model=4", "model, bytes", "activations, bytes", "peak, bytes",
+                            "all_reduce over batch", "step, ms", "33,408"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  EXPECT_EQ(markdown.find("| on one device | batch=8, model=1 | batch=2, model=4 |\n|---|---:|---:|\n"), 0u)
+      << markdown;
+  const boost::json::value json = parse_json(all.to_json(), "test", "json");
+  const auto& second = json.at("meshes").at(1);
+  EXPECT_EQ(second.at("mesh").at("model").as_int64(), 4);
+  EXPECT_EQ(second.at("devices").as_int64(), 8);
+  EXPECT_TRUE(second.at("error").is_null());
+  EXPECT_EQ(second.at("bytes").at("model").as_int64(), parameter_bytes(4));
+  EXPECT_EQ(second.at("bytes").at("peak").as_int64(), all.steps()[1].peak_bytes);
+  EXPECT_EQ(second.at("collectives").as_array().size(), all.steps()[1].traffic.size());
+}
+
+TEST(CompareMeshes, SaysWhereTheStepDoesNotRun) {
+  const MeshComparison all = compare_meshes(step, {mesh_of(3, 1), mesh_of(2, 1)});
+  EXPECT_NE(all.steps()[0].error.find("64"), std::string::npos) << all.steps()[0].error;
+  EXPECT_NE(all.to_text().find("batch=3, model=1: ["), std::string::npos) << all.to_text();
+  EXPECT_EQ(all.steps()[1].error, "");
+  expect_error(ErrorKind::bad_argument, "flops_per_second 0 given",
+               [] { compare_meshes(step, {mesh_of(2, 1)}, {.flops_per_second = 0}); });
+  expect_error(ErrorKind::bad_argument, "bytes_per_second -1 given", [] {
+    compare_meshes(step, {mesh_of(2, 1)}, {.links = {{"batch", {.bytes_per_second = -1}}}});
+  });
+}
+
+}  // namespace
+}  // namespace tessera::nn

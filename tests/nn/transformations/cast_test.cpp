@@ -1,0 +1,231 @@
+// cast, and what mixed precision communicates: gathers in bfloat16, gradients in the element type that was chosen.
+#include "nn/transformations/cast.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::strategies;
+using testing::Strategy;
+
+TEST(Cast, ChangesFloatingArraysOnly) {
+  struct Model {
+    Mlp mlp;
+    Array steps, absent;
+    int64_t width = 3;
+  };
+  const Model model{.mlp = Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), .steps = zeros({2}, int32), .absent = {}};
+  const Model small = cast(model, bfloat16);
+  for (const Leaf& leaf : leaves(small.mlp)) {
+    EXPECT_EQ(leaf.value->dtype(), bfloat16) << leaf.path;
+    EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+  }
+  EXPECT_TRUE(small.steps.is_same(model.steps));
+  EXPECT_TRUE(small.absent.is_absent());
+  EXPECT_EQ(small.width, 3);
+  EXPECT_EQ(small.mlp.up.kernel.axes.to_string(), model.mlp.up.kernel.axes.to_string());
+  for (const auto& [name, layout] : strategies()) {
+    const Model placed = filter_shard(model, layout);
+    // A recipe that is cast and then placed has the values of one that is placed and then cast.
+    testing::expect_trees_near(filter_shard(cast(model.mlp, bfloat16), layout), cast(placed.mlp, bfloat16), 0, name);
+  }
+}
+
+// ---- what is communicated
+
+constexpr int64_t embed = 4, hidden = 8, rows = 8, parameters = 2 * embed * hidden + embed + hidden;
+
+struct Batch {
+  NamedArray x{"batch", none}, y{"batch", none};
+};
+
+Batch make_batch() {
+  Batch batch;
+  batch.x = normal(Key(1), {rows, embed});
+  batch.y = normal(Key(2), {rows, embed});
+  return batch;
+}
+
+Mlp make_mlp() { return Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}); }
+
+Array whole(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
+Array half(const Mlp& model, const Batch& batch) {
+  return mean(square(astype(cast(model, bfloat16)(astype(batch.x, bfloat16)), float32) - batch.y));
+}
+Array half_again(const Mlp& model, const Batch& batch) {
+  return mean(square(astype(nn::remat(cast(model, bfloat16))(astype(batch.x, bfloat16)), float32) - batch.y));
+}
+
+// {kind, in the backward pass} -> {count, bytes}
+using Summary = std::map<std::pair<std::string, bool>, std::pair<int64_t, int64_t>>;
+
+template <class Loss>
+Summary summary_of(const Strategy& s, Loss loss, const GradientOptions& options = {}) {
+  const Mlp model = filter_shard(make_mlp(), s.layout);
+  const Batch batch = filter_shard(make_batch(), s.layout);
+  CommLedger ledger;
+  nn::value_and_grad(loss, options)(model, batch);
+  Summary rows;
+  for (const CommRecord& r : ledger.records()) {
+    auto& [count, bytes] = rows[{r.kind, r.backward}];
+    count += 1;
+    bytes += r.bytes;
+  }
+  return rows;
+}
+
+const Strategy& strategy(const std::string& name) {
+  static const std::vector<Strategy> all = strategies();
+  for (const Strategy& s : all)
+    if (s.name == name) return s;
+  throw std::logic_error("no strategy " + name);
+}
+
+TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
+  constexpr int64_t sharded = 2 * embed * hidden + embed, rest = hidden, loss = 4;
+  for (const std::string replicas : {"", ", private replicas"}) {
+    SCOPED_TRACE(replicas);
+    const Strategy &dp = strategy("dp" + replicas), &fsdp = strategy("fsdp" + replicas),
+                   &tp = strategy("tp" + replicas);
+    const auto data_parallel = [&](int64_t bytes) {
+      return Summary{{{"all_reduce", true}, {1, parameters * bytes}}, {{"all_reduce", false}, {1, loss}}};
+    };
+    EXPECT_EQ(summary_of(dp, half), data_parallel(4));
+    EXPECT_EQ(summary_of(dp, half_again), data_parallel(4));
+    EXPECT_EQ(summary_of(dp, half, {.reduction = bfloat16}), data_parallel(2));
+    EXPECT_EQ(summary_of(dp, whole, {.reduction = bfloat16}), data_parallel(2));
+    // The first layer's kernel is not read again, since the data want no gradient.
+    const auto fully_sharded = [&](int64_t gathers, int64_t reductions) {
+      return Summary{{{"all_gather", false}, {3, sharded * gathers}},
+                     {{"all_gather", true}, {1, embed * hidden * gathers}},
+                     {{"reduce_scatter", true}, {3, sharded * reductions / 4}},
+                     {{"all_reduce", true}, {1, rest * reductions}},
+                     {{"all_reduce", false}, {1, loss}}};
+    };
+    EXPECT_EQ(summary_of(fsdp, whole), fully_sharded(4, 4));
+    EXPECT_EQ(summary_of(fsdp, half), fully_sharded(2, 4));
+    EXPECT_EQ(summary_of(fsdp, half, {.reduction = bfloat16}), fully_sharded(2, 2));
+    EXPECT_EQ(summary_of(fsdp, whole, {.reduction = bfloat16}), fully_sharded(4, 2));
+    Summary again = fully_sharded(2, 4);
+    again[{"all_gather", false}] = {6, 2 * sharded * 2};
+    EXPECT_EQ(summary_of(fsdp, half_again), again);
+    // The one sum of activations is as wide as they are; no gradient of a parameter crosses the devices.
+    EXPECT_EQ(summary_of(tp, whole), (Summary{{{"all_reduce", false}, {1, rows * embed * 4}}}));
+    for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}})
+      EXPECT_EQ(summary_of(tp, half, options), (Summary{{{"all_reduce", false}, {1, rows * embed * 2}}}));
+  }
+}
+
+TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
+  for (const Strategy& s : strategies())
+    for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}, {.borrow_gathers = false}}) {
+      const Mlp model = filter_shard(make_mlp(), s.layout);
+      const Batch batch = filter_shard(make_batch(), s.layout);
+      const Mlp exact = nn::value_and_grad(whole)(model, batch).second;
+      for (const auto loss : {half, half_again}) {
+        const auto [value, grads] = nn::value_and_grad(loss, options)(model, batch);
+        EXPECT_EQ(value.dtype(), float32);
+        const Leaves g = leaves(grads), p = leaves(model);
+        for (size_t i = 0; i < p.size(); ++i)
+          EXPECT_EQ(g[i].value->type_string(), p[i].value->type_string()) << s.name << ' ' << p[i].path;
+        testing::expect_trees_near(grads, exact, 3e-2, s.name);
+      }
+    }
+}
+
+// ---- rounding
+
+struct Table {
+  Param kernel;  // (1, 4)
+};
+
+Table make_table() { return {.kernel = {ones({1, 4}), {none, "embed"}}}; }
+
+// Devices 0 to 3 contribute 256, 1, 1 and 1 to the gradient of every element: 259, which bfloat16 does not have.
+Array column() { return array<float>({256, 1, 1, 1}, {4, 1}); }
+
+std::vector<float> gradient(const Strategy& s, const std::function<Array(const Table&, const Array&)>& loss,
+                            const GradientOptions& options = {}) {
+  return nn::value_and_grad(loss, options)(filter_shard(make_table(), s.layout),
+                                           device_put(column(), {"batch", none}, s.layout))
+      .second.kernel.value.to_host<float>();
+}
+
+Array product(const Array& x, const Array& kernel) { return sum(astype(matmul(astype(x, bfloat16), kernel), float32)); }
+
+TEST(MixedPrecision, TheSumOverDevicesIsNotRoundedOnTheWay) {
+  const std::map<std::string, std::function<Array(const Table&, const Array&)>> uses{
+      {"a cast", [](const Table& t, const Array& x) { return product(x, astype(t.kernel, bfloat16)); }},
+      {"a cast under remat",
+       [](const Table& t, const Array& x) { return nn::remat(product)(x, cast(t, bfloat16).kernel.value); }},
+      {"a transposed cast",
+       [](const Table& t, const Array& x) {
+         return sum(astype(matmul(transpose(astype(t.kernel, bfloat16)), transpose(astype(x, bfloat16))), float32));
+       }},
+      {"a cast of a transposed weight",
+       [](const Table& t, const Array& x) {
+         return sum(astype(matmul(astype(transpose(t.kernel), bfloat16), transpose(astype(x, bfloat16))), float32));
+       }},
+      {"a reshaped cast",
+       [](const Table& t, const Array& x) {
+         return product(x, reshape(reshape(astype(t.kernel, bfloat16), {4}), {1, 4}));
+       }},
+      {"a scaled cast", [](const Table& t, const Array& x) { return product(x, astype(t.kernel, bfloat16) * 1.0); }},
+  };
+  for (const std::string name : {"dp", "fsdp", "dp, private replicas", "fsdp, private replicas"})
+    for (const auto& [use, loss] : uses)
+      for (const bool borrow : {true, false})
+        EXPECT_EQ(gradient(strategy(name), loss, {.borrow_gathers = borrow}), std::vector<float>(4, 259))
+            << name << ", " << use << (borrow ? "" : ", gathered weights kept");
+}
+
+TEST(MixedPrecision, AChosenReductionRounds) {
+  const auto exact = [](const Table& t, const Array& x) { return sum(matmul(x, t.kernel)); };
+  for (const std::string name : {"dp", "fsdp", "dp, private replicas", "fsdp, private replicas"}) {
+    EXPECT_EQ(gradient(strategy(name), exact), std::vector<float>(4, 259)) << name;
+    for (const float rounded : gradient(strategy(name), exact, {.reduction = bfloat16})) {
+      EXPECT_NE(rounded, 259) << name;
+      EXPECT_NEAR(rounded, 259, 3) << name;
+    }
+  }
+}
+
+TEST(MixedPrecision, PartsOfABatchAreAddedUpInFloat32) {
+  const auto loss = [](const Table& t, const Array& x) { return product(x, astype(t.kernel, bfloat16)); };
+  for (const std::string name : {"dp", "fsdp", "dp, private replicas", "fsdp, private replicas"}) {
+    const Strategy& s = strategy(name);
+    std::vector<float> values(16, 1);
+    values[0] = 256;
+    const Array x = device_put(array<float>(values, {16, 1}), {"batch", none}, s.layout);
+    const auto [value, grads] = nn::accumulate_gradients(loss, 4)(filter_shard(make_table(), s.layout), x);
+    EXPECT_EQ(grads.kernel.value.to_host<float>(), std::vector<float>(4, 271 / 4.0f)) << name;
+  }
+}
+
+TEST(MixedPrecision, IntegersAreRefused) {
+  const Strategy& s = strategy("dp");
+  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
+  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
+    const auto total = [](const Table& t) { return sum(t.kernel); };
+    nn::value_and_grad(total, {.reduction = int32})(filter_shard(make_table(), s.layout));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::nn

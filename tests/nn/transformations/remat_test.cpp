@@ -1,0 +1,284 @@
+// nn::remat: modules and models whose gradients are the same with a second run, on every mesh.
+#include "nn/transformations/remat.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::strategies;
+
+struct Block {
+  LayerNorm norm1;
+  MultiheadAttention attn;
+  RMSNorm norm2;
+  GatedMlp mlp;
+
+  Array operator()(const Array& given) const {
+    const Array x = given + attn(norm1(given));
+    return x + mlp(norm2(x));
+  }
+};
+
+struct Decoder {
+  Embedding embed;
+  std::vector<Block> blocks;
+  LayerNorm norm;
+
+  static Decoder init(const Key& key) {
+    const auto [k1, k2] = split<2>(key);
+    const Axis embed{"embed", 8};
+    Decoder model{
+        .embed = Embedding::init(k1, {"vocab", 12}, embed), .blocks = {}, .norm = LayerNorm::init({"norm", 8})};
+    for (const Key& k : split(k2, 2)) {
+      const auto [a, b] = split<2>(k);
+      model.blocks.push_back({.norm1 = LayerNorm::init({"norm", 8}),
+                              .attn = MultiheadAttention::init(a, embed, {"heads", 8}, 4),
+                              .norm2 = RMSNorm::init({"norm", 8}),
+                              .mlp = GatedMlp::init(b, embed, {"hidden", 16})});
+    }
+    return cast(model, float64);
+  }
+
+  Array operator()(const Array& ids) const {
+    Array x = embed(ids);
+    for (const Block& block : blocks) x = block(x);
+    return embed.attend(norm(x));
+  }
+};
+
+struct Batch {
+  NamedArray inputs{"batch", none}, targets{"batch", none};
+};
+
+Batch make_batch() {
+  std::vector<int32_t> in, out;
+  for (int i = 0; i < 8 * 6; ++i) in.push_back(i * 5 % 12), out.push_back(i * 7 % 12);
+  Batch batch;
+  batch.inputs = array<int32_t>(in, {8, 6});
+  batch.targets = array<int32_t>(out, {8, 6});
+  return batch;
+}
+
+Array loss_of(const Decoder& model, const Batch& batch) { return cross_entropy(model(batch.inputs), batch.targets); }
+
+// The largest difference of two models, array by array.
+template <class Model>
+double difference(const Model& a, const Model& b) {
+  double most = 0;
+  const Leaves left = leaves(a), right = leaves(b);
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].value->is_absent(), right[i].value->is_absent()) << left[i].path;
+    if (left[i].value->is_absent()) continue;
+    EXPECT_EQ(left[i].value->type_string(), right[i].value->type_string()) << left[i].path;
+    most = std::max(most, (to_tensor(*left[i].value) - to_tensor(*right[i].value)).abs().max().item<double>());
+  }
+  return most;
+}
+
+// The collectives that reduce gradients: kinds, axes, bytes.
+std::string buckets(const CommLedger& ledger) {
+  std::string text;
+  for (const CommRecord& r : ledger.records())
+    if (r.operation == "gradients") text += r.kind + " " + r.axes + " " + std::to_string(r.bytes) + "; ";
+  return text;
+}
+
+// loss and rematerialized are two spellings of one loss: one value, one gradient, and one reduction of it.
+template <class Model, class Loss, class Rematerialized, class Data>
+void expect_equal(const Model& unplaced, const Data& data, Loss loss, Rematerialized rematerialized,
+                  double tolerance = 1e-14) {
+  for (const auto& [name, layout] : strategies())
+    for (const bool borrow : {true, false}) {
+      SCOPED_TRACE(name + (borrow ? "" : ", gathered weights kept"));
+      const Model model = filter_shard(unplaced, layout);
+      const Data batch = filter_shard(data, layout);
+      const GradientOptions options{.borrow_gathers = borrow};
+      CommLedger ledger;
+      const auto [value, gradient] = nn::value_and_grad(loss, options)(model, batch);
+      const std::string expected = buckets(ledger);
+      ledger.clear();
+      const auto [same_value, same_gradient] = nn::value_and_grad(rematerialized, options)(model, batch);
+      EXPECT_EQ(to_tensor(same_value).template item<double>(), to_tensor(value).template item<double>());
+      EXPECT_LE(difference(same_gradient, gradient), tolerance);
+      EXPECT_EQ(buckets(ledger), expected);
+    }
+}
+
+TEST(Remat, OfBlocks) {
+  expect_equal(Decoder::init(Key(0)), make_batch(), loss_of, [](const Decoder& m, const Batch& batch) {
+    Array x = m.embed(batch.inputs);
+    for (const Block& block : m.blocks) x = nn::remat(block)(x);
+    return cross_entropy(m.embed.attend(m.norm(x)), batch.targets);
+  });
+}
+
+TEST(Remat, OfTheWholeModel) {
+  expect_equal(Decoder::init(Key(0)), make_batch(), loss_of, [](const Decoder& m, const Batch& batch) {
+    return cross_entropy(nn::remat(m)(batch.inputs), batch.targets);
+  });
+}
+
+TEST(Remat, OfTheLossItself) {
+  expect_equal(Decoder::init(Key(0)), make_batch(), loss_of,
+               [](const Decoder& m, const Batch& batch) { return nn::remat(loss_of)(m, batch); });
+}
+
+TEST(Remat, InRemat) {
+  const auto layers = [](const Decoder& m, const Array& ids) {
+    Array x = nn::remat(m.embed)(ids);  // of parameters alone
+    for (const Block& block : m.blocks) x = nn::remat(block)(x);
+    return nn::remat([](const Embedding& e, const LayerNorm& norm, const Array& h) { return e.attend(norm(h)); })(
+        m.embed, m.norm, x);
+  };
+  expect_equal(Decoder::init(Key(0)), make_batch(), loss_of, [=](const Decoder& m, const Batch& batch) {
+    return cross_entropy(nn::remat(layers)(m, batch.inputs), batch.targets);
+  });
+}
+
+TEST(Remat, OfOneModuleTwice) {
+  const auto twice = [](auto call) {
+    return [call](const Decoder& m, const Batch& batch) {
+      const Block& block = m.blocks[0];
+      const Array x = call(block, call(block, m.embed(batch.inputs)));
+      return cross_entropy(m.embed.attend(block(x) * sum(block.mlp.up.kernel)), batch.targets);
+    };
+  };
+  expect_equal(Decoder::init(Key(0)), make_batch(), twice([](const Block& b, const Array& x) { return b(x); }),
+               twice([](const Block& b, const Array& x) { return nn::remat(b)(x); }), 1e-11);
+}
+
+TEST(Remat, OfACastModel) {
+  const auto in_float = [](auto call) {
+    return [call](const Decoder& m, const Batch& batch) {
+      const Decoder small = cast(m, float32);
+      Array x = small.embed(batch.inputs);
+      for (const Block& block : small.blocks) x = call(block, x);
+      return cross_entropy(astype(small.embed.attend(small.norm(x)), float64), batch.targets);
+    };
+  };
+  expect_equal(Decoder::init(Key(0)), make_batch(), in_float([](const Block& b, const Array& x) { return b(x); }),
+               in_float([](const Block& b, const Array& x) { return nn::remat(b)(x); }), 1e-7);
+}
+
+// ---- what functions take and give
+
+struct Pieces {
+  Array hidden;
+  std::optional<Array> given, missing;
+  std::vector<Array> list;
+  std::map<std::string, std::pair<Array, int>> named;
+  Array absent;
+  double number = 0;
+};
+
+Pieces pieces_of(const Mlp& m, const Array& x, const Array& ids, double scale, const std::optional<Param>& nothing) {
+  EXPECT_FALSE(nothing);
+  const Array h = scale * m.up(x);
+  return {.hidden = h,
+          .given = x,
+          .missing = {},
+          .list = {m.down(h), m.down.kernel.value, ids},
+          .named = {{"bias", std::pair(m.up.bias->value, 7)}},
+          .absent = {},
+          .number = scale};
+}
+
+TEST(Remat, StructsOfArraysAreResults) {
+  const auto loss = [](auto call) {
+    return [call](const Mlp& m, const std::vector<NamedArray>& batch) {
+      const Pieces p = call(m, batch[0], batch[1], 0.5, std::optional<Param>());
+      EXPECT_TRUE(p.given && !p.missing && p.absent.is_absent());
+      EXPECT_EQ(p.number, 0.5);
+      EXPECT_EQ(p.named.at("bias").second, 7);
+      EXPECT_EQ(p.list[2].dtype(), int32);
+      return sum(matmul(p.hidden + p.named.at("bias").first, p.list[1]) * p.list[0] * *p.given) +
+             sum(square(p.list[1])) + mean(astype(p.list[2], float64)) * sum(p.hidden);
+    };
+  };
+  NamedArray x{"batch", none}, ids{"batch"};
+  x = normal(Key(1), {8, 4}, float64);
+  ids = array<int32_t>({1, 2, 3, 4, 5, 6, 7, 8});
+  expect_equal(cast(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), float64), std::vector<NamedArray>{x, ids},
+               loss([](const auto&... args) { return pieces_of(args...); }),
+               loss([](const auto&... args) { return nn::remat(pieces_of)(args...); }), 1e-12);
+}
+
+struct Scaled {
+  Param scale;
+  Array operator()(const Array& x, const std::function<Array(const Array&)>& then, Key key) const {
+    return then(x * scale) * astype(uniform(key, {4}), float64);
+  }
+};
+
+TEST(Remat, FunctionsAndKeysAreArgumentsAsTheyAre) {
+  const Scaled model{.scale = {ones({4}, float64), {"embed"}}};
+  NamedArray x{"batch", none};
+  x = normal(Key(1), {8, 4}, float64);
+  const auto loss = [](const Scaled& m, const NamedArray& data) {
+    return mean(m(
+        data, [](const Array& y) { return tanh(y); }, Key(3)));
+  };
+  const auto again = [](const Scaled& m, const NamedArray& data) {
+    return mean(nn::remat(m)(
+        data, [](const Array& y) { return tanh(y); }, Key(3)));
+  };
+  expect_equal(model, x, loss, again);
+}
+
+TEST(Remat, WithoutAGradientItIsACall) {
+  for (const auto& [name, layout] : strategies()) {
+    const Decoder model = filter_shard(Decoder::init(Key(0)), layout);
+    const Array ids = filter_shard(make_batch(), layout).inputs;
+    EXPECT_TRUE(at::equal(to_tensor(nn::remat(model)(ids)), to_tensor(model(ids)))) << name;
+  }
+}
+
+// ---- what fully sharded weights communicate
+
+TEST(Remat, GathersOfFullyShardedWeights) {
+  const Layout layout = strategies()[3].layout;
+  const auto blocks = [](const Decoder& m, const Batch& batch) {
+    Array x = m.embed(batch.inputs);
+    for (const Block& block : m.blocks) x = nn::remat(block)(x);
+    return cross_entropy(m.embed.attend(m.norm(x)), batch.targets);
+  };
+  const auto whole = [](const Decoder& m, const Batch& batch) { return nn::remat(loss_of)(m, batch); };
+  // Of a block: q, k, v and o, the bias of o, gate, up and down; the backward pass reads all but the bias. Of the ends:
+  // the table, whose lookup reads it no more.
+  const Decoder model = filter_shard(Decoder::init(Key(0)), layout);
+  const Batch batch = filter_shard(make_batch(), layout);
+  const auto gathers = [&](auto loss, bool borrow) {
+    CommLedger ledger;
+    nn::value_and_grad(loss, {.borrow_gathers = borrow})(model, batch);
+    return ledger.count("all_gather", "data");
+  };
+  constexpr int sharded = 2 * 8, read = 2 * 7, ends = 2, head = 1;
+  EXPECT_EQ(gathers(loss_of, false), sharded + ends);
+  EXPECT_EQ(gathers(loss_of, true), sharded + ends + read + head);
+  EXPECT_EQ(gathers(blocks, false), 2 * sharded + ends);
+  EXPECT_EQ(gathers(blocks, true), 2 * sharded + ends + read + head);
+  EXPECT_EQ(gathers(whole, false), 2 * (sharded + ends));
+  EXPECT_EQ(gathers(whole, true), 2 * (sharded + ends) + read + head);
+}
+
+}  // namespace
+}  // namespace tessera::nn

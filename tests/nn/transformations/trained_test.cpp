@@ -1,0 +1,290 @@
+// value_and_grad with a filter for what is trained, grad, and policies of remat.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/batch_norm.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/module_scope.h"
+#include "nn/layers/norm.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/eval_shape.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/accounting/forecast.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_error;
+using testing::expect_error_with;
+using testing::expect_near;
+using testing::expect_trees_near;
+using testing::strategies;
+
+struct Batch {
+  NamedArray x{"batch", none};
+  NamedArray y{"batch", none};
+};
+Batch make_batch() {
+  Batch batch;
+  batch.x = normal(Key(1), {8, 4});
+  batch.y = normal(Key(2), {8, 4});
+  return batch;
+}
+Mlp make_mlp() { return Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}); }
+Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
+std::pair<Array, Array> mse_with_aux(const Mlp& model, const Batch& batch) {
+  const Array loss = mse(model, batch);
+  return {loss, loss * 2};
+}
+
+// ---- what is trained
+
+TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    const auto [all_loss, all] = value_and_grad(mse)(model, batch);
+    for (const Filter& trained :
+         {Filter(by_path("down.**")), by_axis("embed"), Filter(is_param), !by_path("up.bias")}) {
+      const auto [loss, grads] = value_and_grad(mse, trained)(model, batch);
+      expect_near(loss, all_loss, 1e-6, name);
+      expect_trees_near(grads, filter(all, trained), 1e-6, name);
+      const auto [mean_loss, mean_grads] = accumulate_gradients(mse, 2, trained)(model, batch);
+      if (layout.mesh().size() == 1) expect_trees_near(mean_grads, filter(all, trained), 1e-5, name);
+    }
+  }
+}
+
+TEST(Trained, NoBackwardWorkForTheRest) {
+  const auto flops = [](const Filter& trained) {
+    const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
+                        {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    Forecast forecast;
+    value_and_grad(mse, trained)(model, batch);
+    return forecast.flops();
+  };
+  const double product = 2.0 * 8 * 4 * 8;             // of the batch and one kernel
+  EXPECT_EQ(flops(is_trainable), (2 + 3) * product);  // forward; both kernels, and the activations between them
+  EXPECT_EQ(flops(by_path("down.**")), (2 + 1) * product);
+  EXPECT_EQ(flops(by_path("up.**")), (2 + 2) * product);
+}
+
+TEST(Trained, NothingToTrain) {
+  expect_error(
+      ErrorKind::bad_argument,
+      "[value_and_grad] the filter takes none of the 4 arrays of the model that could be trained, the first of "
+      "which is up.kernel. Print nn::leaves(model) for their paths.",
+      [] { value_and_grad(mse, by_path("head.**"))(make_mlp(), make_batch()); });
+}
+
+TEST(Grad, IsTheGradientAlone) {
+  const Mlp model = make_mlp();
+  const auto [loss, grads] = value_and_grad(mse)(model, make_batch());
+  expect_trees_near(grad(mse)(model, make_batch()), grads, 0, "grad");
+  const auto [same, aux] = grad(mse_with_aux)(model, make_batch());
+  expect_trees_near(same, grads, 0, "with aux");
+  expect_near(aux, loss * 2, 1e-6, "aux");
+  expect_trees_near(grad(mse, by_path("up.**"))(model, make_batch()), filter(grads, by_path("up.**")), 0, "filtered");
+}
+
+TEST(Aux, OfEachMicroBatch) {
+  const Mlp model = make_mlp();
+  const auto [value, grads] = accumulate_gradients(mse_with_aux, 4)(model, make_batch());
+  ASSERT_EQ(value.second.size(), 4u);
+  expect_near((value.second[0] + value.second[1] + value.second[2] + value.second[3]) / 8, value.first, 1e-6, "aux");
+  expect_trees_near(grads, grad(mse)(model, make_batch()), 1e-5, "gradients");
+  EXPECT_EQ(accumulate_gradients(mse_with_aux, 1)(model, make_batch()).first.second.size(), 1u);
+}
+
+// ---- remat's policies
+
+TEST(RematPolicy, TheSameGradients) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    const auto [loss, grads] = value_and_grad(mse)(model, batch);
+    for (const RematPolicy policy :
+         {RematPolicy::nothing_saveable, RematPolicy::dots_saveable, RematPolicy::everything_saveable}) {
+      const auto again = [policy](const Mlp& m, const Batch& b) {
+        return mean(square(nn::remat(m, policy)(b.x.value) - b.y));
+      };
+      const auto [same_loss, same] = value_and_grad(again)(model, batch);
+      expect_near(same_loss, loss, 1e-6, name);
+      expect_trees_near(same, grads, 1e-6, name);
+    }
+  }
+}
+
+TEST(RematPolicy, ProductsAreNotRepeated) {
+  const auto measure = [](std::optional<RematPolicy> policy) {
+    const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
+                        {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    Forecast forecast;
+    value_and_grad([policy](const Mlp& m, const Batch& b) {
+      return mean(square((policy ? nn::remat(m, *policy)(b.x.value) : m(b.x)) - b.y));
+    })(model, batch);
+    return forecast.flops();
+  };
+  const double product = 2.0 * 8 * 4 * 8;
+  EXPECT_EQ(measure({}), 5 * product);
+  EXPECT_EQ(measure(RematPolicy::everything_saveable), 5 * product);
+  EXPECT_EQ(measure(RematPolicy::dots_saveable), 5 * product);
+  EXPECT_EQ(measure(RematPolicy::nothing_saveable), 7 * product);
+}
+
+TEST(RematPolicy, AFunctionThatDoesNotDoTheSame) {
+  static int calls = 0;
+  calls = 0;
+  const auto fickle = [](const Mlp& m, const Array& x) { return ++calls == 1 ? m(x) : m.up(x) * 2; };
+  const auto loss = [&](const Mlp& m, const Batch& b) {
+    return mean(square(nn::remat(fickle, RematPolicy::dots_saveable)(m, b.x.value)));
+  };
+  EXPECT_THROW(value_and_grad(loss)(make_mlp(), make_batch()), std::exception);
+}
+
+// ---- eval_shape
+
+TEST(EvalShape, ShapesAndPlacementsWithoutData) {
+  const Array logits = eval_shape(make_mlp(), zeros({32, 4}));
+  EXPECT_EQ(logits.shape(), (Shape{32, 4}));
+  EXPECT_EQ(logits.dtype(), float32);
+  const Array large = zeros({int64_t{1} << 40, 4});
+  EXPECT_EQ(eval_shape(make_mlp(), large).shape(), (Shape{int64_t{1} << 40, 4}));
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    const auto values = [](const Mlp& m, const Batch& b) { return std::pair(m(b.x), mse(m, b)); };
+    const auto [shape, loss] = eval_shape(values, model, batch);
+    const auto [expected, expected_loss] = values(model, batch);
+    EXPECT_EQ(shape.type_string(), expected.type_string()) << name;
+    EXPECT_EQ(loss.type_string(), expected_loss.type_string()) << name;
+    EXPECT_TRUE(shape.sharding().mesh().is_abstract()) << name;
+    EXPECT_FALSE(model.up.kernel.value.sharding().mesh().is_abstract()) << name;
+  }
+}
+
+TEST(EvalShape, OfAWholeStep) {
+  const Mlp grads = eval_shape([](const Mlp& m, const Batch& b) { return grad(mse)(m, b); }, make_mlp(), make_batch());
+  EXPECT_EQ(grads.up.kernel.value.shape(), (Shape{4, 8}));
+}
+
+// ---- module scopes
+
+struct Inner {
+  Linear up;
+  Array operator()(const Array& x) const {
+    const ModuleScope scope(*this);
+    const Array h = up(x);
+    return with_sharding_constraint(h * 2, P{none, none});
+  }
+};
+struct Outer {
+  std::vector<Inner> layers;
+};
+Outer make_outer() {
+  return {.layers = {{Linear::init(Key(0), {"embed", 4}, {"hidden", 8})},
+                     {Linear::init(Key(1), {"embed", 4}, {"hidden", 8})}}};
+}
+
+TEST(ModuleScope, LedgersNameTheModule) {
+  const Layout layout = strategies()[2].layout;  // tp
+  const Outer model = filter_shard(make_outer(), layout);
+  const Array x = device_put(normal(Key(1), {8, 4}), {"batch", "embed"}, layout);
+  CommLedger ledger;
+  grad([](const Outer& m, const Array& x) { return sum(square(m.layers[1](x))); })(model, x);
+  ASSERT_FALSE(ledger.records().empty());
+  bool gathers = false;
+  for (const CommRecord& record : ledger.records())
+    if (record.kind == "all_gather") {
+      gathers = true;
+      EXPECT_EQ(record.path, "layers.1") << record.operation;
+    }
+  EXPECT_TRUE(gathers);
+}
+
+struct Norms {
+  std::vector<GroupNorm> groups;
+  std::vector<BatchNorm> batches;
+  MultiheadAttention attention;
+};
+Norms placed_norms(const Layout& layout) {
+  const Axis hidden{"hidden", 8}, heads{"heads", 8};
+  return filter_shard(Norms{.groups = {GroupNorm::init(hidden, 1), GroupNorm::init(hidden, 1)},
+                            .batches = {BatchNorm::init(hidden), BatchNorm::init(hidden)},
+                            .attention = MultiheadAttention::init(Key(0), hidden, heads, 2)},
+                      layout);
+}
+Layout cut_both() {
+  return {make_mesh({{"data", 2}, {"model", 2}}),
+          {{"batch", "data"}, {"hidden", "model"}, {"heads", replicated}, {"seq", replicated}}};
+}
+
+// Means over sharded dims are sums over devices in which no parameter takes part, forward and backward.
+TEST(ModuleScope, LayersOpenTheirOwn) {
+  const Layout layout = cut_both();
+  Norms model = placed_norms(layout);
+  const Array x = device_put(normal(Key(1), {8, 8}), {"batch", "hidden"}, layout);
+  const auto paths = [&](const auto& call) {
+    CommLedger ledger;
+    grad([&](Norms& m, const Array& x) { return sum(square(call(m, x))); })(model, x);
+    std::set<std::string> of_sums;
+    for (const CommRecord& record : ledger.records())
+      if (record.path.starts_with("groups") || record.path.starts_with("batches"))
+        of_sums.insert(record.path);
+      else
+        EXPECT_TRUE(record.operation == "loss" || record.operation == "value_and_grad") << record.operation;
+    return of_sums;
+  };
+  EXPECT_TRUE(paths([](Norms& m, const Array& x) { return m.groups[1](x); }).contains("groups.1"));
+  EXPECT_TRUE(paths([](Norms& m, const Array& x) { return m.batches[0](x); }).contains("batches.0"));
+}
+
+TEST(ModuleScope, ErrorsInsideLayersNameTheLayer) {
+  const Norms model = placed_norms(cut_both());
+  expect_error(ErrorKind::shape_mismatch,
+               "[GroupNorm] groups.1: given float32[8], expected (batch, spatial dims..., features).",
+               [&] { model.groups[1](ones({8})); });
+  expect_error(ErrorKind::shape_mismatch,
+               "[MultiheadAttention] attention: given float32[2,8], expected (batch, seq, embed).", [&] {
+                 model.attention(ones({2, 8}));
+               });
+}
+
+TEST(ModuleScope, ErrorsNameTheModule) {
+  const Layout layout = strategies()[2].layout;
+  const Outer model = filter_shard(make_outer(), layout);
+  expect_error_with(ErrorKind::shape_mismatch, {"[Linear] layers.1.up.kernel: "}, [&] {
+    model.layers[1](ones({8, 3}));
+  });
+  expect_error_with(ErrorKind::shape_mismatch, {"[matmul] act: "}, [&] {
+    const ModuleScope outer("block");
+    const ModuleScope scope("act");
+    matmul(ones({2, 3}), ones({2, 3}));
+  });
+  expect_error_with(ErrorKind::shape_mismatch, {"[matmul] given: "}, [] {
+    const ModuleScope scope("given");  // a word of the message, too
+    matmul(ones({2, 3}), ones({2, 3}));
+  });
+  try {
+    make_outer().layers[0](ones({8, 3}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("layers"), std::string::npos) << "never placed: it has no path";
+  }
+}
+
+}  // namespace
+}  // namespace tessera::nn

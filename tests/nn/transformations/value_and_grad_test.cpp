@@ -1,0 +1,311 @@
+// value_and_grad: values and gradients against LibTorch's own, on every mesh, and what is refused.
+#include "nn/transformations/value_and_grad.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement/filter_shard.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_error;
+using testing::expect_near;
+using testing::expect_trees_near;
+using testing::strategies;
+
+constexpr double tolerance = 3e-6;
+
+struct Batch {
+  NamedArray x{"batch", none};
+  NamedArray y{"batch", none};
+};
+
+Batch make_batch() {
+  Batch batch;
+  batch.x = normal(Key(1), {8, 4});
+  batch.y = normal(Key(2), {8, 4});
+  return batch;
+}
+
+bool is_recorded(const Array& x) {
+  for (const at::Tensor& tensor : x.impl()->local)
+    if (tensor.requires_grad()) return true;
+  return false;
+}
+
+Mlp make_mlp() { return Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}); }
+
+Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
+
+// The gradient of a loss of a model's arrays, by LibTorch's autograd on whole tensors.
+template <class Model, class Loss>
+std::pair<at::Tensor, Model> plain_value_and_grad(const Model& model, Loss loss) {
+  std::vector<at::Tensor> inputs;
+  for (const Leaf& leaf : leaves(model)) inputs.push_back(to_tensor(*leaf.value).clone().requires_grad_());
+  const at::Tensor value = loss(inputs);
+  const auto grads = torch::autograd::grad({value}, inputs, {}, std::nullopt, false, true);
+  Model gradient = model;
+  const Leaves all = leaves(gradient);
+  for (size_t i = 0; i < all.size(); ++i)
+    *all[i].value = from_tensor(grads[i].defined() ? grads[i].contiguous() : at::zeros_like(inputs[i]));
+  return {value.detach(), gradient};
+}
+
+at::Tensor plain_mlp(const std::vector<at::Tensor>& p, const at::Tensor& x) {
+  return at::matmul(at::gelu(at::matmul(x, p[0]) + p[1], "tanh"), p[2]) + p[3];
+}
+
+at::Tensor plain_mse(const std::vector<at::Tensor>& p, const Batch& batch) {
+  return (plain_mlp(p, to_tensor(batch.x)) - to_tensor(batch.y)).square().mean();
+}
+
+TEST(ValueAndGrad, equals_libtorch_on_every_mesh) {
+  const Batch batch = make_batch();
+  const auto [value, gradient] = plain_value_and_grad(make_mlp(), [&](const auto& p) { return plain_mse(p, batch); });
+  const auto [unplaced, unplaced_grads] = nn::value_and_grad(mse)(make_mlp(), batch);
+  expect_near(unplaced, from_tensor(value), tolerance, "not placed");
+  expect_trees_near(unplaced_grads, gradient, tolerance, "not placed");
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, filter_shard(batch, layout));
+    expect_near(loss, from_tensor(value), tolerance, name);
+    expect_trees_near(grads, gradient, tolerance, name);
+  }
+}
+
+TEST(ValueAndGrad, a_gradient_lies_where_its_parameter_lies) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, filter_shard(make_batch(), layout));
+    const Leaves all = leaves(model), gradients = leaves(grads);
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(gradients[i].value->sharding(), all[i].value->sharding()) << name << ' ' << all[i].path;
+      EXPECT_EQ(gradients[i].value->path(), all[i].path) << name;
+      EXPECT_EQ(gradients[i].axes->to_string(), all[i].axes->to_string()) << name;
+    }
+    EXPECT_TRUE(loss.sharding().is_fully_replicated()) << name;
+  }
+}
+
+TEST(ValueAndGrad, weight_decay_counts_once) {
+  const auto decayed = [](const Mlp& model, const Batch& batch) {
+    return mse(model, batch) + 0.1 * sum(square(model.up.kernel)) + 0.1 * sum(square(model.down.kernel));
+  };
+  const Batch batch = make_batch();
+  const auto [value, gradient] = plain_value_and_grad(make_mlp(), [&](const auto& p) {
+    return plain_mse(p, batch) + 0.1 * p[0].square().sum() + 0.1 * p[2].square().sum();
+  });
+  for (const auto& [name, layout] : strategies()) {
+    const auto [loss, grads] =
+        nn::value_and_grad(decayed)(filter_shard(make_mlp(), layout), filter_shard(batch, layout));
+    expect_near(loss, from_tensor(value), tolerance, name);
+    expect_trees_near(grads, gradient, tolerance, name);
+  }
+}
+
+TEST(ValueAndGrad, a_tied_head_gets_both_gradients) {
+  const Array ids = array<int32_t>({0, 5, 3, 3, 1, 2, 4, 5}, {4, 2}),
+              labels = array<int32_t>({5, 3, 3, 0, 2, 4, 5, 1}, {4, 2});
+  const Embedding model = Embedding::init(Key(0), {"vocab", 6}, {"embed", 4}, init::normal(1));
+  const auto tied = [](const Embedding& m, const Array& in, const Array& out) {
+    return cross_entropy(m.attend(m(in)), out);
+  };
+  const auto [value, gradient] = plain_value_and_grad(model, [&](const auto& p) {
+    const at::Tensor logits = at::matmul(p[0].index({to_tensor(ids).to(at::kLong)}), p[0].t());
+    return at::cross_entropy_loss(logits.reshape({8, 6}), to_tensor(labels).to(at::kLong).reshape({8}));
+  });
+  for (const auto& [name, layout] : strategies()) {
+    const Embedding placed = filter_shard(model, layout);
+    const auto [loss, grads] = nn::value_and_grad(tied)(placed, device_put(ids, {"batch", "seq"}, layout),
+                                                        device_put(labels, {"batch", "seq"}, layout));
+    expect_near(loss, from_tensor(value), tolerance, name);
+    expect_trees_near(grads, gradient, tolerance, name);
+  }
+}
+
+TEST(ValueAndGrad, a_bfloat16_copy_of_a_weight_trains_the_weight) {
+  const auto half = [](const Mlp& model, const Batch& batch) {
+    const Array h = matmul(astype(batch.x, bfloat16), astype(model.up.kernel, bfloat16));
+    return mean(astype(square(h), float32));
+  };
+  const Batch batch = make_batch();
+  const auto [value, gradient] = plain_value_and_grad(make_mlp(), [&](const auto& p) {
+    return at::matmul(to_tensor(batch.x).to(at::kBFloat16), p[0].to(at::kBFloat16)).square().to(at::kFloat).mean();
+  });
+  for (const auto& [name, layout] : strategies()) {
+    const auto [loss, grads] = nn::value_and_grad(half)(filter_shard(make_mlp(), layout), filter_shard(batch, layout));
+    EXPECT_EQ(grads.up.kernel.value.dtype(), float32);
+    expect_near(loss, from_tensor(value), 2e-2, name);
+    expect_trees_near(grads, gradient, 2e-2, name);
+  }
+}
+
+TEST(ValueAndGrad, aux_comes_back_with_the_loss) {
+  struct Aux {
+    Array prediction;
+    int64_t rows = 0;
+  };
+  const auto with_aux = [](const Mlp& model, const Batch& batch) {
+    const Array prediction = model(batch.x);
+    return std::pair(mean(square(prediction - batch.y)), Aux{sum(prediction, {0}), prediction.shape(0)});
+  };
+  const Batch batch = make_batch();
+  const Array expected = sum(make_mlp()(batch.x), {0});
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const auto [result, grads] = nn::value_and_grad(with_aux)(model, filter_shard(batch, layout));
+    const auto& [loss, aux] = result;
+    const auto [plain_loss, plain_grads] = nn::value_and_grad(mse)(model, filter_shard(batch, layout));
+    expect_near(loss, plain_loss, 0, name);
+    expect_trees_near(grads, plain_grads, tolerance, name);
+    expect_near(aux.prediction, expected, tolerance, name);
+    EXPECT_EQ(aux.rows, 8);
+    EXPECT_FALSE(is_recorded(aux.prediction)) << name;
+  }
+}
+
+struct Scalar {
+  Array x;
+};
+
+TEST(ValueAndGrad, nests_without_mixing) {
+  const auto cube = [](const Scalar& s) { return s.x * s.x * s.x; };
+  const auto slope_squared = [&](const Scalar& s) {
+    const auto [value, gradient] = nn::value_and_grad(cube)(Scalar{stop_gradient(s.x) * 1.0});
+    return square(gradient.x) * s.x;  // the inner gradient is a value: d/dx = (3 x^2)^2
+  };
+  const auto [value, gradient] = nn::value_and_grad(slope_squared)(Scalar{full({}, 2)});
+  EXPECT_EQ(value.item<float>(), 12 * 12 * 2);
+  EXPECT_EQ(gradient.x.item<float>(), 12 * 12);
+}
+
+TEST(ValueAndGrad, an_inner_call_on_the_outer_model_gives_values) {
+  const Batch batch = make_batch();
+  for (const auto& [name, layout] : strategies()) {
+    const Batch placed = filter_shard(batch, layout);
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const auto [inner_loss, inner_grads] = nn::value_and_grad(mse)(model, placed);
+    const auto nested = [](const Mlp& m, const Batch& b) {
+      const auto [loss, grads] = nn::value_and_grad(mse)(m, b);
+      return mse(m, b) * 2 + sum(grads.up.kernel);
+    };
+    const auto [loss, grads] = nn::value_and_grad(nested)(model, placed);
+    expect_near(loss, inner_loss * 2 + sum(inner_grads.up.kernel), tolerance, name);
+    expect_trees_near(grads, tree_map([](const std::string&, const Array& g) { return g * 2; }, inner_grads), tolerance,
+                      name);
+  }
+}
+
+struct Partial {
+  Linear used, unused;
+  Array steps;
+  Param absent;
+};
+
+TEST(ValueAndGrad, unused_is_zero_and_what_is_not_floating_is_absent) {
+  const auto loss_of = [](const Partial& m, const Batch& batch) { return mean(m.used(batch.x)); };
+  for (const auto& [name, layout] : strategies()) {
+    const Partial model = filter_shard(Partial{.used = Linear::init(Key(0), {"embed", 4}, {"hidden", 8}),
+                                               .unused = Linear::init(Key(1), {"embed", 4}, {"hidden", 8}),
+                                               .steps = zeros({}, int32),
+                                               .absent = {}},
+                                       layout);
+    const auto [loss, grads] = nn::value_and_grad(loss_of)(model, filter_shard(make_batch(), layout));
+    EXPECT_TRUE(grads.steps.is_absent()) << name;
+    EXPECT_TRUE(grads.absent.value.is_absent()) << name;
+    EXPECT_EQ(grads.unused.kernel.value.to_host<float>(), std::vector<float>(32, 0)) << name;
+    EXPECT_EQ(grads.unused.kernel.value.sharding(), model.unused.kernel.value.sharding()) << name;
+    EXPECT_NE(grads.used.kernel.value.to_host<float>(), std::vector<float>(32, 0)) << name;
+  }
+}
+
+TEST(ValueAndGrad, the_models_own_arrays_are_untouched) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    const std::vector<float> before = model.up.kernel.value.to_host<float>();
+    const auto [first, grads] = nn::value_and_grad(mse)(model, batch);
+    const auto [second, again] = nn::value_and_grad(mse)(model, batch);
+    EXPECT_EQ(model.up.kernel.value.to_host<float>(), before) << name;
+    EXPECT_EQ(first.item<float>(), second.item<float>()) << name;
+    expect_trees_near(again, grads, 0, name);
+    for (const Leaf& leaf : leaves(model)) {
+      EXPECT_FALSE(is_recorded(*leaf.value)) << name << ' ' << leaf.path;
+      EXPECT_EQ(leaf.value->path(), leaf.path) << name;
+    }
+    for (const Leaf& leaf : leaves(grads)) EXPECT_FALSE(is_recorded(*leaf.value)) << name;
+    EXPECT_FALSE(is_recorded(mse(model, batch))) << name;
+  }
+}
+
+TEST(ValueAndGrad, an_array_converted_before_may_be_used_inside) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+    mse(model, batch).item<float>();  // converts what it needs, without a tape
+    const auto [second, again] = nn::value_and_grad(mse)(model, batch);
+    EXPECT_EQ(loss.item<float>(), second.item<float>()) << name;
+    expect_trees_near(again, grads, 0, name);
+  }
+}
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+const auto no_gradient =
+    "[value_and_grad] no gradient reaches the model: the loss does not depend on the model that the function received. "
+    "Compute it from the argument, not from a captured model.";
+
+TEST(ValueAndGradErrors, a_captured_model) {
+  for (const auto& [name, layout] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), layout);
+    const Batch batch = filter_shard(make_batch(), layout);
+    expect_error(ErrorKind::no_gradient, no_gradient,
+                 [&] { nn::value_and_grad([&](const Mlp&) { return mse(model, batch); })(model); });
+  }
+}
+
+struct Counts {
+  Array seen = zeros({3}, int32);
+};
+
+TEST(ValueAndGradErrors, a_model_without_parameters) {
+  expect_error(ErrorKind::no_gradient,
+               "[value_and_grad] the model has no array that can be trained, expected a floating one that is no Buffer "
+               "and that no filter took out.",
+               [] { nn::value_and_grad([](const Counts& c) { return sum(astype(c.seen, float32)); })(Counts{}); });
+}
+
+TEST(ValueAndGradErrors, a_constant_loss) {
+  expect_error(ErrorKind::no_gradient, no_gradient,
+               [] { nn::value_and_grad([](const Mlp&) { return ones({}); })(make_mlp()); });
+}
+
+TEST(ValueAndGradErrors, one_array_in_two_leaves) {
+  Mlp model = make_mlp();
+  model.down.bias = model.up.bias;
+  expect_error(
+      ErrorKind::bad_argument,
+      "[value_and_grad] up.bias and down.bias are one and the same array, which would be trained twice. Keep it "
+      "in one field and use that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
+      [&] { nn::value_and_grad(mse)(model, make_batch()); });
+}
+
+TEST(ValueAndGradErrors, a_loss_that_is_no_floating_scalar) {
+  testing::expect_error_with(
+      ErrorKind::shape_mismatch, {"[value_and_grad]", "float32[8,4]", "expected a floating scalar"}, [] {
+        nn::value_and_grad([](const Mlp& m, const Batch& b) { return square(m(b.x)); })(make_mlp(), make_batch());
+      });
+}
+
+}  // namespace
+}  // namespace tessera::nn

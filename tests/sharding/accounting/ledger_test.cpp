@@ -1,0 +1,243 @@
+// CommLedger: the user's line, the reason in words, and what is written of the records.
+#include "sharding/accounting/ledger.h"
+
+#include <boost/json/value.hpp>
+
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/source_lines.h"
+#include "sharding/files/json.h"
+#include "tests/sharding/expect_error.h"
+#include "tests/sharding/law.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+const std::vector<MeshAxis> grid{{"data", 4}, {"model", 2}};
+
+Array lying(Shape shape, const PartitionSpec& spec) {
+  return device_put(ones(std::move(shape)), NamedSharding(make_mesh(grid), spec));
+}
+
+std::string file_of(const CommRecord& r) {
+  const std::string file = r.where.file_name();
+  return file.substr(file.rfind('/') + 1);
+}
+
+// ---- lines
+
+TEST(Lines, OfFunctionsAndOperatorsAreTheCallers) {
+  const Array x = lying({8, 8}, P{"data"}), y = lying({8, 8}, P{none, "data"}), z = lying({8}, P{"data"});
+  const Array ids = array<int32_t>({0, 1, 2, 3, 4, 5, 6, 7});
+  // clang-format off
+  const std::vector<std::pair<std::function<Array()>, uint32_t>> calls{
+      {[&] { return matmul(x, x); }, __LINE__},
+      {[&] { return x + y; }, __LINE__},
+      {[&] { return x - y * 2.0; }, __LINE__},
+      {[&] { return softmax(y); }, __LINE__},
+      {[&] { return gelu(sum(x, {0})); }, __LINE__},
+      {[&] { return cross_entropy(y, ids); }, __LINE__},
+      {[&] { return layer_norm(y, z, z); }, __LINE__},
+      {[&] { return embedding(x, ids) * y; }, __LINE__},
+      {[&] { return concatenate({x, y}); }, __LINE__},
+      {[&] { return slice_in_dim(x, 1, 3, 0); }, __LINE__},
+      {[&] { return redistribute(x * 1.0, y.sharding()); }, __LINE__},
+      {[&] { return with_sharding_constraint(x * 1.0, P{none, "data"}); }, __LINE__},
+      {[&] { return device_put(x * 1.0, y.sharding()); }, __LINE__},
+  };
+  // clang-format on
+  for (const auto& [call, line] : calls) {
+    SCOPED_TRACE(line);
+    CommLedger ledger;
+    call();
+    ASSERT_GE(ledger.records().size(), 1u);
+    for (const CommRecord& r : ledger.records()) {
+      EXPECT_EQ(file_of(r), "ledger_test.cpp") << r.operation;
+      EXPECT_EQ(r.where.line(), line) << r.operation;
+    }
+  }
+}
+
+TEST(Lines, OfTheBackwardPassAreTheForwardOperations) {
+  const Array x = lying({8, 8}, P{"data"});
+  CommLedger ledger;
+  uint32_t line = 0;
+  {
+    Tape tape({lying({8, 8}, P{"data"})});
+    const Array y = matmul(x, tape.shadows()[0]);
+    line = __LINE__ - 1;
+    tape.gradients(sum(y));
+  }
+  int backward = 0;
+  for (const CommRecord& r : ledger.records())
+    if (r.backward) {
+      EXPECT_EQ(r.where.line(), line) << r.kind;
+      ++backward;
+    }
+  EXPECT_GE(backward, 1);
+}
+
+// A line of the library's own, as its sources have it.
+std::source_location line_of_this_file() { return std::source_location::current(); }
+
+TEST(Lines, AScopePutsItsOwnFilesLinesDownToItsCaller) {
+  const std::source_location mine = line_of_this_file(), none_known = {};
+  EXPECT_EQ(std::source_location(CallerLine(mine)).line(), mine.line());
+  std::source_location users = mine;
+  {
+    const CallerScope outer(users);  // here == this file: its lines are the library's now
+    EXPECT_EQ(std::source_location(CallerLine(none_known)).line(), users.line());
+    const CallerScope inner(none_known);
+    EXPECT_EQ(std::source_location(CallerLine(line_of_this_file())).line(), users.line());
+  }
+  EXPECT_STREQ(std::source_location(CallerLine(none_known)).file_name(), "");
+}
+
+// ---- reasons
+
+std::string reason_of(const std::function<Array()>& call) {
+  CommLedger ledger;
+  call();
+  return ledger.records().empty() ? "nothing moved" : ledger.records()[0].reason;
+}
+
+TEST(Reasons, SayWhatDisagrees) {
+  const Array x = lying({8, 8}, P{"data"}), y = lying({8, 8}, P{none, "data"}), m = lying({8, 8}, P{"model"});
+  EXPECT_EQ(
+      reason_of([&] { return matmul(x, x); }),
+      "lhs float32[8@data,8] and rhs float32[8@data,8] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is "
+      "brought to float32[8,8]; the work differs along data");
+  EXPECT_EQ(
+      reason_of([&] { return x + m; }),
+      "lhs float32[8@data,8] and rhs float32[8@model,8] disagree: data cuts dim 0 of lhs, model the same dim of rhs, "
+      "so rhs is brought to float32[8@data,8]; the work differs along data");
+  EXPECT_EQ(reason_of([&] { return softmax(y); }), "softmax reduces over data itself; the work differs along data");
+  EXPECT_EQ(reason_of([&] { return exp(sum(x, {0})); }),
+            "the operand float32[8]{U:data} is a pending sum over data, of which exp needs the value: the operand is "
+            "brought to float32[8]");
+  EXPECT_EQ(reason_of([&] { return with_sharding_constraint(x * 1.0, P{}); }), "asked for");
+}
+
+// ---- what is written
+
+struct Program {
+  CommLedger ledger;
+  uint32_t first = 0, second = 0;
+
+  Program() {
+    const Array x = lying({8, 8}, P{"data", "model"});
+    first = __LINE__ + 1;
+    const Array whole = with_sharding_constraint(x, P{});
+    second = __LINE__ + 1;
+    const Array y = exp(sum(x, {0}));
+  }
+};
+
+TEST(Ledger, ATableByMeshAxisAndOneByLine) {
+  const Program p;
+  EXPECT_EQ(p.ledger.table_by_axis(),
+            "mesh axes      devices   forward  bytes/device   backward  bytes/device\n"
+            "data                 4         2           272          0             0\n"
+            "model                2         1            64          0             0\n");
+  EXPECT_EQ(p.ledger.table_by_line(),
+            fmt::format("line                 count  bytes/device  what\n"
+                        "ledger_test.cpp:{}      2           320  all_gather over data for with_sharding_constraint, "
+                        "all_gather over model for with_sharding_constraint\n"
+                        "ledger_test.cpp:{}      1            16  all_reduce over data for exp\n",
+                        p.first, p.second));
+  EXPECT_EQ(CommLedger().table_by_axis(), "no communication\n");
+  EXPECT_EQ(CommLedger().table_by_line(), "no communication\n");
+}
+
+TEST(Ledger, FilesOfOneNameAreToldApart) {
+  const auto names = detail::short_names({"/a/x/model.cpp", "/a/y/model.cpp", "/a/loss.cpp", ""});
+  EXPECT_EQ(names.at("/a/x/model.cpp"), "x/model.cpp");
+  EXPECT_EQ(names.at("/a/y/model.cpp"), "y/model.cpp");
+  EXPECT_EQ(names.at("/a/loss.cpp"), "loss.cpp");
+  EXPECT_EQ(detail::line_name(names.at(""), 0), "an unknown line");
+}
+
+TEST(Ledger, JsonHasEveryField) {
+  const Program p;
+  const boost::json::value root = parse_json(p.ledger.to_json(), "test", "ledger");
+  EXPECT_EQ(root.at("count").as_int64(), 3);
+  EXPECT_EQ(root.at("bytes").as_int64(), p.ledger.bytes());
+  const boost::json::value& last = root.at("collectives").as_array().at(2);
+  EXPECT_EQ(last.at("kind").as_string(), "all_reduce");
+  EXPECT_EQ(last.at("axes").as_string(), "data");
+  EXPECT_EQ(last.at("devices").as_int64(), 4);
+  EXPECT_EQ(last.at("bytes").as_int64(), 16);
+  EXPECT_EQ(last.at("operation").as_string(), "exp");
+  EXPECT_EQ(last.at("operand").as_string(), "float32[8@model]{U:data}");
+  EXPECT_EQ(last.at("result").as_string(), "float32[8@model]");
+  EXPECT_EQ(last.at("path").as_string(), "");
+  EXPECT_EQ(last.at("pass").as_string(), "forward");
+  EXPECT_EQ(last.at("line").as_int64(), p.second);
+  EXPECT_NE(last.at("reason").as_string().find("pending sum"), std::string::npos);
+  EXPECT_TRUE(last.at("file").as_string().ends_with("ledger_test.cpp"));
+}
+
+TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
+  const Program p;
+  const boost::json::value root = parse_json(
+      p.ledger.chrome_trace([](const CommRecord& r) { return 1e-6 * static_cast<double>(r.bytes); }), "test", "trace");
+  std::map<int64_t, std::string> tracks;
+  std::vector<std::pair<int64_t, double>> seen;
+  double end = 0;
+  for (const boost::json::value& e : root.at("traceEvents").as_array()) {
+    if (e.at("ph").as_string() == "M") {
+      tracks[e.at("tid").as_int64()] = e.at("args").at("name").as_string().c_str();
+      continue;
+    }
+    EXPECT_EQ(e.at("ph").as_string(), "X");
+    EXPECT_EQ(e.at("cat").as_string(), "forward");
+    EXPECT_DOUBLE_EQ(e.at("ts").to_number<double>(), end);
+    end += e.at("dur").to_number<double>();
+    EXPECT_DOUBLE_EQ(e.at("dur").to_number<double>(), e.at("args").at("bytes").to_number<double>());
+    EXPECT_EQ("mesh axes " + std::string(e.at("args").at("axes").as_string()), tracks[e.at("tid").as_int64()]);
+    seen.push_back({e.at("tid").as_int64(), e.at("dur").to_number<double>()});
+  }
+  EXPECT_EQ(tracks.size(), 2u);
+  EXPECT_EQ(seen.size(), p.ledger.records().size());
+  EXPECT_DOUBLE_EQ(end, static_cast<double>(p.ledger.bytes()));
+}
+
+TEST(Ledger, ARingsTime) {
+  CommRecord r{.kind = "all_gather", .axes = "data", .devices = 4, .bytes = 4000};
+  EXPECT_DOUBLE_EQ(ring_time(1000)(r), 3);
+  EXPECT_DOUBLE_EQ(ring_time(1000, 1)(r), 6);
+  r.kind = "all_reduce";
+  EXPECT_DOUBLE_EQ(ring_time(1000)(r), 6);
+  r.kind = "reduce_scatter";
+  EXPECT_DOUBLE_EQ(ring_time(1000)(r), 12);
+}
+
+TEST(Ledger, ScopesWithinOneAnotherSeeWhatHappensInside) {
+  const Array x = lying({8, 8}, P{"data"});
+  CommLedger outer;
+  with_sharding_constraint(x, P{});
+  {
+    CommLedger inner;
+    exp(sum(x, {0}));
+    EXPECT_EQ(inner.count(), 1);
+    EXPECT_EQ(inner.records()[0].kind, "all_reduce");
+  }
+  EXPECT_EQ(outer.count(), 2);
+  outer.clear();
+  EXPECT_EQ(outer.count(), 0);
+  with_sharding_constraint(x, P{none, "data"});
+  EXPECT_EQ(outer.count("all_to_all"), 1);
+}
+
+TEST(Ledger, LongNamesKeepTheirColumns) {
+  const Mesh mesh = make_mesh({{"a_long_name", 2}, {"another_one", 2}});
+  const Array x = device_put(ones({4, 4}), NamedSharding(mesh, P{{"a_long_name", "another_one"}}));
+  CommLedger ledger;
+  prod(x, {0});
+  const std::string table = ledger.table();
+  EXPECT_NE(table.find("all_reduce_product a_long_name,another_one        4"), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace tessera

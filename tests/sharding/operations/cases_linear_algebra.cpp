@@ -1,0 +1,108 @@
+// The validator's cases of products.
+#include "tests/sharding/operations/cases.h"
+
+namespace tessera::testing {
+
+namespace {
+
+using Arrays = const std::vector<Array>&;
+using Tensors = const std::vector<at::Tensor>&;
+
+at::Tensor of(const Shape& shape, uint64_t seed = 1) { return random_tensor(shape, seed); }
+
+Case product(const char* name, std::vector<at::Tensor> inputs) {
+  return {{"matmul"},
+          {name, std::move(inputs), [](Arrays x) { return matmul(x[0], x[1]); },
+           [](Tensors t) { return at::matmul(t[0], t[1]); }}};
+}
+
+// A diagonal must be whole, so that work on it may be divided less than its operand.
+Case equation(const std::string& text, std::vector<at::Tensor> inputs, bool keeps_division = false) {
+  return {{"einsum"},
+          {text, std::move(inputs), [text](Arrays x) { return einsum(text, x); },
+           [text](Tensors t) { return at::einsum(text, t); }, 1e-12, keeps_division}};
+}
+
+std::vector<Case> matrix_products() {
+  return {
+      product("matmul", {of({4, 8}), of({8, 4}, 2)}),
+      product("matmul 3d x 2d", {of({4, 2, 8}), of({8, 4}, 2)}),
+      product("matmul batched", {of({4, 2, 8}), of({4, 8, 4}, 2)}),
+      product("matmul broadcast", {of({4, 1, 2, 4}), of({4, 4, 2}, 2)}),
+      product("vector x matrix", {of({4}), of({4, 8}, 2)}),
+      product("matrix x vector", {of({8, 4}), of({4}, 2)}),
+      product("vector x vector", {of({8}), of({8}, 2)}),
+  };
+}
+
+std::vector<Case> equations() {
+  return {
+      equation("ij,jk->ik", {of({4, 8}), of({8, 4}, 2)}),
+      equation("ij,kj", {of({4, 8}), of({4, 8}, 2)}),
+      equation("bqhd,bkhd->bhqk", {of({4, 4, 2, 2}), of({4, 2, 2, 2}, 2)}),
+      equation("...d,df->...f", {of({2, 4, 8}), of({8, 4}, 2)}),
+      equation("...ij,...jk->...ik", {of({4, 4, 2}), of({2, 4}, 2)}),
+      equation("ij->", {of({4, 8})}),
+      equation("ij->ji", {of({4, 8})}, true),
+      equation("ii->i", {of({4, 4})}),
+      equation("ii", {of({8, 8})}),
+      equation("iji,jk->k", {of({4, 2, 4}), of({2, 4}, 2)}),
+      equation("i,j->ij", {of({4}), of({8}, 2)}),
+      equation("ij,ij->ij", {of({4, 8}), of({4, 8}, 2)}, true),
+      equation("ij,jk,kl->il", {of({4, 2}), of({2, 8}, 2), of({8, 4}, 3)}),
+      equation("ij,j->i", {of({4, 1}), of({8}, 2)}),
+  };
+}
+
+std::vector<Case> other_products() {
+  return {
+      {{"einsum"},
+       {"dot_general",
+        {of({4, 2, 8}), of({8, 4, 2}, 2)},
+        [](Arrays x) {
+          return dot_general(x[0], x[1], {.contract = {{2}, {0}}, .batch = {{0}, {1}}});
+        },
+        [](Tensors t) { return at::einsum("abc,cad->abd", t); }}},
+      {{"einsum"},
+       {"tensordot",
+        {of({4, 2, 8}), of({2, 8, 4}, 2)},
+        [](Arrays x) { return tensordot(x[0], x[1]); },
+        [](Tensors t) { return at::einsum("abc,bcd->ad", t); }}},
+      {{"einsum"},
+       {"dot",
+        {of({4, 8}), of({2, 8, 4}, 2)},
+        [](Arrays x) { return dot(x[0], x[1]); },
+        [](Tensors t) { return at::einsum("ab,cbd->acd", t); }}},
+      {{"einsum"},
+       {"vdot",
+        {of({4, 8}), of({4, 8}, 2)},
+        [](Arrays x) { return vdot(x[0], x[1]); },
+        [](Tensors t) { return (t[0] * t[1]).sum(); }}},
+      {{"einsum"},
+       {"inner",
+        {of({4, 8}), of({2, 8}, 2)},
+        [](Arrays x) { return inner(x[0], x[1]); },
+        [](Tensors t) { return at::matmul(t[0], t[1].t()); }}},
+      {{"outer"},
+       {"outer",
+        {of({4}), of({8}, 2)},
+        [](Arrays x) { return outer(x[0], x[1]); },
+        [](Tensors t) { return at::outer(t[0], t[1]); }}},
+      {{"mul", "reshape"},
+       {"outer of matrices",
+        {of({4, 2}), of({2, 2}, 2)},
+        [](Arrays x) { return outer(x[0], x[1]); },
+        [](Tensors t) { return at::outer(t[0].reshape({-1}), t[1].reshape({-1})); }}},
+  };
+}
+
+}  // namespace
+
+std::vector<Case> linear_algebra_cases() {
+  std::vector<Case> cases;
+  for (const auto& table : {matrix_products(), equations(), other_products()})
+    cases.insert(cases.end(), table.begin(), table.end());
+  return cases;
+}
+
+}  // namespace tessera::testing

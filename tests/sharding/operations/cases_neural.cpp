@@ -1,0 +1,222 @@
+// The validator's cases of normalization, losses, attention, dropout, convolution and pooling.
+#include <cmath>
+
+#include "tests/sharding/operations/cases.h"
+
+namespace tessera::testing {
+
+namespace {
+
+using Arrays = const std::vector<Array>&;
+using Values = const std::vector<at::Tensor>&;
+using Sizes = std::vector<int64_t>;
+
+// ---- normalization and losses
+
+std::vector<Case> normalizations() {
+  const at::Tensor x = random_tensor({4, 2, 8}, 1), scale = random_tensor({8}, 2), bias = random_tensor({8}, 3);
+  return {{{"layer_norm"},
+           {"layer_norm",
+            {x, scale, bias},
+            [](Arrays x) { return layer_norm(x[0], x[1], x[2]); },
+            [](Values x) { return at::layer_norm(x[0], {8}, x[1], x[2]); }}},
+          {{"rms_norm"},
+           {"rms_norm",
+            {x, scale},
+            [](Arrays x) { return rms_norm(x[0], x[1], 1e-5); },
+            [](Values x) { return x[0] * (x[0].square().mean(-1, true) + 1e-5).rsqrt() * x[1]; }}}};
+}
+
+Case loss() {
+  return {{"cross_entropy"},
+          {"cross_entropy",
+           {random_tensor({4, 2, 8}, 4), random_integers({4, 2}, 8, 5)},
+           [](Arrays x) { return cross_entropy(x[0], x[1]); },
+           [](Values x) {
+             return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong));
+           }}};
+}
+
+// ---- attention
+
+at::Tensor attention(Values x, const at::Tensor& bias, const at::Tensor& mask, double scale) {
+  const auto heads = [&](const at::Tensor& t) {
+    return t.repeat_interleave(x[0].size(2) / t.size(2), 2).transpose(1, 2);
+  };
+  at::Tensor logits = at::matmul(heads(x[0]), heads(x[1]).transpose(-1, -2)) * scale;
+  if (bias.defined()) logits = logits + bias;
+  if (mask.defined()) logits = at::where(mask, logits, -1e30);
+  return at::matmul(at::softmax(logits, -1), heads(x[2])).transpose(1, 2);
+}
+
+at::Tensor before(int64_t queries, int64_t keys, int64_t offset) {
+  return at::ones({queries, keys}, at::kBool).tril(offset);
+}
+
+Case attention_case(const std::string& what, const Shape& query, const Shape& keys, const AttentionOptions& options,
+                    const at::Tensor& mask = {}, double scale = 0) {
+  return {{"dot_product_attention"},
+          {what,
+           {random_tensor(query, 6), random_tensor(keys, 7), random_tensor(keys, 8)},
+           [=](Arrays x) { return dot_product_attention(x[0], x[1], x[2], options); },
+           [=](Values x) { return attention(x, {}, mask, scale ? scale : 1 / std::sqrt(query.back())); }}};
+}
+
+// The third position sees no key at all.
+at::Tensor some_seen() {
+  at::Tensor seen = random_integers({4, 1, 4, 4}, 2, 9).to(at::kBool);
+  seen.select(2, 1).fill_(true);
+  return seen.index_fill(2, at::full({1}, 2, at::kLong), false);
+}
+
+Case masked_attention() {
+  const Shape heads{4, 4, 4, 2};
+  return {{"dot_product_attention"},
+          {"attention under a mask",
+           {random_tensor(heads, 6), random_tensor(heads, 7), random_tensor(heads, 8), some_seen()},
+           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); },
+           [](Values x) { return attention(x, {}, x[3], 1 / std::sqrt(2)); }}};
+}
+
+Case biased_attention() {
+  return {{"dot_product_attention"},
+          {"causal attention of groups with a bias",
+           {random_tensor({2, 4, 8, 2}, 6), random_tensor({2, 4, 4, 2}, 7), random_tensor({2, 4, 4, 2}, 8),
+            random_tensor({8, 4, 4}, 10)},
+           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.bias = x[3], .causal = true}); },
+           [](Values x) { return attention(x, x[3], before(4, 4, 0), 1 / std::sqrt(2)); }}};
+}
+
+// Two kv heads for four devices; the mask is a different one for each head.
+Case masked_heads_apart() {
+  return {{"dot_product_attention"},
+          {"attention of kv heads on more devices under a mask",
+           {random_tensor({2, 2, 8, 2}, 6), random_tensor({2, 2, 2, 2}, 7), random_tensor({2, 2, 2, 2}, 8),
+            random_tensor({1, 8, 1, 2}, 10).gt(-0.5)},
+           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); },
+           [](Values x) { return attention(x, {}, x[3], 1 / std::sqrt(2)); }}};
+}
+
+at::Tensor rotated(const at::Tensor& x) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor frequency = at::pow(10000.0, -at::arange(half, at::kDouble) / static_cast<double>(half));
+  const at::Tensor angle = at::arange(x.size(-3), at::kDouble).view({-1, 1, 1}) * frequency;
+  const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+  return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, -1);
+}
+
+Case rotation() {
+  return {{"rotary_embedding"},
+          {"rotary_embedding",
+           {random_tensor({2, 4, 4, 4}, 11)},
+           [](Arrays x) { return rotary_embedding(x[0]); },
+           [](Values x) { return rotated(x[0]); }}};
+}
+
+std::vector<Case> attentions() {
+  const Shape heads{4, 4, 4, 2}, groups{4, 4, 2, 2};
+  return {
+      attention_case("attention", heads, heads, {}),
+      attention_case("causal attention of groups", heads, groups, {.causal = true}, before(4, 4, 0)),
+      attention_case("attention after a cache", {4, 2, 4, 2}, groups, {.causal = true, .offset = 2}, before(2, 4, 2)),
+      attention_case("attention with a scale", heads, heads, {.scale = 0.3}, {}, 0.3),
+      masked_attention(),
+      biased_attention(),
+      masked_heads_apart(),
+      rotation()};
+}
+
+// ---- dropout
+
+Case dropped() {
+  const Shape shape{4, 8};
+  return {{"dropout"},
+          {"dropout",
+           {random_tensor(shape, 12)},
+           [](Arrays x) { return dropout(Key(5), x[0], 0.3); },
+           [=](Values x) { return x[0] * to_tensor(bernoulli(Key(5), 0.7, shape)) / 0.7; }}};
+}
+
+// ---- convolution and pooling
+
+std::vector<Case> convolutions() {
+  const ConvDimensionNumbers last{"NHWC", "HWIO", "NHWC"};
+  const auto first = [](const at::Tensor& x) { return x.permute({0, 3, 1, 2}); };
+  return {
+      {{"conv_general_dilated"},
+       {"conv, features last",
+        {random_tensor({4, 3, 4, 4}, 13), random_tensor({3, 3, 4, 8}, 14)},
+        [=](Arrays x) {
+          return conv_general_dilated(x[0], x[1], {1, 1}, "SAME", {.dimension_numbers = last});
+        },
+        [=](Values x) {
+          return at::conv2d(first(x[0]), x[1].permute({3, 2, 0, 1}), {}, 1, 1).permute({0, 2, 3, 1});
+        }}},
+      {{"conv_general_dilated"},
+       {"conv of groups, strided and dilated",
+        {random_tensor({2, 8, 9}, 15), random_tensor({8, 2, 3}, 16)},
+        [](Arrays x) {
+          return conv_general_dilated(x[0], x[1], {2}, {{1, 2}}, {.rhs_dilation = {2}, .feature_group_count = 4});
+        },
+        [](Values x) {
+          return at::conv1d(at::constant_pad_nd(x[0], {1, 2}), x[1], {}, Sizes{2}, Sizes{0}, Sizes{2}, 4);
+        }}},
+      {{"conv_general_dilated"},
+       {"transposed conv of volumes",
+        {random_tensor({2, 4, 2, 3, 2}, 17), random_tensor({4, 4, 2, 2, 2}, 18)},
+        [](Arrays x) {
+          return conv_general_dilated(x[0], x[1], {1, 1, 1}, {{1, 1}, {1, 1}, {1, 1}}, {.lhs_dilation = {2, 3, 1}});
+        },
+        [](Values x) {
+          return at::conv_transpose3d(x[0], x[1].flip({2, 3, 4}).transpose(0, 1), {}, Sizes{2, 3, 1});
+        }}},
+  };
+}
+
+std::vector<Case> pools() {
+  return {
+      {{"max_pool"},
+       {"max_pool",
+        {random_tensor({4, 5, 4, 4}, 19)},
+        [](Arrays x) {
+          return max_pool(x[0], {2, 3}, {2, 1}, "SAME");
+        },
+        [](Values x) {
+          const at::Tensor rows = at::constant_pad_nd(x[0].permute({0, 3, 1, 2}), {1, 1, 0, 1}, -INFINITY);
+          return at::max_pool2d(rows, {2, 3}, {2, 1}).permute({0, 2, 3, 1});
+        }}},
+      {{"avg_pool"},
+       {"avg_pool of a row",
+        {random_tensor({2, 4, 6, 4}, 20)},
+        [](Arrays x) {
+          return avg_pool(x[0], {3}, {2}, {{1, 0}});
+        },
+        [](Values x) {
+          const at::Tensor rows = at::constant_pad_nd(x[0].transpose(2, 3), {1, 0}).reshape({8, 4, 7});
+          return at::avg_pool1d(rows, 3, 2).reshape({2, 4, 4, 3}).transpose(2, 3);
+        }}},
+      {{"avg_pool"},
+       {"avg_pool of volumes, of what is there",
+        {random_tensor({2, 2, 3, 2, 4}, 21)},
+        [](Arrays x) {
+          return avg_pool(x[0], {2, 2, 2}, {}, "SAME", false);
+        },
+        [](Values x) {
+          const at::Tensor volumes = at::constant_pad_nd(x[0].movedim(-1, 1), {0, 1, 0, 1, 0, 1});
+          const at::Tensor ones = at::constant_pad_nd(at::ones({1, 1, 2, 3, 2}, at::kDouble), {0, 1, 0, 1, 0, 1});
+          return (at::avg_pool3d(volumes, 2, 1) / at::avg_pool3d(ones, 2, 1)).movedim(1, -1);
+        }}},
+  };
+}
+
+}  // namespace
+
+std::vector<Case> neural_cases() {
+  std::vector<Case> all = normalizations();
+  all.push_back(loss());
+  all.push_back(dropped());
+  for (const auto& some : {attentions(), convolutions(), pools()}) all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,150 @@
+// Lookups and scatters: numpy's values, where the results lie, what is communicated, what is refused.
+#include "sharding/operations/indexing.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sharding/accounting/ledger.h"
+#include "sharding/autodiff/tape.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_error;
+
+Array placed(const Array& x, Mesh mesh, const PartitionSpec& spec) { return device_put(x, NamedSharding(mesh, spec)); }
+
+Mesh two_by_two() { return make_mesh({{"a", 2}, {"b", 2}}); }
+
+Array counting(Shape shape) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < ones(shape).size(); ++i) values.push_back(static_cast<float>(i));
+  return array<float>(values, shape);
+}
+
+TEST(IndexingTest, IdsBelowZeroCountFromTheEnd) {
+  EXPECT_EQ(take(counting({3, 2}), array<int32_t>({-1, 0}), 0).to_host<float>(), (std::vector<float>{4, 5, 0, 1}));
+  EXPECT_EQ(take(counting({3, 2}), array<int32_t>({-1, 1})).to_host<float>(), (std::vector<float>{5, 1}));
+  EXPECT_EQ(take_along_axis(counting({2, 2}), array<int32_t>(std::vector<int32_t>{-1, -2}, {2, 1})).to_host<float>(),
+            (std::vector<float>{1, 2}));
+}
+
+TEST(IndexingTest, OneHotOfWhatIsNoClassIsZero) {
+  EXPECT_EQ(one_hot(array<int32_t>({1, -1, 3}), 3, int32).to_host<int32_t>(),
+            (std::vector<int32_t>{0, 1, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(one_hot(array<uint8_t>({255}), 300, boolean).shape(), (Shape{1, 300}));
+}
+
+TEST(IndexingTest, TheLastOfRepeatedIdsIsSet) {
+  const Array set = scatter_set(zeros({3}), array<int32_t>({2, 0, 2}), array<float>({1, 2, 3}));
+  EXPECT_EQ(set.to_host<float>(), (std::vector<float>{2, 0, 3}));
+  EXPECT_EQ(scatter_set(zeros({2, 2}), 1, array<float>({7, 8})).to_host<float>(), (std::vector<float>{0, 0, 7, 8}));
+}
+
+TEST(IndexingTest, InfinityInAnotherBlockStaysThere) {
+  const Array x = placed(array<float>({1, 2, INFINITY, NAN}), two_by_two(), P{"a"});
+  EXPECT_EQ(take(x, array<int32_t>({0, 1}), 0).to_host<float>(), (std::vector<float>{1, 2}));
+  const Array table = placed(reshape(array<float>({1, 2, INFINITY, NAN}), {4, 1}), two_by_two(), P{"a"});
+  EXPECT_EQ(embedding(table, array<int32_t>({0, 1})).to_host<float>(), (std::vector<float>{1, 2}));
+}
+
+// ---- placements
+
+TEST(IndexingTest, ALookupInAShardedDimIsAPendingSumAndGathersNothing) {
+  CommLedger ledger;
+  const Array x = placed(counting({8, 4}), two_by_two(), P{"a", "b"});
+  const Array ids = array<int32_t>({1, 7, -8});
+  EXPECT_EQ(take(x, ids, 0).type_string(), "float32[3,4@b]{U:a}");
+  EXPECT_EQ(take(x, ids, 0, {.out_sharding = P{none, "b"}}).type_string(), "float32[3,4@b]");
+  EXPECT_EQ(take_along_axis(x, array<int32_t>(std::vector<int32_t>(8, 3), {8, 1}), 1).type_string(),
+            "float32[8@a,1]{U:b}");
+  EXPECT_EQ(ledger.count(), 1);
+  EXPECT_EQ(ledger.count("all_reduce", "a"), 1);
+}
+
+TEST(IndexingTest, ShardedIdsGiveAShardedResult) {
+  CommLedger ledger;
+  const Array ids = placed(array<int32_t>({1, 7, 0, 2}), two_by_two(), P{"b"});
+  EXPECT_EQ(take(counting({8, 4}), ids, 0).type_string(), "float32[4@b,4]");
+  EXPECT_EQ(one_hot(ids, 8).type_string(), "float32[4@b,8]");
+  EXPECT_EQ(ledger.count(), 0);
+}
+
+TEST(IndexingTest, ScatteredUpdatesStayWhereTheyAreAndTheTargetCountsOnce) {
+  const Array ids = placed(array<int32_t>({1, 1, 0, 3}), two_by_two(), P{"a"});
+  const Array x = placed(counting({4, 2}), two_by_two(), P{none, "b"});
+  CommLedger ledger;
+  const Array added = scatter_add(x, ids, placed(ones({4, 2}), two_by_two(), P{"a"}));
+  EXPECT_EQ(added.type_string(), "float32[4,2@b]{U:a}");
+  EXPECT_EQ(ledger.count(), 0);
+  EXPECT_EQ(added.to_host<float>(), (std::vector<float>{1, 2, 4, 5, 4, 5, 7, 8}));
+}
+
+TEST(IndexingTest, ScatterIntoAShardedDimMovesNothing) {
+  CommLedger ledger;
+  const Array x = placed(counting({4, 2}), two_by_two(), P{"a", "b"}), ids = array<int32_t>({-1, 0});
+  EXPECT_EQ(scatter_add(x, ids, ones({2})).type_string(), "float32[4@a,2@b]");
+  EXPECT_EQ(scatter_set(x, ids, zeros({2, 1})).to_host<float>(), (std::vector<float>{0, 0, 2, 3, 4, 5, 0, 0}));
+  EXPECT_EQ(bincount(array<int32_t>({3, 0}), 4).dtype(), int32);
+  EXPECT_EQ(ledger.count(), 0);
+}
+
+// The gradient of the target is the cotangent itself, however the updates lie.
+TEST(IndexingTest, TheTargetOfAPendingScatterSendsItsGradientOnce) {
+  const Mesh mesh = two_by_two();
+  Tape tape({placed(counting({4, 2}), mesh, P{})});
+  const Array ids = placed(array<int32_t>({1, 1, 0, 3}), mesh, P{"a"});
+  CommLedger ledger;
+  const Array loss = sum(scatter_add(tape.shadows()[0], ids, placed(ones({4, 2}), mesh, P{"a"})) * 3.0);
+  EXPECT_EQ(tape.gradients(loss)[0].to_host<float>(), std::vector<float>(8, 3));
+  for (const CommRecord& record : ledger.records()) EXPECT_FALSE(record.backward) << record.result;
+}
+
+// ---- errors
+
+TEST(IndexingTest, WrongUseIsRefused) {
+  const Array x = counting({4, 2}), ids = array<int32_t>({0, 4});
+  expect_error(ErrorKind::bad_argument, "[take] indices from 0 to 4 given, expected -4 to 3", [=] { take(x, ids, 0); });
+  expect_error(ErrorKind::bad_argument, "expected -2 to 1", [=] { take(x, ids, -1); });
+  expect_error(ErrorKind::bad_argument, "[take] dim 2 of float32[4,2]", [=] { take(x, ids, 2); });
+  expect_error(ErrorKind::dtype_mismatch, "[take] ids are float32[4,2], expected integers", [=] { take(x, x, 0); });
+  expect_error(ErrorKind::bad_argument, "[embedding] indices from -1 to -1 given, expected 0 to 3",
+               [=] { embedding(x, array<int32_t>({-1})); });
+  expect_error(ErrorKind::shape_mismatch, "[take_along_axis] given float32[4,2] and ids int32[2]",
+               [=] { take_along_axis(x, ids, 0); });
+  expect_error(ErrorKind::shape_mismatch, "[take_along_axis]", [=] {
+    take_along_axis(x, array<int32_t>(std::vector<int32_t>(3, 0), {3, 1}), 1);
+  });
+  expect_error(ErrorKind::bad_argument, "[scatter_add] indices from 0 to 4 given, expected -4 to 3", [=] {
+    scatter_add(x, ids, ones({2, 2}));
+  });
+  expect_error(ErrorKind::shape_mismatch, "[scatter_set]", [=] { scatter_set(x, ids, ones({3, 2})); });
+  expect_error(ErrorKind::dtype_mismatch, "[scatter_add] updates float32[2,2] of int32[4,2], expected integers", [=] {
+    scatter_add(astype(x, int32), ids, ones({2, 2}));
+  });
+  expect_error(ErrorKind::bad_argument, "[one_hot] -1 classes given", [=] { one_hot(ids, -1); });
+}
+
+// ---- steps
+
+TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const Array x = arange(8);
+  for (const Array& on : {x, device_put(x, NamedSharding(mesh, P{"a"}))})
+    for (const int64_t step : {int64_t{8}, int64_t{9}, INT64_MAX}) {
+      EXPECT_EQ(on.at(range(0, 8, step)).to_host<int32_t>(), (std::vector<int32_t>{0})) << step;
+      EXPECT_EQ(on.at(range(3, {}, step)).to_host<int32_t>(), (std::vector<int32_t>{3})) << step;
+      EXPECT_EQ(on.at(range(7, {}, -step)).to_host<int32_t>(), (std::vector<int32_t>{7})) << step;
+      EXPECT_EQ(on.at(range(5, {}, -step - 1)).to_host<int32_t>(), (std::vector<int32_t>{5})) << step;
+      EXPECT_EQ(on.at(range(5, 5, step)).size(), 0) << step;
+      EXPECT_EQ(slice(on, {2}, {8}, {step}).to_host<int32_t>(), (std::vector<int32_t>{2})) << step;
+    }
+}
+
+}  // namespace
+}  // namespace tessera

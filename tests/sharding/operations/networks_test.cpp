@@ -1,0 +1,185 @@
+// What neural networks are made of, beyond the law: what moves, half precision, and errors.
+#include "sharding/propagation/run.h"
+#include "tests/sharding/expect_error.h"
+#include "tests/sharding/law.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+// Of bfloat16, whose values are 1/256 of them from the nearest at most.
+void expect_rounded_once(const Array& y, const at::Tensor& exact) {
+  const at::Tensor off = (to_tensor(y).to(at::kDouble) - exact).abs();
+  EXPECT_TRUE(off.le(exact.abs() * (1.01 / 256) + 1e-6).all().item<bool>());
+}
+
+struct Heads {
+  Array query, key, value;
+};
+
+// (batch 2, seq 4, heads, head_dim 2)
+Heads heads_on(Mesh mesh, int64_t heads, const PartitionSpec& spec, int64_t kv_heads, const PartitionSpec& kv_spec) {
+  return {placed(random_tensor({2, 4, heads, 2}, 1), mesh, spec),
+          placed(random_tensor({2, 4, kv_heads, 2}, 2), mesh, kv_spec),
+          placed(random_tensor({2, 4, kv_heads, 2}, 3), mesh, kv_spec)};
+}
+
+TEST(Attention, HeadsOnMoreDevicesThanKvHeadsStayDividedAndNothingMoves) {
+  const Mesh mesh = make_mesh({{"model", 4}});
+  const Heads h = heads_on(mesh, 8, P{none, none, "model"}, 2, P{});
+  CommLedger ledger;
+  const Array y = dot_product_attention(h.query, h.key, h.value, {.causal = true});
+  EXPECT_EQ(y.type_string(), "float64[2,4,8@model,2]");
+  EXPECT_EQ(ledger.table(), "no communication\n");
+}
+
+TEST(Attention, AGroupIsDividedWhereItsKvHeadLies) {
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
+  const Heads h = heads_on(mesh, 4, P{none, none, {"a", "b"}}, 2, P{none, none, "a"});
+  CommLedger ledger;
+  const Array y = dot_product_attention(h.query, h.key, h.value);
+  EXPECT_EQ(y.type_string(), "float64[2,4,4@(a,b),2]");
+  EXPECT_EQ(ledger.table(), "no communication\n");
+}
+
+TEST(Attention, Errors) {
+  const Array q = ones({2, 4, 3, 2}), k = ones({2, 4, 2, 2});
+  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", [&] { dot_product_attention(q, k, k); });
+  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", [&] {
+    dot_product_attention(ones({4, 2}), k, k);
+  });
+  expect_error(ErrorKind::bad_argument, "[dot_product_attention] offset -1, expected 0 or more.",
+               [&] { dot_product_attention(k, k, k, {.causal = true, .offset = -1}); });
+}
+
+TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
+  const at::Tensor q = random_tensor({1, 1, 2, 8}, 1), k = random_tensor({1, 1, 2, 8}, 2);
+  const auto product = [&](int64_t i, int64_t j) {
+    return to_tensor(sum(rotary_embedding(from_tensor(q), i) * rotary_embedding(from_tensor(k), j), {-1}));
+  };
+  EXPECT_LT(difference(product(9, 4), product(1009, 1004)), 1e-10);
+  EXPECT_GT(difference(product(9, 4), product(9, 5)), 1e-3);
+}
+
+TEST(RotaryEmbedding, OfAShardedSequenceMovesNothingAndAnOffsetMakesNoPlan) {
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
+  const Array x = placed(random_tensor({2, 4, 4, 2}, 1), mesh, P{none, "a", "b"});
+  CommLedger ledger;
+  EXPECT_EQ(rotary_embedding(x).type_string(), x.type_string());
+  EXPECT_EQ(ledger.table(), "no communication\n");
+  const size_t plans = detail::plan_count();
+  rotary_embedding(x, 7);
+  rotary_embedding(x, 8, 500.0);
+  EXPECT_EQ(detail::plan_count(), plans);
+}
+
+TEST(RotaryEmbedding, OfHalfPrecisionIsRoundedOnce) {
+  const at::Tensor x = random_tensor({2, 6, 2, 8}, 1).to(at::kBFloat16);
+  const at::Tensor exact = to_tensor(rotary_embedding(from_tensor(x.to(at::kDouble)), 3));
+  const Array y = rotary_embedding(from_tensor(x), 3);
+  EXPECT_EQ(y.dtype(), bfloat16);
+  expect_rounded_once(y, exact);
+}
+
+TEST(RotaryEmbedding, Errors) {
+  expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", [] { rotary_embedding(ones({2, 4, 3})); });
+  expect_error(ErrorKind::shape_mismatch, "float32[4,2]", [] { rotary_embedding(ones({4, 2})); });
+  expect_error(ErrorKind::shape_mismatch, "int32", [] { rotary_embedding(ones({4, 2, 2}, int32)); });
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.", [] {
+    rotary_embedding(ones({4, 2, 2}), -2);
+  });
+  for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
+    expect_error(ErrorKind::bad_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
+      rotary_embedding(ones({4, 2, 2}), offset);
+    });
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.", [] {
+    rotary_embedding(ones({4, 2, 2}), 0, 0.0);
+  });
+}
+
+TEST(RmsNorm, OfHalfPrecisionIsRoundedOnce) {
+  const at::Tensor x = random_tensor({5, 64}, 1).to(at::kBFloat16), scale = random_tensor({64}, 2).to(at::kBFloat16);
+  const Array y = rms_norm(from_tensor(x), from_tensor(scale));
+  EXPECT_EQ(y.dtype(), bfloat16);
+  const at::Tensor wide = x.to(at::kDouble);
+  expect_rounded_once(y, wide / (wide.square().mean(-1, true) + 1e-5).sqrt() * scale.to(at::kDouble));
+}
+
+TEST(Concatenate, AnyNumberOfArraysOfAnyTypesAndPlaces) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  std::vector<Array> parts;
+  std::vector<at::Tensor> theirs;
+  for (int64_t i = 0; i < 14; ++i) {
+    theirs.push_back(random_tensor({4, 2 + 2 * (i % 3)}, i));
+    const PartitionSpec spec = i % 4 ? P{"a"} : P{none, "a"};
+    parts.push_back(i % 2 ? from_tensor(theirs.back()) : placed(theirs.back(), mesh, spec));
+  }
+  EXPECT_LT(difference(to_tensor(concatenate(parts, 1)), at::cat(theirs, 1)), 1e-15);
+  EXPECT_EQ(concatenate({ones({2}, int32), ones({1}, float32)}).dtype(), float32);
+  EXPECT_TRUE(concatenate({parts[1]}).is_same(parts[1]));
+}
+
+TEST(Concatenate, Errors) {
+  expect_error(ErrorKind::bad_argument, "[concatenate] no arrays given", [] { concatenate({}); });
+  expect_error(ErrorKind::bad_argument, "[concatenate] dim 1", [] { concatenate({ones({2}), ones({2})}, 1); });
+  expect_error(ErrorKind::shape_mismatch, "[concatenate] given float32[2,3] and float32[2,4]", [] {
+    concatenate({ones({2, 3}), ones({2, 4})});
+  });
+  expect_error(ErrorKind::shape_mismatch, "[concatenate]", [] { concatenate({ones({2, 3}), ones({3})}); });
+  expect_error(ErrorKind::absent, "[concatenate]", [] { concatenate({Array(), ones({3})}); });
+}
+
+// ---- what is not finite
+
+TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
+  const float out = -std::numeric_limits<float>::infinity();
+  const Array logits = array<float>({out, out, 1, 2, 1, 2, out, out}), labels = array<int32_t>({3, 0});
+  const Array rows = reshape(logits, {2, 4});
+  const auto outcome = [&](const Array& x) {
+    Tape tape({x});
+    const Array loss = cross_entropy(tape.shadows()[0], labels);
+    return std::pair(to_tensor(detached(loss)), to_tensor(tape.gradients(loss)[0]));
+  };
+  const auto [loss, gradient] = outcome(rows);
+  const auto [sharded, sharded_gradient] =
+      outcome(device_put(rows, NamedSharding(make_mesh({{"a", 2}}), P{none, "a"})));
+  EXPECT_TRUE(at::allclose(sharded, loss)) << sharded << loss;
+  EXPECT_TRUE(at::allclose(sharded_gradient, gradient)) << sharded_gradient;
+}
+
+// (1, 2, 1, 2) of q and k, and (1, 2, 1, 2) of v: which positions of the result jax.nn makes NaN.
+TEST(Attention, WhatIsNotANumberIsNotHidden) {
+  const double none_is = std::numeric_limits<double>::quiet_NaN();
+  const auto rows = [&](double first, double second, at::ScalarType type) {
+    return from_tensor(at::tensor({first, first, second, second}, at::kDouble).view({1, 2, 1, 2}).to(type));
+  };
+  const double far = -std::numeric_limits<double>::infinity();
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const Array one = rows(1, 1, type), late = rows(1, none_is, type), never = rows(none_is, none_is, type);
+    const Array bias = from_tensor(at::full({2, 2}, far, at::kDouble).to(type));
+    const Array half = from_tensor(at::tensor({far, far, 0.0, far}, at::kDouble).view({2, 2}).to(type));
+    const struct {
+      const char* name;
+      Array result;
+      bool first, second;
+    } table[] = {{"a query", dot_product_attention(late, one, one), false, true},
+                 {"a query, causal", dot_product_attention(late, one, one, {.causal = true}), false, true},
+                 {"a key", dot_product_attention(one, late, one), true, true},
+                 {"a later key", dot_product_attention(one, late, one, {.causal = true}), false, true},
+                 {"all keys", dot_product_attention(one, never, one), true, true},
+                 {"the scale", dot_product_attention(one, one, one, {.scale = none_is}), true, true},
+                 {"a bias of -inf", dot_product_attention(one, one, one, {.bias = bias}), true, true},
+                 {"a row of it", dot_product_attention(one, one, one, {.bias = half}), true, false},
+                 {"infinite logits", dot_product_attention(rows(INFINITY, 1, type), one, one), true, false},
+                 {"none", dot_product_attention(one, one, one, {.causal = true}), false, false}};
+    for (const auto& c : table) {
+      const at::Tensor is_nan = to_tensor(c.result).isnan().select(3, 0).flatten();
+      EXPECT_EQ(is_nan[0].item<bool>(), c.first) << c.name << " " << c10::toString(type);
+      EXPECT_EQ(is_nan[1].item<bool>(), c.second) << c.name << " " << c10::toString(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

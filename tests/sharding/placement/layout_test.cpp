@@ -1,0 +1,273 @@
+// Rules resolved: order, fallback, tuples, taken and missing axes, and every refusal.
+#include "sharding/placement/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "sharding/placement/path_pattern.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_error;
+
+const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
+
+TEST(LayoutTest, ResolvesInTheOrderOfTheRules) {
+  struct Case {
+    const char* what;
+    Rules rules;
+    Axes axes;
+    Shape shape;
+    PartitionSpec spec;
+  };
+  const Case cases[] = {
+      {"one each", {{"embed", "data"}, {"hidden", "model"}}, {"embed", "hidden"}, {8, 8}, P{"data", "model"}},
+      {"replicated", {{"embed", replicated}, {"hidden", "model"}}, {"embed", "hidden"}, {8, 8}, P{none, "model"}},
+      {"an unnamed dim", {{"hidden", "model"}}, {none, "hidden"}, {3, 8}, P{none, "model"}},
+      {"an earlier rule wins the axis, whatever the dims' order",
+       {{"hidden", "model"}, {"embed", "model"}},
+       {"embed", "hidden"},
+       {8, 8},
+       P{none, "model"}},
+      {"the fallback, if the axis is taken",
+       {{"embed", "model"}, {"hidden", "model"}, {"hidden", "data"}},
+       {"embed", "hidden"},
+       {8, 8},
+       P{"model", "data"}},
+      {"the fallback, if the first does not divide",
+       {{"hidden", "data"}, {"hidden", "model"}},
+       {"hidden"},
+       {6},
+       P{"model"}},
+      {"the fallback may be replication", {{"hidden", "data"}, {"hidden", replicated}}, {"hidden"}, {7}, P{}},
+      {"a tuple", {{"vocab", {"data", "model"}}}, {"vocab"}, {16}, P{{"data", "model"}}},
+      {"a tuple in the other order", {{"vocab", {"model", "data"}}}, {"vocab"}, {16}, P{{"model", "data"}}},
+      {"a tuple that does not divide falls back whole",
+       {{"vocab", {"data", "model"}}, {"vocab", "model"}},
+       {"vocab"},
+       {4},
+       P{"model"}},
+      {"one axis of a tuple is taken",
+       {{"embed", "model"}, {"vocab", {"data", "model"}}},
+       {"vocab", "embed"},
+       {16, 4},
+       P{none, "model"}},
+      {"an axis that the mesh lacks",
+       {{"embed", "pipe"}, {"hidden", "model"}},
+       {"embed", "hidden"},
+       {8, 8},
+       P{none, "model"}},
+      {"a tuple with an axis that the mesh lacks", {{"embed", {"pipe", "data"}}}, {"embed"}, {8}, P{"data"}},
+      {"one name twice", {{"embed", "model"}}, {"embed", "embed"}, {8, 8}, P{"model"}},
+      {"a mesh axis directly", {{"embed", "model"}}, {mesh_axis("model"), "embed"}, {8, 8}, P{"model"}},
+      {"a scalar", {}, {}, {}, P{}},
+  };
+  for (const Case& c : cases) EXPECT_EQ(Layout(mesh, c.rules).resolve(c.axes, c.shape).spec, c.spec) << c.what;
+}
+
+TEST(LayoutTest, ExplainsItself) {
+  const Layout layout{mesh, {{"hidden", "data"}, {"hidden", "model"}, {"embed", "model"}, {"vocab", "data"}}};
+  const auto decisions = layout.resolve({"hidden", "embed"}, {6, 8}).decisions;
+  std::vector<std::string> texts;
+  for (const auto& d : decisions)
+    texts.push_back(std::to_string(d.dim) + " " + d.rule + (d.matched ? " matched" : ": " + d.reason));
+  EXPECT_EQ(texts, (std::vector<std::string>{"0 \"hidden\" -> \"data\": 6 is not divisible by 4",
+                                             "0 \"hidden\" -> \"model\" matched",
+                                             "1 \"embed\" -> \"model\": mesh axis \"model\" is taken by another dim"}));
+}
+
+TEST(LayoutTest, ResolvesByPathAndSize) {
+  struct Case {
+    const char* what;
+    Rules rules;
+    const char* path;
+    Axes axes;
+    Shape shape;
+    PartitionSpec spec;
+  };
+  const Rules kernels{{Arrays{"**.kernel"}, P{none, "model"}}, {Arrays{}, replicated}};
+  const Rules large{{Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
+  const Rules both{{"hidden", "model"}, {Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
+  const Case cases[] = {
+      {"a path", kernels, "layers.0.up.kernel", {none, none}, {8, 8}, P{none, "model"}},
+      {"another path", kernels, "layers.0.up.bias", {none}, {8}, P{}},
+      {"a path, with names that no rule knows", kernels, "up.kernel", {"embed", "hidden"}, {8, 8}, P{none, "model"}},
+      {"large enough", large, "w", {none, none}, {8, 16}, P{none, "data"}},
+      {"of equal dims the first", large, "w", {none, none}, {8, 8}, P{"data"}},
+      {"the longest that divides", large, "w", {none, none}, {4, 18}, P{"data"}},
+      {"no dim divides", large, "w", {none, none}, {9, 9}, P{}},
+      {"too small", large, "w", {none, none}, {7, 8}, P{}},
+      {"a scalar", large, "w", {}, {}, P{}},
+      {"a dim of a name, the other by size", both, "w", {"embed", "hidden"}, {8, 16}, P{"data", "model"}},
+      {"after a whole spec nothing is open",
+       {{Arrays{}, replicated}, {"hidden", "model"}},
+       "w",
+       {"embed", "hidden"},
+       {8, 8},
+       P{}},
+      {"a spec fills what names left open",
+       {{"hidden", "model"}, {Arrays{"w"}, P{"data", "data2"}}},
+       "w",
+       {"embed", "hidden"},
+       {8, 8},
+       P{"data", "model"}},
+      {"all of a spec or none of it, then the next",
+       {{Arrays{}, P{"data", "model"}}, {Arrays{}, P{none, "model"}}},
+       "w",
+       {none, none},
+       {6, 8},
+       P{none, "model"}},
+      {"a spec that is too long, then the next",
+       {{Arrays{}, P{none, "model"}}, {Arrays{}, P{"model"}}},
+       "w",
+       {none},
+       {8},
+       P{"model"}},
+      {"a tuple in a spec", {{Arrays{}, P{{"data", "model"}}}}, "w", {none}, {16}, P{{"data", "model"}}},
+      {"a tuple over the longest dim",
+       {{Arrays{}, longest_dim("data", "model")}},
+       "w",
+       {none, none},
+       {8, 4},
+       P{{"data", "model"}}},
+      {"an axis that the mesh lacks", {{Arrays{}, P{"pipe", "model"}}}, "w", {none, none}, {3, 4}, P{none, "model"}},
+      {"past a mesh axis named directly",
+       {{Arrays{}, longest_dim("data")}},
+       "w",
+       {mesh_axis("model"), none},
+       {16, 4},
+       P{"model", "data"}},
+      {"of another path nothing is asked", {{Arrays{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
+  };
+  for (const Case& c : cases)
+    EXPECT_EQ(Layout(mesh, c.rules).resolve(c.axes, c.shape, "Layout", c.path).spec, c.spec) << c.what;
+}
+
+TEST(LayoutTest, HasTablesForActivationsAndState) {
+  const Layout layout{mesh,
+                      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {Arrays{"**.kernel"}, P{"model"}}},
+                      {.activations = {{"embed", replicated}}, .optimizer_state = {{"embed", "model"}}}};
+  EXPECT_EQ(layout.activations().rules().to_string(), "\"embed\" -> replicated, \"batch\" -> \"data\"");
+  EXPECT_EQ(layout.optimizer_state().rules().to_string(),
+            "\"embed\" -> \"model\", \"batch\" -> \"data\", **.kernel -> P('model')");
+  EXPECT_TRUE(layout.activations().activations() == layout.activations());
+  EXPECT_EQ(layout.resolve({"embed"}, {8}).spec, P{"data"});
+  EXPECT_EQ(layout.activations().resolve({"batch", "embed"}, {8, 8}).spec, P{"data"});
+  const Layout plain{mesh, {{"batch", "data"}}};
+  EXPECT_TRUE(plain.activations() == plain && plain.optimizer_state() == plain);
+  EXPECT_FALSE(layout == Layout(mesh, layout.rules()));
+}
+
+TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
+  const Layout layout{mesh, {{"hidden", "data"}, {"embed", replicated}, {"vocab", {"data", "model"}}}};
+  const auto resolve = [&](Axes axes, Shape shape) {
+    return [=] { layout.resolve(axes, shape, "filter_shard", "up.kernel"); };
+  };
+  expect_error(
+      ErrorKind::unknown_axis,
+      "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule. The rules know: \"embed\", \"hidden\", "
+      "\"vocab\". Add {\"hiden\", replicated} to keep it whole.",
+      resolve({"embed", "hiden"}, {8, 8}));
+  expect_error(ErrorKind::uneven,
+               "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
+               "the dim, Rules{\"hidden\"} or the mesh.",
+               resolve({"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::uneven, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+               resolve({"vocab"}, {4}));
+  expect_error(ErrorKind::rank_mismatch, "(embed) names for an array of shape (8, 8). Give one name to each dim.",
+               resolve({"embed"}, {8, 8}));
+  expect_error(ErrorKind::unknown_axis,
+               "dim 0 names the mesh axis \"pipe\", the mesh is (data=4, model=2). Use one of its axes.",
+               resolve({mesh_axis("pipe")}, {8}));
+  expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims",
+               resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
+  expect_error(ErrorKind::uneven, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
+               resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::uneven, "\"data\" = 4. Change the dim or the mesh.", resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::bad_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
+    const Axes axes{"embed", ""};
+  });
+  expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", [] { Layout(Mesh(), {}); });
+  expect_error(ErrorKind::duplicate_axis, "[Layout] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
+               [] {
+                 Layout(mesh, {{"vocab", {"data", "data"}}});
+               });
+}
+
+TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
+  const auto resolve = [&](Rules rules, Axes axes, Shape shape) {
+    return [=] { Layout(mesh, rules).resolve(axes, shape, "filter_shard", "up.kernel"); };
+  };
+  expect_error(
+      ErrorKind::uneven,
+      "[filter_shard] up.kernel: dim 1 = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule "
+      "**.kernel -> P(None, 'data') or the mesh.",
+      resolve({{Arrays{"**.kernel"}, P{none, "data"}}, {"embed", replicated}}, {"embed", none}, {8, 6}));
+  expect_error(ErrorKind::uneven, "up.kernel: dim 0 = 6 is not divisible by mesh axis \"data\" = 4",
+               resolve({{Arrays{}, P{"data"}}}, {none}, {6}));
+  expect_error(ErrorKind::rank_mismatch,
+               "up.kernel: the rule ** -> P(None, 'data') has more entries than the array of shape (8) has dims. Add a "
+               "rule for it: {Arrays{\"up.kernel\"}, replicated}.",
+               resolve({{Arrays{}, P{none, "data"}}}, {none}, {8}));
+  expect_error(ErrorKind::rank_mismatch, "up.kernel: the rule ** -> P(None, 'data') has more entries than the array",
+               resolve({{Arrays{}, P{none, "data"}}}, {"embed"}, {8}));
+  expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. No rule names a dim.",
+               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
+  expect_error(ErrorKind::unknown_axis,
+               "dim 0 is named \"embed\", which is in no rule. No rule names a dim. The rule ** -> longest dim over "
+               "\"data\" does not place it: no dim that is still open can be cut: 3 is not divisible by 4. Add",
+               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {3, 6}));
+  expect_error(ErrorKind::uneven,
+               "dim 0 \"embed\" = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule ** -> "
+               "P('data') or the mesh.",
+               resolve({{Arrays{}, P{"data"}}}, {"embed"}, {6}));
+  expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
+    Layout(mesh, {{Arrays{}, P{unconstrained}}});
+  });
+  expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.", [] {
+    Layout(mesh, {{Arrays{""}, P{"data"}}});
+  });
+  expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.", [] {
+    Layout(mesh, {{"embed", nullptr}});
+  });
+  const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless, [] {
+    Layout(mesh, {{"", "data"}, {"embed", "data"}});
+  });
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> replicated" + nameless, [] {
+    Layout(mesh, {{"", replicated}});
+  });
+  expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.", [] {
+    Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}});
+  });
+}
+
+TEST(PathPattern, MatchesNameByName) {
+  const struct {
+    const char *pattern, *path;
+    bool matches;
+  } cases[] = {{"layers.*.mlp.**", "layers.0.mlp.up.kernel", true},
+               {"layers.*.mlp.**", "layers.0.attn.q.kernel", false},
+               {"**.bias", "bias", true},
+               {"**.bias", "layers.0.attn.q.bias", true},
+               {"**.bias", "layers.0.bias.scale", false},
+               {"layers.*.norm*", "layers.0.norm1", true},
+               {"layers.*.norm*", "layers.0.norm1.scale", false},
+               {"head", "head.kernel", false},
+               {"head.**", "head", true},
+               {"**", "", true},
+               {"*", "a.b", false}};
+  for (const auto& c : cases) EXPECT_EQ(path_matches(c.path, c.pattern), c.matches) << c.pattern << ' ' << c.path;
+}
+
+TEST(LayoutTest, IsInterned) {
+  const Rules rules{{"embed", "data"}, {"hidden", {"model", "data"}}};
+  EXPECT_TRUE(Layout(mesh, rules) == Layout(mesh, rules));
+  EXPECT_FALSE(Layout(mesh, rules) == Layout(mesh, {{"embed", "data"}}));
+  EXPECT_FALSE(Layout(mesh, {{"a", "b\", \"c"}}) == Layout(mesh, {{"a", {"b", "c"}}}));
+  EXPECT_EQ(rules.to_string(), "\"embed\" -> \"data\", \"hidden\" -> \"model\", \"data\"");
+}
+
+}  // namespace
+}  // namespace tessera

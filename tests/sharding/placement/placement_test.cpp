@@ -1,0 +1,310 @@
+// Placing arrays: the same bits on every mesh, blocks of the right size, no memory beyond them, and every refusal.
+#include <c10/core/CPUAllocator.h>
+
+#include <cstdlib>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/sharding/expect_error.h"
+#include "tests/sharding/law.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+const std::vector<std::vector<MeshAxis>> meshes{
+    {{"a", 1}}, {{"a", 8}}, {{"a", 4}, {"b", 2}}, {{"a", 2}, {"b", 3}}, {{"a", 2}, {"b", 2}, {"c", 2}}};
+
+struct Draw {
+  const char* name;
+  std::function<Array()> make;
+};
+
+const Shape shape{24, 48};
+const Draw draws[] = {
+    {"normal", [] { return normal(Key(0), shape); }},
+    {"scaled normal", [] { return 0.02 * normal(Key(1), shape); }},
+    {"negated twice", [] { return -(-(0.5 * normal(Key(1), shape))); }},
+    {"normal in float64", [] { return normal(Key(2), shape, float64); }},
+    {"uniform", [] { return uniform(Key(3), shape, -0.3, 0.7); }},
+    {"truncated normal", [] { return truncated_normal(Key(4), -2, 2, shape); }},
+    {"bfloat16", [] { return astype(0.02 * normal(Key(5), shape), bfloat16); }},
+    {"constant", [] { return full(shape, 0.1); }},
+    {"integers", [] { return full(shape, 7, int32); }},
+};
+
+TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
+  int cases = 0;
+  for (const Draw& draw : draws) {
+    const at::Tensor expected = to_tensor(draw.make());
+    for (const auto& axes : meshes)
+      for (const bool private_replicas : {false, true}) {
+        const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+        for (const PartitionSpec& spec : placements(mesh, shape)) {
+          const Array recipe = draw.make();
+          const Array x = device_put(recipe, NamedSharding(mesh, without_sets(spec)));
+          ASSERT_TRUE(at::equal(to_tensor(x), expected))
+              << draw.name << " as " << x.type_string() << " on " << mesh.to_string();
+          EXPECT_TRUE(recipe.is_recipe() && !x.is_recipe());
+          ++cases;
+        }
+      }
+  }
+  std::cout << cases << " cases\n";
+}
+
+TEST(Placement, APendingOrReducedPlacementHasTheValueOnce) {
+  const at::Tensor host = random_tensor(shape, 1);
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}}, {.private_replicas = private_replicas});
+    for (const PartitionSpec& spec : placements(mesh, shape, true)) {
+      EXPECT_TRUE(at::equal(to_tensor(placed(host, mesh, spec)), host)) << spec.to_string();
+      EXPECT_TRUE(
+          at::equal(to_tensor(device_put(full(shape, 0.1), NamedSharding(mesh, spec))), to_tensor(full(shape, 0.1))))
+          << spec.to_string();
+    }
+  }
+}
+
+TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
+  for (const auto& axes : meshes)
+    for (const bool private_replicas : {false, true}) {
+      const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+      for (const PartitionSpec& spec : placements(mesh, shape)) {
+        const NamedSharding sharding(mesh, without_sets(spec));
+        const at::Tensor host = random_tensor(shape, 1);
+        for (const Array& x :
+             {placed(host, mesh, without_sets(spec)), device_put(normal(Key(0), shape, float64), sharding)}) {
+          const auto& local = x.impl()->local;
+          const auto replicas = sharding.replica_ids(shape);
+          const size_t distinct = std::count(replicas.begin(), replicas.end(), 0);
+          EXPECT_EQ(local.size(), private_replicas ? mesh.size() : distinct) << x.type_string();
+          for (const at::Tensor& t : local) {
+            EXPECT_EQ(t.sizes(), at::IntArrayRef(sharding.shard_shape(shape)));
+            EXPECT_EQ(static_cast<int64_t>(t.nbytes()), x.impl()->type->bytes);
+            EXPECT_TRUE(t.is_contiguous());
+            EXPECT_EQ(t.storage().nbytes(), t.nbytes());
+          }
+        }
+      }
+    }
+}
+
+// LibTorch's CPU allocator, and the largest request it saw.
+class Recorder : public c10::Allocator {
+ public:
+  Recorder() : below_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 255); }
+  ~Recorder() override { c10::SetCPUAllocator(below_, 255); }
+  c10::DataPtr allocate(size_t n) override {
+    largest = std::max(largest, n);
+    return below_->allocate(n);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t n) const override { below_->copy_data(to, from, n); }
+  size_t largest = 0;
+
+ private:
+  c10::Allocator* below_;
+};
+
+TEST(Placement, NoAllocationIsLargerThanAShard) {
+  const at::Tensor host = random_tensor(shape, 1);
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 8}}, {.private_replicas = private_replicas});
+    for (const PartitionSpec& spec : {P{"data"}, P{none, "data"}}) {
+      const NamedSharding sharding(mesh, spec);
+      for (const Draw& draw : draws) {
+        Recorder memory;
+        const Array x = device_put(draw.make(), sharding);
+        // Random numbers are drawn in float32 or wider.
+        const int64_t drawn = std::max<int64_t>(item_size(x.dtype()), 4);
+        EXPECT_EQ(memory.largest, x.impl()->type->bytes / item_size(x.dtype()) * drawn) << draw.name;
+      }
+      Recorder memory;
+      const Array x = device_put(from_tensor(host), sharding);
+      EXPECT_EQ(memory.largest, x.impl()->type->bytes);
+    }
+  }
+}
+
+TEST(Placement, AnArrayMovesBetweenPlacementsAndKeepsItsSpelling) {
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 1}});
+  const Array x = placed(random_tensor({4, 4}, 1), mesh, P{{"a", "b"}});
+  EXPECT_EQ(x.sharding().spec(), (P{{"a", "b"}}));
+  EXPECT_EQ(x.type_string(), "float64[4@a,4]");
+  CommLedger ledger;
+  const Array y = device_put(x, NamedSharding(mesh, P{none, "a"}));
+  EXPECT_EQ(ledger.count("all_to_all", "a"), 1);
+  EXPECT_EQ(ledger.records()[0].operation, std::string("device_put"));
+  EXPECT_TRUE(at::equal(to_tensor(y), to_tensor(x)));
+}
+
+TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
+  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+                      {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
+  const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, layout);
+  EXPECT_EQ(x.type_string(), "float64[4@data,6,8]");
+  const Array h = tanh(x);
+  EXPECT_EQ(with_sharding_constraint(h, {"batch", "seq", "embed"}).type_string(), "float64[4@data,6@model,8]");
+  EXPECT_EQ(with_sharding_constraint(h, P{none, none, "model"}).type_string(), "float64[4,6,8@model]");
+  EXPECT_EQ(with_sharding_constraint(h, NamedSharding(layout.mesh(), {})).type_string(), "float64[4,6,8]");
+  const Array bare = from_tensor(random_tensor({4, 6, 8}, 1));
+  EXPECT_TRUE(with_sharding_constraint(bare, {"batch", "seq", "embed"}).is_same(bare));
+  expect_error(ErrorKind::unknown_axis, "[with_sharding_constraint] dim 2 is named \"heads\", which is in no rule.",
+               [&] {
+                 with_sharding_constraint(h, {"batch", "seq", "heads"});
+               });
+}
+
+struct Environment {
+  explicit Environment(const char* devices) { setenv("TESSERA_CPU_DEVICES", devices, 1); }
+  ~Environment() { unsetenv("TESSERA_CPU_DEVICES"); }
+};
+
+TEST(Placement, TheEnvironmentLimitsTheDevices) {
+  const Environment four("4");
+  EXPECT_EQ(make_mesh({{"a", 2}, {"b", 2}}).size(), 4);
+  expect_error(
+      ErrorKind::device_mismatch,
+      "[make_mesh] the mesh needs 8 devices, there are 4 (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
+      "unset TESSERA_CPU_DEVICES.",
+      [] {
+        make_mesh({{"a", 8}});
+      });
+  expect_error(ErrorKind::device_mismatch, "device 7", [] { make_mesh({{"a", 2}}, {.devices = {0, 7}}); });
+  for (const char* wrong : {"four", "0", "-1", "4x"}) {
+    const Environment environment(wrong);
+    expect_error(ErrorKind::bad_argument, "expected a number of devices from 1", [] { make_mesh({{"a", 1}}); });
+  }
+}
+
+TEST(Placement, EveryRefusalSaysWhatToDo) {
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}), other = make_mesh({{"model", 2}}),
+             wide = make_mesh({{"a", 16}});
+  const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"}),
+              y = placed(random_tensor({8, 4}, 1), other, P{"model"});
+  const Array ids = array<int32_t>({0, 1, 2}), tall = from_tensor(random_tensor({3, 4}, 1));
+  const auto on = [&](const Array& a, const PartitionSpec& spec) {
+    return [=] { device_put(a, NamedSharding(mesh, spec)); };
+  };
+  struct Case {
+    ErrorKind kind;
+    const char* words;
+    std::function<void()> call;
+  };
+  const Case cases[] = {
+      {ErrorKind::unknown_axis,
+       "[NamedSharding] mesh axis \"pipe\" of P('pipe') is not in the mesh (data=4, model=2). Use one of its axes.",
+       on(x, P{"pipe"})},
+      {ErrorKind::duplicate_axis, "[NamedSharding] mesh axis \"data\" appears twice in P('data', 'data')",
+       on(x, P{"data", "data"})},
+      {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})",
+       on(x, P{"data"}.unreduced({"data"}))},
+      {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice",
+       [] {
+         make_mesh({{"a", 2}, {"a", 2}});
+       }},
+      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1",
+       [] {
+         make_mesh({{"a", 0}});
+       }},
+      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name",
+       [] {
+         make_mesh({{"", 2}});
+       }},
+      {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2",
+       [] {
+         make_mesh({{"a", 2}}, {.devices = {0, 1, 2}});
+       }},
+      {ErrorKind::device_mismatch, "[make_mesh] a device is given twice",
+       [] {
+         make_mesh({{"a", 2}}, {.devices = {1, 1}});
+       }},
+      {ErrorKind::uneven,
+       "[device_put] dim 0 of (3, 4) = 3 is not divisible by mesh axis \"data\" = 4. Change the spec, the mesh or the "
+       "dim.",
+       on(tall, P{"data"})},
+      {ErrorKind::uneven, "dim 1 of (8, 4) = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+       on(x, P{none, {"data", "model"}})},
+      {ErrorKind::uneven, "[with_sharding_constraint] dim 0",
+       [=] { with_sharding_constraint(tall, NamedSharding(mesh, P{"data"})); }},
+      {ErrorKind::uneven, "[redistribute] dim 0", [=] { redistribute(tall, NamedSharding(mesh, P{"data"})); }},
+      {ErrorKind::rank_mismatch,
+       "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
+       on(x, P{"data", none, "model"})},
+      {ErrorKind::device_mismatch,
+       "[add] float64[8@data,4] lies on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
+       "other's "
+       "mesh with device_put.",
+       [=] { x + y; }},
+      {ErrorKind::device_mismatch,
+       "[with_sharding_constraint] float64[8@data,4] lies on the mesh (data=4, model=2), the target is the mesh (a=16)",
+       [=] { with_sharding_constraint(x, NamedSharding(wide, {})); }},
+      {ErrorKind::device_mismatch, "[redistribute] float64[8@data,4] lies on the mesh (data=4, model=2)",
+       [=] { redistribute(x, NamedSharding(other, {})); }},
+      {ErrorKind::device_mismatch, "is not placed on a mesh", [=] { with_sharding_constraint(tall, P{"data"}); }},
+      {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.",
+       [=] { tall.sharding(); }},
+      {ErrorKind::absent, "[add] the array is absent: a filter took it out of its tree.", [=] { x + Array(); }},
+      {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
+      {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
+      {ErrorKind::absent, "the array is absent", [] { Array().shape(); }},
+      {ErrorKind::shape_mismatch,
+       "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
+      {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.",
+       [=] { matmul(x, tall); }},
+      {ErrorKind::shape_mismatch,
+       "[matmul] given float64[8@data,4] and float64[]: a scalar has no matrix product. Use *.",
+       [=] { matmul(x, from_tensor(random_tensor({}, 1))); }},
+      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, 7) has another number.",
+       [=] {
+         reshape(x, {5, 7});
+       }},
+      {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, -1)",
+       [=] {
+         reshape(x, {5, -1});
+       }},
+      {ErrorKind::shape_mismatch, "[layer_norm] given",
+       [=] { layer_norm(x, from_tensor(random_tensor({3}, 1)), from_tensor(random_tensor({4}, 1))); }},
+      {ErrorKind::shape_mismatch, "[dot_product_attention] given", [=] { dot_product_attention(x, x, x); }},
+      {ErrorKind::shape_mismatch, "[cross_entropy] given", [=] { cross_entropy(x, ids); }},
+      {ErrorKind::shape_mismatch, "[array] 3 values for the shape (2, 2), expected 4.",
+       [] {
+         array<float>(std::vector<float>{1, 2, 3}, {2, 2});
+       }},
+      {ErrorKind::shape_mismatch, "[item] float64[8@data,4] has 32 elements, expected one.", [=] { x.item<double>(); }},
+      {ErrorKind::dtype_mismatch, "[to_host] float64[8@data,4] read as float32. Read it as its own type.",
+       [=] { x.to_host<float>(); }},
+      {ErrorKind::dtype_mismatch, "[embedding] ids are float64[3,4], expected integers.", [=] { embedding(x, tall); }},
+      {ErrorKind::dtype_mismatch, "[normal] dtype int32 given, expected a floating one.",
+       [] { normal(Key(0), {2}, int32); }},
+      {ErrorKind::bad_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
+       [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
+      {ErrorKind::bad_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
+       [=] {
+         embedding(x, array<int32_t>({0, 8}));
+       }},
+      {ErrorKind::bad_argument, "[cross_entropy] indices from -1 to 0 given, expected 0 to 3.",
+       [=] {
+         cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1}));
+       }},
+      {ErrorKind::bad_argument, "[sum] dim 2 of float64[8@data,4], expected -2 to 1.", [=] { sum(x, {2}); }},
+      {ErrorKind::bad_argument, "[sum] dim 1 of float64[8@data,4] given twice.",
+       [=] {
+         sum(x, {1, -1});
+       }},
+      {ErrorKind::bad_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.",
+       [=] { transpose(x, {0}); }},
+      {ErrorKind::bad_argument,
+       "[slice_in_dim] [2, 1) of dim 0 of float64[8@data,4], expected 0 <= start <= stop <= 8.",
+       [=] { slice_in_dim(x, 2, 1, 0); }},
+      {ErrorKind::bad_argument,
+       "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size, as in data=4,model=2.",
+       [] { parse_mesh_axes("data,model=2"); }},
+  };
+  for (const Case& c : cases) expect_error(c.kind, c.words, c.call);
+}
+
+}  // namespace
+}  // namespace tessera
