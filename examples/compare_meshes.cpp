@@ -1,6 +1,4 @@
 // Which mesh? One training step on many, forecast without hardware: eight devices, sixty-four, and Llama 70B on 512.
-#include "nn/report.h"
-
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -14,6 +12,7 @@
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement.h"
+#include "nn/report.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"

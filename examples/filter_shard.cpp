@@ -1,11 +1,10 @@
 // Equinox's document about filter_shard: a batch split over two devices, a model replicated on both, trained.
-#include "nn/placement.h"
-
 #include <cstdio>
 #include <iostream>
 
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
+#include "nn/placement.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/array.h"

@@ -1,4 +1,4 @@
-// A communication as the files that move bytes announce it: to guards, budgets and ledgers.
+// Communication: one collective, as it is announced to guards, budgets and ledgers before it happens.
 #pragma once
 
 #include "sharding/accounting/ledger.h"
@@ -6,21 +6,21 @@
 
 namespace tessera::detail {
 
-// One collective, told before it happens. Types and texts are handles; words are made of them when someone reads.
+// One collective. Types and texts are handles; they are spelled out only when someone reads them.
 struct Communication {
   const char* kind = "";  // all_reduce
   const MeshImpl* mesh = nullptr;
   AxisSet axes = 0;
   int64_t bytes = 0;  // of the result on one device
   Cause cause;
-  const Type* from = nullptr;  // the operand before, and after
+  const Type* from = nullptr;  // the operand's type before, and after
   const Type* to = nullptr;
   Text operand = {}, result = {};  // in place of the types where several arrays move together
   bool backward = false;
 };
 
-// What wants to know of communications: it does from its construction to its destruction, in its thread. Those that
-// were made last are told first.
+// A guard, a budget or a ledger: called for the communications of its thread from its construction to its destruction.
+// Watchers that were made last are called first.
 class Watcher {
  public:
   enum class Role : uint8_t { listens, may_prevent };
@@ -28,26 +28,26 @@ class Watcher {
   virtual ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
-  virtual void ask(const Communication&) {}    // throws to prevent it; where its role is to listen it is not asked
-  virtual void count(const Communication&) {}  // nobody has prevented it
+  virtual void ask(const Communication&) {}    // throws to prevent the communication; only one that may_prevent does
+  virtual void count(const Communication&) {}  // no watcher has prevented it
 
  private:
   Role role_;
 };
 
-// Whether there is anyone to tell, and anyone to ask.
+// Whether this thread has a watcher, and whether it has one that may prevent.
 bool is_watched();
 bool is_guarded();
-// Asks all, then tells all, so that what one of them prevents nobody counts. What moves in several steps is asked about
-// step by step before the first of them.
+// announce asks all watchers, then counts with all, so that a communication which one of them prevents is counted by
+// none. For a move of several steps, `ask` is called for every step before the first one moves anything.
 void ask(const Communication& communication);
 void announce(Communication communication);
 
-// Whether the user's own line moves this: a placement, a constraint, a value handed out.
+// Whether the user's own line asks for this move: a placement, a constraint, a value handed out.
 bool is_asked_for(const Cause& cause);
-// What the ledger writes.
+// The record of it in a ledger.
 CommRecord record_of(const Communication& communication);
-// The operation of the reductions of parameters' gradients.
+// Cause::operation of the reductions of parameters' gradients.
 inline constexpr const char* gradients_operation = "gradients";
 
 }  // namespace tessera::detail

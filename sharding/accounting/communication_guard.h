@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-// What a scope lets pass all the same.
+// What a scope allows all the same.
 struct AllowedCommunication {
-  std::vector<std::string> axes = {};  // what crosses these mesh axes alone
+  std::vector<std::string> axes = {};  // communication over no other mesh axes than these
   bool backward = false;               // what the backward pass moves, and reductions of parameters' gradients
 };
 
-// Holds what forbid_implicit_communication and allow_implicit_communication say until it is destroyed.
+// The scope of forbid_implicit_communication and allow_implicit_communication: until it is destroyed.
 class CommunicationGuard {
  public:
   ~CommunicationGuard();
@@ -31,14 +31,14 @@ class CommunicationGuard {
 };
 
 // While the guard lives, a collective of this thread that the user did not ask for is an Error (forbidden), thrown
-// before anything of it moves, that names the line, the operation, the operand, the reason and what to do.
+// before any of its data moves. It names the line, the operation, the operand, the reason and what to do.
 //   const auto guard = forbid_implicit_communication({.backward = true});
 //   auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
 // Asked for are device_put, with_sharding_constraint, redistribute and the like, the collectives inside a shard_map,
-// and the reading of a value, which includes the loss that value_and_grad hands out. What moves nothing is never
-// forbidden. Of scopes within one another the innermost counts, as of JAX's transfer_guard.
+// and the reading of a value, which includes the loss that value_and_grad returns. What moves nothing is never
+// forbidden. Of nested scopes the innermost counts, as in JAX's transfer_guard.
 [[nodiscard]] CommunicationGuard forbid_implicit_communication(AllowedCommunication allowed = {});
-// The same scope without the error, inside of one with it.
+// Lifts, while it lives, what an outer scope forbids.
 [[nodiscard]] CommunicationGuard allow_implicit_communication();
 
 struct CommBudgetOptions {
@@ -50,8 +50,8 @@ struct CommBudgetOptions {
 // budget is reported, with the lines that moved most:
 //   [CommBudget] 5,242,880 bytes a device, 1,048,576 allowed: 4,194,304 at model.cpp:31 (all_gather over data for
 //   matmul), 1,048,576 at ...
-// A warning comes once. Budgets within one another all count; with several that throw, nothing is counted that one of
-// them prevents.
+// A warning comes once. Nested budgets all count; if several throw, a collective that one of them prevents is counted
+// by none.
 class CommBudget {
  public:
   // Error (bad_argument): bytes < 0.

@@ -28,14 +28,14 @@ class Forecast {
   Forecast& operator=(const Forecast&) = delete;
 
   const CommLedger& ledger() const { return ledger_; }
-  // What abstract arrays take now, and took at most, of those that were made since this began.
+  // The bytes of the abstract arrays made since this began: now, and at most.
   int64_t live_bytes() const;
   int64_t peak_bytes() const;
-  // The most that a forward pass of value_and_grad took beside what lived before it: what the graph saves, and
+  // The most bytes that a forward pass of value_and_grad had beyond those live before it: what the graph saves, and
   // temporaries.
   int64_t activation_bytes() const;
   // Floating point operations of one device in matrix products, convolutions and attention, where a multiplication and
-  // an addition are two; causal attention counts as if it were whole. In double: they are more than 2^63 soon.
+  // an addition are two; causal attention counts as if nothing were masked. A double, since 2^63 is soon exceeded.
   double flops() const;
 
  private:

@@ -23,19 +23,19 @@ struct CommRecord {
   std::string path;       // the parameter's path, where it is one
   std::string reason;     // why it had to move
   bool backward = false;
-  // The line of the user's program: the innermost one that is not the library's. In the backward pass that of the
-  // forward operation; of the gradients' common reduction, that of value_and_grad.
+  // The line of the user's program: the innermost one that is not the library's. In the backward pass, the line of the
+  // forward operation; for the gradients' common reduction, the line of value_and_grad.
   std::source_location where;
 };
 
 // The time that a collective is taken to need in a trace, in seconds.
 using CommTime = std::function<double(const CommRecord&)>;
-// A ring's: what one device sends, an all_reduce the array twice, the others once, over a link of so many bytes a
-// second, and so many seconds for each of the devices before it in the ring.
+// The time of a ring: the bytes that one device sends (of an all_reduce about twice the array, else about once) divided
+// by `bytes_per_second`, plus `latency` seconds for each of the ring's steps.
 CommTime ring_time(double bytes_per_second, double latency = 0);
 
-// Records every collective of this thread between its construction and its destruction. Scopes nest: each sees
-// what happens inside it. Recording costs handles only; words are made when they are asked for.
+// Records every collective of this thread between its construction and its destruction. Scopes nest: each sees what
+// happens inside it. Recording stores handles only; they are spelled out when they are read.
 //   CommLedger ledger;
 //   step(model, batch);
 //   std::cout << ledger.table();
@@ -65,7 +65,7 @@ class CommLedger {
   // "line": 31}, ...], "count": 7, "bytes": 4096}.
   std::string to_json() const;
   // A trace for chrome://tracing or Perfetto: one track for each set of mesh axes, the collectives of this program one
-  // behind the other, as long as `time` says; computation takes no time in it.
+  // after another, as long as `time` says; computation takes no time in it.
   std::string chrome_trace(const CommTime& time = ring_time(100e9)) const;
 
  private:

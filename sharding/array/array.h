@@ -59,17 +59,17 @@ class Array {
   int64_t nbytes() const;             // of the whole value
   int64_t shard_bytes() const;        // of what one device holds
 
-  // The value, put together from this process's devices; nothing is communicated, since reading is not computing. Error
-  // (bad_argument) where other processes have parts of it: gather it first (device_put.h). T must be the C++ type of
-  // dtype() (bfloat16 and float16 read as float).
+  // The value, assembled from this process's devices; nothing is communicated. Error (bad_argument) if other processes
+  // hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16 are read
+  // as float).
   template <class T>
   std::vector<T> to_host() const;
   // The value of an array with one element, converted to T.
   template <class T>
   T item() const;
 
-  // What this process's devices hold, and what all of the mesh do, in mesh order; `data` is absent where another
-  // process has the device. Error (device_mismatch) if not committed.
+  // The shards of this process's devices, and those of all devices of the mesh, in mesh order; `data` is absent for a
+  // device of another process. Error (device_mismatch) if not committed.
   std::vector<Shard> addressable_shards() const;
   std::vector<Shard> global_shards() const;
 
@@ -79,10 +79,10 @@ class Array {
   // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
   const std::string& path() const;
 
-  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer takes one element and
-  // its dim away; {} and what is left out take all. Along a sharded dim each device gets the elements of its block of
-  // the result from those that have them; a dim that its mesh axes no longer divide is whole. Errors (bad_argument): an
-  // integer out of range, more entries than dims, two ellipses, a step of zero.
+  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer selects one element
+  // and removes its dim; {} and omitted entries select all. Along a sharded dim each device gets the elements of its
+  // block of the result from the devices that hold them; a dim that its mesh axes no longer divide becomes whole.
+  // Errors (bad_argument): an integer out of range, more entries than dims, two ellipses, a step of zero.
   Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
            Index sixth = {}) const;
 
@@ -108,8 +108,8 @@ struct Shard {
 // Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.
 std::ostream& operator<<(std::ostream& out, const Array& x);
 
-// An uncommitted array with these values, in row-major order. Error (shape_mismatch) unless they are as many as the
-// shape has places. T: float, double, int32_t, int64_t, uint8_t, bool.
+// An uncommitted array with these values, in row-major order. Error (shape_mismatch) if their number is not that of the
+// shape. T: float, double, int32_t, int64_t, uint8_t, bool.
 template <class T>
 Array array(std::span<const T> values, Shape shape);
 template <class T>
@@ -121,10 +121,10 @@ Array array(const std::vector<T>& values, Shape shape) {
   return array<T>(std::span<const T>(values), std::move(shape));
 }
 
-// The same from raw bytes in this machine's order, as files hold them.
+// The same from raw bytes in this machine's byte order, as files hold them.
 Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 
-Array zeros(Shape shape, DType dtype = float32);  // not placed, as all three: with creation.h they are
+Array zeros(Shape shape, DType dtype = float32);  // these three are not placed; those of creation.h are
 Array ones(Shape shape, DType dtype = float32);
 Array full(Shape shape, double value, DType dtype = float32);
 
@@ -132,7 +132,7 @@ Array full(Shape shape, double value, DType dtype = float32);
 Array from_tensor(const at::Tensor& tensor);
 at::Tensor to_tensor(const Array& x);
 
-// An Array whose dims have names, as the fields of a batch do. It is used wherever an Array is.
+// An Array whose dims have names, as the fields of a batch do. Usable wherever an Array is.
 //   struct Batch {
 //     NamedArray inputs{"batch", "seq"};
 //     NamedArray targets{"batch", "seq"};

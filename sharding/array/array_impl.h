@@ -1,4 +1,4 @@
-// What stands behind an Array: its type, its local tensors, and what a tape or a placement hung on it.
+// ArrayImpl: what an Array points to: a type, local tensors, and facts that a tape or a placement adds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ using Tensors = c10::SmallVector<at::Tensor, 1>;
 
 struct ArrayImpl {
   const Type* type = nullptr;
-  AxisSet slots = 0;    // one local tensor per coordinate of these axes
+  AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes
   bool weight = false;  // a parameter, or computed from parameters only
   const LayoutImpl* layout = nullptr;
   Tensors local;
@@ -43,10 +43,10 @@ using ArrayPtr = std::shared_ptr<ArrayImpl>;
 struct TapeState;
 class BorrowedGather;
 
-// A form of an array that was computed once: gathered, summed, reduced.
+// An array in another placement (gathered, summed, reduced), kept for its next use.
 struct Conversion {
   const Type* to;
-  bool recorded;  // with a graph behind it; one made without is never used where a gradient is wanted
+  bool recorded;  // with an autograd graph; one without is never used where a gradient is wanted
   ArrayPtr array;
 };
 
@@ -55,39 +55,39 @@ struct Details {
   Text path;
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
-  std::shared_ptr<TapeState> tape;  // of a parameter inside value_and_grad
-  std::vector<ArrayPtr> leaves;     // one per set of reduced axes
+  std::shared_ptr<TapeState> tape;  // if the array is a parameter inside value_and_grad
+  std::vector<ArrayPtr> leaves;     // a tape parameter's, one per set of reduced axes
   std::vector<Conversion> conversions;
-  // A cast, view or scaling of a parameter can be made again from another leaf, so that it need not be converted.
+  // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
   ArrayPtr source;
   std::function<ArrayPtr(const ArrayPtr&)> again;
   bool cast = false;                         // it differs from its source by the element type only
-  std::shared_ptr<BorrowedGather> borrowed;  // of a gathered weight
+  std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
 };
 
 ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local);
-// The same with the slots that the type says.
+// The same with the type's own slots.
 ArrayPtr make_array(const Type* type, Tensors local);
 
-// What `from` knows beside its value: its path, its layout, and its placement as it was spelled.
+// Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
-// The array's memory: a recipe is carried out (and kept) at its first use.
+// x with its tensors, which a recipe gets at its first use and keeps. Error (absent), which begins with `verb`.
 ArrayImpl& materialized(const Array& x, const char* verb);
 
-// `t` in the memory of the mesh's devices; of no mesh, in the host's, where all arrays lie that are not placed. It is t
-// itself where it lies there already, and where it or the mesh is abstract.
+// `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns
+// `t` itself if it lies there already, or if `t` or the mesh is abstract.
 at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t);
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
 
-// A view of the block's part of the whole value.
+// The part `block` of the whole value, as a view.
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 
 // Whether `a` is a parameter of an open tape, and whether an operation on `a` has to be recorded for a gradient.
 bool is_tape_parameter(const ArrayImpl& a);
 bool wants_gradient(const ArrayImpl& a);
 
-// What `a` was made of by casts, views and scalings that can be made again; `a` itself if by none.
+// The array that `a` was made from by casts, views and scalings (Details::source, to the end); else `a` itself.
 const ArrayImpl& origin_of(const ArrayImpl& a);
 
 }  // namespace tessera::detail

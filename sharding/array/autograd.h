@@ -1,4 +1,4 @@
-// The one door to LibTorch's autograd: functions of many tensors at once, and gradients.
+// The only use of LibTorch's autograd: functions of many tensors at once, hooks and gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,28 +11,28 @@
 
 namespace tessera::detail {
 
-// From the gradients of all outputs (none undefined) to those of all inputs (an undefined one is zero).
+// Takes the gradients of all outputs (none undefined), returns those of all inputs (undefined: zero).
 using Backward = std::function<Tensors(Tensors gradients)>;
 
-// Makes `outputs` one function of `inputs` in the graph. The outputs are replaced by fresh variables over the same
-// storage. Nothing happens unless gradients are recorded and an input wants one. Where the gradients are differentiated
-// once more, `forward` is what `backward`, a linear function of them, does to theirs: from those of the inputs'
-// gradients to those of the outputs'. Without it that is an Error (no_gradient).
+// Records `outputs` in the autograd graph as one function of `inputs`. The outputs are replaced by fresh variables over
+// the same storage. Does nothing unless gradients are recorded and an input requires one. For second derivatives
+// `backward` must be linear, and `forward` is its own backward pass: from the gradients of the inputs' gradients to
+// those of the outputs' gradients. Without `forward` a second derivative is an Error (no_gradient).
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward,
                      Backward forward = nullptr);
 
-// `hook` runs in the backward pass before each function that made some of these outputs, when its gradients are there
-// and before it uses what it saved. Nothing happens where no function is recorded.
+// `hook` runs in the backward pass just before each function that made some of these outputs: when the function's
+// incoming gradients are there, and before it reads its saved tensors. Does nothing where no function is recorded.
 void before_backward(const Tensors& outputs, const std::function<void()>& hook);
 
-// The gradients that come to these tensors, from however many uses, are added up in this element type and go on in it,
-// if it is wider than the tensors' own.
+// The gradients of these tensors, from all their uses, are added up in this element type and passed on in it, if it is
+// wider than the tensors' own.
 void add_gradients_in(const Tensors& tensors, DType dtype);
 
 // Whether an operation on this tensor is recorded now.
 bool is_recorded(const at::Tensor& tensor);
 
-// `hook` gets the gradient of a leaf in the backward pass, as soon as it is whole. It does as long as the object lives.
+// Calls `hook` in the backward pass with the gradient of a leaf, as soon as it is complete, until this is destroyed.
 class GradientHooks {
  public:
   GradientHooks() = default;
@@ -44,11 +44,11 @@ class GradientHooks {
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;
 };
 
-// d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph, unless the gradients are
-// recorded themselves.
+// d(sum of roots * seeds) / d leaves; undefined where there is no path. Frees the graph, unless `recorded`, which gives
+// the gradients a graph of their own.
 Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& leaves, bool recorded = false);
 
-// A fresh variable over the same storage, outside every graph, that wants a gradient.
+// A fresh variable over the same storage, outside every graph, that requires a gradient.
 at::Tensor make_leaf(const at::Tensor& tensor);
 
 }  // namespace tessera::detail

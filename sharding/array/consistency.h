@@ -1,4 +1,4 @@
-// What TESSERA_CHECK=1 says of one array: its tensors are those that its type says, and its replicas are equal.
+// What TESSERA_CHECK=1 checks of one array: its tensors are as its type says, and its replicas are equal.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace tessera::detail {
 
-// Every time an array is an operand or is read. The devices hold as many tensors as the type says, of its block's shape
-// and element type, and those that the type calls equal are equal bit by bit: replicas that are stored apart are read
-// once more, others share their memory. Error (inconsistent), which begins with `verb`.
+// Called whenever an array is an operand or is read. Checks that there are as many tensors as the type says, of its
+// block's shape and element type, and that replicas are equal bit by bit: those stored apart are read for it, others
+// share their memory. Error (inconsistent), which begins with `verb`.
 void check_array(const ArrayImpl& a, const char* verb);
 
-// Of all its bits.
+// A hash of all bits of `t`.
 uint64_t checksum(const at::Tensor& t);
 
-// Error (inconsistent), which begins with `verb`, says what is broken, and what to look for.
+// Throws Error (inconsistent), which begins with `verb`, and says what is broken and what to look for.
 [[noreturn]] void fail_broken(const char* verb, const std::string& what);
 
 }  // namespace tessera::detail

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Elements start, start + step, ... before stop. Negative places count from the end, places past an end are cut off
-// there, and what is left out is the end itself: range(2, 5), range(2, {}), range({}, -1), range({}, {}, -1) as numpy's
-// 2:5, 2:, :-1, ::-1.
+// Elements start, start + step, ... before stop. Negative indices count from the end, indices past an end are cut off
+// there, and an omitted bound is the end itself: range(2, 5), range(2, {}), range({}, -1), range({}, {}, -1) are
+// numpy's 2:5, 2:, :-1, ::-1.
 struct Range {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
@@ -23,7 +23,7 @@ inline Range range(std::optional<int64_t> start = {}, std::optional<int64_t> sto
 
 struct Ellipsis {};
 struct NewAxis {};
-inline constexpr Ellipsis ellipsis;  // all dims that no other entry speaks of
+inline constexpr Ellipsis ellipsis;  // all dims that have no other entry
 inline constexpr NewAxis newaxis;    // a new dim of size one
 
 struct Index {
@@ -35,7 +35,7 @@ struct Index {
       : kind(Kind::integer), integer(saturated(i)), where(where) {}
   template <std::integral T>
   requires std::same_as<T, bool> Index(T, std::source_location = {})
-  = delete;  // a mask is not a place: see where()
+  = delete;  // a mask is not an index: see where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
@@ -47,7 +47,7 @@ struct Index {
   std::source_location where;
 
  private:
-  // A place that no dim has stays one.
+  // An index beyond int64 becomes its largest value, which is out of range for every dim as well.
   template <std::integral T>
   static constexpr int64_t saturated(T i) {
     return std::in_range<int64_t>(i) ? static_cast<int64_t>(i) : std::numeric_limits<int64_t>::max();

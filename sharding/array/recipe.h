@@ -18,10 +18,10 @@ class Generator {
   virtual at::Tensor block(const Shape& global, const IndexRanges& block) const = 0;
 };
 
-// value = cast(scale * x + shift), x a constant 1 or what the generator makes.
+// value = cast(scale * x + shift), where x is 1 for a constant, else a number that the generator makes.
 struct Recipe {
   std::shared_ptr<const Generator> generator = {};  // none: a constant
-  DType drawn = DType::float32;  // the element type in which random numbers are drawn and, floating, scaled
+  DType drawn = DType::float32;  // the element type in which numbers are drawn and, if it is floating, scaled
   double scale = 1, shift = 0;
 };
 
@@ -30,8 +30,8 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype);
 // The values of one block of the array, as a contiguous tensor: only this block is ever held.
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block);
 
-// The same recipe with another scale or element type: no memory yet. A recipe that was cast already is recast only if
-// nothing was rounded.
+// The same recipe with another scale or element type, still without memory. can_recast: the array has the element type
+// of `drawn`, so that it was not rounded by a cast before.
 Array scaled(const Array& recipe, double factor);
 bool can_recast(const Array& recipe);
 Array recast(const Array& recipe, DType dtype);

@@ -10,21 +10,21 @@
 
 namespace tessera::detail {
 
-// Gradients of a leaf that the graph of the loss does not lead to: from what the backward pass computed again.
+// Gradients of a leaf that the loss's graph does not reach, because the backward pass recomputed its use (remat).
 struct LateGradients {
   ArrayPtr parameter, leaf;
   Tensors gradients;  // one per tensor of the leaf, undefined where there is none
 };
 
-// Its parameters hand out leaves while it is open.
+// The state of a tape. Its parameters give out leaves while it is open.
 struct TapeState {
   bool open = true;
   bool spent = false;  // its gradients were computed
   GradientOptions options;
-  at::Tensor anchor;  // wants a gradient, so that a function of parameters alone is recorded before they have leaves
+  at::Tensor anchor;  // requires a gradient, so that a function of parameters alone is recorded before they have leaves
   std::vector<LateGradients> late;
-  // Differentiable, inside another tape: its gradients are recorded. `outside` are the parameters that depend on the
-  // other tape's, by their shadows.
+  // A differentiable tape inside another tape: its gradients are recorded. `outside` maps this tape's shadow of a
+  // parameter to the parameter itself, where that depends on the other tape's parameters.
   bool nested = false;
   std::map<const ArrayImpl*, ArrayPtr> outside;
 };
@@ -33,10 +33,10 @@ struct TapeState {
 TapeState* current_tape();
 // Whether what is computed now may be differentiated twice.
 bool is_nested();
-// The one whose gradients this thread is computing; null outside.
+// The tape whose gradients this thread is computing; null outside.
 TapeState* differentiated_tape();
 
-// While one lives, the tape is the current one of this thread, or the differentiated one.
+// While the scope lives, `tape` is this thread's current tape, or its differentiated tape.
 class TapeScope {
  public:
   enum class As : uint8_t { current, differentiated };

@@ -18,10 +18,10 @@ struct VisualizeOptions {
   Color color = Color::automatic;
 };
 
-// A text with a box for each block: its place is the block's place in the array, its label the devices that hold it. As
-// jax.debug.visualize_array_sharding draws it, with the same sizes: one dim as a row, two as a grid. A scalar is one
-// box; of more dims, the last two are drawn for each block of those before, under its range: [0:2, 4:8, :, :]. In
-// colour, the blocks are areas without lines.
+// A text with a box for each block: it stands where the block lies in the array, and names the devices that hold the
+// block. Drawn as by jax.debug.visualize_array_sharding, with the same sizes: one dim as a row, two as a grid. A scalar
+// is one box; of more dims, the last two are drawn once for each block of the leading dims, under its range: [0:2, 4:8,
+// :, :]. In colour, the blocks are areas without lines.
 //   std::cout << visualize_sharding(x);
 //   ┌────────────┬────────────┐
 //   │  CPU 0,1   │  CPU 2,3   │

@@ -1,18 +1,18 @@
-// The line of the user's program that a communication belongs to, when a library stands between the two.
+// CallerScope, CallerLine: the line of the user's program that a communication is recorded under.
 #pragma once
 
 #include <source_location>
 
 namespace tessera {
 
-// Opened by what computes on its caller's behalf (a layer, an optimizer, value_and_grad), with the caller's line. While
-// it lives, a communication whose own line is the library's is put down to `where`:
+// Opened, with the caller's line, by code that computes on its caller's behalf (a layer, an optimizer, value_and_grad).
+// While the scope lives, a communication whose own line is in library code is recorded under `where` instead:
 //   Array Linear::operator()(Operand x) const {
 //     const CallerScope caller(x.where());
 //     ...
-// Lines in the library's sources, and in a file that has opened a scope that is open now, are the library's; all others
-// are the user's and stay. So the ledger names the innermost line that is not the library's. Scopes nest, belong to
-// their thread, and cost two stores. A library of your own layers does the same.
+// Library code is every file of the library's sources, and every file that has a CallerScope open now. So the ledger
+// names the innermost line that is not library code. Scopes nest, belong to their thread, and cost two stores. A
+// library of your own layers opens them in the same way.
 class CallerScope {
  public:
   explicit CallerScope(const std::source_location& where,
@@ -28,7 +28,7 @@ class CallerScope {
   const CallerScope* outer_;
 };
 
-// A line, made the user's where it is the library's and a scope knows better.
+// A line for a communication: `where`, or, if that is in library code, the innermost open scope's line that is not.
 class CallerLine {
  public:
   CallerLine(const std::source_location& where = {});

@@ -10,7 +10,7 @@ namespace tessera::detail {
 
 using Text = std::shared_ptr<const std::string>;
 
-// Where a communication comes from, for the ledger: kept by the graph for the backward pass.
+// Where a communication comes from, for the ledger. The autograd graph keeps it for the backward pass.
 struct Cause {
   const char* operation = "";
   CallerLine where;
@@ -18,7 +18,7 @@ struct Cause {
   Text path;
 };
 
-// The reasons of what the user's own line moves, and of what is moved so that a value can be read.
+// The `reason` of a move that the user's own line asks for, and of one that makes a value readable.
 Text asked_for();
 Text handed_out();
 

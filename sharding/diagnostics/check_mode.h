@@ -1,13 +1,13 @@
-// TESSERA_CHECK=1: whether the library looks, while it runs, at what it relies on.
+// TESSERA_CHECK=1: whether the library checks its own assumptions while it runs.
 #pragma once
 
 namespace tessera::detail {
 
-// Whether to look: the environment variable TESSERA_CHECK is 1, or a CheckScope says so. Where not, this is all it
-// costs.
+// True if the environment variable TESSERA_CHECK is 1, or as the innermost CheckScope says. While it is false, reading
+// it is all that checking costs.
 extern bool checks;
 
-// For tests: looks, or does not, until it is destroyed.
+// For tests: turns the checks on or off until it is destroyed.
 class CheckScope {
  public:
   explicit CheckScope(bool on = true) : before_(checks) { checks = on; }

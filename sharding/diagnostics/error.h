@@ -13,8 +13,8 @@ enum class ErrorKind {
   uneven,           // a dim is not divisible by the mesh axes that shard it
   duplicate_axis,   // one mesh axis twice in a mesh, or twice in one spec
   unknown_axis,     // a mesh axis or a logical axis that nobody declared
-  rank_mismatch,    // a spec is longer than the array has dims
-  unconstrained,    // a spec that leaves a dim open, where nothing can fill it
+  rank_mismatch,    // a spec has more entries than the array has dims
+  unconstrained,    // a spec leaves a dim open, where every dim must be placed
   shape_mismatch,   // operands whose shapes do not fit together
   dtype_mismatch,   // an element type that the operation does not take
   device_mismatch,  // arrays on different device sets, or a mesh larger than the devices
@@ -23,9 +23,9 @@ enum class ErrorKind {
   bad_file,         // a file that is missing, malformed or of another content than expected
   bad_argument,     // a value outside what the function takes
   vma,              // a value that varies over a mesh axis where it must be equal on all devices
-  size_mismatch,    // a collective over an axis whose size the array's dim does not have
+  size_mismatch,    // a dim of another size than the mesh axes that a collective runs over
   duplicate_pair,   // a permutation in which two devices send to one, or one sends twice
-  forbidden,        // a communication that a scope forbids, or that passes its budget
+  forbidden,        // a communication that a scope forbids, or that exceeds its budget
   inconsistent,     // what TESSERA_CHECK=1 finds: devices that disagree, a pending sum read as a value
 };
 

@@ -1,4 +1,4 @@
-// The module that computes now, by its path: what ledgers and errors add where no parameter's path says it.
+// ModulePathScope: the path of the module that computes now, for ledgers and errors that know no parameter's path.
 #pragma once
 
 #include <memory>
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// While it lives, a communication of no parameter is put down to `path` in ledgers, and an Error that does not name a
-// path at or below it begins with it: "[matmul] layers.2.mlp: ...". Scopes nest, the innermost counts, and belong to
-// their thread; an empty path changes nothing. nn::ModuleScope finds the path of a module by itself.
+// While it lives, ledgers record `path` for a communication that belongs to no parameter, and an Error whose message
+// names no path at or below `path` begins with it: "[matmul] layers.2.mlp: ...". Scopes belong to their thread; of
+// nested ones the innermost counts; an empty path changes nothing. nn::ModuleScope finds a module's path by itself.
 class ModulePathScope {
  public:
   explicit ModulePathScope(std::string path);

@@ -1,4 +1,4 @@
-// Accelerators: whose memory the devices of a mesh lie in, and which one of a machine's is this process's.
+// Accelerators: which device of LibTorch holds the memory of a mesh's devices in this process.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,10 +7,10 @@
 
 namespace tessera::detail {
 
-// The device of LibTorch that MeshOptions::device names; empty: that of TESSERA_DEVICE, else the CPU. Of CUDA,
-// LibTorch's own library is loaded at the first call, from where the rest of LibTorch lies: no program has to be linked
-// with it. Errors: no name of a device (bad_argument), one that LibTorch does not have here (device_mismatch), with the
-// reason.
+// The device of LibTorch with this name (MeshOptions::device); if `name` is empty, the one that TESSERA_DEVICE names,
+// else the CPU. The first call for CUDA loads LibTorch's CUDA library from the folder of LibTorch's other libraries, so
+// that no program has to be linked with it. Errors: a name of no device (bad_argument); a device that LibTorch does not
+// have here (device_mismatch), with the reason.
 c10::Device accelerator(const std::string& name);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// The processes of this program, joined: what they share, and where each of them is.
+// ControlPlane, World: what the joined processes of a program share, and how each learns that another is lost.
 #pragma once
 
 #include <sys/types.h>
@@ -21,53 +21,55 @@
 
 namespace tessera::detail {
 
-// Heartbeats. A thread of each process puts down in the store once a second that it lives, and what it does: which
-// operation of which line it waits in, or after which it computes; or its last words. Whoever fails reads them all,
-// says who is lost, and leaves that for the others, who then say the same.
+// Heartbeats. Once a second a thread of each process writes into the store that the process lives, and what it does:
+// the collective and the user's line that it waits in, or after which it computes; or its last words. A process whose
+// wait fails reads them all, finds out who is lost, and writes that into the store for the others to report.
 class ControlPlane {
  public:
   using Duration = std::chrono::milliseconds;
-  // Puts down the first heartbeat of process `index` of `count`. Two connections to the store, which `keeper` keeps:
-  // "process 0".
+  // Writes the first heartbeat of process `index` of `count`. `beating` and `looking` are two connections to the store;
+  // `keeper` is who keeps it, for messages: "process 0".
   ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper);
   ~ControlPlane() { stop(); }
 
-  // Until is_done(longest) is true, which waits so long at most, and throws in its engine's words. Error (other)
-  // "[operation] file:line: mesh axis "data": process 2 ..." where somebody is lost, or a member has left or does not
-  // come in time. Where waiting.longest is the longest there is, members may have left.
+  // Returns when is_done(longest) is true; is_done waits at most `longest`, and throws in the engine's words if a
+  // connection breaks. Error (other) "[operation] file:line: mesh axis "data": process 2 ..." if a process is lost, or
+  // a member has left or does not come in time. With waiting.longest = Duration::max() members may have left.
   using IsDone = std::function<bool(Duration)>;
   void wait(const Waiting& waiting, const std::vector<int>& members, const IsDone& is_done);
-  // For those who wait where nobody can look around, for a GPU: the thread does, behind what it was given before. In
-  // place of the Error it gives the program a moment to raise one itself, says it, and ends this process with status 1.
+  // For waits on a GPU, in which the waiting thread cannot look at heartbeats: the heartbeat thread watches them, one
+  // after another in the order given. In place of throwing the Error it gives the program a moment to throw one itself,
+  // then prints it and ends this process with status 1.
   void watch(const Waiting& waiting, const std::vector<int>& members, IsDone is_done);
 
-  // The same Error where this process cannot act with the others any more: it is a child of fork, or at its end.
+  // Error (other) if this process cannot communicate any more: it is a child of fork, or at its end.
   void check_here(const Waiting& waiting) const;
-  // The program ends, well or with these words; the one that keeps the store waits until the others have read them.
+  // The program ends: well (`last_words` is empty), or with these words. In that case the process that keeps the store
+  // waits until the others have read them.
   void leave(const std::string& last_words);
-  // No heartbeats any more, and nothing acts with the others.
+  // Ends the heartbeats; after it nothing communicates with the others.
   void stop();
-  // Those that have not put down a heartbeat yet.
+  // The processes that have not written a heartbeat yet.
   std::vector<int> missing() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   enum class Sign : char { waits = 'w', computes = 'c', left = 'l', failed = 'f', ended = 'e' };
-  enum class Evidence : uint8_t { none, late, broken };  // that somebody is lost
+  enum class Evidence : uint8_t { none, late, broken };  // that a process is lost
   struct Beat {
     int64_t number = -1;
-    int64_t time = 0;   // milliseconds of its machine's clock
-    int64_t verbs = 0;  // that it has begun to wait for
+    int64_t time = 0;   // milliseconds of that process's machine's clock
+    int64_t verbs = 0;  // collectives that it has begun to wait for
     Sign sign = Sign::computes;
     std::string words;
-    Clock::time_point since{}, left{};  // when this process has seen that number first, and that it has left
+    Clock::time_point since{}, left{};  // when this process first saw that number, and that the other has left
   };
   // What this process does.
   struct Standing {
     Sign sign = Sign::computes;
-    std::string words;  // the verb that it waits in, or has come from
+    std::string words;  // the collective that it waits in, or has come from
     Clock::time_point since = Clock::now();
-    int64_t verbs = 0;  // that it has begun to wait for: as many on all processes that have come to one place
+    int64_t verbs = 0;  // collectives that it has begun to wait for: equal on processes that have come to one place
   };
   struct Watched {
     Waiting waiting;
@@ -96,17 +98,17 @@ class ControlPlane {
   const Duration timeout_, period_;
   const std::string keeper_;
   const pid_t pid_ = ::getpid();
-  const std::thread::id computing_ = std::this_thread::get_id();  // that joined, and computes
+  const std::thread::id computing_ = std::this_thread::get_id();  // the thread that joined, and computes
   std::vector<std::string> keys_;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members down to stopped_
   Standing standing_;
   int64_t number_ = 0;
   std::deque<Watched> watched_;
   bool is_stopped_ = false;
   std::condition_variable stopped_;
 
-  std::mutex looking_mutex_;  // of what follows
+  std::mutex looking_mutex_;  // guards beats_
   std::vector<Beat> beats_;
   std::atomic<bool> has_store_{true};
 
@@ -115,16 +117,16 @@ class ControlPlane {
 
 struct World {
   int index = 0, count = 1;
-  int on_machine = 0;  // which of those on its machine, from 0
+  int on_machine = 0;  // this process's number among those of its machine, from 0
   std::chrono::milliseconds timeout{};
-  std::string address = {};  // of this machine, by which the store is reached
+  std::string address = {};  // of this machine, by which it reaches the store
   // Null where this process is alone:
   std::shared_ptr<const Store> store = {};
   std::shared_ptr<ControlPlane> control = {};
-  std::shared_ptr<ProcessGroup> agreement = {};  // of all, which no verb of theirs uses
+  std::shared_ptr<ProcessGroup> agreement = {};  // all processes, for consensus.h alone
 };
 
-// Joins first if the program has not.
+// Joins the processes first if the program has not.
 const World& world();
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// What the launchers' variables say: which of how many processes this is, and where they meet.
+// Launch: which of how many processes this is and where they meet, as a launcher's environment variables say it.
 #pragma once
 
 #include <functional>
@@ -6,28 +6,28 @@
 
 namespace tessera::detail {
 
-// What `get(name)` finds of the environment, or null: std::getenv in a program, a table in a test.
+// get(name): the value of an environment variable, or null; std::getenv in a program, a table in a test.
 using Environment = std::function<const char*(const char* name)>;
 
 struct Launch {
   int index = 0, count = 1;
-  std::string launcher = {};  // for messages: "torchrun"; empty where there is none
-  std::string host = {};      // where process 0 keeps the store; empty: nobody says
+  std::string launcher = {};  // for messages: "torchrun"; empty if there is none
+  std::string host = {};      // the machine where process 0 keeps the store; empty if no variable names it
   int port = 0;
-  // Torchrun's agent keeps it instead, and this is its so many-th attempt at the run.
+  // True if torchrun's agent keeps the store instead of process 0; `attempt` counts the agent's restarts of the run.
   bool is_agents_store = false;
   std::string attempt = "0";
 };
 
-// Of the first launcher that the environment has any variable of. Errors (bad_argument): a set that is partial or
-// contradicts itself names what is missing; processes on several machines of which nobody says where they meet.
+// What the first launcher says that has a variable in the environment. Errors (bad_argument): a set of variables that
+// is partial or contradicts itself (the message names what is missing); several machines and no address to meet at.
 Launch launch_of(const Environment& get);
 
-// The address alone: of MASTER_ADDR and MASTER_PORT, and who keeps the store there. Errors (bad_argument): one of them
-// without the other, a port that is no number from 1 to 65535.
+// Reads MASTER_ADDR, MASTER_PORT and who keeps the store there into `launch`. Errors (bad_argument): one of the two
+// without the other, a port that is not a number from 1 to 65535.
 void read_address(const Environment& get, Launch& launch);
 
-// "node1:29500". Error (bad_argument) for what is no such thing, which begins with `what`.
+// Reads "node1:29500" into `launch`. Error (bad_argument), which begins with `what`, if `text` is no such address.
 void parse_address(const char* what, const std::string& text, Launch& launch);
 
 }  // namespace tessera::detail

@@ -26,28 +26,29 @@ struct ProcessesOptions {
 //
 // The processes are started by torchrun (`torchrun --no-python --nproc-per-node 4 program`), by the launcher of any MPI
 // (`mpiexec -n 4 program`), by Slurm (`srun -n 4 program`), or by a loop of a shell that sets torchrun's variables.
-// Who this one is follows from the explicit arguments, else from the first of these sets that the environment has any
-// variable of:
+// Which process this is follows from the explicit arguments, else from the first of these sets of which the environment
+// has any variable:
 //   torchrun  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   OpenMPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //   PMI       PMI_RANK, PMI_SIZE               (MPICH, Intel MPI, MVAPICH, and Slurm's --mpi=pmi2)
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
-// They meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on this
-// machine, at a port that follows from the launcher's job. docs/processes.md says more. None: one process, no engine.
-// Errors: bad_argument, a set that is partial or contradicts itself names what is missing; inconsistent, where others
-// were told another count, or have other values of TESSERA_CHECK, TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS;
-// other, "[initialize] ..." names who has not arrived within start_timeout.
+// The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on
+// this machine, at a port derived from the launcher's job (docs/processes.md says more). If nothing is set, the program
+// has one process and no engine. Errors: bad_argument, if a set is partial or contradicts itself (the message names
+// what is missing); inconsistent, if other processes were told another count or have other values of TESSERA_CHECK,
+// TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that have not arrived
+// within start_timeout.
 //
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});
 
-// Which of how many this is. 0 and 1 where nothing was initialized and no launcher is seen; where one is, these
-// initialize. Write files, progress and tables from process 0.
+// The index of this process, and how many there are. Under a launcher these call initialize if nothing has; without
+// launcher and initialize they are 0 and 1. Write files, progress and tables from process 0.
 int process_index();
 int process_count();
 
-// Runs the body of a program's main, and returns its status. An exception that leaves it is printed, is what the other
-// processes are told that wait for this one, and makes the status 1:
+// Runs the body of a program's main, and returns its status. An exception that leaves the body is printed, is reported
+// to the other processes that wait for this one, and makes the status 1:
 //   int main() { return run_program([] { train(); return 0; }); }
 int run_program(const std::function<int()>& body);
 

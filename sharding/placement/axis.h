@@ -46,7 +46,7 @@ class AxisName {
   bool mesh_axis_ = false;
 };
 
-// Names a mesh axis directly, past all rules: Axes{"embed", mesh_axis("model")}.
+// Names a mesh axis directly, without any rule: Axes{"embed", mesh_axis("model")}.
 AxisName mesh_axis(std::string name);
 
 // One name for each dim, in order.
@@ -61,7 +61,7 @@ class Axes : public std::vector<AxisName> {
     (append(names), ...);
   }
   explicit Axes(std::vector<AxisName> names) : std::vector<AxisName>(std::move(names)) {}
-  // Not inline, as those of Rule, Rules and Array: every model is made of them, and compiles a quarter faster.
+  // Defined in the .cpp file, like those of Rule, Rules and Array: all models use them, and compile a quarter faster.
   Axes(const Axes& axes);
   Axes(Axes&& axes) noexcept;
   Axes& operator=(const Axes& axes);

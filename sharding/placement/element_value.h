@@ -1,4 +1,4 @@
-// What an element type holds of numbers and sizes, and the Error of those that it does not.
+// Checks that numbers and sizes fit an element type, and the Error if they do not.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace tessera::detail {
 
-// The least and the most that an integer type holds.
+// The least and the largest value of an integer type.
 struct Bounds {
   int64_t least, most;
 };
 Bounds bounds_of(DType dtype);
 
-// Error (bad_argument): the type does not hold this number.
+// Throws Error (bad_argument): the element type cannot hold this number.
 [[noreturn]] void refuse_number(const char* verb, const std::string& number, DType dtype);
 
-// The value that an element of this type takes: beyond a floating type's range infinite, of integers without its
-// fraction, of booleans 0 or 1. Error (bad_argument): NaN and what lies outside an integer type.
+// `value` as an element of this type holds it: infinite beyond a floating type's range, without its fraction for
+// integers, 0 or 1 for booleans. Error (bad_argument): NaN for an integer type, or a value outside the type's range.
 double element_value(const char* verb, double value, DType dtype);
 int64_t element_value(const char* verb, int64_t value, DType dtype);
 
-// Error (bad_argument): a shape with a size below 0, or of 2^63 bytes and more in elements of this type.
+// Error (bad_argument): a shape with a negative size, or of 2^63 bytes or more in elements of this type.
 void check_size(const char* verb, DType dtype, std::span<const int64_t> shape);
 
 }  // namespace tessera::detail

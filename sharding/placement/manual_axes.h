@@ -1,18 +1,18 @@
-// Manual axes: those of a mesh over which the body of a shard_map runs once per device.
+// ManualAxes: the mesh axes over which the body of a shard_map runs once per device.
 #pragma once
 
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera::detail {
 
-// The axes over which the body of the innermost shard_map runs once per device; no mesh outside of one.
+// The manual axes of the innermost shard_map whose body runs in this thread; `mesh` is null outside of one.
 struct ManualAxes {
   const MeshImpl* mesh = nullptr;
   AxisSet axes = 0;
 };
 const ManualAxes& manual_axes();
 
-// While it lives, the axes are manual in this thread.
+// While the scope lives, these axes are manual in its thread.
 class ManualScope {
  public:
   explicit ManualScope(const ManualAxes& axes);

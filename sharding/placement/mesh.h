@@ -1,4 +1,4 @@
-// Mesh: a named grid of devices. Every placement is a sentence about its axes.
+// Mesh: a grid of devices with named axes, in terms of which every placement is given.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +21,25 @@ struct MeshAxis {
 };
 
 struct MeshOptions {
-  // Ids of the devices in row-major order of the axes; empty: 0, 1, 2, ..., of several processes the first ids of each.
+  // Device ids in row-major order of the mesh axes. Empty: 0, 1, 2, ...; with several processes the first ids of each.
   std::vector<int> devices = {};
-  // Every device keeps its own copy of what others hold too, and collectives copy for real, instead of one
-  // tensor per distinct block. Slower; made for tests. Also set by the environment: TESSERA_PRIVATE_REPLICAS=1.
+  // Every device stores its own copy of its block, and collectives really copy; otherwise the devices of a process
+  // share one tensor per distinct block. Slower; for tests. Also set by TESSERA_PRIVATE_REPLICAS=1 in the environment.
   bool private_replicas = false;
   // A mesh without hardware (JAX: AbstractMesh). The same programs run on it and cost no more than on one device:
-  // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate. See
-  // forecast.h. Reading a value is an Error (bad_argument); nothing in the environment applies to it.
+  // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate; see
+  // forecast.h. Reading a value is an Error (bad_argument). Environment variables do not apply to it.
   bool abstract = false;
-  // Where the devices' memory is, as LibTorch names it: "cpu", or one accelerator of this process, "cuda" or "cuda:1".
-  // All of the process's devices are then slots of that one, as virtual devices are of a CPU. Empty: TESSERA_DEVICE of
-  // the environment, else "cpu". Without a number it is the first accelerator; of several processes each takes the
-  // n-th, where it is the n-th on its machine (or the only one that it sees).
+  // Where this process's devices have their memory, as LibTorch names it: "cpu", or an accelerator, "cuda" or "cuda:1".
+  // All devices of the process share that one, as virtual devices share a CPU. Empty: TESSERA_DEVICE of the
+  // environment, else "cpu". Without a number: the only accelerator that the process sees, or the n-th for the n-th
+  // process of its machine.
   std::string device = {};
 };
 
-// A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free.
-// The devices are virtual ones of the CPU or slots of an accelerator (MeshOptions::device), of this process or of all
-// processes (processes.h), or nowhere (MeshOptions::abstract). A mesh of one is legal and communicates nothing.
+// A handle to an interned, immutable grid: equal meshes are the same pointer, copies are free. Its devices are virtual
+// devices of the CPU or of an accelerator (MeshOptions::device), of this process or of all processes (processes.h), or
+// have no hardware (MeshOptions::abstract). A mesh of one device is legal and communicates nothing.
 class Mesh {
  public:
   Mesh() = default;  // no mesh
@@ -51,11 +51,11 @@ class Mesh {
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
   bool is_abstract() const;
-  std::string device() const;  // where this process's part lies: "cpu", "cuda:0"; "meta" of an abstract mesh
-  // The processes that have the mesh's devices, as many each: how many, and which of them this is.
+  std::string device() const;  // of this process: "cpu", "cuda:0"; "meta" for an abstract mesh
+  // How many processes have the mesh's devices, equally many each, and this process's index among them.
   int process_count() const;
   int process_index() const;
-  std::vector<int> local_devices() const;  // ids of this process's, row-major
+  std::vector<int> local_devices() const;  // ids of this process's devices, row-major
   bool empty() const { return impl_ == nullptr; }
 
   // data=4, model=2
@@ -70,16 +70,17 @@ class Mesh {
   const detail::MeshImpl* impl_ = nullptr;
 };
 
-// A mesh over virtual CPU devices, and one over eight slots of a GPU:
+// For example over virtual CPU devices, and over eight virtual devices of a GPU:
 //   make_mesh({{"data", 4}, {"model", 2}})
 //   make_mesh({{"data", 8}}, {.device = "cuda"})
-// With TESSERA_CPU_DEVICES=n in the environment every process has n devices, process p those with the ids from p * n
-// on, and a larger mesh is an Error (device_mismatch); unset, there are as many as the mesh needs, equally many on each
-// process. Where several processes run, each has a block of the grid: the same range along every axis, so that an axis
-// lies inside the processes, across them, or both; all make the mesh with the same arguments. Devices that are all this
-// process's make a mesh of its own. Other devices are an Error (device_mismatch) that says which process has them.
-// A kind of device that LibTorch does not have here is one as well. More errors: an axis twice (duplicate_axis), a size
-// below one, more than 16 axes, devices that are not as many as the grid has places or that repeat.
+// With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
+// a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per
+// process. With several processes each has a box of the grid, of the same extent along every mesh axis, so that a mesh
+// axis lies inside the processes, across them, or both; all processes make the mesh with the same arguments. A mesh of
+// this process's devices alone is local to it. Any other choice of devices is an Error (device_mismatch) that says
+// which process has them; so is a kind of device that LibTorch does not have here. More errors: an axis twice
+// (duplicate_axis), an axis size below one, more than 16 axes, a list of devices that has repetitions or another length
+// than the grid.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes.

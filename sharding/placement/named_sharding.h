@@ -1,4 +1,4 @@
-// NamedSharding: a mesh and a spec, so that every device knows its block of any array.
+// NamedSharding: a mesh and a spec, which together give each device its block of any array.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace detail {
 struct ShardingImpl;
 }
 
-// A handle to an interned pair, so equality is a pointer compare. Like specs, shardings that differ in trailing nones
-// only are equal.
+// A handle to an interned pair, so equality is a pointer compare. Shardings, like specs, are equal if they differ in
+// trailing nones only.
 class NamedSharding {
  public:
   // Errors: a mesh axis that the mesh does not have (unknown_axis), or one used twice (duplicate_axis).
@@ -50,7 +50,7 @@ class NamedSharding {
   // not equivalent, as in JAX.
   bool is_equivalent_to(const NamedSharding& other, int ndim) const;
 
-  // The same mesh and a spec of the same spelling: what == says of shardings in JAX.
+  // The same mesh and the same spec, trailing nones counted: what == compares in JAX.
   bool is_spelled_like(const NamedSharding& other) const { return spelled_ == other.spelled_; }
 
   // NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data')), or SingleDeviceSharding(device=3).

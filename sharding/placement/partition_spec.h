@@ -1,4 +1,4 @@
-// PartitionSpec: for each dim of an array, the mesh axes that cut it.
+// PartitionSpec: for each dim of an array, the mesh axes that shard it.
 #pragma once
 
 #include <initializer_list>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// "This dim lies as it comes", in the spec of a constraint: P.UNCONSTRAINED in JAX.
+// "This dim stays as it is placed", in the spec of a constraint: P.UNCONSTRAINED in JAX.
 struct Unconstrained {};
 inline constexpr Unconstrained unconstrained{};
 
@@ -35,8 +35,8 @@ class SpecEntry {
 };
 
 // P{"data", none, {"data2", "model"}}: dim 0 over "data", dim 1 whole, dim 2 over "data2" then "model".
-// A spec may be shorter than the array has dims: the rest is whole. Trailing nones do not matter for equality, since
-// they say the same; where they make a spec longer than the array has dims, it does not fit the array.
+// A spec may be shorter than the array has dims: the remaining dims are whole. Trailing nones do not count for
+// equality, but a spec with more entries than the array has dims, nones included, does not fit the array.
 class PartitionSpec {
  public:
   PartitionSpec() = default;
@@ -45,8 +45,9 @@ class PartitionSpec {
 
   const std::vector<SpecEntry>& entries() const { return entries_; }
 
-  // The sum over these axes is the value ("unreduced"); equal on all devices of these axes, and used by work that
-  // differs along them ("reduced"). In JAX: P(..., unreduced={...}, reduced={...}).
+  // The same spec with these mesh axes unreduced (a pending sum: adding up over them gives the value) or reduced (equal
+  // on all devices along them, and used by work that differs along them). In JAX: P(..., unreduced={...},
+  // reduced={...}).
   PartitionSpec unreduced(std::vector<std::string> axes) const;
   PartitionSpec reduced(std::vector<std::string> axes) const;
   const std::vector<std::string>& unreduced_axes() const { return unreduced_; }

@@ -1,12 +1,12 @@
-// Path patterns: which of a tree's paths a rule or a filter speaks of.
+// Path patterns, by which a rule or a filter selects paths of a tree.
 #pragma once
 
 #include <string_view>
 
 namespace tessera {
 
-// Whether the dotted path is one of the pattern's. In a pattern `*` is any part of one name, `**` any number of whole
-// names:
+// Whether the dotted path matches the pattern, in which `*` stands for any part of one name, `**` for any number of
+// whole names:
 //   layers.*.mlp.**    layers.0.mlp.up.kernel, layers.12.mlp.down.bias
 //   **.bias            bias, head.bias, layers.0.attn.q.bias
 //   layers.*.norm*     layers.0.norm1, not layers.0.norm1.scale

@@ -1,4 +1,4 @@
-// The walk through a table of rules for one array.
+// walk_rules: tries a list of rules on one array.
 #pragma once
 
 #include "sharding/placement/layout.h"

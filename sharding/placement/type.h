@@ -13,7 +13,7 @@
 
 namespace tessera::detail {
 
-// The mesh axes that cut one dim, major to minor. Four suffice in practice; kept inline.
+// The mesh axes that shard one dim, major to minor, stored inline.
 class DimAxes {
  public:
   DimAxes() = default;
@@ -45,7 +45,7 @@ class DimAxes {
   int8_t size_ = 0;
 };
 
-// The mesh axes that cut any of these dims.
+// The mesh axes that shard any of these dims.
 AxisSet axis_set_of(const std::vector<DimAxes>& dims);
 
 // What identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
@@ -62,9 +62,9 @@ struct Type : TypeKey {
   Shape local;           // one block
   int64_t bytes = 0;     // of one block
   int64_t elements = 1;  // global
-  AxisSet slots = 0;     // the axes over which the devices' tensors are stored apart
+  AxisSet slots = 0;     // the mesh axes along which devices store separate tensors
 
-  // The axes over which devices hold different things.
+  // The mesh axes along which devices hold different values.
   AxisSet own() const { return sharded | unreduced | varying; }
   // float32[8@data,4@model]{U:pipe}
   std::string to_string() const;
@@ -74,17 +74,17 @@ struct Type : TypeKey {
 const Type* intern(TypeKey key, const char* verb = "sharding");
 
 const Type* uncommitted_type(DType dtype, Shape shape);
-// The same shape and placement over another set of reduced axes, with another element type, ...
+// The same type, but for its set of reduced axes, its set of unreduced axes, or its element type.
 const Type* with_reduced(const Type* type, AxisSet reduced);
 const Type* with_unreduced(const Type* type, AxisSet unreduced);
 const Type* with_dtype(const Type* type, DType dtype);
-// The type that an uncommitted array takes on a mesh: replicated. Others stay as they are.
+// The type that an uncommitted array takes on a mesh: replicated. A type that has a mesh stays as it is.
 const Type* on_mesh(const Type* type, const MeshImpl* mesh);
 
 // [start, stop) of every dim of the block at these coordinates of the mesh.
 IndexRanges block_of(const Type* type, const int* coordinates);
 
-// The coordinates that `dim`'s axes give, as the number of the block along that dim.
+// Along a dim that is sharded over `axes`: the number of the block that the device at these coordinates has.
 int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
 
 }  // namespace tessera::detail

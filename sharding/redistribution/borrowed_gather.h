@@ -1,4 +1,4 @@
-// Borrowed gathers: a gathered weight's memory is freed after a use, and filled again for its backward pass.
+// BorrowedGather: a gathered weight whose memory is freed after its use, and filled again for its backward pass.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 namespace tessera::detail {
 
 // The memory of one gathered weight, used by one operation. PyTorch's FSDP calls it reshard_after_forward; here the
-// graph itself says whether the backward pass reads the weight: where nothing holds it after the operation, it is not
-// gathered a second time.
+// autograd graph itself says whether the backward pass reads the weight: if nothing holds it after the operation, it is
+// not gathered a second time.
 class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
  public:
   BorrowedGather(std::shared_ptr<const Resharding> resharding, Tensors sharded)
@@ -17,8 +17,8 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
 
   // `gathered` are the tensors on loan, which nobody else holds yet.
   void begin(const Tensors& gathered);
-  // After the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan: the
-  // memory stays with it.
+  // Called after the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan:
+  // the memory stays with that result.
   void settle(const Tensors& gathered, const Tensors& results);
   // Frees the memory.
   void give_back();
@@ -28,7 +28,7 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
 
   std::shared_ptr<const Resharding> resharding_;
   Tensors sharded_;
-  c10::SmallVector<c10::Storage, 1> memory_;  // none: the loan has ended
+  c10::SmallVector<c10::Storage, 1> memory_;  // empty: the loan has ended
   size_t holders_ = 0;
   bool there_ = true;
 };

@@ -1,4 +1,4 @@
-// Several arrays moved at once: those that make the same move over the same mesh axes share one collective.
+// Several arrays moved at once: those with the same collective, mesh axes and element type count as one communication.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@ namespace tessera {
 
 namespace detail {
 
-// arrays[i] as to[i]; shapes and element types must be equal. Not recorded for gradients. `in` is the element type in
-// which they move, if not their own. `cause.operation` and its reason go to the ledger.
+// Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the
+// element type in which they move, if not their own. `cause.operation` and its reason go to the ledger.
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
                                         const Cause& cause, std::optional<DType> in = {});
 
 }  // namespace detail
 
-// Every array where its partner in `places` lies, under its partner's path.
+// Moves every array to the placement of its partner in `places`, and gives it its partner's path.
 void place_coalesced(const std::vector<Array*>& arrays, const std::vector<const Array*>& places, const char* verb,
                      std::optional<DType> in = {});
 

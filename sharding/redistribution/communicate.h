@@ -1,4 +1,4 @@
-// communicate: the one door through which bytes move between devices. It tells who listens, and moves, in one call.
+// communicate: the only functions that move bytes between devices; each move is announced, then carried out.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace tessera::detail {
 
-// What is said of a step beside what it does: whose it is, and which array becomes which.
+// What is announced of a step beside its collective: its cause, and which type becomes which.
 struct Occasion {
   Cause cause;
   const Type* from = nullptr;
@@ -19,16 +19,17 @@ struct Occasion {
   bool in_backward_pass = false;
 };
 
-// What the devices of a step make of x, one tensor per slot, by the step's row: announced to guards, budgets and
-// ledgers, compared between processes under TESSERA_CHECK=1, and carried out. Not recorded for gradients.
-// communicate_back goes the row's way back, from the result's slots to the operand's. Errors: those of who forbids it,
-// before anything moves; inconsistent, where processes do different things; other, where another process is lost.
+// Carries out a step's row on x, one tensor per slot, and returns one per slot. It is first announced to guards,
+// budgets and ledgers, and under TESSERA_CHECK=1 compared between processes. Not recorded for gradients.
+// communicate_back carries out the row's backward collective, from the result's slots to the operand's. Errors: those
+// of a guard or budget, before anything moves; inconsistent, if processes do different things; other, if another
+// process is lost.
 Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion);
 Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occasion);
-// Another collective than the row's, by the same devices.
+// The same with another collective than the row's.
 Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion);
 
-// Asks about all steps before the first of them moves anything: one later on may be forbidden.
+// Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion);
 
 // An array's tensors and the steps that they take.
@@ -36,21 +37,21 @@ struct Shipment {
   std::span<const StepPtr> steps;
   Tensors tensors;
 };
-// Several at once: those that take the same collective over the same axes in one element type are one communication.
-// Their tensors become the results.
+// Several arrays at once: those that take the same collective over the same mesh axes in one element type are announced
+// as one communication. Their `tensors` become the results.
 void communicate(std::vector<Shipment>& shipments, const Cause& cause);
 
-// A sum over mesh axes of what this process's devices have added up among themselves, of many tensors of one element
-// type at once; a part of it may have been begun before.
+// A sum over mesh axes of many tensors of one element type at once. This process's devices have added up theirs
+// already; some of the sums over processes may have been begun before.
 struct Sum {
   const char* operation;
   const MeshImpl* mesh;
-  AxisSet axes;  // the devices along them hold different parts
-  AxisSet over;  // processes along them add theirs
+  AxisSet axes;  // the mesh axes along which devices hold different parts
+  AxisSet over;  // the mesh axes along which processes add up their sums
   std::span<SumWork> begun = {};
-  std::function<Communication()> said;  // asked for where somebody listens; kind, mesh and axes are filled in
+  std::function<Communication()> said;  // called if there is a watcher; kind, mesh and axes are filled in
 };
-// The sums of those that were begun, one after another, then of x.
+// Returns the sums that were begun, in order, then those of x.
 Tensors communicate(const Sum& sum, const Tensors& x);
 
 }  // namespace tessera::detail

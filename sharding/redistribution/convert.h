@@ -1,11 +1,11 @@
-// convert: an array in another form, the one that is there already where there is one.
+// convert: an array in another placement, reused if it was kept from an earlier use.
 #pragma once
 
 #include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
 
-// The form of `a` as `to` that is there already: `a` itself, a leaf, or a conversion that was kept; else null.
+// `a` as `to`, if it is there already: `a` itself (`self`), a leaf, or a conversion that was kept; else null.
 const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded);
 
 // `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal. A weight that is

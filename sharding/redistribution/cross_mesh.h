@@ -1,4 +1,4 @@
-// From mesh to mesh over the same devices: every device gets its block from those that hold it.
+// step_between_meshes: a move to another mesh over the same devices, which get their blocks from those that hold them.
 #pragma once
 
 #include "sharding/redistribution/step.h"

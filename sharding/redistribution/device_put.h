@@ -21,22 +21,22 @@ Array device_put(const Array& x, const NamedSharding& sharding,
 // x on one device alone, by its id: device_put(x, SingleDeviceSharding{device}).
 Array device_put(const Array& x, int device, std::source_location where = std::source_location::current());
 
-// The same by names: the layout's rules for activations turn `axes` into a spec. The layout rides on the result.
+// The same by names: the layout's rules for activations turn `axes` into a spec. The result carries the layout.
 Array device_put(const Array& x, const Axes& axes, const Layout& layout,
                  std::source_location where = std::source_location::current());
 
-// x as a parameter of a model, which filter_shard makes of its leaves: a weight (it yields where an activation
-// disagrees with it), with its path for ledgers and errors, and a layout that rides on what is computed from it.
+// x as a parameter of a model, as filter_shard makes it: a weight (it is moved where it disagrees with an activation),
+// with its path for ledgers and errors, and a layout that what is computed from it carries as well.
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
 Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
 
-// x as a part of a batch: placed, and the layout rides on it.
+// x as a part of a batch: placed, and carrying the layout.
 Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec);
 
-// x where the spec says, moved if it is not there yet; differentiable. Written in the middle of a computation to pin
-// the placement of what flows through it. The mesh may be another one over the same devices in any order; over others
-// it is an Error (device_mismatch). A dim that the spec leaves open (unconstrained) stays as it lies, as far as the
-// mesh is x's own and the spec does not use its axes elsewhere.
+// x placed as the sharding says, moved if it is not there yet; differentiable. Used in the middle of a computation to
+// pin the placement of an intermediate value. The mesh may be another one over the same devices in any order; over
+// other devices it is an Error (device_mismatch). A dim that the spec leaves open (unconstrained) keeps its mesh axes,
+// if the mesh is x's own and the spec does not use them elsewhere.
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding,
                                std::source_location where = std::source_location::current());
 
@@ -62,12 +62,12 @@ Array reshard(const Array& x, const Spec& spec, std::source_location where = std
 // processes call. An array that is not placed comes back as it is.
 Array gather(const Array& x, std::source_location where = std::source_location::current());
 
-// By names, with the rules that ride on x: with_sharding_constraint(x, {"batch", "seq", "embed"}). An array that
-// carries no layout, since nothing it was computed from was placed by one, comes back as it is.
+// By names, with the rules of the layout that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If x
+// carries none, since nothing that it was computed from was placed by a layout, x comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,
                                std::source_location where = std::source_location::current());
 
-// The layout that rides on an array: the one that placed it, or a partner that it was computed from; nothing without.
+// The layout that an array carries: the one that placed it or an array that it was computed from; empty without.
 std::optional<Layout> layout_of(const Array& x);
 
 }  // namespace tessera

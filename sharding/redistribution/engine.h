@@ -1,4 +1,4 @@
-// Engines move bytes between the devices of a group; the mesh says which one.
+// Engines: a collective carried out by the devices of a group, within a process, between processes, or without data.
 #pragma once
 
 #include "sharding/distributed/process_group.h"
@@ -6,35 +6,35 @@
 
 namespace tessera::detail {
 
-// What an engine is asked to do: one move of one group.
+// One collective of one group, as an engine is given it.
 struct Exchange {
   Collective collective;
-  int devices;  // of the group
+  int devices;  // in the group
   int dim, to_dim;
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
 };
 
-// Block i of n of a dim, a view; and the tensor as that block of zeros.
+// Block i of n of `t` along `dim`, as a view; and zeros n times as long along `dim`, with `t` as block i.
 at::Tensor block(const at::Tensor& t, int dim, int i, int n);
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
-// Whether it is so small, and of a type that is not as wide as double.
+// Whether a sum of such tensors is taken in double: few elements, of a floating type narrower than double.
 bool is_small_sum(const at::Tensor& t);
 
-// in: the group's tensors, one per device, or a single one where all hold the same (or, of an unreduced array, where
-// one holds the sum already). out: as many as the group's devices store apart, one or all.
+// in: one tensor per device of the group, or a single one if all devices hold the same (or, of a pending sum, if one
+// holds the sum already). out: one tensor per device if they store the result apart, else one.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
-// All groups of a step at once, of each this process's devices: what they do together, then what the processes do.
+// All groups of a step at once: first this process's devices of each group among themselves, then the processes.
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
-// The sums of what each process along these axes has, the same bits on all of them; x itself where no axis lies across
-// processes. All tensors are of one element type.
+// The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis
+// lies across processes. All tensors are of one element type.
 Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
-// The same of more than a few numbers, begun now and carried out beside what this process computes.
+// The same for more than a few elements, begun by the constructor and carried out while this process computes.
 class SumWork {
  public:
   SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
   Tensors finish();
-  // How many this process has begun so far.
+  // How many sums this process has begun so far.
   static int64_t count();
 
  private:
@@ -42,7 +42,7 @@ class SumWork {
   at::Tensor flat_;
   std::unique_ptr<Work> begun_;
 };
-// The same without data, on the one device that stands for all of an abstract mesh.
+// exchange_locally without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
 
 }  // namespace tessera::detail

@@ -19,8 +19,8 @@ struct TableRow {
 const TableRow& table_row(Row row);
 std::span<const TableRow> table();
 
-// What a collective is called in ledgers (null: nothing is communicated), the bytes of its result on a device from
-// those of its operand, and the bytes that a device sends for a result of so many.
+// A collective's name in ledgers (null: nothing is communicated), the bytes of its result on one device from those of
+// its operand, and the bytes that one device sends for a result of so many bytes.
 struct CollectiveTraits {
   Collective collective;
   const char* name;
@@ -34,8 +34,8 @@ struct Route {
   double cost = 0;
 };
 
-// The steps from a placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
-// at the start. Kept by the thread in a bounded cache.
+// The steps from one placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
+// before the first step. Routes are kept in a bounded cache of the thread.
 const Route& route(const Type* from, AxisSet slots, const Type* to);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Step: what the devices of some mesh axes do together, once.
+// Step: one collective, carried out once by the devices along some mesh axes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera::detail {
 
-// What the devices of one group do together, on one dim of their tensors.
+// What the devices of one group do together, along one dim of their tensors.
 enum class Collective : uint8_t {
   identity,            // everyone has what it had
   all_reduce,          // everyone gets the sum
@@ -23,7 +23,7 @@ enum class Collective : uint8_t {
   all_reduce_max,      // everyone gets the largest, elementwise
   all_reduce_min,      // everyone gets the smallest
   all_reduce_product,  // everyone gets the product
-  permute,             // each gets what the one that sends to it has, or zeros
+  permute,             // each gets the tensor of the device that sends to it, or zeros
   block_exchange,      // everyone gets the pieces of its new block from those who have them
 };
 
@@ -40,25 +40,25 @@ enum class Row : uint8_t {
   replicated_to_reduced,
   replicated_to_unreduced,
   reduced_to_replicated,
-  exchanged,           // any blocks to any others, where that moves less
-  spread,              // an uncommitted array gets its copies
-  varying_to_varying,  // only where a program says so
+  exchanged,           // any blocks to any others, where that moves fewer bytes
+  spread,              // an uncommitted array gets a private replica on each device
+  varying_to_varying,  // only where a program asks for it, inside shard_map
 };
 
-// This process's devices of those that act together, as indices of their local tensors.
+// This process's devices of one group, as slots of the operand (in) and of the result (out).
 struct Group {
   std::vector<int> in, out;
 };
 
-// The processes whose devices act together where a step's axes lie across processes, and their devices' numbers in a
-// group, alike in all groups.
+// For a step whose mesh axes lie across processes: the processes whose devices act together, and for each process the
+// numbers of its devices within a group, equal in all groups.
 struct GroupProcesses {
-  std::vector<int> processes;  // none: all devices are this process's
-  int self = 0;                // this one's place among them
+  std::vector<int> processes;  // empty: all devices are this process's
+  int self = 0;                // this process's index in that list
   std::vector<std::vector<int>> numbers;
 };
 
-// One row carried out over one set of mesh axes.
+// One row, carried out over one set of mesh axes.
 struct Step {
   Row row;
   const MeshImpl* mesh;
@@ -69,19 +69,19 @@ struct Step {
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;
   GroupProcesses processes = {};
-  std::vector<int> senders = {}, receivers = {};  // permute: to and from each device of a group; -1 for none
+  std::vector<int> senders = {}, receivers = {};  // permute: the sender to and the receiver from each device, -1: none
   std::shared_ptr<const BlockExchange> exchange;  // of Row::exchanged
-  const MeshImpl* mesh_before = nullptr;          // exchanged between two meshes: the operand's
-  double cost = 0;                                // bytes that a device sends, forward and backward together
+  const MeshImpl* mesh_before = nullptr;          // the operand's mesh, in an exchange between two meshes
+  double cost = 0;                                // bytes that one device sends, forward and backward together
 };
 
 using StepPtr = std::shared_ptr<const Step>;  // graphs hold steps too, and may outlive the cache of routes
 
-// Fills in the step's groups and processes: the devices that act together, numbered over its axes in the mesh's order,
-// or in the one given.
+// Fills in the step's groups and processes. The devices of a group are numbered over the step's mesh axes, in the
+// mesh's order of axes or in the one given.
 void form_groups(Step& step, const DimAxes& order = {});
 
-// The step that puts the blocks of `to` together from pieces of one or several operands placed as `from`.
+// The step that assembles the blocks of `to` from pieces of one or several operands, all placed as `from`.
 Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const BlockExchange> exchange);
 
 Tensors as_dtype(const Tensors& tensors, DType dtype);

@@ -13,8 +13,6 @@
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
-namespace {}  // namespace
-
 ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
   const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf
   Tensors local;

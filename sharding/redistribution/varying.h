@@ -6,23 +6,23 @@
 
 namespace tessera::detail {
 
-// The same tensors read as another type, whose devices hold the same: a block of a sharded array is a value that
-// varies, and back.
+// The same tensors under another type that says the same of each device: the blocks of a sharded array as a value that
+// varies, or the other way around.
 ArrayPtr read_as(const ArrayPtr& a, const Type* to);
 
-// `a` as a value that may differ along `axes` too: JAX's pvary. Backward, what differs is summed over them.
+// `a` as a value that may vary along `axes` too: JAX's pvary. The backward pass sums the gradients over these axes.
 ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 
-// `a`, which varies along `axes` and is said to be equal there, as the first device has it; each device gets its share
-// of the gradient.
+// The first device's value of `a`, which varies along `axes` but is declared to be equal there. Each device gets an
+// equal share of the gradient.
 ArrayPtr first_of(const ArrayPtr& a, AxisSet axes);
 
-// What a placement asked for inside shard_map is: it says nothing of the manual axes, along which a value varies or
-// not. Error (vma): a placement over a manual axis.
+// The type that a placement `to`, asked for inside shard_map, has there: a placement says nothing of the manual axes,
+// so the value varies along them as `from` does. Error (vma): a placement over a manual axis.
 const Type* placed_inside(const Type* to, const Type* from, const char* verb);
 
-// `a` for this body: on its mesh. Errors, which begin with `verb`: an array on another mesh (device_mismatch), one that
-// lies apart over manual axes without varying there, since it was captured (vma).
+// `x` as an operand in the running body, on its mesh. Errors, which begin with `verb`: an array on another mesh
+// (device_mismatch); a captured array that is sharded or pending over manual axes, where it would have to vary (vma).
 ArrayPtr inside(const Array& x, const char* verb);
 
 }  // namespace tessera::detail

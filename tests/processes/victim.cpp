@@ -17,6 +17,7 @@
 #include "sharding/distributed/process_group.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_impl.h"
 
 namespace tessera {
 namespace {
@@ -45,8 +46,9 @@ at::Tensor some_ones() {
 void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   at::Tensor x = some_ones();
   group
-      .all_reduce(x, detail::ReduceOp::sum,
-                  {.operation = "all_reduce", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1})
+      .all_reduce(
+          x, detail::ReduceOp::sum,
+          {.operation = "all_reduce", .where = std::source_location::current(), .axes = mesh.impl()->kept_names(1)})
       ->wait();
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
 }
@@ -55,7 +57,7 @@ void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
 void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
   const auto begun = group.beside().all_reduce(
       some_ones(), detail::ReduceOp::sum,
-      {.operation = "gradients", .where = std::source_location::current(), .mesh = mesh.impl(), .axes = 1});
+      {.operation = "gradients", .where = std::source_location::current(), .axes = mesh.impl()->kept_names(1)});
   if (is_victim) ::raise(SIGKILL);
   begun->wait();
 }

@@ -24,7 +24,7 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
     const auto clash = [&] { matmul(x, x * 1.0); };
     expect_error(
         ErrorKind::forbidden,
-        fmt::format("[matmul] guard_test.cpp:{}: all_gather of float32[8@data,8] to float32[8,8], 256 bytes over "
+        fmt::format("[matmul] communication_guard_test.cpp:{}: all_gather of float32[8@data,8] to float32[8,8], 256 bytes over "
                     "data, which nobody asked for and this scope forbids. Reason: lhs float32[8@data,8] and rhs "
                     "float32[8@data,8] disagree",
                     line),
@@ -53,7 +53,7 @@ TEST(Guard, FindsTheLineOfAnIndexAfterOnesThatAreLeftOut) {
   const auto guard = forbid_implicit_communication();
   const uint32_t line = __LINE__ + 1;
   const auto cut = [&] { x.at({}, range(1, {})); };
-  expect_error(ErrorKind::forbidden, fmt::format("guard_test.cpp:{}: ", line), cut);
+  expect_error(ErrorKind::forbidden, fmt::format("communication_guard_test.cpp:{}: ", line), cut);
 }
 
 TEST(Guard, SeesTheFirstUseOfAFormThatIsKept) {
@@ -123,7 +123,7 @@ TEST(Guard, AnErrorInTheBackwardPassKeepsItsText) {
   Tape tape({w});
   const Array loss = relaxed(tape.shadows()[0]);
   CommLedger ledger;
-  expect_error(ErrorKind::forbidden, "[matmul] guard_test.cpp:", [&] { tape.gradients(loss); });
+  expect_error(ErrorKind::forbidden, "[matmul] communication_guard_test.cpp:", [&] { tape.gradients(loss); });
   EXPECT_EQ(ledger.count(), 0);
 }
 
@@ -161,8 +161,8 @@ TEST(Budget, WarnsOnceAndNamesTheLargestContributors) {
   EXPECT_EQ(budget.bytes(), 32 + 3 * 256);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0],
-            fmt::format("[CommBudget] 544 bytes a device, 300 allowed: 512 at guard_test.cpp:{} (all_gather over "
-                        "data for with_sharding_constraint), 32 at guard_test.cpp:{} (all_reduce over data for "
+            fmt::format("[CommBudget] 544 bytes a device, 300 allowed: 512 at communication_guard_test.cpp:{} (all_gather over "
+                        "data for with_sharding_constraint), 32 at communication_guard_test.cpp:{} (all_reduce over data for "
                         "exp)",
                         line, line - 4));
 }

@@ -23,8 +23,8 @@ namespace json = boost::json;
 using testing::expect_error;
 
 const json::value& tables() {
-  static const json::value value =
-      parse_json_file(std::filesystem::path(__FILE__).parent_path().parent_path() / "reference" / "elementwise.json");
+  static const json::value value = parse_json_file(
+      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "reference" / "elementwise.json");
   return value;
 }
 

@@ -9,8 +9,8 @@
 namespace tessera {
 
 inline const boost::json::value& reference() {
-  static const boost::json::value value =
-      parse_json_file(std::filesystem::path(__FILE__).parent_path().parent_path() / "reference" / "keys.json");
+  static const boost::json::value value = parse_json_file(
+      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "reference" / "keys.json");
   return value;
 }
 

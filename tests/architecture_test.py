@@ -1,0 +1,149 @@
+"""What the manual says of the sources' order is so: paths, rooms, the table of collectives, functions and their files.
+
+    architecture_test.py ROOT
+
+- Paths in backticks in README.md, CONTRIBUTING.md and docs/*.md exist: files, folders, patterns (`data/*.h`,
+  `nn/tree/{tree,param}.h`, `tests/docs/<page>.cpp`), programs (`tests/benchmarks/ledger`), ctests (`docs/names`).
+- In CONTRIBUTING.md, what the path of x and the paragraph of the all-reduce name in backticks occurs in their files.
+- The rooms of docs/architecture.md are those of tests/house_test.cmake, in that order.
+- The table of collectives in docs/sharding.md is that of sharding/redistribution/route.cpp, row by row.
+"""
+import re
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+PATH = re.compile(r"(?:sharding|nn|optim|data|tests|examples|docs)/")
+PATH_SECTION, REASON_SECTION = "## The path of x in matmul(x, w)", "### Where is this all-reduce inserted, and why?"
+ROUTE = "sharding/redistribution/route.cpp"
+
+
+def in_backticks(text):
+    """Inline code, without blocks of code."""
+    text = re.sub(r"^[ ]*```.*?^[ ]*```", "", text, flags=re.S | re.M)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+
+
+def paths_in(code):
+    """The paths among the words of one piece of code; names of tests after ctest's -R are none."""
+    return [] if "ctest " in code else [w.rstrip(",;:.") for w in code.split() if PATH.match(w)]
+
+
+def expanded(path):
+    """The patterns that a path with braces and placeholders stands for."""
+    braces = re.search(r"\{([^{}]*)\}", path)
+    if braces:
+        return [p for part in braces[1].split(",")
+                for p in expanded(path[:braces.start()] + part + path[braces.end():])]
+    return [re.sub(r"<\w+>", "*", path)]
+
+
+def files_of(root, path):
+    """The files and folders that a path names; none where one of its patterns names nothing."""
+    found = []
+    for pattern in expanded(path):
+        here = [p for name in (pattern, pattern + ".cpp") for p in root.glob(name.rstrip("/"))]
+        if not here or (pattern.endswith("/") and not any(p.is_dir() for p in here)):
+            return []
+        found += here
+    return found
+
+
+def missing_paths(root):
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/*.md"))]
+    ctests = set(re.findall(r"NAME\s+([\w/]+)", (root / "tests/CMakeLists.txt").read_text()))
+    return [f"{page.relative_to(root)}: `{path}` does not exist" for page in pages
+            for path in sorted({p for code in in_backticks(page.read_text()) for p in paths_in(code)})
+            if path not in ctests and not files_of(root, path)]
+
+
+def section(page, heading):
+    """What stands between a heading and the next one; empty where there is no such heading."""
+    match = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page, flags=re.S | re.M)
+    return match[1] if match else ""
+
+
+def table(text):
+    """The cells of each row of the first table, without the header."""
+    lines = re.search(r"(?:^\|.*\n)+", text, flags=re.M)
+    rows = lines[0].splitlines()[2:] if lines else []
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def unknown_names(root, place, paths, words):
+    """Functions and types among the words that occur in none of the files."""
+    text = "".join(p.read_text() for path in paths for p in files_of(root, path))
+    names = [w.removesuffix("()") for w in words if re.fullmatch(r"[A-Za-z_]\w*(::\w+)*(\(\))?", w)]
+    return [f"{place}: `{name}` is not in {', '.join(paths) or 'any file'}" for name in names
+            if not all(re.search(rf"\b{part}\b", text) for part in name.split("::"))]
+
+
+def wrong_path_table(root, page):
+    rows = table(section(page, PATH_SECTION))
+    wrong = [] if rows else [f"CONTRIBUTING.md: no table under '{PATH_SECTION}'"]
+    for number, cells in enumerate(rows, 1):
+        place = f"CONTRIBUTING.md, path of x, step {number}"
+        if len(cells) != 4 or cells[0] != str(number):
+            wrong.append(f"{place}: a row is its number, a room, files and what happens")
+            continue
+        paths = [path for code in in_backticks(cells[2]) for path in paths_in(code)]
+        room = cells[1] if "/" in cells[1] else "sharding/" + cells[1]
+        wrong += [f"{place}: {path} is not in the room {cells[1]}" for path in paths if not path.startswith(room + "/")]
+        wrong += unknown_names(root, place, paths, in_backticks(cells[3]))
+    return wrong
+
+
+def wrong_reason_paragraph(root, page):
+    """Each name belongs to the file that stands before it."""
+    files, named = [], {}
+    for code in in_backticks(section(page, REASON_SECTION)):
+        if PATH.match(code):
+            files.append(code)
+        elif files:
+            named.setdefault(files[-1], []).append(code)
+    place = f"CONTRIBUTING.md, '{REASON_SECTION.strip('# ')}'"
+    wrong = [] if 0 < len(set(files)) <= 4 else [f"{place}: names {len(set(files))} files, expected one to four"]
+    return wrong + [fault for path, words in named.items() for fault in unknown_names(root, place, [path], words)]
+
+
+def differences(place, said, so, what):
+    """One fault for the first place where two lists differ."""
+    for number, (a, b) in enumerate(zip_longest(said, so), 1):
+        if a != b:
+            return [f"{place}: {what} {number} is {a or 'missing'}, in the sources it is {b or 'missing'}"]
+    return [] if so else [f"{place}: the sources have no {what} that this test can read"]
+
+
+def wrong_rooms(root, folder):
+    house = (root / "tests/house_test.cmake").read_text()
+    rooms = re.search(rf"set\(rooms_of_{folder}\s+([^)]*)\)", house)
+    page = root / "docs/architecture.md"
+    said = re.findall(rf"^\| `{folder}/(\w+)/` \|", page.read_text() if page.exists() else "", flags=re.M)
+    return differences("docs/architecture.md", said, rooms[1].split() if rooms else [], f"room of {folder}/")
+
+
+def wrong_collectives(root):
+    source = (root / ROUTE).read_text()
+    block = {name: (re.search(rf"constexpr \w+ {name}\[\] = \{{(.*?)\n\}};", source, re.S) or ["", ""])[1]
+             for name in ("rows", "collectives")}
+    in_ledgers = dict(re.findall(r'\{Collective::(\w+),\s*"(\w+)"', block["collectives"]))
+    row = r'\{Row::\w+,\s*"([^"]+)",\s*"([^"]+)",\s*Collective::(\w+),\s*Collective::(\w+)\}'
+    so = [" | ".join([a, b, in_ledgers.get(there, there), in_ledgers.get(back, back)])
+          for a, b, there, back in re.findall(row, block["rows"])]
+    if len(so) != block["rows"].count("Row::"):
+        return [f"{ROUTE}: a row of `rows` is not written as {{Row::, from, to, Collective::, Collective::}}"]
+    said = table(section((root / "docs/sharding.md").read_text(), "## The redistribute table"))
+    return differences("docs/sharding.md, table of collectives", [" | ".join(r) for r in said], so, "row")
+
+
+def main(root):
+    root = Path(root)
+    guide = (root / "CONTRIBUTING.md").read_text()
+    wrong = (missing_paths(root) + wrong_path_table(root, guide) + wrong_reason_paragraph(root, guide) +
+             wrong_rooms(root, "sharding") + wrong_rooms(root, "nn") + wrong_collectives(root))
+    print("\n".join(wrong + [f"{len(wrong)} faults"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
