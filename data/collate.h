@@ -1,4 +1,4 @@
-// What turns the records of a batch into the batch: rows, each, and masked for a last batch that is filled up.
+// Collate functions, which turn records into a batch: rows, each, and masked for a last batch that is filled up.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace tessera::data {
 
-// Any function of a std::vector<T> of records makes batches; what is too few for a batch is then dropped. The standard
-// ones are `stack` (data/stack.h: tensors), `rows` (the vector as it is) and `each` (for batches of one: the record as
-// it is, where records are batches already).
+// Any function of a std::vector<T> of records is a collate function; records too few for a batch are then dropped. The
+// standard ones are `stack` (data/stack.h: tensors), `rows` (the vector as it is) and `each` (the record as it is, for
+// batch_size 1 where records are batches already).
 struct Rows {
   template <class T>
   std::vector<T> operator()(std::vector<T> records) const {
@@ -22,7 +22,7 @@ struct Rows {
 };
 inline constexpr Rows rows;
 
-struct Each {  // the one record of a batch of one; Error (bad_argument): of more
+struct Each {  // Error (bad_argument): more than one record
   template <class T>
   T operator()(std::vector<T> records) const {
     if (records.size() == 1) return std::move(records.front());
@@ -31,7 +31,7 @@ struct Each {  // the one record of a batch of one; Error (bad_argument): of mor
 };
 inline constexpr Each each;
 
-// A batch whose last rows may be there to fill it up: copies of its last record, at which the mask is false.
+// A batch whose last rows may be filling: copies of its last record, for which the mask is false.
 template <class Batch>
 struct Masked {
   Batch batch;
@@ -42,7 +42,7 @@ namespace detail {
 
 Array mask_of(int64_t rows, int64_t valid);
 
-// Collate functions as batches call them: (records, how many of them are no filling).
+// Collate functions as batches call them, with (records, how many of them are not filling).
 template <class F>
 struct Dropping {
   static constexpr bool pads = false;
@@ -90,7 +90,7 @@ using batch_of = std::decay_t<std::invoke_result_t<const Collator<F>&, std::vect
 }  // namespace detail
 
 // For evaluation: every record comes once, and the last batch of an epoch is filled up. masked(stack) gives
-// Masked<Batch>; an average over the rows whose mask is true is one over the records.
+// Masked<Batch>; an average over the rows whose mask is true is the average over the records.
 template <class F>
 auto masked(F collate) {
   return detail::Padding<F>{std::move(collate)};

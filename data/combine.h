@@ -20,19 +20,19 @@ struct Place {
   int64_t index = 0;
 };
 
-// Which part gives record `index` of a mix, and which of its records.
+// By index of a mix: which of its datasets ("part") gives the record, and the record's index there.
 class Proportions {
  public:
   explicit Proportions(const std::vector<double>& weights);
   Place place(int64_t index) const;
-  // Records until the first part has none left.
+  // The records of the mix before the first part has none left.
   int64_t size(const std::vector<int64_t>& sizes) const;
   std::string describe() const;
 
  private:
   int64_t period() const { return static_cast<int64_t>(turns_.size()); }
-  std::vector<int64_t> shares_;  // of each part in a period
-  std::vector<Place> turns_;     // of a period
+  std::vector<int64_t> shares_;  // how many records of a period each part gives
+  std::vector<Place> turns_;     // the place of each record of a period
 };
 
 void check_weights(const std::vector<double>& weights, size_t datasets);
@@ -107,7 +107,7 @@ struct MixNode : Several<N...> {
 
 }  // namespace detail
 
-// The records of one dataset after those of the other, in every epoch. All hold records of one type.
+// The records of one dataset after those of the other, in every epoch. All datasets have one record type.
 // Error (bad_argument): an endless dataset.
 template <class T, class... N>
 auto concat(const Dataset<T, N>&... datasets) {
@@ -119,7 +119,7 @@ auto concat(const Dataset<T, N>&... datasets) {
   return Dataset<T, Node>(std::move(node));
 }
 
-// Records side by side: std::tuple<A, B, ...>. Error (bad_argument) unless all have as many.
+// Records side by side: std::tuple<A, B, ...>. Error (bad_argument) unless all datasets have the same size.
 template <class... T, class... N>
 auto zip(const Dataset<T, N>&... datasets) {
   using Node = detail::ZipNode<N...>;
@@ -129,11 +129,11 @@ auto zip(const Dataset<T, N>&... datasets) {
 }
 
 // Records of several datasets in the proportion of their weights, spread evenly: mix({0.7, 0.3}, a, b) takes them in
-// the order a b a a a b a a b a. A pattern, no chance: every record is still a function of its index, and every process
-// makes the same choice. An epoch ends where the first dataset has no record left for its next turn; mix endless ones
-// (repeat()) to use all of each. Weights are taken as fractions of their sum, exact where these are multiples of
-// 1/10,000 or finer by a common denominator up to 10,000, else rounded to 1/10,000.
-// Errors (bad_argument): as many weights as datasets, all greater than 0 after that rounding.
+// the order a b a a a b a a b a. The pattern is fixed, not random: every record is still a function of its index, and
+// every process makes the same choice. An epoch ends where a dataset has no record left for its next turn; mix endless
+// datasets (repeat()) to use all records of each. Weights are taken as fractions of their sum: exactly if these have a
+// common denominator up to 10,000, else rounded to 1/10,000.
+// Error (bad_argument) unless there are as many weights as datasets, all greater than 0 after that rounding.
 template <class T, class... N>
 auto mix(const std::vector<double>& weights, const Dataset<T, N>&... datasets) {
   detail::check_weights(weights, sizeof...(N));

@@ -26,12 +26,12 @@ namespace tessera::data {
 //
 //   auto tokens = windows(source, 257).shuffle(seed).repeat();
 //
-// An epoch is one pass over all records; shuffle() is what makes one differ from the next. The order of the words
-// matters: shuffle first, then repeat (each round in an order of its own), then shard, then batch.
+// An epoch is one pass over all records; shuffle() makes each epoch's order different. The order of the calls matters:
+// shuffle first, then repeat (each round in an order of its own), then shard, then batch.
 // The functions given to map() and the like are called from several threads at once.
 //
-// Node is the chain itself as a type, so that a record is computed without a virtual call: write `auto`. Dataset<T>
-// holds any chain of such records behind one virtual call a record, for members of structs and vectors of datasets.
+// Node is the type of the whole chain, so that a record is computed without a virtual call: write `auto`. Dataset<T>
+// holds any chain of records T, at one virtual call per record: for members of structs and vectors of datasets.
 template <class T, class Node = detail::AnyNode<T>>
 class Dataset {
  public:
@@ -43,9 +43,9 @@ class Dataset {
       Dataset(const Dataset<T, Other>& dataset)
       : node_(Node::of(dataset.node())) {}
 
-  // The dataset of get(epoch, index) for index in [0, size); size may be `endless`. `reshuffles`: the order differs
-  // from epoch to epoch. `words` stand for it in saved states.
-  // Error (bad_argument) if size < 1: an empty dataset is always a mistake further up.
+  // The dataset whose record `index`, in [0, size), is get(epoch, index); size may be `endless`. `reshuffles`: epochs
+  // differ. `words` describe the dataset in saved states.
+  // Error (bad_argument) if size < 1: an empty dataset is always an earlier mistake.
   template <class F>
   static auto from_function(int64_t size, F get, bool reshuffles = false, std::string words = "function") {
     detail::check_not_empty("from_function", size);
@@ -54,7 +54,7 @@ class Dataset {
     return Dataset<T, Function>(Function{size, std::move(get), reshuffles, std::move(words)});
   }
 
-  // The records of a vector, kept in memory once whatever the number of copies.
+  // The records of a vector, which all copies of the dataset share.
   static auto from_vector(std::vector<T> records) {
     detail::check_not_empty("from_vector", static_cast<int64_t>(records.size()));
     using Vector = detail::VectorNode<T>;
@@ -63,10 +63,10 @@ class Dataset {
 
   int64_t size() const { return node_.size(); }  // records in one epoch, at least 1; `endless` after repeat()
   bool is_endless() const { return size() == endless; }
-  bool reshuffles() const { return node_.varies(); }  // an epoch differs from the next
+  bool reshuffles() const { return node_.varies(); }  // whether epochs differ
 
-  // What the chain is: "range(100) | shuffle(feistel_v1 5) | repeat()". Saved states hold it. Functions have no name,
-  // so two chains that differ only in what a map computes read alike.
+  // The chain as text, which saved states hold: "range(100) | shuffle(feistel_v1 5) | repeat()". Functions have no
+  // name, so two chains that differ only in what a map computes have the same text.
   std::string describe() const { return node_.describe(); }
 
   // Record `index` of epoch `epoch`. Error (bad_argument) unless index lies in [0, size()) and epoch >= 0; an endless
@@ -89,15 +89,15 @@ class Dataset {
     return chain(detail::MapWithIndexNode<Node, F>{{node_}, std::move(f)});
   }
 
-  // f(record, random) with random numbers (Philox&, data/random.h) of the record's own: they depend on the seed, the
-  // epoch and the record's index in this dataset, on nothing else.
+  // f(record, random), where `random` (Philox&, data/random.h) gives random numbers that depend only on the seed, the
+  // epoch and the record's index in this dataset.
   template <class F>
   auto random_map(uint64_t seed, F f) const {
     return chain(detail::RandomMapNode<Node, F>{{node_}, seed, std::move(f)});
   }
 
-  // The records for which keep(record) is true; all records of the container f(record). From here on the chain is a
-  // Stream (data/stream.h), whose length nobody knows before.
+  // filter: the records for which keep(record) is true. flat_map: all elements of each container f(record). Both give a
+  // Stream (data/stream.h), whose length is not known in advance.
   template <class F>
   auto filter(F keep) const {
     return stream().filter(std::move(keep));
@@ -107,15 +107,15 @@ class Dataset {
     return stream().flat_map(std::move(f));
   }
 
-  // Of a dataset of vectors: vectors of `count` records instead, whatever their sizes were.
+  // Of a dataset of vectors of any sizes: the same elements in vectors of `count`.
   auto rebatch(int64_t count) const {
     return flat_map([](T records) { return records; }).rebatch(count);
   }
 
-  // Of a dataset of documents (vectors of tokens): rows of one length that hold several (data/pack.h).
+  // Of a dataset of documents (vectors of tokens): rows of one length that hold several documents (data/pack.h).
   auto pack(const PackOptions& options) const { return stream().pack(options); }
 
-  // All records in a pseudo-random order (data/shuffle.h), another one in every epoch, chosen by (seed, epoch).
+  // All records in a pseudo-random order (data/shuffle.h) that depends on (seed, epoch), so that epochs differ.
   // shuffle(grain_v1{seed}) is Grain's order.
   // Errors (bad_argument): an endless dataset (shuffle first, then repeat); a size that the order refuses.
   auto shuffle(uint64_t seed) const { return shuffle(feistel_v1{seed}); }
@@ -127,21 +127,21 @@ class Dataset {
     return chain(detail::ShuffleNode<Node, Order>{{node_}, std::move(order)});
   }
 
-  // Each run of `window` records in an order of its own: neighbours on disk stay near each other. It may follow
+  // Shuffles each run of `window` consecutive records, so that neighbours on disk stay near each other. It may follow
   // repeat(). Error (bad_argument) if window < 1 or > 2^62.
   auto window_shuffle(int64_t window, uint64_t seed) const {
     detail::check_window_shuffle(window);
     return chain(detail::WindowShuffleNode<Node>{{node_}, window, seed});
   }
 
-  // All epochs one after another as one endless epoch, or `times` of them as one.
+  // All epochs one after another as one endless epoch, or each `times` epochs as one.
   // Error (bad_argument) if times < 1 or the result has more than 2^63 - 2 records.
   auto repeat(int64_t times = endless) const {
     detail::check_repeat(times, size());
     return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
   }
 
-  // Every step-th of the records [begin, end) of every epoch; after shuffle() these are other records in every epoch.
+  // Every step-th of the records [begin, end) of every epoch; after shuffle() they differ from epoch to epoch.
   // Error (bad_argument) unless 0 <= begin < end <= size() and step >= 1.
   auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
     detail::check_slice(begin, end, step, size());
@@ -149,17 +149,17 @@ class Dataset {
   }
 
   // Every count-th record from shard.index on (strided_split). Shuffle first, then shard.
-  // (A Loader shards by itself, and keeps global batches whole: data/loader.h. For a run of neighbours instead:
-  // slice(even_split(size, shard)...).)
+  // (A Loader shards by itself, and keeps global batches whole: data/loader.h. For a contiguous part instead, slice by
+  // even_split(size, shard).)
   // Errors (bad_argument): index outside [0, count), no record for this shard.
   auto shard(const ShardOptions& shard) const {
     detail::shard_size(size(), shard);
     return chain(detail::ShardNode<Node>{{node_}, shard});
   }
 
-  // `batch_size` records at a time as what `collate` makes of them (data/collate.h, data/stack.h): by default the
-  // std::vector of the records, with `stack` tensors. The remainder of an epoch, too few for a batch, is dropped;
-  // masked(collate) fills it up, and says which rows are real.
+  // Batches: what `collate` makes of `batch_size` records (data/collate.h, data/stack.h), by default the std::vector of
+  // them, with `stack` tensors. Records at the end of an epoch that are too few for a batch are dropped;
+  // masked(collate) fills the last batch up, and says which rows are real.
   // Error (bad_argument) if batch_size < 1 or > 2^40, or larger than size() where the remainder is dropped.
   template <class Collate = Rows>
   auto batch(int64_t batch_size, Collate collate = {}) const {
@@ -168,9 +168,9 @@ class Dataset {
     return chain(detail::BatchNode<Node, Collator>{{node_}, batch_size, detail::collator(std::move(collate))});
   }
 
-  // Keeps each record in memory once it was computed, for all copies of the chain; a pointer a record before. It stands
-  // before what makes epochs differ. Errors (bad_argument): an endless dataset, one that is shuffled or mapped at
-  // random, one whose pointers alone do not fit into memory.
+  // Keeps each record in memory once it was computed, for all copies of the chain; a record not computed yet takes one
+  // pointer. Call it before shuffle() and the like. Errors (bad_argument): an endless dataset, one that is shuffled or
+  // mapped at random, one whose pointers alone do not fit into memory.
   auto cache() const {
     detail::check_cache(size(), reshuffles());
     return chain(detail::CacheNode<Node>{{node_}, std::make_shared<detail::RecordCache<T>>(size())});
@@ -233,8 +233,8 @@ struct SourceNode {
 };
 }  // namespace detail
 
-// The records of anything with size() and operator[](int64_t) that threads may read at once, a source of your own among
-// them; a describe() const that gives a std::string stands for it in saved states. It is copied: a handle is best.
+// The records of any source with size() and operator[](int64_t) that threads may call at once, such as your own. If it
+// has describe() const -> std::string, saved states hold that text. The source is copied: make it a cheap handle.
 // Error (bad_argument): no records.
 template <class S>
 auto from_source(S source) {

@@ -1,4 +1,4 @@
-// Entropies of a byte source: what a model that knows only frequencies would reach.
+// Entropies of a byte source: the losses that a model which knows only frequencies would reach.
 #pragma once
 
 #include "data/source.h"

@@ -1,4 +1,4 @@
-// Which files a list of paths stands for: folders opened up, filtered and put in a fixed order.
+// list_files: the files that a list of paths stands for, with folders expanded, filtered and put in a fixed order.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ struct FileEntry {
   int64_t size = 0;
 };
 
-// The files that `paths` stand for, in this order: the paths as given, and below a folder (at any depth) by the bytes
-// of the path, so the list is the same on every machine that holds the same files.
+// The files that `paths` stand for: the paths in the order given, and the files below a folder (at any depth) sorted by
+// the bytes of their paths, so the list is the same on every machine that holds the same files.
 //
 // A path that names a file is taken as it is. Below a folder `extensions` decides: {".h", ".cuh"} takes the names that
-// end so (the dot may be left out), an empty list takes every file, hidden ones too. Nothing that passes the filter is
-// skipped: symbolic links are followed, empty files are listed. A path given twice is listed twice.
+// end so (the dot may be left out), an empty list takes every file, hidden ones too. Every file that passes the filter
+// is listed: symbolic links are followed, empty files are included. A path given twice is listed twice.
 //
 // Errors (bad_file), each naming the path: it does not exist (or is a link to nothing), may not be read, is neither
 // file nor folder (a socket, a pipe, a device), is a link back to a folder that holds it, or is a folder in which no
@@ -27,7 +27,7 @@ struct FileEntry {
 std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions);
 
 namespace detail {
-// "3 files, 1024 bytes, 1f00a3c2": what stands for files in saved states.
+// "3 files, 1024 bytes, 1f00a3c2": the text for files in saved states.
 std::string describe_files(size_t files, int64_t bytes, uint64_t hash);
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// FileWatch: notices that a file which is mapped was written to, cut short or made longer since it was opened.
+// FileWatch: notices that a mapped file was written to, cut short or made longer since it was opened.
 #pragma once
 
 #include <sys/stat.h>
@@ -9,18 +9,18 @@
 
 namespace tessera::data::detail {
 
-// Of the file that lies at a path when the watch is made. One that is later removed, or replaced by another of its
-// name, is not changed: the map goes on with the old one. Any number of threads may check at once.
+// Watches the file that is at a path when the watch is made. A file that is later removed, or replaced by another of
+// the same name, counts as unchanged: the map goes on with the old file. Any number of threads may check at once.
 class FileWatch {
  public:
-  // Error (bad_file) if no file lies there.
+  // Error (bad_file) if there is no file.
   explicit FileWatch(const std::string& path);
 
   int64_t size() const { return opened_.st_size; }
 
   // Error (bad_file), at every call from then on, if the file has another size or time of change than when it was
-  // opened. Cheap enough to ask before every read: it looks once in a tick of the kernel's clock (1 to 4 ms), and what
-  // is read between two looks is not known to be old or new.
+  // opened. Cheap enough to call before every read: it looks at the file once per tick of the kernel's clock (1 to
+  // 4 ms), so a change between two looks is noticed only at the second.
   void check() const;
 
   // Throws the Error of a file that changed: "[read] path: the file changed underneath, `how`; what to do".
@@ -30,7 +30,7 @@ class FileWatch {
   void look() const;
 
   std::string path_;      // as it was given, for messages
-  std::string absolute_;  // wherever the process goes
+  std::string absolute_;  // valid when the process changes its working directory
   struct stat opened_ = {};
   mutable std::atomic<int64_t> looked_ = -1;
 };

@@ -1,4 +1,4 @@
-// json_lines: the records of JSONL files, as JSON values or as structs of one's own.
+// json_lines: the records of JSONL files, as JSON values or as structs of your own.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -22,7 +22,7 @@ namespace detail {
 
 boost::json::value parse_line(const std::string& text, const std::string& where);
 
-// What a value has to be, named by its line and field. Errors: bad_file.
+// A value with its line and field, read as the type that it has to be. Error (bad_file): it is another type.
 struct JsonPlace {
   const boost::json::value& value;
   const std::string& where;  // corpus.jsonl, line 17
@@ -105,12 +105,12 @@ struct JsonRecords {
 //   struct Example { std::string text;  std::vector<int32_t> labels;  std::optional<double> weight; };
 //   auto examples = json_lines<Example>({"train.jsonl"});
 //
-// A struct's fields are the object's members of the same name: bool, numbers, strings, vectors, structs, and optionals,
-// which alone may be missing or null; members that the struct does not name are passed over. Without a type the records
+// A struct's fields are the object's members of the same name: bool, numbers, strings, vectors, structs, and optionals.
+// Only optionals may be missing or null; members that the struct does not name are ignored. Without a type the records
 // are boost::json::value (include <boost/json.hpp> to work with them).
 //
-// Errors (bad_file) name the file, the line and the field: an empty line, malformed JSON (RFC 8259, a key twice
-// counts), a missing field, another type, a number out of range, what is not UTF-8; the others as LineSource::open.
+// Errors (bad_file) name the file, the line and the field: an empty line, malformed JSON (RFC 8259; also a key twice),
+// a missing field, a wrong type, a number out of range, bytes that are not UTF-8; others as LineSource::open.
 template <class Record>
 auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
   return from_source(detail::JsonRecords<Record>{LineSource::open(paths, options)});

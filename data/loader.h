@@ -63,17 +63,17 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 //
 // A batch is any type: what the collate function returns for a std::vector<T> of records (data/collate.h). Global batch
 // b of an epoch holds records [b * batch_size, (b + 1) * batch_size); a shard makes the index-th of count equal blocks
-// of these rows, so the shards' batches one below the other are the global batch, row for row, whatever their number.
-// Records at the end of an epoch that do not fill a batch are dropped, or with masked(collate) filled up; after
-// repeat() there are none such. So every process makes the same number of steps.
+// of these rows, so the shards' batches one below the other are the global batch, row for row, for any number of
+// shards. Records at the end of an epoch that do not fill a batch are dropped, or filled up with masked(collate); after
+// repeat() there are none. So every process makes the same number of steps.
 //
 // The order of the batches does not depend on prefetch or threads. The dataset and the collate function are called
-// from the worker threads. A loader is used from one thread at a time, and can be moved; one that was moved from gives
-// Errors. After fork() the child's loader goes on with threads of its own.
+// from the worker threads. Use a loader from one thread at a time. It can be moved; a moved-from loader gives Errors.
+// After fork() the child's loader goes on with threads of its own.
 //
 // Errors of the constructor (bad_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
 // the dataset; shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The
-// destructor waits for the records in the making: a source that may block forever needs a time limit of its own.
+// destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
 template <class Batch>
 class Loader {
  public:
@@ -86,14 +86,14 @@ class Loader {
   Loader(Stream<T, Node, Stage> stream, Collate collate, const LoaderOptions& options = {})
       : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
 
-  // The next batch; nothing at the end of an epoch of a finite dataset, after which the next epoch begins.
+  // The next batch; std::nullopt at the end of an epoch of a finite dataset, after which the next epoch begins.
   //
   // Whatever the dataset throws arrives here, when the batch's turn comes, as an Error that names the record,
   //   [next] record 17 of epoch 0: <its words>
-  // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: asking
-  // again tries again, and restore() can pass over it. Further errors: a batch that is not ready after
-  // LoaderOptions::timeout (other; asking again goes on waiting); an epoch of a stream without a whole batch, and a
-  // stream that gives nothing over two passes of its data (bad_argument); no more threads to be had (other).
+  // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: the next
+  // call tries again, and restore() can pass over the batch. Further errors: a batch that is not ready after
+  // LoaderOptions::timeout (other; the next call goes on waiting); an epoch of a stream without a whole batch, and a
+  // stream that gives no record in two passes over its data (bad_argument); a thread cannot be started (other).
   std::optional<Batch> next() { return detail::moved_out<Batch>(core().next()); }
 
   // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever
@@ -129,7 +129,7 @@ class Loader {
   int64_t epoch() const { return core().epoch(); }
   LoaderProgress progress() const { return core().progress(); }
 
-  // What it did so far: records a second, how long the trainer waited, how many batches lay ready.
+  // Statistics so far: records per second, how long the trainer waited, how many batches were ready.
   const LoaderStats& stats() const { return core().stats(); }
   void reset_stats() { core().reset_stats(); }
 
@@ -142,7 +142,8 @@ class Loader {
   // dataset, saying what differs; a place in a stream that this one does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 
-  // The same loader, of f(batch): done where batches are made, in the worker threads (after handed_out, there).
+  // The same loader with batches f(batch). f runs where batches are made, in the worker threads; after handed_out(),
+  // where they are handed out.
   template <class F>
   auto then(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
     using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
@@ -152,9 +153,9 @@ class Loader {
     return Loader<Result>(std::move(core_));
   }
 
-  // The same loader, of f(batch, place), done where batches are handed out, in the thread that asks for them: for what
-  // processes do together. `batch` is a std::optional<Batch>, nothing at the end of an epoch, and so is what f returns;
-  // `place` is the state's global_next_index before it. What f throws leaves the loader before the batch.
+  // The same loader with batches f(batch, place). f runs in the thread that calls next(): for what processes do
+  // together. `batch` is a std::optional<Batch>, std::nullopt at the end of an epoch, and f returns a std::optional;
+  // `place` is the state's global_next_index before the batch. If f throws, the loader stays before the batch.
   template <class F>
   auto handed_out(
       F f) && -> Loader<typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type> {
@@ -166,7 +167,7 @@ class Loader {
     return Loader<Result>(std::move(core_));
   }
 
-  // Of a loader whose batches are changed whatever their type is (data/on_mesh.h).
+  // For data/on_mesh.h, which changes the batches of a loader whatever their type is.
   friend detail::LoaderCore& core_of(Loader& loader) { return loader.core(); }
 
  private:

@@ -1,4 +1,4 @@
-// LoaderCore: what a Loader does whatever the type of its batches: threads, order, place, statistics.
+// LoaderCore: the part of a Loader that does not depend on the type of its batches: threads, order, place, statistics.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace tessera::data {
 
-// The number of batches in an epoch of a stream, which nobody knows before.
+// The number of batches in an epoch of a stream, which is not known in advance.
 inline constexpr int64_t unknown = -1;
 
 struct LoaderOptions {
@@ -24,28 +24,28 @@ struct LoaderOptions {
   int64_t batch_size = 32;
   // The part of every global batch that this loader makes: the index-th of count equal blocks of consecutive rows.
   ShardOptions shard = {};
-  // Batches made ahead of use. 0: none, and no thread; each is made when it is asked for.
+  // Batches made ahead of use. 0: none, and no threads; next() makes each batch itself.
   int prefetch = 2;
   // Threads that make them; more than `prefetch` are not started (of a Stream, more than its records need).
   int threads = 1;
-  // How long next() waits for a batch before it is an Error, up to a year; 0: as long as it takes. Needs prefetch.
+  // How long next() waits for a batch before it throws an Error, up to a year; 0: forever. Needs prefetch.
   std::chrono::milliseconds timeout = {};
 };
 
-// What a loader did since it was made, restored, or asked to begin anew (Loader::reset_stats).
+// Statistics since the loader was made or restored, or since Loader::reset_stats.
 struct LoaderStats {
   int64_t batches = 0;        // handed out
-  int64_t records = 0;        // in them, of this process
+  int64_t records = 0;        // in these batches, of this process
   double seconds = 0;         // from the first call of next() to the end of the last
-  double seconds_waited = 0;  // of these, inside next(): what the trainer waited
-  double mean_ready = 0;      // batches that lay ready when one was asked for, on average; of `prefetch` at most
+  double seconds_waited = 0;  // of these, inside next(): how long the trainer waited
+  double mean_ready = 0;      // how many batches were ready at a call of next(), on average; at most `prefetch`
 
   double records_per_second() const { return seconds > 0 ? static_cast<double>(records) / seconds : 0; }
   double wait_fraction() const { return seconds > 0 ? seconds_waited / seconds : 0; }
 };
 
-// How far a loader is: `epoch` whole passes over the data, and the fraction of the one begun. Counted through repeat(),
-// also where that makes one endless epoch; of a stream, in the records that it is made of.
+// How far a loader is: `epoch` whole passes over the data, and the fraction of the pass that has begun. Passes are
+// those over the data before repeat(); for a stream, over its input records.
 struct LoaderProgress {
   int64_t epoch = 0;
   double fraction = 0;
@@ -54,7 +54,7 @@ struct LoaderProgress {
 namespace detail {
 
 // To be called in a catch handler: throws the current exception again as an Error "[next] record 17 of epoch 0: its
-// words", or the same about the collate function of a batch.
+// message", or the same about the collate function of a batch.
 [[noreturn]] void fail_at_record(int64_t epoch, int64_t index);
 [[noreturn]] void fail_at_batch(const RecordRange& records);
 [[noreturn]] void fail_at_stream_record(const StreamMark& from);
@@ -80,8 +80,8 @@ class LoaderCore {
   void reset_stats() { stats_ = {}; }
   LoaderProgress progress() const;
 
-  // What is to be done with every batch where it is made, and where it is handed out: there also with null at the end
-  // of an epoch, and with the batch's global_next_index.
+  // Functions to apply to every batch: Finish where it is made, HandOut where it is handed out. HandOut also gets a
+  // null batch at the end of an epoch, and the batch's global_next_index.
   using Finish = std::function<AnyItem(AnyItem)>;
   using HandOut = std::function<AnyItem(AnyItem, int64_t place)>;
   void finish_with(Finish finish);
@@ -93,14 +93,14 @@ class LoaderCore {
  protected:
   struct Made {
     AnyItem batch;
-    int ready = 0;  // that lay ready before this one was asked for
+    int ready = 0;  // how many batches were ready when this one was asked for
   };
   virtual Made make_next() = 0;
-  virtual void check(const LoaderState& state) const = 0;  // that there is such a place
+  virtual void check(const LoaderState& state) const = 0;  // Error (bad_argument): there is no such place
   virtual void go_to(const LoaderState& state) = 0;
   virtual LoaderState place() const = 0;
   virtual double passes() const = 0;  // over the data
-  virtual void stop() = 0;            // threads; what was made ahead is forgotten
+  virtual void stop() = 0;            // ends the threads and drops what was made ahead
   AnyItem finished(AnyItem batch) const { return finish_ && batch ? finish_(std::move(batch)) : batch; }
 
   LoaderOptions options_;
@@ -111,7 +111,7 @@ class LoaderCore {
 
   Finish finish_;
   HandOut hand_out_;
-  std::optional<int64_t> end_due_;  // the place of an end of an epoch that failed where it was handed out
+  std::optional<int64_t> end_due_;  // the place of an end of an epoch whose HandOut threw
   LoaderStats stats_;
   std::chrono::steady_clock::time_point began_;
 };
@@ -141,7 +141,7 @@ class IndexedCore : public LoaderCore {
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
-// What reads a stream in batches, one after another.
+// Reads a stream in batches, one after another.
 class BatchReader {
  public:
   struct Item {
@@ -151,7 +151,7 @@ class BatchReader {
   };
   virtual ~BatchReader() = default;
   virtual Item next(const std::atomic<bool>& stop) = 0;
-  virtual StreamMark pass_over(int64_t records) = 0;  // the place behind them
+  virtual StreamMark pass_over(int64_t records) = 0;  // returns the place after them
 };
 
 // Batches of a stream: one thread puts them together in order; others make its records ahead.
@@ -180,8 +180,8 @@ class StreamCore : public LoaderCore {
   std::shared_ptr<Running> running_;
 };
 
-// For other threads than the consumer's: records of a dataset in order, made in chunks. `make(epoch, index)` is a
-// record as AnyItem; next() gives them from the mark on.
+// Makes the records of a dataset in other threads, in chunks; next() returns them in order from the mark on.
+// `make(epoch, index)` returns a record as AnyItem.
 class ChunkReader {
  public:
   ChunkReader(int64_t size, const StreamMark& from, std::function<AnyItem(int64_t epoch, int64_t index)> make,

@@ -1,4 +1,4 @@
-// LoaderState: where a loader is, as a few numbers that hold under another number of processes.
+// LoaderState: the position of a loader, as a few numbers that are valid for any number of processes.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace tessera::data {
 struct LoaderState {
   int64_t global_next_index = 0;
 
-  // Of a loader over a Stream: where the next record lies. Left out, the stream is read again from its beginning.
+  // For a loader over a Stream: where the next record lies. Without it, the stream is read again from its beginning.
   std::optional<StreamMark> stream = std::nullopt;
 
-  // What the dataset was (Dataset::describe: its sources with the number and a checksum of their bytes, and the words
-  // of the chain), to be compared with the one that is restored. Empty: nothing is compared.
+  // Dataset::describe of the dataset (its sources with the number and a checksum of their bytes, and the chain), which
+  // restore() compares with the loader's dataset. Empty: nothing is compared.
   std::string dataset = {};
 
   // {"global_next_index": 96, "dataset": "..."}
   std::string to_json() const;
-  // Error (bad_file) unless `text` is such an object: global_next_index a number >= 0, the others optional, no more.
+  // Error (bad_file) unless `text` is such an object: global_next_index a number >= 0, no members but these three.
   static LoaderState from_json(std::string_view text);
 
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
@@ -32,7 +32,7 @@ struct LoaderState {
 
 namespace detail {
 
-// Error (bad_argument) saying in which word of the chain two descriptions differ; none if one is empty.
+// Error (bad_argument) if two descriptions differ, naming the link where they do; none if one is empty.
 void check_same_dataset(const std::string& saved, const std::string& now);
 
 }  // namespace detail

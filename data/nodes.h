@@ -1,4 +1,4 @@
-// The links of a Dataset's chain, as plain structs that hold the link before them: what each computes, and its size.
+// The links of a Dataset's chain: plain structs, each of which holds the link before it (its parent).
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@ inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
 
 // A link has, all const:
 //   value_type, size()        the records of one epoch
-//   get(epoch, index)         a record, or a reference to one that lives as long as the link
-//   varies()                  whether an epoch differs from the next
-//   round()                   records in one pass over what a repeat() before repeats; size() where nothing does
-//   describe()                what the chain is, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
+//   get(epoch, index)         a record, or a reference to a record that lives as long as the link
+//   varies()                  whether epochs differ
+//   round()                   records in one pass over the data, also after repeat(); without repeat() it is size()
+//   describe()                the chain as text, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
 template <class N>
 concept DatasetNode = requires(const N& node, int64_t i) {
   typename N::value_type;
@@ -41,7 +41,7 @@ concept DatasetNode = requires(const N& node, int64_t i) {
 
 namespace detail {
 
-// Each throws Error (bad_argument) naming both numbers where they do not fit.
+// Each throws Error (bad_argument), naming the numbers, if they do not fit together.
 void check_index(int64_t epoch, int64_t index, int64_t size);
 void check_shuffle(int64_t size);
 void check_window_shuffle(int64_t window);
@@ -51,7 +51,7 @@ void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
 
-// begin + number * each; Error (bad_argument) where that is beyond 2^63, as endless datasets can ask for.
+// begin + number * each; Error (bad_argument) if that overflows, as it can in an endless dataset.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
 inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
   int64_t place = 0;
@@ -63,7 +63,7 @@ inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
 int64_t shard_size(int64_t size, const ShardOptions& shard);
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad);
 
-// What stands for a chain, "range(10) | shuffle(feistel_v1 3)", and for its links. Not inline: every chain has them.
+// The texts of chains, "range(10) | shuffle(feistel_v1 3)", and of links. Not inline, since every chain compiles them.
 std::string after(const std::string& before, const std::string& words);
 std::string words_of(const char* link, int64_t number);  // batch(32); endless: repeat()
 std::string words_of_slice(int64_t begin, int64_t end, int64_t step);
@@ -127,7 +127,7 @@ struct VectorNode {
   const std::vector<T>& all() const { return tessera::detail::held(records, "from_vector", "dataset"); }
 };
 
-// What most links pass on of the one before.
+// What most links take over from their parent.
 template <class N>
 struct Link {
   N parent;
@@ -248,8 +248,8 @@ struct BatchNode : Link<N> {
   }
 };
 
-// Records that were computed once, kept for all copies of the chain. Two threads that meet at one record may both
-// compute it; the first to finish is kept.
+// Records that were computed once, kept for all copies of the chain. Two threads that ask for one record at the same
+// time may both compute it; the first result is kept.
 template <class T>
 class RecordCache {
  public:

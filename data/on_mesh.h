@@ -8,17 +8,17 @@
 
 namespace tessera::data {
 
-// What on_mesh does beside placing.
+// What on_mesh does beside placing batches.
 struct OnMeshOptions {
-  // Of several processes: those that hold the same rows compare checksums of what they read of every batch
-  // (check_replicas in data/to_global.h), and all compare its place in the data and its shapes. The checksums are taken
-  // in the loader's threads; what the comparison costs in next() is two messages between all processes.
+  // With several processes, those that hold the same rows compare checksums of every batch that they read
+  // (check_replicas in data/to_global.h), and all compare the batch's place in the data and its shapes. The checksums
+  // are computed in the loader's threads; the comparison costs next() two messages between all processes.
   bool check_replicas = true;
 };
 
 namespace detail {
 
-// What has to be known of the type of a batch.
+// What the loader has to know of the type of a batch.
 struct BatchType {
   AnyItem (*copy)(const AnyItem& batch);
   nn::Leaves (*leaves)(const AnyItem& batch);
@@ -34,12 +34,12 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 
 }  // namespace detail
 
-// The same loader with global batches, which are placed where they are made, in its threads: the copies to the devices
-// are done before the training asks for them. State, order and statistics are the loader's.
+// The same loader with global batches, which its threads place on the mesh: the copies to the devices are done before
+// the training asks for the batch. State, order and statistics are the loader's.
 //
 //   for (const TokenBatch& batch : on_mesh(Loader(tokens, token_batch, {.shard = ShardByProcess(layout)}), layout))
 //
-// Several processes ask for a batch together. Errors of next() beside the loader's own: as from_process_local; as
+// All processes call next() together. Its errors, beside the loader's own: those of from_process_local; those of
 // check_replicas, after which all loaders stand before the batch that differs.
 template <class Batch>
 Loader<Batch> on_mesh(Loader<Batch> loader, const Layout& layout, const OnMeshOptions& options = {}) {

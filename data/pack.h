@@ -1,4 +1,4 @@
-// Packing: documents of any length side by side in rows of one length, first fit.
+// Packing: puts documents of any length side by side in rows of one length, first fit.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace tessera::data {
 
 struct PackOptions {
   int64_t length = 0;     // tokens in a row, 1 to 2^31 - 1
-  int64_t open_rows = 8;  // rows that are filled at a time; more waste less room and need more memory
-  // A document longer than a row: an Error that names its length, or as many rows as it takes.
+  int64_t open_rows = 8;  // rows that are filled at the same time; more waste less room and need more memory
+  // Whether a document longer than a row is split into several rows; else it is an Error that names its length.
   bool split_long = false;
 };
 
-// A row of documents, at its end filled up with zeros. segment_ids: 1 for the tokens of the first document, 2 for the
-// second and so on, 0 for filling; positions: of each token in its document, from 0. An attention mask is
-// segment_ids[i] == segment_ids[j], and the loss leaves segment 0 out.
+// A row of documents, filled up with zeros at its end. segment_ids: 1 for the tokens of the first document, 2 for the
+// second and so on, 0 for filling; positions: of each token in its document, from 0. The attention mask is
+// segment_ids[i] == segment_ids[j]; leave segment 0 out of the loss.
 template <class Token>
 struct PackedRow {
   std::vector<Token> tokens;
@@ -43,7 +43,7 @@ void check_pack(const PackOptions& options);
 void check_rebatch(int64_t count);
 void check_document(int64_t tokens, const PackOptions& options);
 
-// The document as it is, or cut into pieces of a row each; empty documents are left out.
+// The document as it is, or cut into pieces of at most a row; an empty document gives none.
 template <class Document>
 std::vector<Document> pieces_of(Document document, const PackOptions& options) {
   const auto size = static_cast<int64_t>(document.size());
@@ -57,9 +57,9 @@ std::vector<Document> pieces_of(Document document, const PackOptions& options) {
 
 }  // namespace detail
 
-// The stage of Stream::pack: a document goes to the first open row that has room; where none has, all rows are handed
-// out and new ones opened, as in Grain's FirstFitPackIterDataset (with shuffle_bins=False). A row that nothing was put
-// in is not handed out.
+// The stage of Stream::pack: a document goes to the first open row that has room, or to a new row while there are fewer
+// than open_rows; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
+// shuffle_bins=False).
 template <class Token>
 class FirstFit {
  public:

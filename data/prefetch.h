@@ -15,16 +15,17 @@ namespace tessera::data {
 
 using AnyItem = std::shared_ptr<void>;
 
-// An error on its way from the thread that met it to the one that reports it: plain values, so that no exception
-// object is shared between threads.
+// An error that one thread passes to another, which reports it: plain values, so that no exception object is shared
+// between threads.
 struct Failure {
   ErrorKind kind = ErrorKind::other;
   std::string message;
 };
 using Outcome = std::variant<AnyItem, Failure>;
 
-// In a catch handler: the current exception as a Failure: the kind and the words of an Error, the words of another
-// std::exception (kind other), or a sentence that it was neither; "no memory left" where there is none for the words.
+// To be called in a catch handler: the current exception as a Failure, with the kind and message of an Error, or kind
+// `other` and the message of another std::exception, or a sentence that it was neither; "no memory left" if there is
+// none for the message.
 Failure current_failure() noexcept;
 
 // make(), or the Failure that it threw.
@@ -33,8 +34,8 @@ Outcome attempt(const std::function<AnyItem()>& make);
 // The item, or an Error made of the failure.
 AnyItem item_or_throw(Outcome outcome);
 
-// How many times this process and those before it forked while there were Prefetchers: another number than before means
-// that the threads of before are in another process.
+// How many times this process and its ancestors forked while there were Prefetchers: a number that has changed means
+// that threads started before are in another process.
 int64_t forks();
 
 // `threads` workers run make(0), make(1), ... and stay at most `depth` items ahead of the consumer; next() returns the
@@ -42,22 +43,22 @@ int64_t forks();
 // throws here, at its place in the order. One consumer; make() is called from the workers, several at a time.
 // The destructor waits for the calls of make() in progress and drops what was not handed out.
 //
-// fork() copies no threads: in a child process nothing may be asked of it (is_of_this_process()), and the destructor
-// waits for nobody and frees nothing.
+// fork() copies no threads: in a child process a Prefetcher must not be used (is_of_this_process() is false), and its
+// destructor waits for nothing and frees nothing.
 class Prefetcher {
  public:
-  // depth and threads at least 1; more threads than depth are not started. Memory grows with what lies ready, not with
-  // depth. Error (other) if the system starts no more threads.
+  // depth and threads are at least 1; more threads than depth are not started. Memory grows with the items that are
+  // ready, not with depth. Error (other) if the system starts no more threads.
   Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int threads);
   ~Prefetcher();
 
   bool is_of_this_process() const;
 
-  // `timeout` 0 waits as long as it takes. After any other: nothing, where the item was not ready; it is still being
-  // made, and the next call waits for it again.
+  // The next item. A `timeout` of 0 waits forever; otherwise std::nullopt if the item is not ready in time: it is still
+  // being made, and the next call waits for it again.
   std::optional<AnyItem> next(std::chrono::milliseconds timeout = {});
 
-  int ready() const;  // items that lie ready, none before them missing
+  int ready() const;  // how many of the next items are ready, up to the first that is not
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-// Philox: random numbers by counting, so that a record's randomness depends on its place alone.
+// Philox: counter-based random numbers, so that a record's randomness depends on its place alone.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace tessera::data {
 
-// A stream of random numbers for one record: a function of (seed, epoch, index), whoever computes it and when. It is a
+// A stream of random numbers for one record: a function of (seed, epoch, index) only. It is a
 // UniformRandomBitGenerator, but the standard's distributions differ between libraries; the functions here do not.
 //
 // Method: Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011; numpy.random.Philox), with

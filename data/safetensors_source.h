@@ -14,7 +14,7 @@ namespace tessera::data {
 
 namespace detail {
 
-// One file: row i of the tensors of these names.
+// The rows of the tensors of these names in one file.
 class SafetensorsRows {
  public:
   // Errors as safetensors_rows.
@@ -58,7 +58,7 @@ struct SafetensorsRecords {
 //   struct Example { NamedArray image{"batch", "pixel"};  NamedArray label{"batch"}; };
 //   Loader loader(safetensors_rows<Example>("train.safetensors").shuffle(0), stack, {.batch_size = 32});
 //
-// The file is mapped; tensors that the struct does not name are passed over. Several files: concat.
+// The file is memory-mapped; tensors that the struct does not name are ignored. For several files, use concat.
 // Errors (bad_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors that
 // differ in their number of rows, no rows, and a file that was written to or cut short while it was read.
 template <class Record>

@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-// A seed for epoch `epoch` of a stream seeded with `seed`: a hash, so that neighbouring seeds share no epoch.
+// The seed for an epoch of a dataset shuffled with `seed`: a hash, so that neighbouring seeds share no epoch's order.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch);
 
 namespace detail {
@@ -63,10 +63,10 @@ class Permutation {
   std::array<uint64_t, kRounds> keys_;
 };
 
-// Grain's index_shuffle(index, max_index = size - 1, seed, rounds = 4), index for index: for programs that go on from
-// a run made with Grain. Its order is visibly not random (lag-1 differences: chi-square 289,000 with 49 degrees of
-// freedom at a million records, where feistel_v1 has about 49), and small sizes are slow (70 us an index at ten
-// records), so it is no default.
+// Grain's index_shuffle(index, max_index = size - 1, seed, rounds = 4), index for index: for programs that continue a
+// run made with Grain. It is not the default, since its order is visibly not random (lag-1 differences: chi-square
+// 289,000 with 49 degrees of freedom at a million records, where feistel_v1 has about 49), and small sizes are slow
+// (70 us per index at ten records).
 //
 // Method: four rounds of the Simon cipher's function over 2W bits, W = max(16, even ceil(log2(size - 1))) / 2, keys
 // from std::seed_seq{seed}, cycle walking. Source: index_shuffle.cc of github.com/google/grain (Apache-2.0), which is
@@ -87,7 +87,7 @@ class GrainPermutation {
   std::array<uint32_t, 4> keys_;
 };
 
-// What Dataset::shuffle takes: the order of each epoch. shuffle(5) stands for shuffle(feistel_v1{5}).
+// An order that Dataset::shuffle takes: the permutation of each epoch. shuffle(5) stands for shuffle(feistel_v1{5}).
 struct feistel_v1 {
   uint64_t seed = 0;
   Permutation order(int64_t size, int64_t epoch) const { return {size, epoch_seed(seed, epoch)}; }

@@ -11,7 +11,7 @@
 namespace tessera::data {
 
 struct ByteSourceOptions {
-  // Which files of a folder count: {".h", ".cuh"}. Empty: every file. Files named directly always count.
+  // Which files of a folder are read: {".h", ".cuh"}. Empty: every file. Files named directly are always read.
   std::vector<std::string> extensions = {};
   // Files of at least this many bytes are memory-mapped, smaller ones are read into one buffer when the source is
   // opened: a process may hold some 65,000 maps (vm.max_map_count), and a folder may hold more small files.
@@ -26,24 +26,24 @@ struct SourceFile {
 };
 
 namespace detail {
-// Error (bad_argument) unless `count` of the things named `what` lie from `offset` on among `size`.
+// Error (bad_argument) unless [offset, offset + count) lies within [0, size); `what` names the items in the message.
 void check_range(const char* what, int64_t offset, size_t count, int64_t size);
 }  // namespace detail
 
 // An immutable sequence of bytes: the files one after another with nothing between them, so its size is the sum of
 // theirs. Copies share the bytes; any number of threads may read at once.
 //
-// The files must not be changed while the source lives. Of the mapped ones a change is noticed: every few milliseconds
-// a read looks at the file's size and time of change, and a page that was cut off in the meantime is no bus error;
-// read() and scan() then throw an Error (bad_file) that names the file. (A file that is replaced by another of its name
-// is not changed: the source goes on with the old one.)
+// The files must not be changed while the source lives. A change of a mapped file is noticed: every few milliseconds
+// a read checks the file's size and time of change, and a page that was cut off meanwhile causes no bus error; read()
+// and scan() then throw an Error (bad_file) that names the file. (A file that is replaced by another of the same name
+// is not changed: the source goes on with the old file.)
 class ByteSource {
  public:
   using value_type = uint8_t;
 
-  // Opens files and folders; which files, and in which order, stands at list_files() in data/file_list.h, with the
-  // errors for missing and odd paths. Further errors (bad_file): a file that cannot be opened, read or mapped, one
-  // that changed its size on the way, and files without a single byte between them.
+  // Opens files and folders; list_files() in data/file_list.h says which files, in which order, and the errors for
+  // missing and odd paths. Further errors (bad_file): a file that cannot be opened, read or mapped, a file that changes
+  // its size meanwhile, and no bytes in all files together.
   static ByteSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {});
 
   // Bytes in memory; `name` stands in for a path in where(). Error (bad_argument) if there are none.
@@ -56,7 +56,7 @@ class ByteSource {
   void read(int64_t offset, std::span<uint8_t> out) const;
 
   // visit(piece) with `count` bytes from offset on, in order, in pieces as they lie in memory: nothing is copied.
-  // Errors as read; what a visit saw of a file that was changed meanwhile is void.
+  // Errors as read; if there is one, what `visit` has seen of that file may be wrong.
   void scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const;
 
   // In the order of the sequence, empty files included.

@@ -1,4 +1,4 @@
-// stack: records to a batch of tensors: numbers, vectors, arrays and structs of these, one row a record.
+// stack: turns records (numbers, vectors, arrays, structs of these) into a batch of tensors with one row per record.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace tessera::data {
 
 namespace detail {
 
-// How a C++ number is kept in an array: as itself; uint16 as int32 and uint32 as int64, since there are no arrays of
-// those (token files have them).
+// The C++ type in which an array stores a number: its own; int32 for uint16 and int64 for uint32, which token files
+// have and arrays do not.
 template <class V>
 struct Kept {
   using type = V;
@@ -46,7 +46,7 @@ inline constexpr bool is_array = std::same_as<T, Array> || std::same_as<T, Named
 template <class T>
 inline constexpr bool is_column = std::is_arithmetic_v<T> || is_row<T> || is_array<T>;
 
-// An array whose memory is yet to be written, all of it, at `data`.
+// An array whose memory, at `data`, the caller has yet to write, all of it.
 struct Unwritten {
   Array array;
   void* data;
@@ -57,7 +57,7 @@ Array stack_arrays(const std::vector<Array>& arrays, std::string_view name);
 void check_records(size_t count);
 void check_length(size_t length, size_t expected, std::string_view name);
 
-// One column of a batch: value(record) of every record, one below the other.
+// One column of a batch: value(record) of every record, one row each.
 template <class T, class Get>
 Array column(const std::vector<T>& records, std::string_view name, Get value) {
   using V = std::decay_t<decltype(value(records.front()))>;
@@ -139,14 +139,13 @@ Array stack_field(const std::vector<Record>& records) {
 
 }  // namespace detail
 
-// The batch of records (the first dim counts them; all are not placed):
+// The batch of B records, by their type; its arrays are not placed:
 //   numbers                          an Array of shape (B)
 //   vector or std::array of n        (B, n)
 //   Array of shape (...)             (B, ...)
 //   pair, tuple                      a tuple of these
-//   struct of Arrays, NamedArrays    the same struct, each array with the dim B in front; names (NamedArray) are those
-//                                    of the batch: NamedArray image{"batch", "height", "width"} holds (h, w) in a
-//                                    record
+//   struct of Arrays, NamedArrays    the same struct, each array with the dim B in front; a NamedArray has the names of
+//                                    the batch: NamedArray image{"batch", "height", "width"} holds (h, w) in a record
 // Errors (shape_mismatch, naming the field): rows of different lengths or shapes, no records.
 struct Stack {
   template <class T>
@@ -168,8 +167,8 @@ struct Stack {
 };
 inline constexpr Stack stack;
 
-// The batch as a struct of its own, whose fields are arrays and name their dims; each takes the field of its name from
-// the records, which are any structs:
+// The batch as a struct of another type, whose fields are arrays that name their dims. Each field stacks the field of
+// the same name of the records, which are structs of any type:
 //   struct Example { std::vector<float> pixels;  int32_t digit; };
 //   struct Batch { NamedArray pixels{"batch", "pixel"};  NamedArray digit{"batch"}; };
 //   Loader loader(examples, stack_as<Batch>, {.batch_size = 32});

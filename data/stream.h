@@ -1,4 +1,4 @@
-// Stream: records in order, where how many come out is known only when they are made: filters, flat maps, packing.
+// Stream: records in order, whose number is known only when they are made: filters, flat maps, packing.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace tessera::data {
 
 namespace detail {
 
-// What becomes of each input record: links whose records are vectors of none, one or more.
+// Links that turn each input record into a vector of items: none, one or more.
 template <class N>
 struct Singles : Link<N> {
   using item = record<N>;
@@ -75,8 +75,8 @@ struct FanFlatMap : Link<N> {
   }
 };
 
-// A stage takes items one after another and gives records: try_push(item) is false, and takes nothing, while records
-// wait to be popped; finish() makes records of what is left at the end of an epoch; empty() says that nothing is held.
+// A stage takes items one after another and gives records. try_push(item) is false, and does not take the item, while
+// records wait for pop(); finish() makes records of the items left at the end of an epoch; empty(): it holds nothing.
 template <class T>
 struct Flat {
   using input = T;
@@ -135,13 +135,13 @@ struct Mapped {
   std::string describe() const { return stage.describe() + " | map"; }
 };
 
-// Input records that give nothing, one after another, before reading on is an error.
+// After how many input records in a row that give no record reading on is an Error.
 int64_t most_barren(int64_t size, int64_t round);
 [[noreturn]] void fail_barren(int64_t records, int64_t epoch);
 [[noreturn]] void fail_stopped();
 [[noreturn]] void fail_misplaced(const StreamMark& mark);
 
-// Reads a stream from any mark on: runs the stage over what fetch(epoch, index) gives, which is asked in order.
+// Reads a stream from any mark on: calls fetch(epoch, index) in order and passes the items through the stage.
 template <class Node, class Stage>
 class StreamReader {
  public:
@@ -163,11 +163,11 @@ class StreamReader {
       if (!next() || mark_.since != i) fail_misplaced(mark);
   }
 
-  // While next() makes a record of what was read, no longer reads.
+  // Whether next() is in the stage, making a record from items that were read (and not reading).
   bool is_in_stage() const { return in_stage_; }
 
-  // The next record; nothing at the end of an epoch, after which the next one begins. `stop`, where it is set, becomes
-  // true when nobody waits for the record any more.
+  // The next record; std::nullopt at the end of an epoch, after which the next epoch begins. `stop`, if given, becomes
+  // true when nobody waits for the record any more; then next() throws.
   std::optional<typename Stage::value_type> next(const std::atomic<bool>* stop = nullptr) {
     for (int64_t barren = 0;;) {
       in_stage_ = true;
@@ -219,21 +219,21 @@ class StreamReader {
   Stage fresh_, stage_;
   int64_t size_, most_barren_;
   Fetch fetch_;
-  StreamMark mark_, cursor_;  // where the next record lies; the next item to be pushed
+  StreamMark mark_, cursor_;  // where the next record begins; the next item to push
   std::optional<Fan> fan_;    // of input record cursor_.input
   bool finished_ = false, in_stage_ = false;
 };
 
 }  // namespace detail
 
-// Records, which can be copied, one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset.
-// How many an epoch has shows only when they are made, so a Stream has no size and no access by index: shuffle, shard,
-// slice and repeat stand before the first of these words. Immutable, lazily evaluated, and a function of the dataset's
-// order alone; what maps and filters compute for each record of the dataset, a Loader computes in its threads.
+// Records (copyable) one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset. How many an
+// epoch has is known only when they are made, so a Stream has no size and no access by index: call shuffle, shard,
+// slice and repeat before these. Immutable, lazily evaluated, and a function of the dataset's order alone; a Loader
+// runs the maps and filters in its threads.
 //
 // In a Loader every process reads the whole stream and keeps its own rows of each global batch, so every global batch
 // is the same under any number of processes and threads, from any saved state. The price is that maps and filters run
-// on every record in every process: what is costly and needs no filter before it stands in the Loader's collate.
+// on every record in every process: put costly work that no filter needs into the Loader's collate function.
 template <class T, class Node, class Stage = detail::Flat<T>>
 class Stream {
  public:
@@ -257,14 +257,14 @@ class Stream {
     return flat(detail::FanFilter<Node, F>{{node_}, std::move(keep)});
   }
 
-  // All records of f(record), a container, none included.
+  // All elements of each container f(record), which may be empty.
   template <class F>
   auto flat_map(F f) const {
     check_flat("flat_map");
     return flat(detail::FanFlatMap<Node, F>{{node_}, std::move(f)});
   }
 
-  // std::vectors of `count` records; those of an epoch that do not fill one are dropped.
+  // std::vectors of `count` records; records at the end of an epoch that do not fill one are dropped.
   auto rebatch(int64_t count) const {
     check_flat("rebatch");
     detail::check_rebatch(count);

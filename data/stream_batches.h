@@ -1,4 +1,4 @@
-// StreamBatches: a stream in global batches, of which one shard's rows are kept.
+// StreamBatches: reads a stream in global batches and keeps the rows of one shard.
 #pragma once
 
 #include <atomic>
@@ -98,7 +98,7 @@ class StreamBatches : public BatchReader {
     }
   }
 
-  // What is left of an epoch is dropped, or fills its last batch. The reader stands in the next epoch.
+  // The records left of an epoch are dropped, or filled up to a last batch. The reader stands in the next epoch.
   Item end_of_epoch(std::vector<T> kept, std::optional<T> last, int64_t count, int64_t epoch) {
     if constexpr (Collate::pads) {
       if (count > 0) return last_batch(std::move(kept), std::move(last), count);

@@ -1,12 +1,12 @@
-// StreamMark: where the next record of a stream begins, in the records that the stream is made of.
+// StreamMark: where the next record of a stream begins, in terms of the stream's input records.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::data {
 
-// To go on here: begin with item `offset` of what becomes of record `input` in epoch `epoch`, and pass over the first
-// `since` records that come out (rows that were packed together with those already handed out).
+// To resume here: begin with item `offset` of the items that input record `input` of epoch `epoch` gives, and skip the
+// first `since` records that come out (packed rows that were already handed out).
 struct StreamMark {
   int64_t epoch = 0;
   int64_t input = 0;

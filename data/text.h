@@ -1,4 +1,4 @@
-// Batches for language models over bytes or tokens: what the model reads and what it has to say.
+// Batches for language models over bytes or tokens: the model's inputs and its targets.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct TokenBatch {
 //   auto tokens = windows(ByteSource::open({"books"}), 257).shuffle(seed).repeat();
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //
-// Errors (shape_mismatch): no windows, windows of different lengths or of fewer than two values. A token above the
-// largest int32: bad_argument.
+// Errors: no windows, windows of different lengths or of fewer than two values (shape_mismatch); a token above the
+// largest int32 (bad_argument).
 struct TokenBatcher {
   TokenBatch operator()(const std::vector<std::vector<uint8_t>>& windows) const;
   template <class Token>

@@ -1,4 +1,4 @@
-// Text by records: the lines of files, and whole files of a folder.
+// Text as records: the lines of files, and whole files.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace tessera::data {
 
-// The place of the first byte that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF),
+// The index of the first byte that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF),
 // or -1.
 int64_t first_invalid_utf8(std::string_view text);
 
 struct TextOptions {
-  std::vector<std::string> extensions = {};  // which files of a folder count: {".txt"}; empty: every file
-  // Bytes that are not UTF-8: an Error that names the file and the byte, or records as they are.
+  std::vector<std::string> extensions = {};  // which files of a folder are read: {".txt"}; empty: every file
+  // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
 };
 
-// The lines of files, without their ends (\n or \r\n), empty ones too. A file's last line needs no end, and no line
-// goes on in the next file; a byte order mark at a file's beginning is no part of its first line. The files are read
-// through once when they are opened, to find the lines; 16 bytes a line are kept. Copies share them.
+// The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
+// no line continues in the next file; a byte order mark at a file's beginning is not part of its first line. Opening
+// reads all files once, to find the lines, and keeps 16 bytes per line. Copies share them.
 class LineSource {
  public:
   // Errors: as ByteSource::open; no line in all the files (bad_file).
@@ -65,8 +65,7 @@ struct Document {
   std::string text;
 };
 
-// Whole files as they are, each read when its record is asked for. Which files, and in which order, stands in
-// data/file_list.h.
+// Whole files as they are, each read when its record is asked for. data/file_list.h says which files, in which order.
 class DocumentSource {
  public:
   // Errors: as list_files.

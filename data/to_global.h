@@ -1,4 +1,4 @@
-// From this process's rows to global arrays over the mesh, and which rows those are.
+// from_process_local: this process's rows as global arrays over the mesh; shard_of: which rows a process has.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ void make_global(const nn::Leaves& batch, const Layout& layout);
 }  // namespace detail
 
 // The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
-// placed by the names of its dims and the layout's rules for activations; an array without names is replicated. With
-// one process the rows are all rows; of several each gives its own along the first dim, and the global array has those
-// of all, one below the other. Along other dims every process gives all there is, also where the rules cut them
-// (a process that has parts of these calls make_array_from_process_local_data). No process waits for another here;
-// check_replicas finds those that gave other rows than their replicas.
-// Errors, with the field's path: as Layout::resolve; rules that cut the rows of all otherwise than into those of each
+// placed by the names of its dims and the layout's rules for activations; an array without names is replicated. One
+// process gives all rows; of several, each gives its own rows along dim 0, and the global array has the rows of all,
+// one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
+// that has only a part calls make_array_from_process_local_data). No process waits for another here; check_replicas
+// finds processes that gave other rows than their replicas.
+// Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
 // (bad_argument).
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
@@ -34,18 +34,18 @@ Batch from_process_local(const Batch& local, const Layout& layout) {
   return global;
 }
 
-// Which rows of a batch placed as `spec` says a process holds: dim 0 falls into `count` runs of rows, one for each set
-// of processes that hold the same, and this process has the index-th. Processes along an axis that does not cut dim 0
-// (a model axis) get the same index and so read the same rows. `process_of` names the process of each device in mesh
-// order.
-// Errors (bad_argument): a process without a device; processes whose rows are no run of neighbours, overlap only in
-// part, or differ in number: order the mesh's devices by process.
+// Which rows a process holds of a batch that is placed by `spec`: dim 0 is divided into `count` runs of rows, one for
+// each set of processes that hold the same rows, and `process` has the index-th. Processes along a mesh axis that does
+// not shard dim 0 (a model axis) get the same index and so read the same rows. `process_of` names the process of each
+// device in mesh order.
+// Errors (bad_argument): a process without a device; processes whose rows are not contiguous, overlap only in part, or
+// differ in number: order the mesh's devices by process.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of);
 
-// Of this process; {0, 1} where one process has the whole mesh.
+// The same for this process; {0, 1} if one process has the whole mesh.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec);
 
-// The shard for LoaderOptions, by the layout's rule for the name of the rows:
+// The shard for LoaderOptions, by the layout's rule for the logical axis `rows`:
 //   Loader loader(tokens, token_batch, {.batch_size = 32, .shard = ShardByProcess(layout)});
 // Errors: as Layout::resolve and shard_of.
 struct ShardByProcess : ShardOptions {
@@ -57,22 +57,22 @@ namespace detail {
 // What this process has read of one array of a batch.
 struct ReadRows {
   std::string array;     // inputs: int32[32@data,256]
-  int64_t begin = 0;     // of its rows, in units of the mesh's size
-  int64_t checksum = 0;  // of their values
+  int64_t begin = 0;     // where its rows begin, in units of the mesh's size
+  int64_t checksum = 0;  // of the rows' values
 };
 std::vector<ReadRows> read_rows(const nn::Leaves& local, const nn::Leaves& global);  // without communication
 
-// check_replicas, with the words that an error begins with.
+// check_replicas; `verb` and `batch` begin the error's message.
 void check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows, const Mesh& mesh);
-// Error (inconsistent) where the processes of the mesh do not all say the same of their input; all call it.
+// Error (inconsistent) unless all processes of the mesh give the same `input`; all call it.
 void check_same_input(const char* verb, const std::string& input, const Mesh& mesh);
 
 }  // namespace detail
 
-// Whether processes that hold the same rows (along a model axis) have read the same; `global` is from_process_local of
-// `local`. All processes of the mesh ask together. on_mesh (data/on_mesh.h) does so for every batch.
-// Errors (inconsistent), the same on all processes and naming two that differ: other values, as of processes that read
-// other files or went on from other states; arrays of other shapes.
+// Checks that processes which hold the same rows (along a model axis) have read the same values; `global` is
+// from_process_local of `local`. All processes of the mesh call it together; on_mesh does so for every batch.
+// Errors (inconsistent), the same on all processes and naming two that differ: different values, as from different
+// files or loader states; arrays of different shapes.
 template <class Batch>
 void check_replicas(const Batch& local, const Batch& global, const Mesh& mesh) {
   detail::check_rows("check_replicas", "the batch", detail::read_rows(nn::leaves(local), nn::leaves(global)), mesh);

@@ -1,4 +1,4 @@
-// windows: pieces of one length of a long sequence of bytes or tokens.
+// windows: pieces of equal length of a long sequence of bytes or tokens.
 #pragma once
 
 #include <concepts>
@@ -52,7 +52,7 @@ struct WindowsNode {
 }  // namespace detail
 
 // The windows of `length` values of a source, one every `stride` values; the values after the last whole window are
-// dropped. stride = 0 stands for length - 1 (1 where length is 1): the windows of a language model, which are one
+// dropped. stride = 0 stands for length - 1 (1 if length is 1): for a language model, whose windows are one value
 // longer than its sequence, so that every value but the first is predicted once.
 // Errors (bad_argument): length < 1, stride < 0, a source shorter than one window, naming both sizes.
 template <SequenceSource S>

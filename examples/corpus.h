@@ -1,4 +1,4 @@
-// Corpus: the bytes that a language model learns, in batches, and what their frequencies alone give away.
+// Corpus: the text of a byte-level language model as batches, and the entropies of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace tessera::examples {
 struct CorpusOptions {
   int64_t seq = 128;   // bytes in a window
   int64_t batch = 32;  // windows in a global batch
-  uint64_t seed = 0;   // of the order
+  uint64_t seed = 0;   // of the order of the windows
 };
 
 struct Corpus {
   int64_t files = 0, bytes = 0;
   double unigram_entropy = 0;                // nats per byte: the loss of a model that sees no context,
   double bigram_entropy = 0;                 // and of one that sees the byte before
-  data::Loader<data::TokenBatch> training;   // global batches; endless, every epoch in an order of its own
+  data::Loader<data::TokenBatch> training;   // global batches; endless, each epoch in its own order
   std::vector<data::TokenBatch> validation;  // at most 16 global batches from the last hundredth of the bytes, which is
                                              // never trained on
 

@@ -11,8 +11,9 @@
 
 namespace tessera::examples {
 
-// Made as <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>; `tensorboard --logdir <folder>` shows
-// it, while it grows too. A further run in the same folder is a further file, and TensorBoard draws both as one run.
+// Written to <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>; `tensorboard --logdir <folder>`
+// shows it, even while it grows. A further run in the same folder makes a further file, and TensorBoard draws both as
+// one run.
 //
 // Sources: the framing is TensorFlow's lib/io/record_writer.h, the messages its util/event.proto and
 // framework/summary.proto.
@@ -20,7 +21,7 @@ class EventFile {
  public:
   using Scalars = std::vector<std::pair<std::string_view, double>>;  // tag, value; kept as float
 
-  // Makes the folder too. Error (bad_file) as OutputFile, and where a folder cannot be made.
+  // Makes the folder, too. Error (bad_file): as OutputFile, or the folder cannot be made.
   explicit EventFile(const std::string& folder);
 
   // One event, stamped with the time of the call.

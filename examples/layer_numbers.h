@@ -1,4 +1,4 @@
-// The layer of distributed_arrays.cpp: the numbers that numpy.random.default_rng(0).normal draws for its document.
+// The numbers of the layer in distributed_arrays.cpp, drawn by numpy.random.default_rng(0).normal.
 #pragma once
 
 namespace tessera::examples {

@@ -1,4 +1,4 @@
-// LossCurve: how a training went, as one picture (SVG) that needs nothing beside it.
+// LossCurve: the losses of a training as one self-contained picture (SVG).
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct LossPoint {
 // The losses over their steps.
 nn::Curve curve_of(const std::vector<LossPoint>& points);
 
-// The losses over the steps. `training` is drawn twice: faintly as it is (of long runs the least and the largest of
-// each half pixel), and as the centred mean over a twentieth of the points. `validation` is drawn as dots, the two
-// entropies as level lines, and where each of the four ends, its last value is written (of training the mean's). What
-// is empty is left out. Viewers that are set to a dark scheme get dark colours.
+// Draws the losses over the steps. `training` is drawn twice: faintly as it is (for long runs the least and the largest
+// of each half pixel), and as the centred mean over a twentieth of the points. `validation` is drawn as dots, the two
+// entropies as level lines. The last value of each of the four is written at its end (for training that of the mean).
+// Empty ones are left out. Viewers that are set to a dark scheme get dark colours.
 struct LossCurve {
   std::string caption;  // a line below the title
   int64_t steps = 0;    // of the whole run: where the axis ends

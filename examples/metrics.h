@@ -1,4 +1,4 @@
-// Metrics: what a training measures, said once and written to every file that was asked for.
+// Metrics: the measurements of a training, written to every file that was asked for.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ValidationMetrics {
   double loss = 0;  // nats per byte
 };
 
-// Where they go; an empty path writes nothing.
+// The files of the metrics; an empty path writes nothing.
 struct MetricsFiles {
   std::string json_lines;   // a file of one JSON object a line
   std::string tensorboard;  // a folder for a TensorBoard event file
@@ -36,13 +36,12 @@ struct MetricsFiles {
 
 class Metrics {
  public:
-  // `curve` is what the picture says from the start: its caption, its steps, the entropies; `report` what the page
-  // says: title, facts, placement.
-  // Where `steps_done` steps were done before, their rows in the file of JSON lines stay and are drawn again.
-  // Error (bad_file), here and in both `write`: a file cannot be written.
+  // `curve` has what the picture shows from the start: its caption, its steps, the entropies; `report` what the page
+  // shows: title, facts, placement. If the run resumes after `steps_done` steps, their rows in the file of JSON lines
+  // are kept and drawn again. Error (bad_file), here and in both `write`: a file cannot be written.
   Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
 
-  // What a step communicates, for the page.
+  // Sets the collectives of one step, for the page.
   void keep(const std::vector<CommRecord>& collectives) { report_.collectives = collectives; }
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}

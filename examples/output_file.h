@@ -7,8 +7,8 @@
 
 namespace tessera::examples {
 
-// A file that starts empty, or as it is. What was appended is there for readers at once.
-// Error (bad_file) "[metrics] path: ...", here and below: the file cannot be written.
+// A file that starts empty, or with what it has. Readers see appended bytes at once. Error (bad_file) "[metrics] path:
+// ...", here and below: the file cannot be written.
 class OutputFile {
  public:
   enum class Start { empty, as_it_is };
@@ -21,8 +21,8 @@ class OutputFile {
   std::ofstream file_;
 };
 
-// Puts `bytes` where `path` says by way of path.partial, so that a reader finds the old file or the new one, whole.
-// What is there and is no regular file (a device, a folder) is refused, since it would be replaced.
+// Replaces the file `path` by `bytes`, written to path.partial first, so that a reader finds the whole old file or the
+// whole new one. Anything at `path` that is not a regular file (a device, a folder) is an error.
 void replace_file(const std::string& path, std::string_view bytes);
 
 }  // namespace tessera::examples

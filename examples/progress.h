@@ -9,7 +9,7 @@
 
 namespace tessera::examples {
 
-//   Progress progress(steps, tokens_per_step);
+//   Progress progress(steps, records_per_step, tokens_per_record);
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     progress.begin_step();
 //     ...
@@ -20,12 +20,11 @@ class Progress {
  public:
   Progress(int64_t steps, int64_t records_per_step, int64_t tokens_per_record);
 
-  // What lies between them is the step; the rest (validation, printing) does not count as speed. Gives tokens per
-  // second.
+  // Enclose a step; time outside (validation, printing) does not count. end_step returns tokens per second.
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
-  // A line that stays, above the bar.
+  // Prints a line that stays, above the bar.
   void print(const std::string& line);
 
  private:

@@ -1,4 +1,4 @@
-// RunCheckpoints: what a training saves of itself, and how it goes on from there.
+// RunCheckpoints: saves a training run and resumes it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SaveFlags {
   bool resume = false;  // from the newest checkpoint in the folder
 };
 
-// What must be the same where a run goes on, since the loader's place means nothing in other data.
+// What must be the same when a run resumes, since the position of the loader means nothing in other data.
 struct RunIdentity {
   int64_t corpus_bytes = 0, seq = 0;
   uint64_t seed = 0;
@@ -32,15 +32,15 @@ class RunCheckpoints {
   // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (bad_file).
   RunCheckpoints(const SaveFlags& flags, const RunIdentity& run);
 
-  // Gives model, optimizer and loader what the newest checkpoint has, on whatever mesh they are, and returns how many
-  // steps were done: 0, and nothing is changed, where there is none or the run does not resume.
-  // Errors: as nn::restore's; a checkpoint of another run (bad_file).
+  // Restores model, optimizer and loader from the newest checkpoint, on whatever mesh they are, and returns how many
+  // steps were done. If there is no checkpoint or the run does not resume, changes nothing and returns 0. Errors: as
+  // nn::restore's; a checkpoint of another run (bad_file).
   int64_t restore(const nn::NamedState& state, Loader& loader) const;
 
-  // After a step: saves in the background, if it is due.
+  // Called after each step: saves in the background if a checkpoint is due.
   void save(int64_t step, bool is_last, const nn::NamedState& state, const Loader& loader);
 
-  // Until all is saved.
+  // Waits until everything is saved.
   void wait();
 
  private:

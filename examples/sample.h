@@ -26,14 +26,14 @@ int64_t categorical(const Key& key, const std::vector<float>& logits, double tem
 // The bytes as token ids (1, n).
 Array ids_of(std::string_view bytes);
 
-// The logits of the last position, of (1, n, vocab), on the host.
+// The logits of the last position in `logits` (1, n, vocab), on the host.
 std::vector<float> last_logits(const Array& logits);
 
-// Valid UTF-8 and line breaks as they are; control characters and what is no UTF-8 as \x1b, byte by byte.
+// Valid UTF-8 and line breaks as they are; control characters and invalid bytes as \x1b, byte by byte.
 std::string printable(std::string_view bytes);
 
-// The bytes that follow the prompt, one decode each. The i-th depends on the key, i and what stands before it. A full
-// window slides by half: the model reads its last half anew, from position 0 on, and goes on from there.
+// The bytes that follow the prompt, one decode each. Byte i depends on the key, i and the bytes before it. When the
+// window is full, the cache is emptied, and the model reads the last half of the window again, from position 0 on.
 template <class Model>
 std::string sample(const Model& model, const Key& key, const SampleOptions& options) {
   std::string text = options.prompt;

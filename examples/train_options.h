@@ -1,4 +1,4 @@
-// The command line of train_transformer: what it may say, and what that stands for.
+// The command line of train_transformer: its flags, and the options that they set.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ struct ModelOptions {
   std::string name = "gpt";  // or llama
   int64_t embed = 128, heads = 8, layers = 4;
   int64_t seq = 128;      // positions: bytes in a window
-  int64_t mlp = -1;       // -1: of gpt 4 embed, of llama 8/3 embed, rounded up to a multiple of 32
+  int64_t mlp = -1;       // -1: for gpt 4 embed, for llama 8/3 embed rounded up to a multiple of 32
   int64_t kv_heads = -1;  // of llama; -1: a quarter of the heads, where that divides them
 
   GptConfig gpt() const;
   LlamaConfig llama() const;
 };
 
-// What a step spends memory, time and communication on; what is learnt stays the same (to rounding, in bfloat16).
+// Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
 struct StepOptions {
   std::vector<std::string> shard_state;  // mesh axes over which the optimizer's state is cut as well
-  int64_t micro_batches = 1;             // parts of each device's rows, worked off one after another
+  int64_t micro_batches = 1;             // parts of each device's rows, which run one after another
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
   bool borrow_gathers = true;            // a gathered weight is freed after its use
@@ -42,7 +42,7 @@ struct TrainOptions {
   SaveFlags save;
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
-  std::string placement;  // where these two come from: "strategy 2d: ..."
+  std::string placement;  // where mesh and rules come from: "strategy 2d: ..."
 
   ModelOptions model;
   StepOptions step;
@@ -51,18 +51,18 @@ struct TrainOptions {
   double learning_rate = 2e-3;  // at its peak
   int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100
   uint64_t seed = 0;            // of the parameters, the order of the data and the sample
-  SampleOptions sample;         // after the training; of 0 bytes: none
+  SampleOptions sample;         // after the training; none if of 0 bytes
 };
 
-// What is wrong with a command line; the program ends with 2.
+// A wrong command line; the program exits with 2.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ErrorKind::bad_argument, message) {}
 };
 
-// Errors: UsageError "[command line] --steps: given, expected" for unknown flags, missing values, what is no number or
-// out of range, a strategy together with a mesh or rules, a rule for a name that the model does not have, an axis that
-// the mesh does not have, and a flag that has nothing to change; Error for a mesh that cannot be read.
+// Errors: UsageError "[command line] --steps: given, expected" for unknown flags, missing values, values that are not
+// numbers or out of range, a strategy together with a mesh or rules, a rule for a name that the model does not have, an
+// axis that the mesh does not have, and a flag that has no effect; Error for a mesh that cannot be read.
 TrainOptions parse_options(const std::vector<std::string>& arguments);
 
 // All flags with their defaults.

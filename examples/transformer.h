@@ -1,4 +1,4 @@
-// Two decoders as plain structs, in the manner of GPT-2 and of Llama, and what they keep of a text to go on with it.
+// Two decoders as plain structs, in the style of GPT-2 and of Llama, and their cache for decoding.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,21 @@
 
 namespace tessera::examples {
 
-// Pins where the residual stream (batch, seq, embed) lies: after the embedding and after each half of a block.
+// Fixes the placement of the residual stream (batch, seq, embed), after the embedding and after each half of a block.
 using Constrain = std::function<Array(const Array&)>;
 
-// By the rules of the layout that the model was placed with; the stream's sequence has a name of its own.
+// By the rules of the layout that the model was placed with; the sequence dim of the stream is named stream_seq.
 inline Array constrain_by_names(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
 
-// What a decoder keeps of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
+// The keys and values of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
 struct DecoderCache {
   std::vector<nn::KeyValueCache> layers;
 
   int64_t length() const { return layers.empty() ? 0 : layers.front().length(); }
 };
 
-// What writes the residual stream starts smaller, by the number of its writers (Radford et al., GPT-2, 2019).
+// The kernels that write to the residual stream (`output`) start smaller, by the number of its writers (Radford et al.,
+// GPT-2, 2019).
 struct StartingWeights {
   nn::Initializer inner, output;
 
@@ -56,7 +57,7 @@ struct GptEmbedding {
             .positions = {0.02 * normal(k2, {seq.size, embed.size}), {seq, embed}}};
   }
 
-  // Of ids (batch, n), which stand from position `start` on.
+  // Embeds ids (batch, n), the first at position `start`.
   Array operator()(const Array& ids, int64_t start = 0) const {
     return embedding(tokens, ids) + slice_in_dim(positions, start, start + ids.shape(1), 0);
   }
@@ -114,8 +115,8 @@ struct Gpt {
     return head(final_ln(x));
   }
 
-  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab); the cache then has them, too. After
-  // an error it is as it was.
+  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab). They are added to the cache; after
+  // an error the cache is unchanged.
   Array decode(const Array& ids, DecoderCache& cache) const {
     Array x = embed(ids, cache.length());
     DecoderCache longer = cache;
@@ -209,8 +210,7 @@ Array next_token_loss(const Model& model, const Batch& batch) {
   return cross_entropy(model(batch.inputs), batch.targets);
 }
 
-// The same in mixed precision: logits computed in `dtype` from parameters that stay what they are, their loss in
-// float32.
+// The same in mixed precision: logits are computed in `dtype` from unchanged parameters, their loss in float32.
 template <class Model, class Batch>
 auto next_token_loss_in(DType dtype) {
   return [dtype](const Model& model, const Batch& batch) {
@@ -218,7 +218,7 @@ auto next_token_loss_in(DType dtype) {
   };
 }
 
-// Rules that name every logical axis of the models here, for tables that list only what is sharded.
+// Adds a rule `replicated` for every logical axis of the models here that `rules` does not name.
 inline Rules with_all_names(Rules rules) {
   for (const char* name : {"batch", "stream_seq", "vocab", "embed", "seq", "norm", "heads", "kv_heads", "mlp"})
     if (std::none_of(rules.begin(), rules.end(), [&](const Rule& r) { return r.logical == name; }))

@@ -1,4 +1,4 @@
-// Placement of whole models: filter_shard, the tables that show it, what explains it and what differs.
+// Placement of whole models: filter_shard, fsdp, and tables, explanations and diffs of placements.
 #pragma once
 
 #include "nn/placement/diff.h"

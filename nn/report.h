@@ -1,4 +1,4 @@
-// Reports: a page of what a run took and did, memory, and meshes side by side.
+// Reports: an HTML page about a run, the memory of a step, and a comparison of meshes.
 #pragma once
 
 #include "nn/report/compare_meshes.h"

@@ -6,8 +6,8 @@
 
 namespace tessera::optim {
 
-// Names, defaults and formulas are Optax's. g is the gradient, t the number of the update from 1, and what a line sets
-// is used by the lines below it. mu_dtype is the element type in which the first moment is kept.
+// Names, defaults and formulas are Optax's. g is the gradient, t the number of the update, from 1. The parts of a
+// formula are computed in order; the part without "=" is the update. mu_dtype is the element type of the first moment.
 
 // mu = b1 mu + (1 - b1) g;  nu = b2 nu + (1 - b2) g^2
 // (mu / (1 - b1^t)) / (sqrt(nu / (1 - b2^t) + eps_root) + eps)
@@ -64,7 +64,7 @@ struct ScaleByAdamax {
 };
 PerArray<ScaleByAdamax> scale_by_adamax(const ScaleByAdamax& options = {});
 
-// Adam whose nu is the moment of (g - mu)^2, plus eps_root at every step.
+// Adam whose nu is the moment of (g - mu)^2, to which eps_root is added at every step.
 // Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed gradients" (2020).
 struct ScaleByBelief {
   double b1 = 0.9;
@@ -97,9 +97,9 @@ struct ScaleByYogi {
 };
 PerArray<ScaleByYogi> scale_by_yogi(const ScaleByYogi& options = {});
 
-// r Adam from the update on at which rho >= threshold, with rho_inf = 2 / (1 - b2) - 1,
-// rho = rho_inf - 2 t b2^t / (1 - b2^t),
-// r = sqrt((rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho)); mu / (1 - b1^t) before.
+// rho_inf = 2 / (1 - b2) - 1;  rho = rho_inf - 2 t b2^t / (1 - b2^t)
+// r = sqrt((rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho))
+// r times Adam's update where rho >= threshold, else mu / (1 - b1^t)
 // Liu et al., "On the variance of the adaptive learning rate and beyond" (2020).
 struct ScaleByRadam {
   double b1 = 0.9;
@@ -132,8 +132,8 @@ struct ScaleByRss {
 };
 PerArray<ScaleByRss> scale_by_rss(const ScaleByRss& options = {});
 
-// nu = decay nu + (1 - decay) g^2;  g / sqrt(nu + eps), or g / (sqrt(nu) + eps) without eps_in_sqrt; with
-// bias_correction of nu / (1 - decay^t). Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5.
+// nu = decay nu + (1 - decay) g^2;  g / sqrt(nu + eps), or g / (sqrt(nu) + eps) without eps_in_sqrt; bias_correction
+// takes nu / (1 - decay^t) for nu. Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5.
 struct ScaleByRms {
   double decay = 0.9;
   double eps = 1e-8;
@@ -183,8 +183,8 @@ struct ScaleByAdadelta {
 };
 PerArray<ScaleByAdadelta> scale_by_adadelta(const ScaleByAdadelta& options = {});
 
-// d = g - the last g (0 at first);  m, v, n: moments with b1, b2, b3 of g, d, (g + (1 - b2) d)^2
-// (m' + (1 - b2) v') / (sqrt(n' + eps_root) + eps), where ' divides by 1 - b^t
+// d = g - the last g (0 at first);  m, v, n: moments of g, d, (g + (1 - b2) d)^2 with decays b1, b2, b3
+// (m' + (1 - b2) v') / (sqrt(n' + eps_root) + eps), where ' divides by 1 - b^t, with b the moment's decay
 // Xie et al., "Adan: adaptive Nesterov momentum algorithm for faster optimizing deep models" (2022).
 struct ScaleByAdan {
   double b1 = 0.98;
@@ -218,7 +218,7 @@ struct ScaleByLion {
 };
 PerArray<ScaleByLion> scale_by_lion(const ScaleByLion& options = {});
 
-// m1, m2, nu: moments with b1, b3, b2 of g, g, g^2
+// m1, m2, nu: moments of g, g, g^2 with decays b1, b3, b2
 // (m1 / (1 - b1^t) + alpha m2) / (sqrt(nu / (1 - b2^t) + eps_root) + eps); b3 and alpha may be schedules
 // Pagliardini, Ablin and Grangier, "The AdEMAMix optimizer: better, faster, older" (2024).
 struct ScaleByAdemamix {
@@ -241,8 +241,8 @@ struct ScaleByAdemamix {
 };
 PerArray<ScaleByAdemamix> scale_by_ademamix(const ScaleByAdemamix& options = {});
 
-// n = g / max(sqrt(nu), eps), with clipping held within +-clip_value(t - 1);  mu = b1 mu + (1 - b1) n;
-// nu = b2 nu + (1 - b2) g^2, after its use. The first update only sets nu = g^2.
+// n = g / max(sqrt(nu), eps), clamped to +-clip_value(t - 1) if use_clipping;  mu = b1 mu + (1 - b1) n is the update,
+// with nesterov b1 mu + (1 - b1) n of the new mu;  nu = b2 nu + (1 - b2) g^2. The first update only sets nu = g^2.
 // Taniguchi et al., "ADOPT: modified Adam can converge with any beta2 with the optimal rate" (2024).
 struct ScaleByAdopt {
   double b1 = 0.9;
@@ -251,7 +251,7 @@ struct ScaleByAdopt {
   std::optional<DType> mu_dtype = std::nullopt;
   bool nesterov = false;
   bool use_clipping = true;
-  std::optional<Schedule> clip_value = std::nullopt;  // count^0.25
+  std::optional<Schedule> clip_value = std::nullopt;  // count^0.25 unless given
 
   static constexpr const char* name = "scale_by_adopt";
   template <class Model>

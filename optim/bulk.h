@@ -1,4 +1,4 @@
-// Updates in place: which parts of a transform one kernel computes, and all that is to be written, planned beforehand.
+// Updates in place: which parts of a transform one kernel computes, and a plan of all that an update writes.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ constexpr size_t fused_parts() {
     return 0;
 }
 
-// Whether any part of a transform can be done by a kernel: that of a chain at its end.
+// Whether a kernel can compute any part of a transform; of a chain, the parts at its end.
 template <class Transform>
 inline constexpr bool has_fused = false;
 template <class... Parts>
@@ -66,8 +66,8 @@ inline constexpr bool has_fused<InjectHyperparams<Factory>> =
 
 using Kept = std::shared_ptr<const std::vector<bool>>;
 
-// What an update will write. Nothing is written while it is made, so that an error leaves model and state as they were.
-// Its parts are added by functions that are not inline, since every program that trains compiles them.
+// What an update will write. Nothing is written before carry_out(), so that an error leaves model and state unchanged.
+// The functions that add to it are not inline, since every program that trains would compile them.
 class Plan {
  public:
   Plan();
@@ -75,8 +75,8 @@ class Plan {
   ~Plan();
   void call(FusedCall call);
   void write(std::function<void()> write);
-  void count(int64_t& counted);              // one more
-  void keep_alive(std::shared_ptr<void> x);  // what the calls' gradients are in
+  void count(int64_t& counted);              // adds 1 to it
+  void keep_alive(std::shared_ptr<void> x);  // an owner of the gradients of the calls
   void carry_out() const;
 
  private:
@@ -85,27 +85,27 @@ class Plan {
   std::vector<std::shared_ptr<void>> kept_alive_;
 };
 
-// What masks and labels said of each parameter: they are asked at the first update.
+// What masks and labels said of each parameter: they are called at the first update only, until forget().
 class Answers {
  public:
   using Params = std::function<nn::Leaves()>;
 
   Answers();
-  Answers(const Answers&);  // knows nothing: they are kept by the addresses of masks and labels
+  Answers(const Answers&);  // starts empty, since answers are stored by the addresses of masks and labels
   Answers& operator=(const Answers&);
   ~Answers();
   void forget();
 
   // Which parameters the mask takes.
   const Kept& taken(const Mask& mask, const Params& params);
-  // For each of the named parts which parameters are its own.
+  // For each of the named parts: which parameters it updates.
   const Kept* parts(const Labels& labels, std::span<const std::string> names, const Params& params);
 
  private:
   std::map<const void*, std::vector<Kept>> all_;
 };
 
-// The leaves, those that are not the part's absent.
+// `params` with the leaves that are not in `part` made absent.
 nn::Leaves leaves_of(nn::Leaves params, const Kept& part);
 
 template <class Model>
@@ -113,12 +113,12 @@ struct InPlace {
   Model& model;
   const Model& grads;
   const Arrays& params;  // of the model
-  Kept part;             // which of them are the transform's; null for all
+  Kept part;             // which of them the transform updates; null: all
   const ExtraArgs& extra;
   Answers& answers;
-  const std::function<void()>& check_state;  // before a state is read that no kernel has checked
+  const std::function<void()>& check_state;  // called before a state is read that no kernel has checked
 
-  // f(the model, in which what is not the transform's is absent)
+  // f(the model, with the arrays absent that the transform does not update)
   template <class F>
   void with_params(F f) const {
     if (!part) return f(std::as_const(model));
@@ -129,10 +129,10 @@ struct InPlace {
   }
 };
 
-// The arrays of `from` that are the part's, into the model.
+// Sets the model's arrays that are in `part` to those of `from`.
 void put_back(const Arrays& params, const Arrays& from, const Kept& part);
 
-// By the pure algebra.
+// Plans the update by transform.update and apply_updates, without a kernel.
 template <class Transform, class State, class Model>
 void plan_pure(const Transform& transform, State& state, const InPlace<Model>& step, Plan& plan) {
   step.check_state();
@@ -152,8 +152,7 @@ void make_plan(const Transform& transform, State& state, const InPlace<Model>& s
   plan_pure(transform, state, step, plan);
 }
 
-// What a kernel has to know of the parts at the end of a chain and of their states: their numbers, read for this
-// update, counts and moments.
+// What a kernel has to know of the parts at the end of a chain: their settings, counts and moments.
 struct FusedTail {
   const Arrays& params;
   const Arrays& grads;
@@ -163,10 +162,10 @@ struct FusedTail {
 struct FusedDecay {
   const AddDecayedWeights& part;
   int64_t& count;
-  Kept kept;  // by its mask
+  Kept kept;  // the parameters that its mask takes
 };
 
-// The call of the kernel. False, with nothing planned, where the kernel does not compute it.
+// Plans a call of the kernel. False, with nothing planned, if the kernel cannot compute this update.
 bool plan_sgd(const FusedTail& tail, const Optional<PerArray<Trace>>& momentum, bool has_trace, Arrays trace,
               Plan& plan);
 bool plan_adam(const FusedTail& tail, const ScaleByAdam& adam, int64_t& count, Arrays mu, Arrays nu,
@@ -203,7 +202,7 @@ auto first_of(const Tuple& tuple) {
   (std::make_index_sequence<n>());
 }
 
-// Pure up to part `head`, from there by the kernel or by what the last part is.
+// Plans the parts from `head` on: by the kernel, or if there is none for them, as the last part plans itself.
 template <size_t head, class... Parts, class... States, class Model>
 bool plan_tail(const Chain<Parts...>& chain, std::tuple<States...>& states, const InPlace<Model>& step, Plan& plan) {
   if constexpr (fused_parts<std::tuple<Parts...>>() > 0) {
@@ -313,10 +312,10 @@ class MadeFor {
   template <class Model>
   explicit MadeFor(const Model& model) : MadeFor(nn::leaves(model), nn::bare_arrays(model)) {}
   MadeFor(const nn::Leaves& params, const nn::BareArrays& bare);
-  // Whether the model is as at the last check, and the gradients fit it, as far as can be seen in a few nanoseconds an
-  // array. If not, the checks below say what does not, or find that all is well.
+  // A quick test, of a few nanoseconds per array, whether the model is as at the last check and the gradients fit it.
+  // If it says no, the checks below find what does not fit, or that all fits.
   bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
-  // Whether others of its arrays are absent than at the last check.
+  // Whether other arrays of the model are absent than at the last check.
   bool has_other_parts(const Arrays& params) const;
   // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
   void check(const nn::Leaves& params, const nn::BareArrays& bare);
@@ -324,7 +323,7 @@ class MadeFor {
  private:
   struct Entry {
     std::string path;
-    std::optional<Shape> shape;  // of what is trained
+    std::optional<Shape> shape;  // none if the array is not trained
   };
   std::shared_ptr<const std::vector<Entry>> entries_;
   std::vector<const void*> types_;  // as they were at the last check

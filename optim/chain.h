@@ -1,4 +1,4 @@
-// chain and named_chain: transforms one after the other, and one that may be left out.
+// chain and named_chain: transforms one after the other; Optional: a transform that may be left out.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace tessera::optim {
 
-// One after the other, each receiving the updates of the one before. Its state is the tuple of their states.
+// Transforms one after the other, each receiving the updates of the one before. The state is the tuple of their states.
 template <class... Parts>
 struct Chain {
   std::tuple<Parts...> parts;
@@ -77,8 +77,8 @@ void check_names(const char* verb, const std::string* names, size_t count);
 
 }  // namespace detail
 
-// optax.chain. A chain within a chain is laid flat, chain(a, chain(b, c)) = chain(a, b, c), so that the moments of
-// chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
+// optax.chain. A chain within a chain is flattened, chain(a, chain(b, c)) = chain(a, b, c), so that the first moments
+// of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
 template <class... Transforms>
 auto chain(const Transforms&... transforms) {
   return detail::chain_of(std::tuple_cat(detail::parts_of(transforms)...));
@@ -146,7 +146,7 @@ namespace detail {
 [[noreturn]] void no_state_of_optional();
 }  // namespace detail
 
-// A transform that an option may leave out: sgd without momentum. Its state is as optional.
+// A transform that an option may leave out, as sgd's momentum. Its state is then left out, too.
 template <class Inner>
 struct Optional {
   std::optional<Inner> inner;

@@ -1,4 +1,4 @@
-// What the settings of optimizers must be, checked where an optimizer is made.
+// Checks of the settings of optimizers, made where an optimizer is made.
 #pragma once
 
 #include <initializer_list>
@@ -14,17 +14,17 @@ struct Setting {
 using Settings = std::initializer_list<Setting>;
 
 // Errors (bad_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is negative
-// or not a number.
+// or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
 
-// A number that is finite; a schedule is asked at each update instead.
+// Error (bad_argument): a constant rate that is not finite. Other schedules are checked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);
 
-// check_options of a schedule that is constant; another is asked at each update.
+// check_options for a constant schedule; other schedules are checked at each update instead.
 void check_constant_decay(const char* verb, const char* name, const Schedule& schedule);
 void check_constant_bound(const char* verb, const char* name, const Schedule& schedule);
 
-// The schedule's value before update number `count` + 1. Error (bad_argument): it is not finite, a count below 0.
+// The schedule's value at `count`, for update number `count` + 1. Error (bad_argument): not finite, or count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
 
 // Errors (bad_argument) unless value > 0, or finite.

@@ -1,4 +1,4 @@
-// Transforms that bound gradients: by element, by array, by the whole tree, and what is not a number.
+// Transforms that bound gradients: by element, by array, by the whole tree; and zero_nans.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace detail {
 double clip_by_global_norm(const Arrays& updates, double max_norm);
 }
 
-// Every element held within -max_delta and max_delta.
+// Every element clamped to [-max_delta, max_delta].
 struct Clip {
   double max_delta;
 
@@ -65,10 +65,10 @@ struct ClipByGlobalNorm {
 // Error (bad_argument) unless max_norm > 0.
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
-// Unit by unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps). A unit is what lies along the first
-// dim of an array of two or three dims, along all dims but the last of one of four or five, and else the whole array;
-// or along the dims of `axis`. Errors (bad_argument): an array of more than five dims without an axis, an empty one,
-// a dim of the axis that an array does not have.
+// By unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps), else g. The norms |.| of a unit are taken
+// along the dims `axis`; by default along dim 0 of arrays of two or three dims, along all dims but the last of arrays
+// of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (bad_argument): an array of
+// more than five dims without an axis, an empty axis, a dim of the axis that an array does not have.
 // Brock et al., "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {
   double clipping;
@@ -106,6 +106,6 @@ struct ZeroNans {  // g, with 0 for NaN
     return {std::move(grads), std::move(state)};
   }
 };
-inline ZeroNans zero_nans() { return {}; }  // its state says which arrays had one
+inline ZeroNans zero_nans() { return {}; }
 
 }  // namespace tessera::optim

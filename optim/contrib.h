@@ -1,4 +1,4 @@
-// Of optax.contrib: schedule-free learning, Prodigy, and learning rates that fall where the loss stays.
+// From optax.contrib: schedule-free learning, Prodigy, and learning rates that fall when the loss stays.
 #pragma once
 
 #include <algorithm>
@@ -28,19 +28,19 @@ namespace detail {
 struct ScheduleFreeStep {
   double b1, ck;
 };
-// z moves by the updates, which become what leads from the parameters y to the next ones.
+// Adds the updates to z, then replaces them by the updates from the parameters y to the next y.
 void schedule_free(const ScheduleFreeStep& step, const nn::Leaves& updates, const nn::Leaves& z,
                    const nn::Leaves& params);
 void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z);
 // Error (bad_argument): a schedule whose value is not finite.
 double schedule_free_rate(const Schedule& learning_rate, int64_t count);
-// The weight of this step, max_lr^power, as a part of all so far; 0 where there were none. NaN stays.
+// weight / total: the weight of this step, max_lr^power, among all so far; 0 if total is 0. NaN stays NaN.
 double weight_of(double weight, double total);
 }  // namespace detail
 
-// The parameters are y = b1 x + (1 - b1) z: z is what the base optimizer moves, x the average of the z, weighted with
-// max_lr^weight_lr_power, that schedule_free_eval_params gives to evaluate with. The base optimizer has no momentum
-// (its b1 is 0). Learning rates are read at step_count, which begins at 1.
+// The model's parameters are y = b1 x + (1 - b1) z. The base optimizer updates z; x is the average of all z, weighted
+// with max_lr^weight_lr_power. Evaluate with x, from schedule_free_eval_params. The base optimizer must have no
+// momentum (its b1 is 0). Learning rates are read at step_count, which begins at 1.
 // Defazio et al., "The road less scheduled" (2024).
 template <class Base>
 struct ScheduleFree {
@@ -85,14 +85,14 @@ ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, do
   return {std::move(base_optimizer), std::move(learning_rate), checked_schedule_free_b1(b1), weight_lr_power};
 }
 
-// x, of the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
+// x, computed from the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
 template <class Base, class Model, class State>
 Model schedule_free_eval_params(const ScheduleFree<Base>& transform, const State& state, Model params) {
   detail::schedule_free_eval(transform.b1, nn::leaves(params), nn::leaves(state.z));
   return params;
 }
 
-struct ScheduleFreeSgdOptions {  // of sgd without momentum, with weight decay where it is given
+struct ScheduleFreeSgdOptions {  // sgd without momentum, with weight decay if it is given
   double learning_rate = 1;
   std::optional<int64_t> warmup_steps = std::nullopt;
   double b1 = 0.9;
@@ -102,7 +102,7 @@ struct ScheduleFreeSgdOptions {  // of sgd without momentum, with weight decay w
 using ScheduleFreeSgd = ScheduleFree<Chain<AddDecayedWeights, ScaleByLearningRate>>;
 ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});  // schedule_free around it
 
-struct ScheduleFreeAdamwOptions {  // of adamw, whose b1 is the interpolation's
+struct ScheduleFreeAdamwOptions {  // adamw without momentum; b1 is schedule_free's
   double learning_rate = 0.0025;
   std::optional<int64_t> warmup_steps = std::nullopt;
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, weight_decay = 0, weight_lr_power = 2;
@@ -138,8 +138,8 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers be
                        const nn::Leaves& state, const nn::Leaves& params);
 }  // namespace detail
 
-// Adam that estimates its own learning rate, from how far the parameters have come: d grows where <g, p0 - p>, added up
-// over the updates, is large against the sum of |g|. Both are two all-reduces of one number at each update.
+// Adam that estimates its own learning rate from how far the parameters have come: estim_lr grows when <g, p0 - p>,
+// added up over the updates, is large against the 1-norm of the added up g. Each is one all-reduce of one number.
 // Mishchenko and Defazio, "Prodigy: an expeditiously adaptive parameter-free learner" (2023).
 struct Prodigy {
   ProdigyOptions options;
@@ -173,8 +173,8 @@ struct ReduceOnPlateauState {
   double avg_value = 0;
 };
 
-// Updates times a scale that is multiplied by `factor` where the loss, averaged over accumulation_size updates, has not
-// fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. It needs the loss:
+// Updates times a scale. The scale is multiplied by `factor` when the loss, averaged over accumulation_size updates,
+// has not fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. Needs .value:
 //   optim::Optimizer optimizer(model, optim::chain(optim::adam({.learning_rate = 1e-3}), optim::reduce_on_plateau()));
 //   optimizer.update(model, grads, {.value = loss.item<double>()});
 // Errors (bad_argument): no value given; factor outside (0, 1), rtol or atol negative, both 0, or rtol above 1.

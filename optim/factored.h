@@ -9,13 +9,13 @@
 
 namespace tessera::optim {
 
-// Arrays under the paths of the parameters they belong to. Each has the names of the dims that it kept, so that it is
-// placed as its parameter is, without the dims that were reduced.
+// Arrays by the paths of their parameters. Each has the names of the parameter's dims that were not reduced, so that it
+// is placed like the parameter along these.
 using ByPath = std::map<std::string, NamedArray>;
 
-// A parameter whose two largest dims have min_dim_size_to_factor elements or more has a row and a column, without the
-// largest dim d0 and without the second largest d1; any other an entry of v, of its own shape. With
-// beta = 1 - (t - step_offset)^-decay_rate, which is 0 at first:
+// A parameter whose two largest dims have at least min_dim_size_to_factor elements has a row, without its largest dim
+// d0, and a column, without its second largest d1; any other has an entry of v, of its own shape. With
+// beta = 1 - (t - step_offset)^-decay_rate, which begins at 0:
 //   row = beta row + (1 - beta) mean(g^2 + epsilon over d0), column likewise over d1
 //   g / sqrt(row / mean(row)) / sqrt(column), or g / sqrt(v) with v = beta v + (1 - beta) (g^2 + epsilon)
 // The mean over a sharded dim is one all-reduce of the row.
@@ -36,7 +36,7 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
                   ByPath& row, ByPath& col, const nn::Leaves& v);
 }  // namespace detail
 
-struct ScaleByFactoredRms {  // as FactoredState says
+struct ScaleByFactoredRms {  // formula: see FactoredState
   bool factored = true;
   double decay_rate = 0.8;
   int64_t step_offset = 0;
@@ -61,8 +61,8 @@ struct ScaleByFactoredRms {  // as FactoredState says
 };
 ScaleByFactoredRms scale_by_factored_rms(const ScaleByFactoredRms& options = {});
 
-// nu = b2 nu + (1 - b2) |g|^2, one number an array, |g|^2 at first;  mu = b1 mu + g / (sqrt(nu + eps_root) + eps)
-// + weight_decay p, which is the update.
+// nu = b2 nu + (1 - b2) |g|^2, one number per array, |g|^2 at first; the update is
+// mu = b1 mu + g / (sqrt(nu + eps_root) + eps) + weight_decay p
 // Ginsburg et al., "Stochastic gradient methods with layer-wise adaptive moments for training of deep networks" (2019).
 template <class Model>
 struct NovogradState {
@@ -79,7 +79,7 @@ void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates
               const nn::Leaves& mu, ByPath& nu);
 }  // namespace detail
 
-struct ScaleByNovograd {  // as NovogradState says
+struct ScaleByNovograd {  // formula: see NovogradState
   double b1 = 0.9;
   double b2 = 0.25;
   double eps = 1e-8;

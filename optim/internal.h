@@ -1,4 +1,4 @@
-// What the optimizers' .cpp files share: arrays that keep the facts of a parameter, and what does not fit named.
+// What the optimizers' .cpp files share: arrays placed like a parameter, and checks that arrays fit together.
 #pragma once
 
 #include <optional>
@@ -11,49 +11,49 @@ namespace tessera::optim::detail {
 // The arrays of leaves.
 Arrays arrays_of(const nn::Leaves& leaves);
 
-// `value`'s tensors under a handle of its own, with the path, the layout and the placement of `parameter`; moved there
-// if it lies elsewhere on the same mesh.
+// A new array over `value`'s tensors, with the path, layout and placement of `parameter`; moved there if it lies
+// elsewhere on the same mesh.
 Array like_parameter(const Array& value, const Array& parameter, const char* verb);
 
 // The element type of a parameter's moments.
 DType moment_dtype(DType parameter);
 
-// A zero of this shape and element type beside the parameter: on its mesh, replicated; on none, if it is on none.
+// Zeros of this shape and element type, replicated on the parameter's mesh; not placed if the parameter is not.
 Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype);
 
-// `state` on its parameter's mesh, where it was made before the parameter was placed. Error (device_mismatch): it lies
-// on a mesh, the parameter on none.
+// Moves `state` to its parameter's mesh, if it was made before the parameter was placed. Error (device_mismatch):
+// `state` is placed, the parameter is not.
 void follow(const char* verb, Array& state, const nn::Leaf& parameter);
 void check_can_follow(const char* verb, const Array& state, const nn::Leaf& parameter);
 
-// An array of the state whose value is a new one: in the old one's element type and placement.
+// `value` in the element type and placement of `old`, the array of the state that it replaces.
 Array kept(const Array& value, const Array& old, const char* verb);
 
-// The one number in x; nothing on an abstract mesh, where there are no values.
+// The one number in x; std::nullopt on an abstract mesh, where there are no values.
 std::optional<double> known_value(const Array& x);
 
-// The sum of scalars, replicated; 0 of none.
+// The sum of scalars, replicated; 0 if there are none.
 Array total(const std::vector<Array>& scalars);
 
-// Where x lies, without what only a computation has: pending sums, reduced axes.
+// The placement of x without pending sums and reduced axes, which only arrays in a computation have.
 NamedSharding resting_place(const Array& x);
 
 // Updates are not differentiated. Error (no_gradient): value_and_grad is recording one of these arrays.
 void check_constant(const char* verb, const nn::Leaves& leaves);
 void check_constant(const char* verb, const Arrays& arrays);
 
-// Every array of `given` (whose name is `what`: "the update") has a partner in `params`: the same number, paths and
-// shapes; none is being recorded. Absent ones pass. Error (bad_argument, shape_mismatch, no_gradient).
+// Errors unless `given` (named `what` in the message: "the update") and `params` have the same number of arrays
+// (bad_argument), paths and shapes (shape_mismatch), and none is recorded (no_gradient). Absent arrays pass.
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params);
 
-// An update meets thousands of small objects that the last one has pushed out of the caches: the ones a few arrays
-// ahead are asked for while this one's are used. First the array, then its tensor, then the tensor's memory.
+// Prefetches into the processor's caches what the update needs of the arrays a few places after i: the array, then its
+// tensor, then the tensor's memory. An update reads thousands of small objects that are no longer in the caches.
 void ask_for_next(const Arrays& arrays, size_t i);
 
-// Error (bad_argument): the number of an update is below 1.
+// Error (bad_argument): `count`, the number of an update, is below 1.
 void check_count(const char* verb, int64_t count);
 
-// Error (absent): a gradient is there, the state of its parameter is not.
+// Error (absent): there is a gradient, but no state for its parameter.
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state);
 
 }  // namespace tessera::optim::detail

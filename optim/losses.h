@@ -5,23 +5,23 @@
 
 namespace tessera::optim {
 
-// Names, formulas and defaults are Optax's; none of them averages: mean(softmax_cross_entropy(logits, labels)). Each is
-// made of operations of arrays, so that it has gradients and takes any placement. A reduction over a dim that is
-// sharded is one or two all-reduces of the result's size. Errors (dtype_mismatch): logits, log probabilities or
-// predictions that are not floating; of integer labels, labels that are. Errors (shape_mismatch): shapes that do not
-// fit.
+// Names, formulas and defaults are Optax's; no loss averages: write mean(softmax_cross_entropy(logits, labels)). They
+// are made of operations on arrays, so they have gradients and take any placement. A reduction over a sharded dim is
+// one or two all-reduces of the result's size. Errors (dtype_mismatch): logits, log probabilities or predictions that
+// are not floating; floating labels where integers are expected. Errors (shape_mismatch): shapes that do not fit.
 
 // ---- classification: logits (..., classes)
 
 // -sum(labels * log_softmax(logits)) over the last dim; labels are probabilities, such as one_hot's. (...)
 Array softmax_cross_entropy(Operand logits, Operand labels, int axis = -1);
-// The same with the number of the class, in [0, classes): logsumexp(logits) - logits[label]. Logits that are sharded
-// over classes are not gathered.
+// The same for labels that are class indices in [0, classes): logsumexp(logits) - logits[label]. Logits that are
+// sharded over classes are not gathered.
 Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels);
 // -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits), elementwise: independent yes-or-no questions.
 Array sigmoid_binary_cross_entropy(Operand logits, Operand labels);
-// The same, where what is classified well counts less: times (1 - p of the label)^gamma, and with alpha times alpha
-// where the label is 1 and 1 - alpha where it is 0. Lin et al., "Focal loss for dense object detection" (2017).
+// The same, with less weight on well classified examples: times (1 - p)^gamma for the label's probability p; with
+// alpha, also times alpha where the label is 1 and 1 - alpha where it is 0. Lin et al., "Focal loss for dense object
+// detection" (2017).
 Array sigmoid_focal_loss(Operand logits, Operand labels, double gamma = 2);
 Array sigmoid_focal_loss(Operand logits, Operand labels, double gamma, double alpha);
 // softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits))). Leng et al., "PolyLoss" (2022).
@@ -39,18 +39,18 @@ Array squared_error(Operand predictions, Operand targets);
 Array squared_error(Operand errors);
 Array l2_loss(Operand predictions, Operand targets);
 Array l2_loss(Operand errors);
-// Half the square up to delta, delta (|error| - delta / 2) beyond. Huber, "Robust estimation of a location parameter"
-// (1964).
+// error^2 / 2 where |error| <= delta, else delta (|error| - delta / 2). Huber, "Robust estimation of a location
+// parameter" (1964).
 Array huber_loss(Operand predictions, Operand targets, double delta = 1);
 // log(cosh(predictions - targets)).
 Array log_cosh(Operand predictions, Operand targets);
-// The cosine of the angle between vectors along `axis`, whose squared lengths count as at least epsilon; and 1 - that.
+// The cosine of the angle between vectors along dim `axis`, whose squared lengths count as at least epsilon; 1 - that.
 Array cosine_similarity(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
 Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
 
 // ---- distributions
 
-// sum(targets * (log(targets) - log_predictions)) along `axis`, where 0 log 0 is 0; and of the logarithms of both.
+// sum(targets * (log(targets) - log_predictions)) along dim `axis`, where 0 log 0 is 0; the same from log(targets).
 Array kl_divergence(Operand log_predictions, Operand targets, int axis = -1);
 Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int axis = -1);
 

@@ -1,4 +1,4 @@
-// Transforms of a part of the parameters: masked, freeze, and several optimizers for several parts.
+// Transforms for a part of the parameters: masked, freeze, and partition into parts with different optimizers.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@
 namespace tessera::optim {
 
 namespace detail {
-// For each parameter whether the mask takes it.
+// Whether the mask takes each parameter.
 std::vector<bool> taken(const Mask& mask, const nn::Leaves& params);
-// Makes the others absent.
+// Makes the arrays that are not `kept` absent.
 void keep(const nn::Leaves& tree, const std::vector<bool>& kept);
-// Sets those of `into` to those of `from`.
+// Sets the `kept` arrays of `into` to those of `from`.
 void put_back(const nn::Leaves& into, const nn::Leaves& from, const std::vector<bool>& kept);
 
 template <class Model>
@@ -32,8 +32,8 @@ struct MaskedState {
   State inner_state;
 };
 
-// The inner transform for what the mask takes; other updates pass as they are. The inner one sees a tree in which the
-// others are absent, and has no state for them.
+// Applies the inner transform to the parameters that the mask takes; other updates are not changed. The inner transform
+// sees a tree in which the other arrays are absent, and has no state for them.
 template <class Inner>
 struct Masked {
   Inner inner;
@@ -66,11 +66,11 @@ Masked<Inner> masked(Inner inner, Mask mask) {
   return {std::move(inner), std::move(mask)};
 }
 
-// optax.freeze: what the mask takes is not updated. It stands at the end of a chain.
+// optax.freeze: the parameters that the mask takes are not updated. Put it at the end of a chain.
 inline auto freeze(Mask mask) { return masked(set_to_zero(), std::move(mask)); }
 
-// What each parameter is called: the label of the transform that updates it. Any function of (path, array) or of
-// (path, leaf) is one; so is a list of labels with filters, of which the first that takes a parameter counts:
+// The label of each parameter, which names the transform that updates it: a function of (path, array) or (path, leaf),
+// or a list of labels with filters, of which the first that takes a parameter counts:
 //   {{"matrix", matrices_only}, {"rest", {}}}
 class Labels {
  public:
@@ -88,7 +88,7 @@ class Labels {
 };
 
 namespace detail {
-// For each transform which parameters are its own. Error (bad_argument): a label that no transform has.
+// For each transform: which parameters it updates. Error (bad_argument): a label that no transform has.
 std::vector<std::vector<bool>> parts_by_label(const Labels& labels, const std::string* names, size_t count,
                                               const nn::Leaves& params);
 }  // namespace detail
@@ -146,8 +146,8 @@ struct Partition {
 // optax.partition: several transforms, each for the parameters of its label.
 //   partition([](const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "rest"; },
 //             "matrix", muon({.learning_rate = 0.02}), "rest", adamw({.learning_rate = 3e-4}))
-// The states have paths that begin with the labels. Buffers, integers and absent arrays have no label. Errors
-// (bad_argument): a label that is no transform's, naming the parameter and the labels there are; a label given twice.
+// The paths of the states begin with the labels. Buffers, integers and absent arrays have no label. Errors
+// (bad_argument): a label that no transform has, naming the parameter and all labels; a label given twice.
 template <class... Args>
 auto partition(Labels param_labels, const Args&... transforms) {
   static_assert(sizeof...(Args) % 2 == 0, "tessera: partition takes a label before each transform.");
@@ -160,7 +160,7 @@ auto partition(Labels param_labels, const Args&... transforms) {
   }(detail::transforms_of<n>(all));
 }
 
-// optax.selective_transform: the optimizer for all but what the mask takes, which is not updated and has no state.
+// optax.selective_transform: the optimizer for all parameters but those that the mask takes, which are not updated.
 template <class Inner>
 auto selective_transform(const Inner& optimizer, Mask freeze_mask) {
   return partition(Labels{{"freeze", std::move(freeze_mask)}, {"train", {}}}, "train", optimizer, "freeze",

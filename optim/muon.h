@@ -1,4 +1,4 @@
-// Muon: momentum whose matrices are made orthogonal, each as a whole, different ones on different devices.
+// Muon: momentum whose matrices are orthogonalized, different whole matrices on different devices.
 #pragma once
 
 #include <array>
@@ -9,14 +9,14 @@
 
 namespace tessera::optim {
 
-// By what the matrix is divided before the first iteration, so that its singular values are at most 1: its Frobenius
-// norm; its largest singular value; the roots of the row sums of |X X^T|; the root of |X X^T|.
+// What the matrix X is divided by before the first iteration, so that its singular values are at most 1: its Frobenius
+// norm; its largest singular value; the roots of the row sums of |X X^T|; the root of the norm of X X^T.
 enum class Preconditioning { frobenius, spectral, aol, schatten };
 
 using NewtonSchulzCoefficients = std::array<double, 3>;
 
 struct ScaleByMuonOptions {
-  // One triple for all iterations, or one each: of more than ns_steps the last.
+  // One triple for all iterations, or one per iteration; of more than ns_steps triples, the last ns_steps.
   std::vector<NewtonSchulzCoefficients> ns_coeffs = {{3.4445, -4.7750, 2.0315}};
   int64_t ns_steps = 5;
   double beta = 0.95;
@@ -31,7 +31,7 @@ struct ScaleByMuonOptions {
 std::vector<NewtonSchulzCoefficients> dion_coefficients();
 
 namespace detail {
-// Replaces the arrays of `updates` by the momentum, then by what is orthogonal.
+// Replaces the arrays of `updates` by the orthogonalized momentum.
 void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates, const nn::Leaves& mu,
           const nn::Leaves& params);
 }  // namespace detail
@@ -40,13 +40,12 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
 // (1 - beta^t)
 // X = m / (|m| + eps), transposed where it has more rows than columns; ns_steps times with (a, b, c) of ns_coeffs:
 //   A = X X^T;  X = a X + (b A + c A A) X
-// which is the update, times sum(m X) with adaptive. Every array has two dims; error (shape_mismatch) naming one that
-// has not.
+// X is the update; with adaptive, it is multiplied by sum(m X). Error (shape_mismatch): an array that has not two dims.
 //
-// A matrix is needed whole. Those of one shape that lie alike are dealt out: each device gets whole ones (one
-// all_to_all or slice, in the ledger), computes them, and their blocks go back. So n matrices on d devices take ceil(n
-// / d) times one, wherever they are sharded; of fewer matrices than devices only as many axes are used as there is work
-// for. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
+// The iteration needs whole matrices. Matrices of one shape and placement are distributed: each device receives some
+// whole ones (one all_to_all or slice, in the ledger), computes them, and their blocks are sent back. So n matrices on
+// d devices take ceil(n / d) times as long as one, however they are sharded; if there are fewer matrices than devices,
+// not all mesh axes are used. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
 struct ScaleByMuon {
   ScaleByMuonOptions options;
 
@@ -70,8 +69,8 @@ struct ScaleByMuon {
 // than ns_steps.
 ScaleByMuon scale_by_muon(const ScaleByMuonOptions& options = {});
 
-// By the matrix's dims, fan in and fan out: g * sqrt(max(1, fan_out / fan_in)), or g * sqrt(max(fan_in, fan_out)) *
-// consistent_rms.
+// By the matrix's dims, fan_in and fan_out: g * sqrt(max(1, fan_out / fan_in)), or if consistent_rms is given,
+// g * sqrt(max(fan_in, fan_out)) * consistent_rms.
 struct ScaleByShape {
   std::optional<double> consistent_rms = std::nullopt;
 
@@ -94,13 +93,13 @@ struct MuonOptions {
   Preconditioning preconditioning = Preconditioning::frobenius;
   double adam_b1 = 0.9, adam_b2 = 0.999, adam_eps_root = 0;
   Schedule adam_weight_decay = 0.0;
-  std::optional<Schedule> adam_learning_rate = std::nullopt;  // the same
+  std::optional<Schedule> adam_learning_rate = std::nullopt;  // learning_rate unless given
   std::optional<double> consistent_rms = std::nullopt;        // 0.2 makes updates as large as Adam's
 };
 
 // -lr (shape(muon(g)) + weight_decay p) for the parameters of two dims, adamw for the others, both with the same eps
-// and nesterov. Which parameters are matrices is said with partition: partition(labels, "muon", muon_matrices(...),
-// "adam", adamw(...)).
+// and nesterov. To choose the matrices yourself, write partition(labels, "muon", muon_matrices(...), "adam",
+// adamw(...)).
 using MuonMatrices = Chain<ScaleByMuon, PerArray<ScaleByShape>, AddDecayedWeights, ScaleByLearningRate>;
 using Muon = Partition<MuonMatrices, Adamw>;
 Muon muon(MuonOptions options);

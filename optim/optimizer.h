@@ -29,13 +29,13 @@ template <class Inner>
 inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 }  // namespace detail
 
-// Training's last step in two lines:
+// The last step of training:
 //   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
 //                                                         optim::adamw({.learning_rate = 3e-4})));
 //   optimizer.update(model, grads);
-// Its state lies where the model's parameters lie. It is a tree, so that named("optimizer", optimizer) lists the arrays
-// optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions are
-// asked at the first update, and again where other parameters are absent than before.
+// The state lies where the model's parameters lie. An optimizer is a tree: named("optimizer", optimizer) lists the
+// arrays optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions
+// are called at the first update, and again when other parameters are absent than before.
 template <class Model, class Transform>
 class Optimizer {
  public:
@@ -55,13 +55,13 @@ class Optimizer {
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
-  // as a part of a partition, and within named_chain, inject_hyperparams, apply_if_finite and accumulate. An array that
-  // someone else holds too (`auto best = model;`) is copied first, so that theirs stays what it was. `grads` is only
-  // read; gradients that are pending sums are reduced first, once for all (by accumulate: at its boundary). After an
-  // error model and state are what they were. Errors: gradients that are all absent, of another model, or of one that
-  // this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another
-  // mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own.
-  // NaN is not looked for: see apply_if_finite.
+  // as a part of a partition, and within named_chain, inject_hyperparams, apply_if_finite and accumulate. An array
+  // whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed. `grads`
+  // is only read; gradients that are pending sums are reduced first, all together (by accumulate at every k-th update).
+  // After an error, model and state are unchanged. Errors: gradients that are all absent, of another model, or of one
+  // that this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on
+  // another mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the
+  // transform's own. NaN is not checked for: see apply_if_finite.
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -79,14 +79,15 @@ class Optimizer {
 
   // Updates done.
   int64_t count() const { return count_; }
-  // The learning rate that the last update used, wherever in the transform it stands; 0 before the first update, and
-  // without one. Where parts of a partition have different ones it is asked for by label, which partitions in others
-  // join with dots: learning_rate("matrices"). Error (bad_argument): a label that has none, or none given where there
-  // are different ones.
+  // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, and if
+  // there is none. If parts of a partition have different rates, give a label, learning_rate("matrices"); the labels of
+  // nested partitions are joined by dots. Error (bad_argument): a label without a rate, or no label although the rates
+  // differ.
   double learning_rate(const std::string& label = "") const {
     return count_ == 0 ? 0 : detail::number_of("learning_rate", learning_rates_, label).value_or(0);
   }
-  // The norm of the gradients that clip_by_global_norm saw in the last update; nothing without one. By label as above.
+  // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt if the transform has none.
+  // By label as above.
   std::optional<double> grad_norm(const std::string& label = "") const {
     return detail::number_of("grad_norm",
                              detail::numbers_of<ClipByGlobalNorm>(
@@ -128,7 +129,7 @@ class Optimizer {
     return tree;
   }
 
-  // Gradients are added up as they are; at the boundary their mean goes the usual way.
+  // Adds the gradients up in their own placements; at every k-th update their mean is passed to the inner transform.
   void accumulate_and_step(Model& model, const Model& grads, const ExtraArgs& extra) {
     Model acc = transform_.added(grads, state_);
     if (!transform_.completes(state_)) {

@@ -10,9 +10,9 @@
 
 namespace tessera::optim {
 
-// Every optimizer takes its options by name, adamw({.learning_rate = 3e-4, .b2 = 0.95}), and is a chain; its formula
-// stands with its first transform. -lr is the learning rate: a number, or a schedule, which is read before the count is
-// incremented (the first update reads it at 0). Errors of all (bad_argument): a learning rate or another number that is
+// Every optimizer takes its options by name, adamw({.learning_rate = 3e-4, .b2 = 0.95}), and is a chain; its formula is
+// at its first transform. In the formulas g is the gradient, p the parameter and lr the learning rate: a number, or a
+// schedule, which the first update reads at 0. Errors of all (bad_argument): a learning rate or another number that is
 // not finite, a decay (b1, b2, momentum, ...) outside [0, 1), a bound (eps, ...) that is negative.
 
 struct SgdOptions {
@@ -83,12 +83,12 @@ using Adagrad = Chain<PerArray<ScaleByRss>, ScaleByLearningRate>;
 Adagrad adagrad(AdagradOptions options);
 
 struct AdadeltaOptions {
-  std::optional<Schedule> learning_rate = std::nullopt;  // none: the update, with its sign, as it is
+  std::optional<Schedule> learning_rate = std::nullopt;  // none: the update is not scaled, and its sign not changed
   double rho = 0.9, eps = 1e-6;
   Schedule weight_decay = 0.0;
   Mask weight_decay_mask = {};
 };
-// -lr adadelta(g + weight_decay p). Without a learning rate nothing turns the sign: scale(-1) has to follow, as in
+// -lr adadelta(g + weight_decay p). Without a learning rate the sign is not changed: add scale(-1) after it, as in
 // Optax.
 using Adadelta = Chain<AddDecayedWeights, PerArray<ScaleByAdadelta>, Optional<ScaleByLearningRate>>;
 Adadelta adadelta(AdadeltaOptions options);
@@ -152,7 +152,7 @@ struct LarsOptions {
   double momentum = 0.9;
   bool nesterov = false;
 };
-// A formula of its own: the trust ratio where the mask takes the parameter.
+// The trust ratio for the parameters that the mask takes.
 struct MaskedTrustRatio {
   ScaleByTrustRatio ratio;
   Mask mask;
@@ -202,7 +202,7 @@ struct AdafactorOptions {
   bool factored = true;
   Mask weight_decay_mask = {};
 };
-// -(lr param_scale clip_by_block_rms(factored_rms(g)) + weight_decay_rate p): the decay is not times the learning rate.
+// -(lr param_scale clip_by_block_rms(factored_rms(g)) + weight_decay_rate p): lr does not multiply the weight decay.
 using Adafactor =
     Chain<ScaleByFactoredRms, Optional<PerArray<ClipByBlockRms>>, Optional<ScaleByLearningRate>,
           Optional<PerArray<ScaleByParamBlockRms>>, Optional<PerArray<Ema>>, Optional<AddDecayedWeights>, Scale>;

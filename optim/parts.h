@@ -1,4 +1,4 @@
-// The parts of a transform that is made of others, each with its state: where the learning rate is, and the norm.
+// The parts of a transform that holds other transforms, each with its state: to find the learning rate and the norm.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace tessera::optim::detail {
 
 // A transform that holds others has
 //   template <class State, class Visit> void visit_parts(const State& state, Visit&& visit) const
-// which calls visit(label, part, part's state) for each; the label is empty where parts are not told apart by one.
+// which calls visit(label, part, part's state) for each part; the label is empty if the parts have no labels.
 struct AnyVisit {
   template <class Part, class State>
   void operator()(std::string_view, const Part&, const State&) const {}
@@ -22,7 +22,7 @@ concept HasParts = requires(const T& transform, const State& state) {
   transform.visit_parts(state, AnyVisit());
 };
 
-// The label of what is called `name` within the parts of this label.
+// The label of the part `name` within a part of this label: both joined by a dot.
 std::string label_below(const std::string& label, std::string_view name);
 
 // f(label, part, state) for every Part within the transform; labels of partitions within others are joined by dots.
@@ -37,7 +37,7 @@ void for_each_part(const T& transform, const State& state, const std::string& la
   }
 }
 
-// Numbers of the parts by their labels: of a chain the first counts.
+// Numbers of the parts, by label: the first part of a label counts.
 using LabelledNumbers = std::vector<std::pair<std::string, double>>;
 struct FirstNumbers {
   LabelledNumbers numbers = {};
@@ -55,8 +55,8 @@ LabelledNumbers numbers_of(const T& transform, const State& state, Number number
   return std::move(first.numbers);
 }
 
-// The number of this label; of an empty one the number that all have, or nothing where there is none. Errors
-// (bad_argument): an empty label where there are different numbers, a label that has none.
+// The number of this label; for an empty label, the number that all parts have, or std::nullopt if there is none.
+// Errors (bad_argument): an empty label although the numbers differ, a label without a number.
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label);
 
 }  // namespace tessera::optim::detail

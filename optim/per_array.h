@@ -10,13 +10,12 @@
 
 namespace tessera::optim {
 
-// What a formula sees of one array. Gradients and what is computed from them are in the state's element type: float32
-// where the parameter is bfloat16.
+// What a formula sees of one array. Gradients are in the state's element type: float32 if the parameter is bfloat16.
 struct ArrayStep {
   const Array& gradient;      // or the update of the transform before it in a chain
   const nn::Leaf& parameter;  // converts to the Array
-  std::span<Array> state;     // one of each tree of the state, in the order of its fields; to be overwritten
-  int64_t count;              // the number of this update, from 1; 1 always where the state has no count
+  std::span<Array> state;     // one array of each tree of the state, in the order of its fields; to be overwritten
+  int64_t count;              // the number of this update, from 1; always 1 if the state has no count
   const Array& p() const { return *parameter.value; }
 };
 
@@ -25,15 +24,15 @@ struct ArrayStep {
 //   template <class Model> struct State { int64_t count = 0; Model mu; };   // trees, and at most a count; or
 //   template <class Model> using State = EmptyState;
 //   Array operator()(const ArrayStep& step) const;           // the update of one array; sets step.state
-// and, where a state does not begin with zeros,
+// and, if a state does not begin with zeros,
 //   Array initial(size_t tree, const Array& parameter) const;
-// PerArray<Formula> is the transform. Arrays of the state stay where their parameter lies, in their own element type.
+// PerArray<Formula> is the transform. Arrays of the state keep their parameter's placement and their own element type.
 template <class Formula>
 struct PerArray;
 
 namespace detail {
 
-// Every field of `state` that is a tree is set to `params`: its axes, its structure.
+// A state whose fields of type Model are copies of `params`, for their structure and the names of dims.
 template <class Model, class State>
 State with_trees(const Model& params) {
   State state;
@@ -59,9 +58,9 @@ constexpr size_t trees_in() {
 using Initial = std::function<Array(size_t tree, const Array& parameter)>;
 using ArrayFormula = std::function<Array(const ArrayStep&)>;
 
-// Replaces the arrays of a state, in which every tree is a copy of the parameters.
+// Replaces the arrays of a state, in which every tree is a copy of the parameters, by their initial values.
 void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial);
-// Replaces the arrays of `updates` and `state`, which are so many trees, all of which the caller has copied.
+// Replaces the arrays of `updates` and of the `trees` trees of `state`, which the caller has copied.
 void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, size_t trees,
                const nn::Leaves& params, int64_t count, const ArrayFormula& formula);
 

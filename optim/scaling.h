@@ -14,7 +14,7 @@ namespace tessera::optim {
 // Names, defaults and formulas are Optax's; g is the update that a transform receives, p the parameter.
 
 namespace detail {
-// These replace the arrays of `updates`, in trees that the caller has copied.
+// These replace the arrays of `updates`, a tree that the caller has copied.
 void scale(const Arrays& updates, double factor);
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
@@ -85,7 +85,7 @@ struct ScaleByLearningRate {
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
-// g + weight_decay(count) * p, where the mask says so
+// g + weight_decay(count) * p for the parameters that the mask takes, else g
 struct AddDecayedWeights {
   Schedule weight_decay = 0.0;
   Mask mask = {};
@@ -107,7 +107,7 @@ struct AddDecayedWeights {
 };
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
 
-// trace = g + decay * trace, which is the update; with nesterov the update is g + decay * trace once more.
+// trace = g + decay * trace is the update; with nesterov it is g + decay * trace, of the new trace.
 struct Trace {
   double decay = must_be_given;
   bool nesterov = false;
@@ -158,8 +158,8 @@ struct SetToZero {
 };
 inline PerArray<SetToZero> set_to_zero() { return {}; }
 
-// g * trust_coefficient * |p| / (|g| + eps), where norms are those of the whole array and at least min_norm; g where
-// either norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
+// g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the whole array, at least min_norm; g if either
+// norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
 struct ScaleByTrustRatio {
   double min_norm = 0;
   double trust_coefficient = 1;
@@ -172,7 +172,7 @@ struct ScaleByTrustRatio {
 };
 PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
 
-// g * max(sqrt(mean(p^2)), min_scale), and g * max(|p|, min_scale).
+// g * max(sqrt(mean(p^2)), min_scale)
 struct ScaleByParamBlockRms {
   double min_scale = 1e-3;
 
@@ -183,7 +183,7 @@ struct ScaleByParamBlockRms {
 };
 PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
 
-struct ScaleByParamBlockNorm {  // the second of these
+struct ScaleByParamBlockNorm {  // g * max(|p|, min_scale)
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_norm";
@@ -193,7 +193,7 @@ struct ScaleByParamBlockNorm {  // the second of these
 };
 PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
 
-// g minus its mean over all dims but the first, where it has two or more.
+// g minus its mean over all dims but the first; g itself if it has fewer than two dims.
 // Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
 struct Centralize {
   static constexpr const char* name = "centralize";
@@ -212,7 +212,8 @@ struct KeepParamsNonnegative {
 };
 inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }
 
-// The sum of the last k gradients at every k-th update, else zeros. (To update only then: accumulate.)
+// The sum of the last k gradients at every k-th update, else zeros. (Transforms after it still run at every update; see
+// accumulate to run them at every k-th only.)
 struct ApplyEvery {
   int64_t k = 1;
 
@@ -250,7 +251,7 @@ struct AddNoiseState {
   Key rng_key;
 };
 
-// g + sqrt(eta / t^gamma) * a normal number of its own for every element, the same on every mesh.
+// g + sqrt(eta / t^gamma) * n, with n standard normal for every element, and the same on every mesh.
 // Neelakantan et al., "Adding gradient noise improves learning for very deep networks" (2015).
 struct AddNoise {
   double eta = must_be_given;

@@ -39,7 +39,7 @@ inline constexpr double must_be_given = std::numeric_limits<double>::quiet_NaN()
 
 Schedule constant_schedule(double value);  // the number at every count
 
-// init + (end - init) * n / transition_steps, where n = count - transition_begin, held within 0 and transition_steps.
+// init + (end - init) * n / transition_steps, where n = count - transition_begin, clamped to [0, transition_steps].
 struct LinearSchedule {
   double init_value = must_be_given;
   double end_value = must_be_given;
@@ -58,8 +58,8 @@ struct PolynomialSchedule {
 };
 Schedule polynomial_schedule(const PolynomialSchedule& options);
 
-// init * decay_rate^((count - transition_begin) / transition_steps), init up to transition_begin; with staircase the
-// exponent is rounded down. With an end_value no further than that.
+// init * decay_rate^((count - transition_begin) / transition_steps), and init before transition_begin; with staircase
+// the exponent is rounded down. end_value, if given, bounds the result.
 struct ExponentialDecay {
   double init_value = must_be_given;
   int64_t transition_steps = 0;       // at least 1
@@ -79,7 +79,7 @@ struct CosineDecay {
 };
 Schedule cosine_decay_schedule(const CosineDecay& options);
 
-// From each boundary on, the value before it times the boundary's scale.
+// From each boundary on, the previous value times the boundary's scale.
 struct PiecewiseConstant {
   double init_value = must_be_given;
   std::map<int64_t, double> boundaries_and_scales = {};  // scales at least 0
@@ -95,7 +95,7 @@ struct PiecewiseInterpolate {
 };
 Schedule piecewise_interpolate_schedule(const PiecewiseInterpolate& options);
 
-// From init to peak in warmup_steps, a line, then peak.
+// Linear from init to peak in warmup_steps, then peak.
 struct WarmupConstant {
   double init_value = must_be_given;
   double peak_value = must_be_given;
@@ -120,7 +120,7 @@ struct WarmupCosineDecay {
 // Error (bad_argument) unless 0 <= warmup_steps < decay_steps.
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& options);
 
-// A line from init to peak in warmup_steps, then exponential_decay from peak, which counts from there.
+// Linear from init to peak in warmup_steps, then exponential_decay from peak, which counts from there.
 struct WarmupExponentialDecay {
   double init_value = must_be_given;
   double peak_value = must_be_given;
@@ -133,8 +133,8 @@ struct WarmupExponentialDecay {
 };
 Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& options);
 
-// From peak / div_factor up to peak at pct_start of the steps, and down: to the first value again at pct_final and to
-// that / final_div_factor at the end (lines), or there at once (half cosines).
+// Up from first = peak / div_factor to peak at pct_start of the steps, then down. linear_onecycle: linearly to first at
+// pct_final, then to first / final_div_factor at the end. cosine_onecycle: half cosines, down to the latter directly.
 // Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates" (2018).
 struct LinearOnecycle {
   int64_t transition_steps = 0;  // at least 1
@@ -152,8 +152,8 @@ struct CosineOnecycle {
 };
 Schedule cosine_onecycle_schedule(const CosineOnecycle& options);
 
-// One after the other: schedules[i + 1] takes over at boundaries[i], and counts from there. Error (bad_argument) unless
-// there is one schedule more than boundaries, and these ascend.
+// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error (bad_argument)
+// unless there is one schedule more than boundaries, and the boundaries ascend.
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
 
 // Warmups with cosine decays, each as long as its decay_steps, joined: SGDR's restarts.

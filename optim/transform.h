@@ -1,4 +1,4 @@
-// Transforms: Optax's pure algebra. What turns gradients into updates, with its state, over any tree of arrays.
+// Transforms: Optax's pure functions from gradients to updates, with a state, over any tree of arrays.
 #pragma once
 
 #include <concepts>
@@ -17,12 +17,12 @@ namespace tessera::optim {
 // A Transform is a plain struct: its fields are its settings, and for every type Model of trees it has
 //   auto init(const Model& params) const -> State;
 //   auto update(const Model& grads, State state, const Model& params) const -> std::pair<Model, State>;
-// Both are pure. `update` gives what apply_updates adds to the parameters: signs and learning rate are inside. State is
-// a tree as well (counts are plain integers, arrays lie where their parameter lies), so that placement_table,
-// filter_shard and checkpoints see it. Arithmetic with the operators of arrays keeps placements by itself.
+// Both are pure. apply_updates adds what `update` returns to the parameters: the sign and the learning rate are
+// included in it. A State is a tree as well (counts are plain integers, arrays are placed as their parameter), so that
+// placement_table, filter_shard and checkpoints see it. Arithmetic on arrays keeps placements by itself.
 // Updates are constants: inside a function that value_and_grad records, its arrays are refused (no_gradient).
-// Arrays that are absent from the gradients (integers, or filtered out) are left alone. A transform that treats every
-// array by one formula is a formula: optim/per_array.h.
+// Arrays that are absent from the gradients (integers, or filtered out) are not changed. To write a transform that
+// treats every array by one formula, see optim/per_array.h.
 template <class T, class Model>
 concept TransformOf = requires(const T& transform, const Model& model) {
   requires std::same_as<decltype(transform.update(model, transform.init(model), model)),
@@ -32,19 +32,19 @@ concept TransformOf = requires(const T& transform, const Model& model) {
 struct EmptyState {};
 
 // What an update may depend on beside the gradients: optimizer.update(model, grads, {.value = loss}). A transform that
-// reads it has a fourth argument, `const ExtraArgs& extra`; those that hold other transforms pass it on.
+// reads it takes a fourth argument, `const ExtraArgs& extra`; transforms that hold other transforms pass it on.
 struct ExtraArgs {
-  std::optional<double> value = std::nullopt;  // of the loss
+  std::optional<double> value = std::nullopt;  // the loss
 };
 
-// Which parameters something applies to, by path ("layers.2.mlp.up.kernel") and value; an empty one means all.
+// Which parameters a setting applies to, by path ("layers.2.mlp.up.kernel") and value; an empty mask means all.
 using Mask = nn::Filter;
 
 // The usual mask of weight decay: all parameters with two dims or more, so neither biases nor the scales of norms.
 inline bool matrices_only(const std::string&, const Array& parameter) { return parameter.ndim() > 1; }
 
-// Zeros that lie where `parameter` lies, for states: in float32 for bfloat16 and float16, so that small updates are not
-// lost, or in the element type given. Absent where nothing is trained: of integers, and of what is absent.
+// Zeros placed like `parameter`, for states: in float32 for bfloat16 and float16, so that small updates are not lost,
+// or in the element type given. Absent for parameters that are not trained: integers and absent arrays.
 Array zeros_for(const Array& parameter, std::optional<DType> dtype = std::nullopt);
 
 namespace detail {
@@ -54,9 +54,8 @@ using Arrays = std::vector<Array*>;
 void make_zeros(const nn::Leaves& state);
 void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);
 
-// transform.update with the further arguments, where it takes them, in place: of gradients and a state that the caller
-// has copied. What is made of other transforms calls theirs so; the simple ones have it as a member of their own, which
-// spares the copies.
+// transform.update, with `extra` if it takes that, on gradients and a state that the caller has copied and that are
+// overwritten. Transforms that hold others call them so; simple transforms have it as a member, which saves copies.
 template <class T, class Model, class State>
 void update_in_place(const T& transform, Model& updates, State& state, const Model& params, const ExtraArgs& extra) {
   const auto take = [&](std::pair<Model, State> result) {
@@ -83,7 +82,7 @@ Model apply_updates(Model params, const Model& updates, std::source_location whe
   return params;
 }
 
-// A tree of zeros_for all parameters; those of Buffers are absent, since nothing trains them.
+// A tree of zeros_for all parameters; those of Buffers are absent, since they are not trained.
 template <class Model>
 Model zeros_like(Model params) {
   detail::make_zeros(nn::leaves(params));

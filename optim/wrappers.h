@@ -1,4 +1,4 @@
-// Transforms around another one: every k steps, only if finite, with slow weights, with settings that can be changed.
+// Transforms around another: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,14 @@
 namespace tessera::optim {
 
 namespace detail {
-// acc becomes the mean of it, of n gradients so far, and of `grads`; or the sum. Gradients that are pending sums stay
-// pending.
+// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far. Gradients that are pending sums stay pending.
 void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
-// The accumulated gradients in the parameters' element types, where these lie: reduced, all in one collective.
+// Brings the accumulated gradients to the parameters' element types and placements, reduced all together.
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
 int64_t checked_period(int64_t steps, const char* verb, const char* name);
 double checked_step_size(double slow_step_size);
 int64_t checked_errors(int64_t max_consecutive_errors);
-// Whether every element is a number. One all-reduce.
+// Whether every element is finite. One all-reduce.
 bool all_finite(const nn::Leaves& tree);
 // What apply_if_finite counts.
 struct FiniteCounts {
@@ -36,9 +35,9 @@ struct FiniteCounts {
     state.total_notfinite = total_notfinite;
   }
 };
-// slow + step_size (params + updates - slow), and the updates that lead there.
+// slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
-// Copies under handles of their own, where something is trained; in float32 for half precision.
+// Replaces the arrays that are trained by copies; in float32 for half precision.
 void own_copies(const nn::Leaves& tree);
 void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay);
 }  // namespace detail
@@ -52,11 +51,11 @@ struct MultiStepsState {
   Model acc_grads;
 };
 
-// optax.MultiSteps: the inner transform's update of the mean (or the sum) of k gradients at every k-th update, zeros in
-// between. The inner update is computed at that boundary only. Gradients are added up in float32, and as they are:
-// those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the boundary, where they are
-// reduced once, all together. k may depend on the number of inner updates done. A NaN waits for the boundary as well
-// (Optax's zeros are 0 times an inner update, which a NaN survives); what follows begins anew.
+// optax.MultiSteps: at every k-th update, the inner transform's update of the mean (or the sum) of the last k
+// gradients; zeros in between, when the inner transform does not run. Gradients are added up in float32 and not moved:
+// those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the k-th update, where they are
+// reduced once, all together. k may depend on the number of inner updates done. A NaN reaches the parameters at the
+// k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
 template <class Inner>
 struct MultiSteps {
   Inner opt;
@@ -89,8 +88,8 @@ struct MultiSteps {
     visit("", opt, state.inner_opt_state);
   }
 
-  // The parts of an update: the mean so far, whether these gradients are the last of it, the mean as the inner
-  // transform gets it, and the state after that.
+  // The steps of an update: the mean with these gradients, whether they are the k-th, the mean as the inner transform
+  // gets it, and the reset of the state after the inner update.
   template <class Model, class State>
   Model added(const Model& grads, const State& state) const {
     Model acc = state.acc_grads;
@@ -141,9 +140,8 @@ struct ApplyIfFiniteState {
   State inner_state;
 };
 
-// optax.apply_if_finite: gradients with an infinity or a NaN give zeros and leave the inner state alone, unless more
-// than max_consecutive_errors came in a row: then they are applied. An element counts once, however many devices hold
-// it.
+// optax.apply_if_finite: gradients with an infinity or a NaN give zeros and do not change the inner state, unless more
+// than max_consecutive_errors of them came in a row: then they are applied.
 template <class Inner>
 struct ApplyIfFinite {
   Inner inner;
@@ -165,7 +163,7 @@ struct ApplyIfFinite {
     return {std::move(updates), std::move(state)};
   }
 
-  // The parts of an update: the counts with these gradients, and whether the inner transform gets them.
+  // The steps of an update: the counts with these gradients, and whether the inner transform gets them.
   template <class Model, class State>
   detail::FiniteCounts counts(const Model& grads, const State& state) const {
     const bool finite = detail::all_finite(nn::leaves(grads));
@@ -195,9 +193,9 @@ struct LookaheadState {
   int64_t steps_since_sync = 0;
 };
 
-// optax.lookahead: at every sync_period-th update the slow weights move by slow_step_size towards the fast ones, which
-// then begin anew from there. The model holds the fast weights; the slow ones, those to evaluate with, are the state's
-// (Optax keeps both in the parameters). With reset_state the fast optimizer begins anew as well.
+// optax.lookahead: at every sync_period-th update the slow weights move by slow_step_size towards the fast weights,
+// which are then set to them. The model holds the fast weights; the state holds the slow ones, to evaluate with (Optax
+// keeps both in the parameters). With reset_state, the state of the fast optimizer is reset, too.
 // Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
 template <class Inner>
 struct Lookahead {
@@ -243,8 +241,8 @@ struct ParamsEmaState {
   Model ema;
 };
 
-// The moving average of the parameters, ema = decay ema + (1 - decay) (p + update), which begins with p: for
-// evaluation. It stands at the end of a chain, whose updates it passes on as they are.
+// The moving average of the parameters, for evaluation: ema = decay ema + (1 - decay) (p + update), which begins with
+// p. Put it at the end of a chain; it does not change the updates.
 // Polyak and Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
 struct ParamsEma {
   double decay;
@@ -267,7 +265,7 @@ ParamsEma params_ema(double decay);
 
 // ---- inject_hyperparams ---------------------------------------------------------------------------------------------
 
-// Numbers by name. Error (bad_argument) of operator[]: a name that is not there, with those that are.
+// Numbers by name. Error (bad_argument) of operator[]: an unknown name; the message lists the known ones.
 class Hyperparams {
  public:
   Hyperparams() = default;
@@ -314,7 +312,7 @@ struct InjectHyperparams {
     return {std::move(updates), std::move(state)};
   }
 
-  // Those of the next update.
+  // The hyperparameters of the next update.
   template <class State>
   Hyperparams hyperparams(const State& state) const {
     return at(state.count, state.hyperparams);
@@ -340,8 +338,8 @@ struct InjectHyperparams {
 //       [](const optim::Hyperparams& h) { return optim::adamw({.learning_rate = h["learning_rate"]}); },
 //       {{"learning_rate", 3e-4}}));
 //   optimizer.state().hyperparams["learning_rate"] = 1e-4;
-// A number stays what the state says; a schedule is evaluated anew at every update, and then stands there to be read.
-// The factory is called at every update. Errors (bad_argument): a name that the factory asks for and that is not given.
+// A number stays as it is in the state; a schedule is evaluated at every update, which writes its value to the state.
+// The factory is called at every update. Error (bad_argument): a name that the factory reads and that is not given.
 template <class Factory>
 InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {
   return {std::move(inner_factory), std::move(hyperparams)};

@@ -1,4 +1,4 @@
-// The folder of a run's checkpoints: which are complete, how one becomes so, and which are kept.
+// The folder of a run's checkpoints: which are complete, how a new one is committed, and which are kept.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace tessera::nn {
 
-// Which checkpoints stay: those that any of these names, and always the newest (that is the highest step) and the one
-// that was just saved. With none of them set, all stay. One that is damaged has no rank: where `best` is set it stays,
-// and no save fails for it.
+// Which checkpoints stay: those that any of these options selects, always the newest (the highest step), and the one
+// that was just saved. If no option is set, all stay. With `best`, a damaged checkpoint, whose metric is unknown, stays
+// as well and is no error.
 struct Keep {
-  int64_t latest = 0;  // the newest so many
-  int64_t every = 0;   // those whose step is a multiple
-  int64_t best = 0;    // so many of the best by `metric`; checkpoints without metrics are not among them
+  int64_t latest = 0;  // this many of the newest
+  int64_t every = 0;   // those whose step is a multiple of this
+  int64_t best = 0;    // this many of the best by `metric`; checkpoints without it do not count
   std::string metric = {};
   bool higher_is_better = false;
 };
@@ -30,37 +30,36 @@ struct StepMetric {
   std::optional<double> value = {};  // of Keep::metric
 };
 
-// The steps, of these in increasing order, that go.
+// The steps to delete; `saved` is in increasing order of steps.
 std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const Keep& keep);
 
 // The steps of the complete checkpoints in a folder, in increasing order: the folders whose name is a number and that
-// have the mark of a commit. Others (of saves that were interrupted) are passed over. A missing folder has none.
-// Error (bad_file): the folder cannot be listed.
+// have the commit mark. Others (of interrupted saves) are skipped. A missing folder has none. Error (bad_file): the
+// folder cannot be listed.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& folder);
 
-// The checkpoint that a path means: itself, if it is one, else the newest complete one in it.
+// The checkpoint that a path means: the path itself if it is a checkpoint, else the newest complete checkpoint in it.
 // Error (bad_file): there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path, const char* verb = "restore");
 
-// The texts of a checkpoint, compared with the checksums in its mark. Errors (bad_file).
+// manifest.json and state.json, checked against the checksums in the commit mark. Errors (bad_file).
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 SavedState read_state(const std::filesystem::path& checkpoint);
 
-// One checkpoint on its way. It is made in <folder>/<step>.tmp, so nothing there looks complete before commit(), and a
-// save that ends in between, with its process or without, leaves the others as they are.
+// A checkpoint that is being written. It is made in <folder>/<step>.tmp, so nothing looks complete before commit(), and
+// an interrupted save, even one whose process ended, leaves the other checkpoints as they are.
 class NewCheckpoint {
  public:
   NewCheckpoint(std::filesystem::path folder, int64_t step);
 
-  const std::filesystem::path& path() const { return temporary_; }  // while it is made
+  const std::filesystem::path& path() const { return temporary_; }  // the temporary folder
 
-  // Makes the folder, with params/ and state/ as they are wanted. What an interrupted save of this step left is
-  // removed.
+  // Makes the temporary folder, with params/ and state/ if wanted. Removes what an interrupted save of this step left.
   void begin(bool params, bool state) const;
-  // Writes the texts and the mark, waits until these, `files` and all names are on the disk, and renames: from here on
-  // it is complete. They are synced together, since a disk does many at once in the time of one.
+  // Writes the JSON files and the commit mark, syncs them, `files` and the folders to the disk, and renames the folder:
+  // from here on the checkpoint is complete. The files are synced together, since a disk syncs many in the time of one.
   void commit(const Manifest& manifest, const SavedState& state, std::span<const File> files) const;
-  // Removes it, after an error; does not throw.
+  // Removes the temporary folder after an error; does not throw.
   void abandon() const noexcept;
 
  private:
@@ -70,14 +69,14 @@ class NewCheckpoint {
 // Error (bad_file) if there is a checkpoint of this step.
 void check_step_is_free(const std::filesystem::path& folder, int64_t step);
 
-// Deletes the checkpoints of these steps. Each stops being one at once, so that none is ever there in part.
+// Deletes the checkpoints of these steps. Each is renamed first, so that none is ever there in part.
 void delete_checkpoints(const std::filesystem::path& folder, const std::vector<int64_t>& steps);
 
-// Removes what interrupted saves and deletions left. Only for who holds the folder's lock.
+// Removes what interrupted saves and deletions left. Only the holder of the folder's lock may call it.
 void remove_leftovers(const std::filesystem::path& folder);
 
-// steps_to_delete of what is in the folder, deleted, but never the one that was just saved. One that cannot be read
-// is passed over and stays: nobody knows its metric.
+// Deletes the steps_to_delete of a folder, but never the step that was just saved. A checkpoint that cannot be read
+// stays, since its metric is unknown.
 void apply_retention(const std::filesystem::path& folder, const Keep& keep, int64_t just_saved);
 
 }  // namespace tessera::nn

@@ -19,21 +19,21 @@
 
 namespace tessera::nn {
 
-// Whose names and layouts a file has: equinox.nn's fields, the paths of flax.linen's or flax.nnx's parameters joined by
-// dots, torch.nn's state_dict. The table of names and transposes is in docs/layers.md.
+// The library whose names and layouts a file has: equinox.nn's fields, the paths of flax.linen's or flax.nnx's
+// parameters joined by dots, torch.nn's state_dict. The table of names and transposes is in docs/layers.md.
 enum class Library { equinox, flax, pytorch };
 
-// How one array of ours comes from tensors of theirs. A name may be several, "weight_ih|weight_ih_l0": the first that
-// the file has. `convert` gets them in this order and the shape that is expected; its result must have that shape.
+// How one array of a layer is made from tensors of the file. A name may list alternatives, "weight_ih|weight_ih_l0":
+// the first that the file has is taken. `convert` gets the tensors in this order and must return the expected shape.
 struct WeightRow {
-  std::string ours;                 // a path in the layer; empty: a tensor that is there and not needed
-  std::vector<std::string> theirs;  // below the prefix
+  std::string ours;                 // a path in the layer; empty: the tensor is known but not needed
+  std::vector<std::string> theirs;  // names below the prefix
   std::function<Array(const std::vector<Array>& tensors, const Shape& expected)> convert;
 };
 using WeightMap = std::vector<WeightRow>;
 
-// The map of each layer. Rows of what the layer lacks (a bias) are passed over. Of a layer that a library does not
-// have, an Error (bad_argument).
+// The map of each layer. Rows of arrays that the layer lacks (a bias) are skipped. Error (bad_argument): the library
+// does not have this layer.
 WeightMap weight_map(const Linear&, Library library);
 WeightMap weight_map(const Embedding&, Library library);
 WeightMap weight_map(const LayerNorm&, Library library);
@@ -46,7 +46,7 @@ WeightMap weight_map(const PReLU&, Library library);
 WeightMap weight_map(const LSTMCell&, Library library);
 WeightMap weight_map(const GRUCell&, Library library);
 WeightMap weight_map(const MultiheadAttention&, Library library);
-WeightMap weight_map(const DeepMlp& mlp, Library library);                 // equinox
+WeightMap weight_map(const DeepMlp& mlp, Library library);                 // equinox only
 WeightMap weight_map(const WeightNorm<Linear>& layer, Library library);    // equinox, pytorch's parametrizations
 WeightMap weight_map(const SpectralNorm<Linear>& layer, Library library);  // the same
 
@@ -54,11 +54,11 @@ namespace detail {
 void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map);
 }  // namespace detail
 
-// The layer's arrays from the tensors "<prefix>.<name>" (or "<name>", without a prefix), in the element type and the
-// placement that the layer's have.
+// Sets a layer's arrays to the tensors "<prefix>.<name>" (or "<name>", without a prefix). Element types and placements
+// stay those of the layer's arrays.
 //   nn::load_weights(block.attention, SafetensorsFile::open("gpt2.safetensors"), "h.0.attn", nn::Library::pytorch);
-// Strict: every array of the layer must be found, in its shape, and every tensor below the prefix be used. Else one
-// Error (bad_file) that lists all that does not fit, and the layer stays as it was.
+// Strict: every array of the layer must be in the file, in its shape, and every tensor below the prefix must be used.
+// Otherwise one Error (bad_file) lists everything that does not fit, and the layer is unchanged.
 template <class Layer>
 void load_weights(Layer& layer, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map) {
   detail::load_weights(leaves(layer), file, prefix, map);

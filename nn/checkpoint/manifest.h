@@ -1,4 +1,4 @@
-// What a checkpoint says about itself: its manifest, its state, Hugging Face's index, and the mark of a whole one.
+// The JSON files of a checkpoint, its manifest, its state and Hugging Face's index, and its commit mark.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace tessera::nn {
 
-// Checksums are of so many bytes of a tensor each, from its first; the last is of what is left.
+// The bytes of a tensor that one checksum covers; the last checksum covers the rest.
 inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
-// One tensor of a checkpoint. Nothing here knows how it was placed.
+// One tensor of a checkpoint, independent of how it was placed.
 struct SavedTensor {
   std::string name;  // its path: model.layers.2.mlp.up.kernel
   DType dtype = DType::float32;
-  Shape shape;                                   // a scalar's is (), and (1) in the file, since PyTorch reads no ()
-  std::optional<std::vector<std::string>> axes;  // its dims' names, "" for one without; nothing for a bare array
+  Shape shape;                                   // () for a scalar, which is (1) in the file, since PyTorch reads no ()
+  std::optional<std::vector<std::string>> axes;  // names of its dims, "" for none; nullopt for a bare array
   std::string file;                              // params/model-00001-of-00002.safetensors
   std::vector<uint32_t> checksums = {};          // CRC-32C of every kChunkBytes
 
-  TensorEntry entry() const;  // as the file has it
+  TensorEntry entry() const;  // as it is in the file
   int64_t bytes() const { return entry().bytes(); }
 };
 
@@ -36,8 +36,8 @@ struct Manifest {
   std::vector<SavedTensor> tensors;  // in the order of the tree
 
   std::string to_json() const;
-  // Error (bad_file) "[restore] name: ..." for everything that to_json does not write, so too for a file outside the
-  // checkpoint, sizes past 2^63 - 1, and checksums that are not as many as the chunks.
+  // Error (bad_file) "[restore] name: ..." for everything that to_json does not write, also for a file outside the
+  // checkpoint, sizes past 2^63 - 1, and more or fewer checksums than chunks.
   static Manifest from_json(std::string_view text, std::string_view name);
 };
 
@@ -47,8 +47,8 @@ struct SavedState {
   std::map<std::string, std::string> extra;    // name -> JSON
   std::map<std::string, double> metrics;
 
-  // Errors "[save] ...": a value that is no JSON, or nested too deep for the file to be read (bad_file); a name that is
-  // not UTF-8 (bad_argument).
+  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (bad_file); a name that is not
+  // UTF-8 (bad_argument).
   std::string to_json() const;
   static SavedState from_json(std::string_view text, std::string_view name);  // Error (bad_file)
 };
@@ -58,14 +58,14 @@ struct SafetensorsIndex {
   int64_t total_bytes = 0;
   std::map<std::string, std::string> files;  // tensor -> file beside the index
 
-  // Of a checkpoint's tensors in one folder (params); without files where none is there.
+  // The index of the tensors in one folder of a checkpoint (params); without files if there are none.
   static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
   std::string to_json() const;
-  // Error (bad_file), so too for a file that is not beside the index. The total is not looked at.
+  // Error (bad_file), also for a file that is not beside the index. total_size is not read.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
 
-// Error (bad_argument) "[save] what "name": ..." for a name that is not UTF-8: JSON and safetensors hold no other.
+// Error (bad_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot hold.
 void check_name(std::string_view what, std::string_view name);
 
 // commit_success.txt, written last: the checksums of manifest.json and state.json.

@@ -1,4 +1,4 @@
-// One array of a checkpoint on its way into a tree: its future memory, and the file that fills it.
+// Reading the arrays of a checkpoint: the memory that is made for each, and the file that fills it.
 #pragma once
 
 #include <cstddef>
@@ -19,29 +19,29 @@
 
 namespace tessera::nn {
 
-// One array of the tree, its future, and where its bytes are.
+// One array of the tree, the array that will replace it, and where its bytes are.
 struct RestoreTarget {
   const Leaf* leaf;
   const SavedTensor* saved;
   tessera::detail::ArrayPtr made = {};
   std::vector<ByteRuns> runs = {};                     // of its distinct blocks
-  std::vector<at::Tensor> blocks = {};                 // and their memory, the host's where they lie elsewhere
-  std::vector<size_t> slots = {};                      // and which of the array's tensors they are
-  std::vector<std::pair<size_t, size_t>> copies = {};  // private replicas: slot to, slot from
+  std::vector<at::Tensor> blocks = {};                 // and their memory, on the host if they are on another device
+  std::vector<size_t> slots = {};                      // and their numbers among the tensors of `made`
+  std::vector<std::pair<size_t, size_t>> copies = {};  // slot to, slot from: of replicas with memory of their own
   int64_t offset = 0;                                  // in the file
 };
 
-// An array like the leaf, placed as it is or, of a recipe, as the layout says, with memory that is not filled yet.
-// Errors (bad_argument): the leaf is a pending sum, or differs between replicas.
+// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the layout. Its memory is
+// not filled yet. Errors (bad_argument): the leaf is a pending sum, or differs between replicas.
 void make_room(RestoreTarget& target, const std::optional<Layout>& layout);
 
-// A file, open, whose header says what the manifest says.
+// An open file of tensors, and its header.
 class TensorFile {
  public:
   explicit TensorFile(const std::filesystem::path& path);
 
   const File& file() const { return file_; }
-  // Where the tensor's bytes begin. Error (bad_file): the file holds another one.
+  // Where the tensor's bytes begin. Error (bad_file): the file's header and the manifest disagree about the tensor.
   int64_t offset(const SavedTensor& saved) const;
 
  private:
@@ -50,15 +50,15 @@ class TensorFile {
   int64_t data_;
 };
 
-// Reads tensors chunk by chunk, of which only those that a block here has a part of.
+// Reads tensors chunk by chunk, but only the chunks that overlap a block of this process.
 class ChunkReader {
  public:
   explicit ChunkReader(bool verify) : verify_(verify) {}
-  // Errors (bad_file): it cannot be read; with `verify`, another checksum than was saved.
+  // Errors (bad_file): the file cannot be read; with `verify`, a checksum differs from the saved one.
   void fill(RestoreTarget& target, const File& file);
 
  private:
-  // What a chunk holds of some block.
+  // The bytes that a chunk and one block share.
   struct Overlap {
     int64_t offset;  // in the tensor
     std::span<std::byte> bytes;

@@ -1,4 +1,4 @@
-// One save on its way: the values as they were, and what is still to be written of them.
+// One save in progress: a snapshot of the values, and what is still to be written of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,36 +19,36 @@
 
 namespace tessera::nn {
 
-// A stage that all processes pass, or none: f here, then everybody's word on it. Throws the error of f, or where f went
-// well and another process's did not, one that says so of `path`. Whatever may fail on one process alone belongs into
-// a stage, since the others would wait for it at the next.
+// A stage that succeeds on all processes or on none: runs f, then asks whether it succeeded everywhere. Throws the
+// error of f or, if only another process failed, an error that says so and names `path`. Everything that may fail on
+// one process alone belongs in a stage, since the others would wait for that process at the next one.
 void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
               const std::function<void()>& f);
-// The program's, whose word on a stage is a vote.
+// The processes of this program, which agree on each stage by a vote.
 Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
-// Whether an array lies on devices of several processes; a recipe, whether it will by this layout.
+// Whether an array is on devices of several processes, or, if it is a recipe, will be by this layout.
 bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
 
-// The stages of one save, the same on every process in the same order: begin, twice, then write and commit. Each
-// process may pass them from whichever thread is at hand.
+// One save, in stages that are the same on every process and in the same order: two to begin, one to write, one to
+// commit. A process may run them on any of its threads.
 class Save {
  public:
-  // Takes hold of the values: their memory is shared until it is written, and whoever would overwrite it copies it
+  // Takes a snapshot: the values' memory is shared until it is written, and whatever would overwrite it copies it
   // first, as with any other copy of an array.
   Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
        const CheckpointOptions& options);
 
-  // What all processes that save must have alike.
+  // A text that must be the same on all processes that save.
   std::string identity() const;
 
-  // Writes until no more than so many bytes are left. An error comes out in finish(), so that it does so on every
-  // process, however much each of them has left.
+  // Writes until at most so many bytes are left. An error is thrown by finish(), so that this happens on every process,
+  // however much each of them has left.
   void write_down_to(int64_t bytes_left) noexcept;
-  // Writes the rest, commits, and deletes what need not be kept. After an error nothing of the checkpoint is left.
+  // Writes the rest, commits, and deletes checkpoints that are not kept. After an error nothing of this one is left.
   void finish();
 
  private:
-  struct Part {  // of a tensor: what this process writes of it
+  struct Part {  // the part of a tensor that this process writes
     IndexRanges block;
     at::Tensor values;
   };
@@ -76,13 +76,13 @@ class Save {
   std::vector<std::vector<Part>> parts_;  // of manifest_.tensors[i]
   std::vector<PlannedFile> plans_;
   std::vector<File> files_;       // of plans_[i], once begun
-  std::vector<int64_t> flushed_;  // of each file, the bytes that the disk has been asked to begin with
+  std::vector<int64_t> flushed_;  // of each file, the bytes that the disk was asked to start writing
   std::vector<Work> work_;
   size_t next_ = 0;
   int64_t bytes_left_ = 0;
   bool begun_ = false;
   std::exception_ptr error_;  // of this process alone, until the next stage tells the others
-  std::exception_ptr over_;   // of a stage: all processes have one
+  std::exception_ptr over_;   // of a stage: every process has an error then
 };
 
 }  // namespace tessera::nn

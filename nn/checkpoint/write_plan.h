@@ -17,14 +17,14 @@ struct PlannedFile {
   SafetensorsPlan layout;
 };
 
-// The tensors, in their order, in files of at most `most_bytes` (one tensor alone may be larger), each tensor whole in
-// one file: <folder>/model-0000k-of-0000n.safetensors. It depends on nothing else, least of all on a mesh.
+// Puts the tensors, in their order, into files of at most `most_bytes` (a single tensor may be larger), each tensor
+// whole in one file: <folder>/model-0000k-of-0000n.safetensors. The plan depends on nothing else, not on a mesh either.
 std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector<TensorEntry>& tensors,
                                     int64_t most_bytes);
 
-// The parts of an array that a process writes: of every distinct block that one of its devices holds, an equal share
-// with the other processes that hold it, cut along the first dim that is long enough. All together write every element
-// once. `blocks` is what each device holds, in mesh order, and `owners` the process of each device.
+// The parts of an array that a process writes. Every distinct block is shared equally among the processes whose devices
+// hold it, cut along the first dim that is long enough, so that all together write every element once. `blocks` is what
+// each device holds, in mesh order, and `owners` the process of each device.
 std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, const std::vector<int>& owners,
                                          int process);
 
@@ -36,8 +36,8 @@ class ByteRuns {
 
   int64_t bytes() const { return count_ * run_bytes_; }
 
-  // f(offset in the whole, offset in the block, bytes) for what lies in [begin, end) of the whole. Call it for ranges
-  // that follow each other: what lies before `begin` is passed over for good.
+  // Calls f(offset in the whole, offset in the block, bytes) for what is in [begin, end) of the whole. Ranges must
+  // follow each other: what is before `begin` is skipped for good.
   template <class F>
   void visit(int64_t begin, int64_t end, F f) {
     for (; next_ < count_; ++next_) {

@@ -6,7 +6,7 @@
 
 namespace tessera::nn {
 
-// (...) -> (...). A module holds no function, so the function has a name: sequential(a, Activation{Activation::relu}).
+// (...) -> (...). A module cannot hold a function, so an enum names it: sequential(a, Activation{Activation::relu}).
 // gelu is the tanh approximation, gelu_exact x Phi(x). (jax.nn's names and formulas:
 // sharding/operations/elementwise.h.)
 struct Activation {
@@ -21,8 +21,8 @@ struct PReLUOptions {
   DTypePolicy dtypes = {};
 };
 
-// x where x >= 0, slope x elsewhere; one slope for all, or for each of the features. (..., features) -> the same.
-// He et al., "Delving deep into rectifiers" (2015). Error (bad_argument): a slope at first that is not finite.
+// (..., features) -> the same: x where x >= 0, slope x elsewhere, with one slope for all features or one for each. He
+// et al., "Delving deep into rectifiers" (2015). Error (bad_argument): an initial slope that is not finite.
 struct PReLU {
   Param slope;  // () or (features)
   DTypePolicy dtypes = {};

@@ -1,4 +1,4 @@
-// Multi-head attention with four linear layers of its own, and what a decoder keeps of it.
+// MultiheadAttention: multi-head attention with four linear layers of its own, and its key-value cache for decoding.
 #pragma once
 
 #include <optional>
@@ -12,31 +12,31 @@ namespace tessera::nn {
 struct AttentionOptions {
   bool bias = true;
   bool causal = true;
-  std::optional<Axis> kv_heads = std::nullopt;     // of k and v; without: as many heads as the queries have
-  std::optional<double> rope_base = std::nullopt;  // of rotary positions (see RotaryEmbedding); without: none
-  std::optional<Axis> context = std::nullopt;      // what k and v read; without: the same as the queries
+  std::optional<Axis> kv_heads = std::nullopt;     // of k and v; by default as many heads as q
+  std::optional<double> rope_base = std::nullopt;  // of rotary positions (see RotaryEmbedding); by default none
+  std::optional<Axis> context = std::nullopt;      // what k and v read; by default the same as q
   double dropout = 0;                              // of the attention weights
   Initializer init = init::lecun_normal();         // of q, k and v
   Initializer output_init = init::lecun_normal();  // of o
   DTypePolicy dtypes = {};
 };
 
-// What a call of attention may take beside x. All may be absent.
+// Optional inputs of an attention call beside x.
 struct AttentionInputs {
-  Array context = {};                     // (batch, keys, context): what is attended to; without: x itself
-  Array mask = {};                        // booleans, false takes a key out of sight
+  Array context = {};                     // (batch, keys, context): what is attended to; by default x itself
+  Array mask = {};                        // booleans; false hides a key
   Array bias = {};                        // added to the logits
   std::optional<Key> key = std::nullopt;  // of dropout
 };
 
-// Rotary positions as a layer: x (..., seq, heads, head_dim), the first position being `offset`. Su et al. (2021); see
-// tessera::rotary_embedding for the pairing of coordinates (halves, as Llama and Equinox have it) and errors.
+// Rotary positions as a layer, for x (..., seq, heads, head_dim) whose first position is `offset`. Su et al. (2021);
+// see tessera::rotary_embedding for the pairing of coordinates (halves, as in Llama and Equinox) and errors.
 struct RotaryEmbedding {
   double base = 10000;
   Array operator()(Operand x, int64_t offset = 0) const { return rotary_embedding(x, offset, base); }
 };
 
-// The keys and values of a text's positions so far: what the next position attends to.
+// The keys and values of all positions so far, which the next position attends to.
 struct KeyValueCache {
   Array keys, values;  // (batch, length, kv_heads, head_dim); absent at first
 
@@ -45,13 +45,14 @@ struct KeyValueCache {
 };
 
 // (batch, seq, embed) -> (batch, seq, embed). Vaswani et al., "Attention is all you need" (2017).
-// The heads lie side by side in one dim, "heads" = number of heads x head_dim: sharded over a mesh axis that divides
-// the number of heads, attention stays local; an axis that cuts through a head is gathered where the heads split.
+// All heads share one dim, "heads" = number of heads x head_dim. If it is sharded over a mesh axis that divides the
+// number of heads, attention stays local; shards that cut through a head are gathered where the dim is split into
+// heads.
 // With fewer kv heads, kv_heads.size = number of kv heads x head_dim, head h attends to kv head h / (heads / kv_heads);
 // one kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query transformer models from
 // multi-head checkpoints" (2023).
-// Mask and bias broadcast to (batch, heads, seq, keys), and hold together with `causal`. A call with a context
-// (cross-attention) is never causal: make the layer with {.causal = false}.
+// Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context
+// (cross-attention) needs a layer that is not causal: make it with {.causal = false}.
 //   attention(x)    attention(x, {.mask = mask, .key = key})    attention(x, {.context = encoded})
 struct MultiheadAttention {
   Linear q;     // embed -> heads
@@ -62,18 +63,18 @@ struct MultiheadAttention {
   std::optional<double> rope_base = std::nullopt;
   Dropout dropout = {.rate = 0};
 
-  // Errors (bad_argument): heads that num_heads does not divide, kv_heads that do not hold whole heads, a number of
-  // heads that the number of kv heads does not divide, a rope_base that rotary_embedding refuses.
+  // Errors (bad_argument): num_heads does not divide heads; kv_heads does not hold whole heads; the number of kv heads
+  // does not divide num_heads; a rope_base that rotary_embedding refuses; a dropout outside [0, 1].
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
-  // Errors: other than three dims, another embed, a mask or bias that does not broadcast (shape_mismatch); a context
-  // where the layer is causal or rotates positions, none where k and v read another size, numbers of heads that do not
-  // divide, no key where dropout needs one (bad_argument); a mask that is not boolean (dtype_mismatch).
+  // Errors: x has other than three dims or another embed, a mask or bias does not broadcast (shape_mismatch); a context
+  // for a layer that is causal or has rotary positions, no context although k and v read another size, numbers of heads
+  // that do not divide, no key although dropout needs one (bad_argument); a mask that is not boolean (dtype_mismatch).
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
-  // Of the positions that follow those in the cache, to which it adds theirs; after an error the cache is as it was.
-  // A context is none of its inputs, nor is a key: it is for inference, without dropout. Errors: a layer that is not
-  // causal (bad_argument), whose results would depend on how the text is cut; a cache of another layer or batch
-  // (shape_mismatch).
+  // The output for the positions that follow those in the cache; adds their keys and values to the cache. It is for
+  // inference: without context, without dropout. After an error the cache is unchanged. Errors: a layer that is not
+  // causal, whose results would depend on how the text is split into calls (bad_argument); a cache of another layer or
+  // batch (shape_mismatch).
   Array decode(Operand input, KeyValueCache& cache) const;
 };
 

@@ -1,4 +1,4 @@
-// Dropout: elements become zero at random, by a key that the call gives.
+// Dropout: sets elements to zero at random, by a key that the caller passes.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 namespace tessera::nn {
 
 // (...) -> (...): each element is zero with probability `rate`, else divided by 1 - rate. The same key gives the same
-// zeros on every mesh, bit for bit: give each call a key of its own (split, fold_in). With inference, or rate 0, x
-// comes back as it is and no key is needed. The default rate is Equinox's and PyTorch's. Srivastava et al., "Dropout: a
-// simple way to prevent neural networks from overfitting" (2014).
+// zeros on every mesh, bit for bit, so give each call its own key (split, fold_in). With inference = true or rate 0, x
+// is returned unchanged and no key is needed. The default rate is that of Equinox and PyTorch. Srivastava et al.,
+// "Dropout: a simple way to prevent neural networks from overfitting" (2014).
 //   x = dropout(x, key);
 // Errors (bad_argument): no key where one is needed, a rate outside [0, 1].
 struct Dropout {

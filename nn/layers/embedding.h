@@ -1,4 +1,4 @@
-// Embedding: a row for each token, and the same rows as a tied head.
+// Embedding: one row for each token, and the same rows as a tied output head.
 #pragma once
 
 #include "nn/layers/dtype_policy.h"

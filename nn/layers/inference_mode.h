@@ -1,4 +1,4 @@
-// inference_mode: layers that behave differently while training are told that it is over.
+// inference_mode: switches the layers of a model between training and inference.
 #pragma once
 
 #include <string_view>
@@ -33,10 +33,10 @@ class InferenceFields {
 };
 }  // namespace detail
 
-// A copy of the tree in which every field `bool inference` is `value` (eqx.nn.inference_mode). That is the convention
-// by which a layer (dropout, batch normalization) says that it has two ways: a field of this name, false in training.
+// A copy of the tree in which every field `bool inference` is `value` (eqx.nn.inference_mode). By convention, a layer
+// that behaves differently in inference (dropout, batch normalization) has a field of this name, false in training.
 //   auto eval = nn::inference_mode(model);
-// (Not const where a layer with Buffers is in it: its call is a non-const one, though in inference it changes nothing.)
+// (Not const with a layer like BatchNorm, whose call is non-const even though it changes nothing in inference.)
 template <class Tree>
 Tree inference_mode(Tree tree, bool value = true) {
   detail::InferenceFields visitor(value);

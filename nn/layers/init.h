@@ -1,4 +1,4 @@
-// Initializers: from a key and a shape to a recipe.
+// Initializers: functions that make the initial values of a parameter from a key and a shape.
 #pragma once
 
 #include <functional>
@@ -8,25 +8,27 @@
 
 namespace tessera::nn {
 
-// Makes the values of a parameter. A kernel's shape is (in, out), of a convolution (spatial dims..., in, out): its fan
-// in is the product of all sizes but the last, its fan out of all but the last but one. A vector has its size as both.
+// Makes the initial values of a parameter. A kernel's shape is (in, out), of a convolution (spatial dims..., in, out):
+// its fan in is the product of all sizes but the last, its fan out of all but the second to last; of a vector, both are
+// its size.
 using Initializer = std::function<Array(const Key&, const Shape&)>;
 
-// The names and formulas of jax.nn.initializers (flax.linen.initializers are the same). All but orthogonal give
-// recipes: no memory until they are placed, slice by slice.
+// The names and formulas of jax.nn.initializers (flax.linen.initializers are the same). All but orthogonal return
+// recipes, which take no memory until they are placed, shard by shard.
 namespace init {
 
 Initializer zeros();                 // 0 everywhere
 Initializer ones();                  // 1 everywhere
 Initializer constant(double value);  // `value` everywhere
-// Normal with this standard deviation and mean 0; cut off at two of them (before which it has them): truncated_normal.
+// Normal with mean 0 and standard deviation `stddev`; truncated_normal cuts it off at +-2 stddev without rescaling.
 Initializer normal(double stddev);
 Initializer truncated_normal(double stddev);
 // Uniform in [-limit, limit).
 Initializer uniform(double limit);
 
-// Variance 1 / fan in, 2 / (fan in + fan out), 2 / fan in. `normal` ones are truncated at two standard deviations. The
-// first `stacked` dims count as so many kernels, one for each index (jax's batch_axis): of (experts, in, out) 1.
+// The variance is 1 / fan in (lecun), 2 / (fan in + fan out) (glorot), 2 / fan in (he). The normal ones are truncated
+// at two standard deviations. The first `stacked` dims number separate kernels (jax's batch_axis): 1 for the shape
+// (experts, in, out).
 // LeCun et al., "Efficient BackProp" (1998; Klambauer et al., 2017); Glorot and Bengio (2010); He et al. (2015), whom
 // PyTorch calls Kaiming.
 Initializer lecun_normal(int stacked = 0);  // flax.linen's default for kernels
@@ -39,9 +41,9 @@ Initializer he_uniform(int stacked = 0);
 // Uniform in +-1 / sqrt(fan in): Equinox's and PyTorch's default for kernels (and, with the kernel's fan in, biases).
 Initializer fan_in_uniform(int stacked = 0);
 
-// jax.nn.initializers.orthogonal: the Q of a normal matrix, its columns (or rows, whichever are fewer) orthonormal, as
-// (all dims but the last, last dim). Saxe, McClelland and Ganguli (2014). Computed at once and as a whole, since no
-// block of it can be drawn alone.
+// jax.nn.initializers.orthogonal: the Q of a normal matrix (all dims but the last, last dim), with orthonormal columns,
+// or rows if those are fewer. Saxe, McClelland and Ganguli (2014). It is not a recipe but computed at once, since no
+// shard of it can be drawn alone.
 Initializer orthogonal(double scale = 1);
 
 }  // namespace init

@@ -1,4 +1,4 @@
-// Linear: x kernel + bias, and a low-rank change of it.
+// Linear: x kernel + bias, with an optional low-rank change of the kernel.
 #pragma once
 
 #include <optional>
@@ -27,8 +27,8 @@ struct LowRank {
   double scale = 1;
 };
 
-// (..., in) -> (..., out). With a low-rank change kernel and bias are frozen: they get a gradient of zero.
-// Error (shape_mismatch): another last dim than `in`.
+// (..., in) -> (..., out). With a low-rank change, kernel and bias are frozen: their gradient is zero. Error
+// (shape_mismatch): the last dim of x is not `in`.
 struct Linear {
   Param kernel;               // (in, out)
   std::optional<Param> bias;  // (out), zeros at first
@@ -39,7 +39,7 @@ struct Linear {
   Array operator()(Operand x) const;
 };
 
-// x as it is, whatever x is: the layer to put where none is wanted.
+// Returns x unchanged: a placeholder where no layer is wanted.
 struct Identity {
   Array operator()(Operand x) const { return x.array(); }
 };

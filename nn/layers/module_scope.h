@@ -1,4 +1,4 @@
-// ModuleScope: ledgers and errors name the module that computes, by the path that filter_shard stamped on it.
+// ModuleScope: names the running module, by its path, in ledgers and errors.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tessera::nn {
 
 namespace detail {
 
-// The first array with a stamped path, and its path below the module.
+// Finds the first array that filter_shard has stamped with a path, and the array's path below the module.
 class StampFinder {
  public:
   static constexpr bool sees_values = false;
@@ -27,7 +27,7 @@ class StampFinder {
   void leaf(Leaf& x) {
     leaf(x.value);
   }
-  // "layers.2.mlp", of an array up.kernel that is stamped layers.2.mlp.up.kernel; empty if there is none.
+  // "layers.2.mlp" for an array up.kernel with the stamp layers.2.mlp.up.kernel; empty if no array has a stamp.
   std::string module_path() const;
 
  private:
@@ -44,14 +44,14 @@ std::string module_path_of(const Module& module) {
 
 }  // namespace detail
 
-// Opened by a module for the time of its call:
+// A module opens one for the duration of its call:
 //   Array operator()(const Array& x) const {
 //     const nn::ModuleScope scope(*this);
-// Inside it a communication in which no parameter takes part carries the module's path in the ledger (one in which a
-// parameter takes part carries that parameter's), in both passes, and an Error of any operation begins with it:
+// Inside it, in the forward and the backward pass, the ledger records communication under the module's path, unless a
+// parameter takes part: then under that parameter's path. An Error of any operation begins with the path:
 //   [matmul] layers.2.mlp: ...
-// The path is what filter_shard stamped on the module's arrays; a module without arrays, or one that was never placed,
-// is told it: ModuleScope scope("layers.2.act").
+// The path is the one that filter_shard stamped on the module's arrays. For a module without arrays, or one that was
+// never placed, pass the path: ModuleScope scope("layers.2.act").
 class ModuleScope {
  public:
   template <class Module>

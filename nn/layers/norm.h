@@ -8,8 +8,8 @@
 
 namespace tessera::nn {
 
-// All: (..., features) -> the same, features last. Means are taken in float32 whatever the type of x. Errors: another
-// last dim (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (bad_argument).
+// All: (..., features) -> the same, features last. Means are computed in float32 or wider. Errors: another last dim
+// (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (bad_argument).
 
 // (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
 // eps is Equinox's and PyTorch's (flax: 1e-6).
@@ -34,9 +34,10 @@ struct RMSNorm {
   Array operator()(Operand x) const;
 };
 
-// (batch, spatial dims..., features): of each row of the batch the features of a group, over all places together,
-// are normalized as by LayerNorm; then * scale + bias by feature. One group: of all; as many as features: instance
-// normalization. Wu and He, "Group normalization" (2018). eps is Equinox's and PyTorch's (flax: 1e-6).
+// (batch, spatial dims..., features) -> the same: in each row of the batch, the features of one group are normalized
+// together over all places, as by LayerNorm; then * scale + bias for each feature. One group normalizes all features
+// together; as many groups as features is instance normalization. Wu and He, "Group normalization" (2018). eps is
+// Equinox's and PyTorch's (flax: 1e-6).
 struct GroupNorm {
   Param scale;  // (features), ones at first
   Param bias;   // (features), zeros at first

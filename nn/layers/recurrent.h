@@ -15,8 +15,8 @@
 
 namespace tessera::nn {
 
-// equinox.nn.LSTMCell's and GRUCell's defaults: everything uniform in +-1 / sqrt(hidden). (flax.linen: lecun_normal,
-// orthogonal for `recurrent`, zeros for biases.) The initializers get the shapes of one gate.
+// The defaults of equinox.nn.LSTMCell and GRUCell: everything uniform in +-1 / sqrt(hidden). (flax.linen: lecun_normal,
+// orthogonal for `recurrent`, zeros for biases.) Each initializer is called once per gate, with the shape of one gate.
 struct RecurrentOptions {
   bool bias = true;
   std::optional<Initializer> input_init = std::nullopt;
@@ -25,9 +25,10 @@ struct RecurrentOptions {
   DTypePolicy dtypes = {};
 };
 
-// The gates lie side by side along a dim of their own, which is never cut; rules cut the hidden units of a gate. What
-// enters a product has no name in `recurrent`, so that its result is cut as everything else of the hidden units.
-// A state has a row for each of x, or one that serves all. Errors (shape_mismatch): inputs or states of other sizes.
+// The gates have a dim of their own, which is never sharded; rules shard the hidden units of each gate. The first dim
+// of `recurrent`, which the product sums over, has no name, so that the result is sharded along the hidden units as
+// everything else is. A state has one row for each row of x, or one for all. Errors (shape_mismatch): inputs or states
+// of other sizes.
 
 // h, c of (..., hidden).
 struct LSTMState {
@@ -55,10 +56,10 @@ struct GRUState {
   Array h;
 };
 
-// (..., in) and a state -> the next state. With r, z, n, in this order:
+// (..., in) and a state -> the next state. With gates r, z, n, in this order:
 //   r = sigmoid(x_r + h_r),  z = sigmoid(x_z + h_z),  n = tanh(x_n + r (h_n + bias_n)),  h' = (1 - z) n + z h,
-// x_* being parts of x input + bias, h_* of h recurrent. Cho et al., "Learning phrase representations using RNN
-// encoder-decoder" (2014), with the reset gate behind the product, as PyTorch, Equinox and Flax have it.
+// where x_* are the gates of x input + bias and h_* those of h recurrent. Cho et al., "Learning phrase representations
+// using RNN encoder-decoder" (2014), with the reset gate applied after the product, as in PyTorch, Equinox and Flax.
 struct GRUCell {
   using State = GRUState;
   Param input;                  // (in, 3, hidden)
@@ -72,8 +73,8 @@ struct GRUCell {
   State start(const Array& x) const;
 };
 
-// The cell over xs (batch, time, in), from `state` or from zeros: the last state, and h after each step as (batch,
-// time, hidden). jax.lax.scan of a cell. Error (shape_mismatch): no step, or other than three dims.
+// Runs the cell over xs (batch, time, in), from `state` or from zeros, as jax.lax.scan does. Returns the last state,
+// and h after each step as (batch, time, hidden). Error (shape_mismatch): no step, or other than three dims.
 //   auto [last, outputs] = scan(cell, xs);
 void check_steps(const Array& xs);
 template <class Cell>

@@ -13,27 +13,27 @@ namespace tessera::nn {
 // equinox.nn.SpectralNorm's defaults.
 struct SpectralNormOptions {
   int64_t iterations = 1;  // of the power method in each call
-  double eps = 1e-12;      // below which a vector is not divided by its length
+  double eps = 1e-12;      // the least norm that a vector is divided by
 };
 
-// The kernel (..., out) as a matrix (in, out), and the power method's two vectors.
+// The two vectors of the power method, for a kernel (..., out) taken as a matrix (in, out).
 struct PowerIteration {
-  Buffer in, out;  // of length one
+  Buffer in, out;  // of norm one
   int64_t iterations = 1;
   double eps = 1e-12;
 
-  // From random vectors by fifteen iterations, as Equinox and PyTorch start. Errors (bad_argument):
-  // iterations below 1, an eps below 0 or not finite.
+  // Starts with random vectors and fifteen iterations, as Equinox and PyTorch do. Errors (bad_argument): iterations
+  // below 1, an eps below 0 or not finite.
   static PowerIteration init(const Key& key, const Param& kernel, const SpectralNormOptions& options);
-  // Goes on by `iterations`, with the kernel as a constant.
+  // Runs `iterations` more iterations, without a gradient for the kernel.
   void step(const Array& kernel);
-  // kernel / (in^T kernel out), the vectors as constants.
+  // kernel / (in^T kernel out), without a gradient for the vectors.
   Array normalized(const Array& kernel) const;
 };
 
-// A layer with a field `kernel` (..., out), Linear or Conv: what it computes with its kernel divided by an estimate of
-// the largest singular value. A training call first improves the estimate, so it is no const call; with inference it
-// stays as it is. Miyato et al., "Spectral normalization for generative adversarial networks" (2018).
+// Calls a layer that has a field `kernel` (..., out), such as Linear or Conv, with its kernel divided by an estimate of
+// the largest singular value. A call in training first improves the estimate, so it is not const; with inference = true
+// the estimate stays as it is. Miyato et al., "Spectral normalization for generative adversarial networks" (2018).
 template <class Layer>
 struct SpectralNorm {
   Layer layer;

@@ -11,7 +11,7 @@
 namespace tessera::nn {
 
 struct BlockOptions {
-  double dropout = 0;                              // of what each part adds, and of the attention weights
+  double dropout = 0;                              // of the output of each sublayer, and of the attention weights
   double eps = 1e-5;                               // of the norms
   std::optional<Axis> kv_heads = std::nullopt;     // as AttentionOptions
   std::optional<double> rope_base = std::nullopt;  // as AttentionOptions
@@ -20,12 +20,12 @@ struct BlockOptions {
   DTypePolicy dtypes = {};
 };
 
-// (batch, seq, embed) -> the same. Each part reads what is normalized and adds to what is not:
+// (batch, seq, embed) -> the same. Each sublayer reads the normalized x, and its output is added to x itself:
 //   x = x + dropout(attention(norm1(x))),  x = x + dropout(mlp(norm2(x))).
-// Xiong et al., "On layer normalization in the transformer architecture" (2020). Errors are those of its parts.
+// Xiong et al., "On layer normalization in the transformer architecture" (2020). Errors: those of the sublayers.
 
-// Every position sees every other: BERT's, ViT's.
-//   x = block(x, {.mask = mask, .key = key})      a context is none of its inputs (bad_argument)
+// Every position attends to every other, as in BERT and ViT. Error (bad_argument): a context.
+//   x = block(x, {.mask = mask, .key = key})
 struct EncoderBlock {
   LayerNorm norm1;
   MultiheadAttention attention;
@@ -44,15 +44,16 @@ struct CrossAttention {
   MultiheadAttention attention;
 };
 
-// What a call of a DecoderBlock may take beside x.
+// Inputs of a DecoderBlock call beside x.
 struct DecoderInputs {
-  Array context = {};       // (batch, keys, context): given where and only where the block has a cross-attention
+  Array context = {};       // (batch, keys, context): required with cross-attention, refused without
   Array context_mask = {};  // booleans that broadcast to (batch, heads, seq, keys)
-  Array mask = {};          // of the self-attention, beside its causality
+  Array mask = {};          // of the self-attention, in addition to the causal mask
   std::optional<Key> key = std::nullopt;
 };
 
-// A position sees those before it: GPT's; with options.context it reads a context in between, as in translation.
+// Every position attends to itself and to those before it, as in GPT. With options.context, cross-attention follows the
+// self-attention, as in translation.
 struct DecoderBlock {
   LayerNorm norm1;
   MultiheadAttention attention;  // causal
@@ -63,9 +64,9 @@ struct DecoderBlock {
 
   static DecoderBlock init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads, const Axis& hidden,
                            const BlockOptions& options = {});
-  // Error (bad_argument): a context without a cross-attention, or none where there is one.
+  // Error (bad_argument): a context for a block without cross-attention, no context for a block with it.
   Array operator()(Operand x, const DecoderInputs& with = {}) const;
-  // Of the positions that follow those in the cache, for inference: no dropout.
+  // The output for the positions that follow those in the cache, for inference: no dropout.
   Array decode(Operand x, KeyValueCache& cache, const Array& context = {}) const;
 };
 

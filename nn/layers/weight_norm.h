@@ -11,12 +11,12 @@ namespace tessera::nn {
 
 // kernel / norm(kernel) * length, the norm over all dims but the last. A zero column gives NaN, as in Equinox.
 Array with_length(const Array& kernel, const Array& length);
-// The norm of each column of a kernel (..., out), and its dim's name.
+// The norm of each column of a kernel (..., out), as a Param (out) with the name of the kernel's last dim.
 Param column_norms(const Param& kernel);
 
-// A layer with a field `kernel` (..., out), Linear or Conv: what it computes, with the kernel g v / |v|, v being what
-// it holds as kernel and |v| the norm of what leads to each output. At first g = |v|, so the layer computes what it
-// did; for that, the kernel is computed whole once. Salimans and Kingma, "Weight normalization" (2016).
+// Calls a layer that has a field `kernel` (..., out), such as Linear or Conv, with the kernel g v / |v|: g is `length`,
+// v the layer's own kernel, |v| the norm of v for each output. At first g = |v|, so the layer computes what it did
+// before; for that, init computes the whole kernel once. Salimans and Kingma, "Weight normalization" (2016).
 template <class Layer>
 struct WeightNorm {
   Layer layer;

@@ -1,4 +1,4 @@
-// diff_placement: what lies elsewhere in one placement table than in another.
+// diff_placement: how the rows of two placement tables differ.
 #pragma once
 
 #include <iosfwd>
@@ -10,14 +10,14 @@
 
 namespace tessera::nn {
 
-// An array whose rows differ; only after: it was added; only before: it is gone.
+// An array whose rows differ. Without `before` it was added, without `after` it was removed.
 struct PlacementChange {
   std::string path;
   std::optional<PlacementRow> before, after;
   friend bool operator==(const PlacementChange&, const PlacementChange&) = default;
 };
 
-// Arrays are paired by their paths. In the order of the table after, then what is gone.
+// Arrays are paired by path. Changes are in the order of the later table, followed by removed arrays.
 class PlacementDiff {
  public:
   PlacementDiff(std::vector<PlacementChange> changes, int64_t bytes_before, int64_t bytes_after)
@@ -26,7 +26,7 @@ class PlacementDiff {
   const std::vector<PlacementChange>& changes() const { return changes_; }
   bool empty() const { return changes_.empty(); }
 
-  // A line for each change, those of repeated layers in one, and the bytes of a device; "" if nothing differs:
+  // One line for each change (one for all repeated layers), and the bytes per device; "" if nothing differs:
   //   ~ layers.{0..79}.mlp.up.kernel: spec P(None, 'model') -> P('data', 'model'); bytes/device 4,096 -> 1,024
   //   + head.kernel: float32 (512, 256), P(None, 'model'), bytes/device 262,144
   //   - head.weight: float32 (256, 512), P('model'), bytes/device 262,144

@@ -1,4 +1,4 @@
-// explain: why every array of a tree lies where it lies, or would lie, and which rules did nothing.
+// explain: why a layout places every array of a tree where it does, and which rules did nothing.
 #pragma once
 
 #include <iosfwd>
@@ -12,33 +12,33 @@
 
 namespace tessera::nn {
 
-// One array, and what the rules made of it.
+// One array, and how the rules place it.
 struct ExplainedArray {
   std::string path;
-  std::optional<std::vector<std::string>> axes;  // its dims' names; nothing for a bare array
+  std::optional<std::vector<std::string>> axes;  // names of its dims; nullopt for a bare array
   Shape shape;
   DType dtype = float32;
   int64_t bytes = 0;                            // global
   PartitionSpec spec;                           // what the rules say
-  std::vector<Resolution::Decision> decisions;  // of each rule that speaks of it, in the order of the rules
-  std::string error;                            // why there is no spec: filter_shard would throw it
-  std::optional<PartitionSpec> lies;            // where it lies, if elsewhere
-  bool is_whole = false;                        // on every device of a mesh of more than one
-  std::vector<std::string> could_use;           // mesh axes that divide one of its dims and that it does not use
+  std::vector<Resolution::Decision> decisions;  // of each rule that concerns it, in the order of the rules
+  std::string error;                            // why there is no spec; filter_shard would throw this
+  std::optional<PartitionSpec> lies;            // its current spec, if it is another
+  bool is_whole = false;                        // not sharded, on a mesh of more than one device
+  std::vector<std::string> could_use;           // mesh axes that divide one of its dims but are not used
 };
 
-// A rule that placed nothing, or a mesh axis that no mesh here has.
+// A rule that placed nothing, or that names a mesh axis which the mesh does not have.
 struct IdleRule {
   std::string rule;
   std::string reason;
 };
 
 struct ExplainOptions {
-  // A whole array is large from this part of the tree's bytes on (MaxText's sharding_tolerance).
+  // An array that is not sharded counts as large from this fraction of the tree's bytes (MaxText's sharding_tolerance).
   double large_fraction = 0.02;
 };
 
-// The arrays in the order of the tree, absent ones left out.
+// The explained arrays in the order of the tree, without absent ones.
 class Explanation {
  public:
   Explanation(std::vector<ExplainedArray> arrays, std::vector<IdleRule> idle, std::string mesh, ExplainOptions options)
@@ -46,19 +46,20 @@ class Explanation {
 
   const std::vector<ExplainedArray>& arrays() const& { return arrays_; }
   std::vector<ExplainedArray> arrays() && { return std::move(arrays_); }
-  // The array at a path. Error (bad_argument): none is there.
+  // The array with this path. Error (bad_argument): there is none.
   const ExplainedArray& at(const std::string& path) const;
-  // Rules that placed nothing: no array has the name or the path (with the nearest name that there is), or another rule
-  // always came first; and rules that name a mesh axis which the mesh does not have, used or not.
+  // Rules that placed nothing, because no array has the name (the nearest name is suggested) or the path, or because
+  // they were always passed over; and rules that name a mesh axis which the mesh does not have, used or not.
   const std::vector<IdleRule>& idle_rules() const& { return idle_; }
   std::vector<IdleRule> idle_rules() && { return std::move(idle_); }
-  // What stayed whole although it is large, the largest first.
+  // The large arrays that are not sharded, the largest first.
   std::vector<ExplainedArray> large_whole() const;
   // Whether any array has an error.
   bool has_errors() const;
 
-  // For each array its spec and, rule by rule, what took each dim and what was passed over, the same layers in one
-  // entry; then errors, what lies elsewhere, rules that did nothing, and large arrays that stayed whole.
+  // For each array its spec and, rule by rule, which rule took each dim and which were passed over; repeated layers
+  // share one entry. Then errors, arrays that are now placed elsewhere, rules that did nothing, and large arrays that
+  // are not sharded.
   std::string to_text() const;
   // {"mesh", "arrays": [{"path", "axes", "shape", "dtype", "bytes", "spec" (null with an error), "error" (null or
   // text), "lies" (null or a spec), "whole", "could_use", "decisions": [{"dim" (null: all), "rule", "matched",
@@ -75,8 +76,8 @@ class Explanation {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const Explanation& explanation);
 
-// What filter_shard(tree, layout) does, or would do, and why. Nothing is placed, and nothing is thrown for an array
-// that cannot be: its error stands in its entry, beside those of all others.
+// What filter_shard(tree, layout) does, or would do, and why. Nothing is placed. An array that cannot be placed does
+// not throw: its entry holds the error.
 //   std::cout << nn::explain(model, layout);
 Explanation explain(const Leaves& leaves, const Layout& layout, const ExplainOptions& options = {});
 template <class Tree>
@@ -88,8 +89,8 @@ Explanation explain(const Tree& tree, const Mesh& mesh, const Rules& rules, cons
   return explain(leaves(tree), Layout(mesh, rules), options);
 }
 
-// Of a tree that filter_shard placed, by the layout that rides on its arrays. Error (bad_argument): an array that no
-// layout placed, or arrays of two layouts.
+// The same for a tree that filter_shard has placed, with the layout that its arrays remember. Error (bad_argument): an
+// array that no layout placed, arrays of two layouts, no arrays.
 Explanation explain(const Leaves& leaves, const ExplainOptions& options = {});
 template <class Tree>
 Explanation explain(const Tree& tree, const ExplainOptions& options = {}) {

@@ -1,4 +1,4 @@
-// filter_shard: every array of a tree placed where its names, its path or one sharding for all say.
+// filter_shard: places every array of a tree by rules, by one sharding for all, or by a function of path and array.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@
 
 namespace tessera::nn {
 
-// The spec that a layout gives to a leaf, and why. `verb` begins an error's message.
+// The spec that a layout gives to a leaf, and why. `verb` begins the message of an error.
 Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb = "filter_shard");
 
 namespace detail {
@@ -27,17 +27,18 @@ concept ChoosesByLeaf =
     !ChoosesByArray<F> && std::convertible_to<std::invoke_result_t<F&, const std::string&, const Leaf&>, NamedSharding>;
 void shard_by_names(const Leaves& leaves, const Layout& layout);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
-// One sharding for each leaf; for absent ones none.
+// One sharding for each leaf, none for absent ones.
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings);
 }  // namespace detail
 
-// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec;
-// arrays without names follow the rules for Arrays, and are replicated where there is none. Recipes are carried out
-// block by block: no device ever holds more than its part. Paths are stamped on the arrays, for ledgers and errors.
-// Where the mesh lies across processes, all of them call it, and agree first on the mesh, the rules and the arrays.
-// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), names that
-// are not as many as the dims (rank_mismatch), one array in two places (bad_argument). Processes
-// that do not agree: inconsistent, with the first thing that differs.
+// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec.
+// Arrays without names follow the rules for Arrays, and are replicated if none applies. Recipes are computed shard by
+// shard: no device ever holds more than its own shard. Each array is stamped with its path, for ledgers and errors.
+// If the mesh spans several processes, all of them must call this; they first check that they agree on the mesh, the
+// rules and the arrays.
+// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), more or
+// fewer names than dims (rank_mismatch), one array in two places (bad_argument). If processes do not agree:
+// inconsistent, with the first difference.
 template <class Tree>
 Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
@@ -45,7 +46,7 @@ Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = 
   return tree;
 }
 
-// All alike, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
+// All arrays with one sharding, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
 template <class Tree>
 Tree filter_shard(Tree tree, const NamedSharding& sharding,
                   std::source_location where = std::source_location::current()) {
@@ -54,9 +55,9 @@ Tree filter_shard(Tree tree, const NamedSharding& sharding,
   return tree;
 }
 
-// By path or size, or by all that is known of the leaf (its kind and names) where the function takes a Leaf:
+// With a function that chooses the sharding of each array. A function that takes a Leaf also sees its kind and names:
 //   filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); })
-// What rules can say is better said by rules, which explain themselves (see fsdp.h).
+// Prefer rules where they suffice, since nn::explain can explain them (see fsdp.h).
 template <class Tree, class Choose>
 requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
     filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {

@@ -9,16 +9,17 @@ namespace tessera::nn {
 
 struct FsdpOptions {
   int64_t min_size = 1024;  // a parameter of fewer elements stays whole on every device: biases, scales of norms
-  // Rules by name: those of the batch, and of dims that are divided over other axes before this one (tensor
-  // parallelism). A name that is not here stays whole, apart from the parameter's longest dim.
+  // Rules by name for the dims of the batch, and for dims that other mesh axes divide first (tensor parallelism). A dim
+  // whose name is not here stays whole, unless it is the longest dim, which fsdp divides.
   Rules rules = {};
 };
 
-// The layout that divides each parameter over `axis` along its longest dim that is free and divides:
+// The layout that divides each parameter over the mesh axis `axis`, along the longest dim that is still free and that
+// the axis divides:
 //   const Layout layout = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
 //   auto model = nn::filter_shard(Model::init(Key(0)), layout);
-// Its rules, in this order: those of options.rules that cut, {Arrays{.min_size = n}, longest_dim(axis)}, the others of
-// options.rules, {Arrays{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
+// Its rules, in this order: those of options.rules that name a mesh axis, {Arrays{.min_size = n}, longest_dim(axis)},
+// the others of options.rules, {Arrays{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
 Layout fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// placement_table: where every array of a tree lies and what it costs each device, before or after it is placed.
+// placement_table: how every array of a tree is placed and what it costs each device, before or after placing.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,40 @@ namespace tessera::nn {
 // One array of a tree.
 struct PlacementRow {
   std::string path;                              // layers.2.mlp.up.kernel
-  std::optional<std::vector<std::string>> axes;  // its dims' names: embed, none, @model; nothing for a bare array
+  std::optional<std::vector<std::string>> axes;  // names of its dims: embed, none, @model; nullopt for a bare array
   std::string spec;                              // as JAX prints it, P(None, 'model'); "uncommitted" if on no mesh
   Shape shape;                                   // global
   Shape shard_shape;                             // of one device
   DType dtype = float32;
-  int64_t elements = 0;             // global
-  int64_t bytes = 0;                // global
-  int64_t bytes_per_device = 0;     // of one shard, as if every device had its own, however few copies are stored here
-  int64_t replicas = 1;             // devices that hold the same block; 1: nobody else has it
-  std::vector<MeshAxis> mesh = {};  // nothing if on no mesh
-  std::vector<std::string> divided_over = {};  // the mesh axes that cut it
+  int64_t elements = 0;                        // global
+  int64_t bytes = 0;                           // global
+  int64_t bytes_per_device = 0;                // of one shard, as if every device stored a copy of its own
+  int64_t replicas = 1;                        // devices that hold the same shard; 1: not replicated
+  std::vector<MeshAxis> mesh = {};             // empty if on no mesh
+  std::vector<std::string> divided_over = {};  // the mesh axes that divide it
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
-// What lies over one mesh axis.
+// How the arrays on one mesh axis are divided or replicated along it.
 struct AxisTotals {
   MeshAxis axis;
-  int64_t divided_bytes = 0;  // global, of the arrays that the axis cuts
-  int64_t whole_bytes = 0;    // of the others: each device along the axis has all of what its neighbours have
-  double copies = 1;  // bytes along the axis, by those of them that differ: 1 if all is divided, else up to its size
+  int64_t divided_bytes = 0;  // global, of the arrays that the axis divides
+  int64_t whole_bytes = 0;    // global, of the others, which every device along the axis holds alike
+  double copies = 1;  // bytes held along the axis / distinct bytes: 1 if all is divided, else up to the axis size
   friend bool operator==(const AxisTotals&, const AxisTotals&) = default;
 };
 
-enum class SortBy { tree, bytes, path };  // bytes: those of a device, the most first; path: numbers by their value
+enum class SortBy { tree, bytes, path };  // bytes: per device, largest first; path: numbers by value
 
 // How a table is printed.
 struct TableFormat {
-  size_t width = 0;               // characters of a line: columns are left out and paths elided; 0: as it comes
-  bool fold = false;              // repeated layers in one line, layers.{0..79}.mlp.up.kernel, whose bytes are added up
-  std::optional<int> depth = {};  // grouped by module: this many names of a path; 1: model, optimizer. None: each array
+  size_t width = 0;               // most characters of a line: columns are dropped, paths shortened; 0: no limit
+  bool fold = false;              // repeated layers in one line, layers.{0..79}.mlp.up.kernel, with summed bytes
+  std::optional<int> depth = {};  // group by this many names of the path; 1: model, optimizer. nullopt: no groups
   SortBy sort = SortBy::tree;
 };
 
-// The rows in the order of the tree, absent arrays left out, and their sums.
+// One row per array in the order of the tree, without absent arrays, and their sums.
 //   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer));
 //   std::cout << nn::placement_table(model).to_text({.width = 100, .fold = true});
 class PlacementTable {
@@ -71,15 +71,15 @@ class PlacementTable {
   int64_t bytes(std::string_view path = "") const;
   int64_t bytes_per_device(std::string_view path = "") const;
 
-  // Bytes that all devices hold, by the global ones: 1 if nothing is there twice, the number of devices if all of it is
-  // everywhere. Of arrays on meshes; 1 without any.
+  // Bytes on all devices / global bytes, over the arrays on meshes: 1 if nothing is replicated, the number of devices
+  // if everything is. 1 if there are no such arrays.
   double replication() const;
-  // Every axis of more than one device, in the order of the meshes.
+  // The totals of every mesh axis of more than one device, in the order of the meshes.
   std::vector<AxisTotals> over_axes() const;
 
-  // Aligned columns, and the sums below; every row, however many they are, unless the format says otherwise.
+  // Aligned columns with the sums below; all rows, unless the format says otherwise.
   std::string to_text(const TableFormat& format = {}) const;
-  // The same as a Markdown table, of any width.
+  // The same as a Markdown table of any width.
   std::string to_markdown(const TableFormat& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
   // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over"}, ...], "arrays", "elements", "bytes",
@@ -95,23 +95,22 @@ class PlacementTable {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const PlacementTable& table);
 
-// Where the arrays lie now: of a tree, or of named trees.
+// The current placement of the arrays of a tree, or of named trees.
 PlacementTable placement_table(const Leaves& leaves);
 template <class Tree>
 PlacementTable placement_table(const Tree& tree) {
   return placement_table(leaves(tree));
 }
 
-// Where filter_shard(tree, layout) would place them. Nothing is placed and nothing allocated, so that the table of
-// a model that fits no device can be read before it is made. It equals the table after placing.
-// Errors: as filter_shard's.
+// Where filter_shard(tree, layout) would place the arrays. Nothing is placed or allocated, so this also works for a
+// model that fits on no device. The result equals the table after placing. Errors: those of filter_shard.
 PlacementTable placement_table(const Leaves& leaves, const Layout& layout);
 template <class Tree>
 PlacementTable placement_table(const Tree& tree, const Layout& layout) {
   return placement_table(leaves(tree), layout);
 }
 
-// The table that to_json() wrote. Error (bad_file): other text.
+// Reads what to_json() wrote. Error (bad_file): any other text.
 PlacementTable parse_placement_table(std::string_view json);
 
 }  // namespace tessera::nn

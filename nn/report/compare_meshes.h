@@ -1,4 +1,4 @@
-// compare_meshes: what one step takes on several meshes, side by side, before there is any hardware.
+// compare_meshes: memory, communication and predicted time of one step on several meshes, without any hardware.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::nn {
 
-// What one device sends to its neighbours.
+// The connection of a device to its neighbours.
 struct Link {
   double bytes_per_second = 50e9;
   double latency = 5e-6;  // seconds before the first byte of each message
@@ -22,9 +22,9 @@ struct Link {
 
 // Speeds that times are predicted with.
 struct Hardware {
-  double flops_per_second = 200e12;  // of one device in matrix products, as they are reached, not as they are sold
+  double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
   Link link = {};
-  std::map<std::string, Link> links = {};  // of the mesh axes that have another one, by name
+  std::map<std::string, Link> links = {};  // by mesh axis, where it is another
 };
 
 // The collectives of one kind over the same axes.
@@ -38,17 +38,17 @@ struct Traffic {
 struct StepForecast {
   Mesh mesh;
   std::string error;                                     // why the step does not run there; empty: it does
-  std::vector<std::pair<std::string, int64_t>> at_rest;  // by the first name of the table's paths: model, optimizer
+  std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
   int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
   double flops = 0;
   std::vector<Traffic> traffic;
   double compute_seconds = 0, communication_seconds = 0;
 
-  // As if nothing overlapped: an upper bound where the speeds are right.
+  // Without overlap of the two: an upper bound if the speeds are right.
   double seconds() const { return compute_seconds + communication_seconds; }
 };
 
-// A column for each mesh.
+// The forecasts of several meshes, one column for each.
 class MeshComparison {
  public:
   explicit MeshComparison(std::vector<StepForecast> steps) : steps_(std::move(steps)) {}
@@ -70,7 +70,7 @@ class MeshComparison {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 
-// Runs `step` on an abstract mesh for each of these meshes (of which only the axes count), and predicts its time:
+// Runs `step` on an abstract mesh with the axes of each of these meshes, and predicts its time:
 //   const auto step = [&](const Mesh& mesh) {
 //     const Layout layout{mesh, rules};
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
@@ -81,15 +81,16 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
-// The time is operations / flops_per_second and, of n devices that pass b bytes on in a ring at speed s and latency l,
+// The time is operations / flops_per_second, plus for each collective of n devices in a ring, with b bytes, speed s and
+// latency l,
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
 //   all_to_all          (n - 1) (b / n / s + l)
 //   others              b / s + l
-// (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005), over the
-// slowest link of several axes. Memory traffic, small operations and overlap are not in it. An Error of the step stands
-// in its mesh's column. Errors: speeds that are not above 0 (bad_argument).
+// (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
+// mesh axes the slowest link counts. Memory traffic, small operations and overlap are not modelled. An Error of the
+// step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a latency below 0.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

@@ -1,4 +1,4 @@
-// Curves for pictures: as few points as a screen can show, and the mean in the noise.
+// Curves for charts: thinned to as few points as a screen can show, and their moving means.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ struct CurvePoint {
 };
 using Curve = std::vector<CurvePoint>;  // in the order of x
 
-// A curve of more than twice `most` points is cut into `most` runs, of each of which the least and the largest point
-// stay, so that no peak is lost; a shorter one stays as it is.
+// Cuts a curve of more than twice `most` points into `most` runs and keeps the least and the largest point of each, so
+// that no peak is lost. A shorter curve is returned as it is.
 Curve extremes(const Curve& curve, size_t most);
 
-// The means over a twentieth of the points, centred, at `most` of them or a few more, the last among them. At the steep
-// start the window narrows, so that the mean does not lag; at the end it keeps what there is of it.
+// The centred moving mean over a twentieth of the points, at about `most` of them, the last among them. At the steep
+// start the window is narrower on both sides, so that the mean does not lag; at the end only its later side is cut off.
 Curve centred_means(const Curve& curve, size_t most);
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// memory_report: what a training step takes: parameters, optimizer state, gradients, and the peak of its activations.
+// memory_report: the memory of a training step: parameters, optimizer state, gradients, and peak of activations.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace tessera::nn {
 // The arrays under one name.
 struct MemoryShare {
   std::string name;              // the first name of their paths: model, optimizer, gradients
-  int64_t bytes = 0;             // each byte once
+  int64_t bytes = 0;             // global
   int64_t bytes_per_device = 0;  // as in the placement table
   friend bool operator==(const MemoryShare&, const MemoryShare&) = default;
 };
 
 // A step on one mesh.
 struct MemoryReport {
-  std::vector<MeshAxis> mesh;        // nothing if on no mesh
+  std::vector<MeshAxis> mesh;        // empty if on no mesh
   std::vector<MemoryShare> at_rest;  // what lives between two steps, and gradients
-  // Measured: the most that the forward pass of value_and_grad took beside what lived before it (what the graph saves,
-  // and temporaries), and that the step took beside what lived before it (gradients among it).
+  // Measured peaks, beyond what was allocated before: of the forward pass of value_and_grad (what the graph saves, and
+  // temporaries), and of the whole step (with gradients).
   int64_t activation_bytes = 0, peak_bytes = 0;
-  // Whose bytes these two are: those of one device on an abstract mesh. On a running mesh those of this process: all
-  // devices together, where what is equal on several is held once, unless the mesh has private replicas.
+  // Whose bytes these two are: on an abstract mesh those of one device, on a running mesh those of this process, all
+  // its devices together. There, equal shards are held once, unless the mesh has private replicas.
   enum class Of { device, process, process_with_private_replicas } of = Of::process;
 
   int64_t bytes_per_device() const;  // at rest
@@ -48,8 +48,8 @@ namespace detail {
 MemoryReport measure_memory(const Leaves& at_rest, const std::function<PlacementTable()>& step);
 }
 
-// Runs `step` once and measures it by what LibTorch allocates on this thread (on an abstract mesh, by what it would).
-// `at_rest` are the trees that live before and after it. What the step returns are the gradients, or nothing:
+// Runs `step` once and measures what LibTorch allocates on this thread (on an abstract mesh, what it would allocate).
+// `at_rest` are the trees that exist before and after the step. The step returns the gradients, or nothing:
 //   std::cout << nn::memory_report(nn::named("model", model, "optimizer", optimizer), [&] {
 //     auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //     optimizer.update(model, grads);

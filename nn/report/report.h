@@ -1,4 +1,4 @@
-// Report: where a model lies, what a step communicates and how a training went, as one HTML page.
+// Report: the placement of a model, the communication of a step and the curves of a training as one HTML page.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct ReportSeries {
   std::string name;
   Curve points;  // finite numbers
   Look look = Look::line;
-  bool highlight = false;  // its last value stands among the main figures at the top
+  bool highlight = false;  // show its last value among the main figures at the top
 };
 
 // A horizontal line.
@@ -31,14 +31,14 @@ struct ReportLevel {
 
 struct ReportChart {
   std::string title;  // Loss
-  std::string x, y;   // what the axes count, in the singular, and its unit: "step", "nats per byte"
+  std::string x, y;   // labels of the axes, in the singular: "step", "nats per byte"
   std::vector<ReportSeries> series;
   std::vector<ReportLevel> levels = {};
-  bool from_zero = false;  // the y axis; else it begins below the least value
-  double x_end = 0;        // where the x axis ends, if not at the last point: of a training, its last step
+  bool from_zero = false;  // whether the y axis begins at 0; else below the least value
+  double x_end = 0;        // where the x axis ends, if beyond the last point: the last step of a run
 };
 
-// What a page shows; a part that is empty is left out.
+// What a page shows; empty parts are left out.
 //   nn::Report report{.title = "Two layers", .facts = {{"mesh", layout.mesh().to_string()}}};
 //   report.placement = nn::placement_table(model);
 //   {
@@ -52,17 +52,17 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> facts = {};  // below the title: {"mesh", "data=4, model=2"}
   std::optional<PlacementTable> placement = {};
   std::vector<CommRecord> collectives = {};       // of one step: CommLedger::records()
-  CommTime time = ring_time(100e9);               // how long a collective is drawn
-  std::string links = "a link carries 100 GB/s";  // the same in words, after "where"
+  CommTime time = ring_time(100e9);               // the duration of a collective as drawn
+  std::string links = "a link carries 100 GB/s";  // the same in words, printed after "where"
   std::vector<ReportChart> charts = {};
 
-  // The page: of each device a treemap of the arrays it holds; the collectives as a timeline and by the line of the
-  // program; the charts. It follows the viewer's light or dark scheme, fits phones and wide screens, can be read by
-  // keyboard and in tables, and needs neither a network nor any other file. Its data stand in it as JSON, in the
-  // element "data": {"title", "facts", "placement": PlacementTable::to_json() or null, "communication": {"collectives":
-  // as in CommLedger::to_json(), "seconds", "links"}, "charts"}. Some 450 bytes for each array and collective; a line
-  // keeps at most 1,600 points, thinned to its extremes (nn/report/downsampling.h). What texts say is shown as it is,
-  // never as markup. Error (bad_argument): a chart of a number that is not finite.
+  // The page: a treemap of the arrays on each device; the collectives as a timeline and by line of the program; the
+  // charts. It follows the viewer's light or dark scheme, fits phones and wide screens, can be read by keyboard and as
+  // tables, and needs neither a network nor any other file. The element "data" has its data as JSON: {"title", "facts",
+  // "placement": PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(),
+  // "seconds", "links"}, "charts"}. Each array and collective takes about 450 bytes; a line keeps at most 1,600 points,
+  // thinned to its extremes (nn/report/downsampling.h). Texts are shown literally, never as markup. Error
+  // (bad_argument): a chart with a number that is not finite.
   std::string html() const;
 };
 

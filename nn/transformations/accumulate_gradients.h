@@ -1,4 +1,4 @@
-// accumulate_gradients: the gradient of a batch that is worked off in micro-batches, reduced once.
+// accumulate_gradients: the gradient of a batch that is computed in micro-batches and reduced once.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace tessera::nn {
 namespace detail {
 
 void check_micro_batches(int64_t n);
-// In how many blocks the devices cut dim 0 of the arrays of all these trees: a number that all of theirs divide.
+// The number of shards of dim 0: the least common multiple over all arrays of these trees.
 int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
-// Part `i` of `n` of each array along its first dim, in place: of each of `blocks` blocks of rows one part, so that
-// every device keeps rows of its own, nothing moves, and rows that belong together stay together.
+// Replaces each array by micro-batch `i` of `n` along dim 0: an n-th of the rows of each of `blocks` blocks. So every
+// device keeps rows of its own, nothing is communicated, and matching rows of different arrays stay together.
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
-// Adds, in float32 at least.
+// sums += gradients, in float32 at least.
 void add(const Leaves& sums, const Leaves& gradients);
 // sums / n, in the element types of `params`, reduced to their placements if the options say so.
 void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options);
@@ -31,7 +31,7 @@ Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
   return tree;
 }
 
-// The sum of the parts' gradients, and what their losses came to.
+// The losses of the micro-batches, and the sum of their gradients.
 template <class Model>
 struct PartSums {
   std::vector<Array> losses;
@@ -50,7 +50,7 @@ template <class F, class Model, class... Args>
 auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& options, Model& model,
                              const Args&... batch) {
   using Tree = std::remove_const_t<Model>;
-  Tree running = model;  // what the parts leave in its Buffers is the model's only after the last
+  Tree running = model;  // the model gets its Buffers only after the last micro-batch
   const int64_t blocks = blocks_of_rows({leaves(batch)...});
   const auto part = [&](int64_t i) { return call(static_cast<Model&>(running), micro_batch(batch, blocks, i, n)...); };
   PartSums<Tree> sums;
@@ -75,17 +75,17 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
 
 }  // namespace detail
 
-// nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) of a loss that
-// is a mean over the batch, with the activations of an n-th of it: dim 0 of every array of the arguments is cut in n
-// parts, worked off one after another. Loss and gradients are means over the parts.
+// nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) for a loss that
+// is a mean over the batch, with the activations of only an n-th of the batch: dim 0 of every array of the arguments is
+// cut into n micro-batches, which run one after another. Loss and gradients are means over the micro-batches.
 //   auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
-// Gradients stay pending sums until the last part, and are reduced once; only what belongs to sharded weights is
-// reduce-scattered in each part, so that no device holds a whole gradient. A filter says what is trained, as for
-// value_and_grad. Aux comes back as a std::vector with that of each part. Buffers go from part to part in order
-// (running statistics see n small batches), and the model has those of the last part when all has succeeded. A Key
-// among the arguments is the same for every part, so that their dropout masks are alike, unless the model holds the key
-// and splits it at each call (docs/modules.md). Errors: n
-// < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of value_and_grad.
+// Gradients stay pending sums until the last micro-batch, and are reduced once; only those of sharded weights are
+// reduce-scattered in each, so that no device holds a whole gradient. A filter says what is trained, as for
+// value_and_grad. Aux comes back as a std::vector with one entry per micro-batch. Buffers go from one micro-batch to
+// the next (running statistics see n small batches), and the model gets the last ones when all has succeeded. A Key
+// among the arguments is the same for every micro-batch, so that all have equal dropout masks; a model that holds the
+// key and splits it at each call avoids that (docs/modules.md).
+// Errors: n < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of value_and_grad.
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},
                           std::source_location where = std::source_location::current()) {

@@ -1,4 +1,4 @@
-// What a call leaves in a module: new values of its Buffers and of its static fields, brought back to the caller's.
+// Buffers and static fields that a call changes, and how their new values get back to the caller's module.
 #pragma once
 
 #include <string_view>
@@ -6,25 +6,26 @@
 
 #include "nn/tree/tree.h"
 
-// A module whose call changes it has a non-const operator(). It writes to its Buffers (running statistics, the vectors
-// of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to nothing else:
+// A module that changes when it is called has a non-const operator(). The call may write to Buffers (running
+// statistics, the vectors of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to
+// nothing else:
 //   Array operator()(const Array& x) {
 //     mean.value = 0.9 * mean.value + 0.1 * tessera::mean(x, {0});
-// Called by itself it changes the module it is called on. Under value_and_grad, accumulate_gradients and remat it works
-// on a copy, whose Buffers and static fields are written back once: as plain values, placed as they were before, and
-// only when nothing can fail any more. remat's second run writes nothing.
+// A direct call changes the module itself. Under value_and_grad, accumulate_gradients and remat the call works on a
+// copy, whose Buffers and static fields are written back once: as plain values, placed as they were before, and only
+// when nothing can fail any more. The second run of remat writes nothing back.
 
 namespace tessera::nn {
 
 namespace detail {
 
-// A static field, and how it is assigned to.
+// A static field and the function that assigns to it.
 struct StaticField {
   void* field;
   void (*assign)(void* to, const void* from);
 };
 
-// All of a tree, and what its type leaves open (as BareArrays): only those of one structure correspond one by one.
+// The static fields of a tree and its structure (as BareArrays): those of one structure correspond one by one.
 class StaticFields {
  public:
   static constexpr bool sees_values = true;
@@ -40,7 +41,7 @@ class StaticFields {
   void value(T& field) {
     add({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
   }
-  // Error (bad_argument): another structure. Nothing is assigned then.
+  // Error (bad_argument): the structures differ. Assigns nothing.
   void check_fits(const StaticFields& from, const char* verb) const;
   void take(const StaticFields& from) const;
 
@@ -57,17 +58,17 @@ StaticFields static_fields(Tree& tree) {
   return visitor;
 }
 
-// The arrays that a model keeps after a call on a copy of it: its own, and of Buffers what the call left, in their
-// places. `given` are the arrays that the copy had before the call, `left` those after it; `settle` makes plain values
-// of them. Errors: an array that is no Buffer was assigned to (bad_argument), a Buffer's shape or element type changed
-// (shape_mismatch, dtype_mismatch), arrays that come or go (bad_argument).
+// The arrays of a model after a call on a copy of it: the copy's for Buffers that the call changed, else the model's
+// own. `given` are the copy's arrays before the call, `left` those after it. With `settle`, changed Buffers become
+// plain values, without a graph and placed as before. Errors: an array that is no Buffer was assigned to, arrays came
+// or went (bad_argument); a Buffer has another shape or type (shape_mismatch, dtype_mismatch) or is absent (absent).
 std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,
                                    const std::vector<Array*>& left, const char* verb, bool settle);
 
 std::vector<Array> values_of(const std::vector<Array*>& arrays);
 void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& values);
 
-// Writes them, and the static fields of the copy.
+// Writes the Buffers in `kept`, and the copy's static fields, to the model.
 template <class Model>
 void write_back(Model& model, const Leaves& places, const std::vector<Array>& kept, Model& copy, const char* verb) {
   const StaticFields to = static_fields(model), from = static_fields(copy);
@@ -77,21 +78,22 @@ void write_back(Model& model, const Leaves& places, const std::vector<Array>& ke
   to.take(from);
 }
 
-// The same from a copy that was written to already.
+// The same with the copy's own Buffers, which are plain values already.
 template <class Model>
 void take_state(Model& model, Model& copy) {
   const Leaves places = leaves(model);
   write_back(model, places, values_of(bare_arrays(copy).arrays), copy, "accumulate_gradients");
 }
 
-// An argument of a call that may change it: a temporary counts as const, since what it keeps is gone with it.
+// The type with which a call takes its model: a temporary counts as const, since changes to it would be lost.
 template <class Model>
 using AsModel = std::conditional_t<std::is_lvalue_reference_v<Model>, std::remove_reference_t<Model>,
                                    const std::remove_reference_t<Model>>;
 
 }  // namespace detail
 
-// `to` with the Buffers of `from`, another copy of the same model: after a loss has worked on a cast or filtered copy.
+// Copies the Buffers of `from` to `to`, another copy of the same model: for a loss that works on a cast or filtered
+// one.
 //   Array loss(Model& model, const Batch& batch) {
 //     Model half = nn::cast(model, bfloat16, !nn::is_buffer);
 //     const Array prediction = half(batch.x);

@@ -8,15 +8,15 @@
 
 namespace tessera::nn {
 
-// The tree with its floating arrays in this element type; the others stay. Inside a loss function it is mixed
-// precision: parameters, their gradients and the optimizer stay float32, the work is done in bfloat16, and weights that
-// are sharded are cast before they are gathered (jmp's policy.cast_to_compute). Floating inputs are cast as well,
-// nn::cast(batch, bfloat16): a float32 operand makes a float32 result.
+// A copy of the tree with its floating arrays cast to this element type; the others stay. Inside a loss function this
+// is mixed precision: parameters, their gradients and the optimizer stay float32, the computation is done in bfloat16,
+// and sharded weights are cast before they are gathered (jmp's policy.cast_to_compute). Cast floating inputs as well,
+// nn::cast(batch, bfloat16), since a float32 operand makes a float32 result.
 //   Array loss(const Model& model, const Batch& batch) {
 //     return cross_entropy(astype(nn::cast(model, bfloat16)(batch.inputs), float32), batch.targets);
 //   }
-// With a filter only what it takes is cast: nn::cast(model, bfloat16, !nn::is_buffer) leaves running statistics as they
-// are (and nn::copy_buffers brings those that a call on the copy has changed back to the model).
+// With a filter, only the arrays that it takes are cast: nn::cast(model, bfloat16, !nn::is_buffer) leaves running
+// statistics as they are. If a call on such a copy changes them, nn::copy_buffers copies them back to the model.
 // Error (dtype_mismatch): a type that is not floating.
 template <class Tree>
 Tree cast(const Tree& tree, DType dtype, const Filter& which = {}) {

@@ -1,4 +1,4 @@
-// eval_shape: what a function would return, as shapes, element types and placements, without doing it.
+// eval_shape: the shapes, element types and placements that a function would return, without computing it.
 #pragma once
 
 #include <type_traits>
@@ -10,16 +10,16 @@
 namespace tessera::nn {
 
 namespace detail {
-// On the abstract twin of the mesh that the arrays of all arguments lie on; on an abstract mesh of one if on none.
+// Replaces arrays by ones without data, on an abstract mesh with the axes of theirs, or of one device if on none.
 void make_abstract(const std::vector<Array*>& arrays);
 }  // namespace detail
 
-// f(args...) with arrays that have no data (jax.eval_shape): nothing is computed and nothing allocated, recipes stay
-// what they are, and the arguments are not touched.
+// Calls f(args...) with arrays that have no data (jax.eval_shape): nothing is computed or allocated, recipes are not
+// carried out, and the arguments are not changed.
 //   const Array logits = nn::eval_shape(model, ids);     // logits.shape(), logits.dtype(), logits.sharding()
-// Arguments that are placed are taken to the abstract mesh of the same axes (see MeshOptions::abstract), placed alike;
-// without any, to one of a single device. The arrays of the result lie there: they can be asked for everything but
-// their values. Numbers and functions are handed on as they are. The errors are those of f, and reading a value.
+// Placed arguments are moved to an abstract mesh with the same axes (see MeshOptions::abstract) and keep their specs;
+// if none is placed, the mesh is one abstract device. The result's arrays are on this mesh and have everything but
+// values. Numbers and functions are passed on as they are. Errors: those of f, and reading a value.
 template <class F, class... Args>
 auto eval_shape(const F& f, const Args&... args) {
   std::tuple<std::decay_t<F>, Args...> call(f, args...);

@@ -1,4 +1,4 @@
-// remat: a module call whose intermediate values are not kept, but computed again in the backward pass.
+// remat: a module call that recomputes its intermediate values in the backward pass instead of keeping them.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace tessera::nn {
 
 namespace detail {
 
-// What is walked for arrays; anything else (numbers, functions) is handed on as it is.
+// Whether a T is walked for arrays; anything else (numbers, functions) is passed on as it is.
 template <class T>
 inline constexpr bool is_tree = is_leaf<T> || is_container<T> || has_hook<T> ||
                                 (std::is_aggregate_v<T> && !is_static<T>);
@@ -35,13 +35,13 @@ void replace_values(Tree& tree, std::vector<Array>::const_iterator& next) {
     for (const Leaf& leaf : leaves(tree)) *leaf.value = *next++;
 }
 
-// A part of a call that the call may change: a tree that is not const. The others are copied as const.
+// Whether a call may change this part (the function or an argument): a tree that is not const. Other parts are const.
 template <class T>
 inline constexpr bool may_change = is_tree<std::remove_const_t<T>> && !std::is_const_v<T>;
 template <class T>
 using AsPart = std::conditional_t<may_change<T>, T, const T>;
 
-// What one run left in the Buffers of a part, appended to the results; `given` is what the part was given.
+// Appends what one run left in the Buffers of a part to the results; `given` are the part's arrays before the run.
 template <class Part>
 void append_buffers(Part& before, Part& after, const std::vector<Array>& given, std::vector<Array>& results) {
   const Leaves places = leaves(before);
@@ -76,7 +76,7 @@ class RematCall {
     return values;
   }
 
-  // Its result's arrays, and the Buffers of what it may change. Copies are made of everything: nothing is written to.
+  // The arrays of the result, then the Buffers of the parts that the call may change. Works on copies of all parts.
   std::vector<Array> run(const std::vector<Array>& values) {
     const CallerScope caller(where_);  // in the second run, too
     Copies before = copies_;
@@ -91,7 +91,7 @@ class RematCall {
     return results;
   }
 
-  // The first run's result with these arrays; what it left in the Buffers goes to the parts themselves.
+  // The first run's result, with the arrays in `results`; the Buffers among these are written back to the parts.
   Result finish(const std::vector<Array>& results, Parts&... parts) {
     auto next = results.begin();
     auto [result, after] = std::move(*first_);
@@ -124,7 +124,7 @@ class RematCall {
 
   std::source_location where_;
   Copies copies_;
-  std::optional<std::pair<Result, Copies>> first_;  // shows what the result looks like
+  std::optional<std::pair<Result, Copies>> first_;  // what the first run made
 };
 
 template <class... Parts>
@@ -135,25 +135,25 @@ auto remat_of(const std::source_location& where, RematPolicy policy, Parts&... p
   return call->finish(results, parts...);
 }
 
-// A module that the caller can change is used where it is.
+// Whether the module is used by reference, so that the call can change it.
 template <class F>
 inline constexpr bool is_used_in_place =
     std::is_lvalue_reference_v<F>&& may_change<std::remove_reference_t<F>> && !std::is_empty_v<std::decay_t<F>>;
 
 }  // namespace detail
 
-// nn::remat(block)(x, args...) is block(x, args...), but of what happens inside nothing is kept for the gradient: the
-// backward pass calls block a second time. A stack of blocks then needs the activations of one block, and the inputs of
-// all, for a third more work.
+// nn::remat(block)(x, args...) is block(x, args...), but no intermediate value is kept for the gradient: the backward
+// pass calls block a second time. A stack of blocks then needs the activations of one block and the inputs of all, for
+// a third more work.
 //   for (const Block& block : layers) x = nn::remat(block)(x);
-// Everything differentiable is an argument: the arrays of the module and of every argument that is a tree. A lambda
-// that captures is refused at compile time, since what it captures would get no gradient.
-// A block, or an argument, that is neither const nor a temporary is changed by the call as without remat: the first run
-// leaves its Buffers in it (nn/transformations/buffers.h), the second changes nothing.
+// Gradients flow to the arrays of the module and of every argument that is a tree. A lambda that captures is refused at
+// compile time, since what it captures would get no gradient.
+// A block or argument that is neither const nor a temporary is changed by the call as without remat: the first run
+// updates its Buffers (nn/transformations/buffers.h), the second changes nothing.
 //   for (Block& block : layers) x = nn::remat(block)(x);
-// A policy keeps some of it (sharding/autodiff/remat.h): with dots_saveable the results of the matrix products stay,
-// and the second run repeats only what is cheap. What is to be kept is said by kinds of operations, not by names: a
-// computation that leads to a kept array has begun before its name is known.
+// A policy keeps some intermediate values (sharding/autodiff/remat.h): with dots_saveable the results of matrix
+// products stay, and the second run repeats only what is cheap. A policy selects by kinds of operations, not by names,
+// since the work that leads to a named array is done before its name is known.
 //   x = nn::remat(block, RematPolicy::dots_saveable)(x);
 template <class F>
 auto remat(F&& f, RematPolicy policy = RematPolicy::nothing_saveable,

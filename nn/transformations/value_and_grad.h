@@ -27,16 +27,16 @@ inline constexpr bool is_loss = std::is_convertible_v<Result, Array>;
 template <class Aux>
 inline constexpr bool is_loss<std::pair<Array, Aux>> = true;
 
-// The arrays of a model that are trained, on a tape of their own.
+// The trained arrays of a model, on a tape of their own.
 class Training {
  public:
   // Errors: one array in two leaves, a filter that takes nothing that can be trained (bad_argument).
   Training(Leaves model, const Filter& trained, const GradientOptions& options);
 
   const Leaves& model() const { return model_; }
-  // What the shadow of the model holds: shadows of what is trained, and the rest as it is.
+  // The arrays for the shadow copy of the model: shadows on the tape for trained arrays, the others as they are.
   std::vector<Array> shadows() const;
-  // One gradient for each array of the model, absent where nothing is trained.
+  // One gradient for each array of the model, absent if the array is not trained.
   std::vector<Array> gradients(const Array& loss);
 
  private:
@@ -45,7 +45,7 @@ class Training {
   Tape tape_;
 };
 
-// The model is the caller's own where it is not const: then it gets what the call leaves in its Buffers.
+// A model that is not const is the caller's own: what the call leaves in its Buffers is written to it.
 template <class F, class Model, class... Args>
 auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
                        const Args&... args) {
@@ -84,28 +84,30 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 }  // namespace detail
 
 // nn::value_and_grad(loss_fn)(model, args...) calls loss_fn(model, args...), which returns a floating scalar, or a pair
-// of that and anything else (aux), and gives
+// of one and anything else (aux), and returns
 //   auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //   auto [value, grads] = nn::value_and_grad(mse_with_aux)(model, batch);   // value = {loss, aux}
-// `grads` is a Model: each floating array's gradient at that array's own placement, zeros if the loss does not use it;
-// arrays that are not floating are absent. All gradients are reduced once, in one collective per set of mesh axes and
-// element type. Loss and aux come back as plain values. The loss must be computed from the model that the function
-// receives: a captured one gets no gradient, which is an Error (no_gradient). Calls may nest; they do not mix.
-// A model that is neither const nor a temporary may be changed by the call: a loss function that takes Model& leaves
-// its new running statistics in the model (nn/transformations/buffers.h), once, after everything else has succeeded.
-// Buffers have no gradient: theirs are absent.
+// `grads` has the type of the model: the gradient of each floating array, placed as that array, zeros if the loss does
+// not use it. Arrays that are not floating are absent. All gradients are reduced once, in one collective per set of
+// mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
+// function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested; they do
+// not mix.
+// A loss function that takes Model& may change a model that is neither const nor a temporary: its new running
+// statistics are written to the model (nn/transformations/buffers.h) once, after everything else has succeeded. Buffers
+// have no gradient: theirs are absent.
 //   Array loss(Model& model, const Batch& batch);     // model(batch.x) updates model.norm.mean
 //   auto [loss_now, grads] = nn::value_and_grad(loss)(model, batch);
-// With a filter only what it takes is trained. The gradients of the rest are absent, so that optimizers leave it alone,
-// and no backward work is done for it:
+// With a filter, only the arrays that it takes are trained. The gradients of the others are absent, so that optimizers
+// leave these arrays alone, and no backward work is done for them:
 //   auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
 // The options (sharding/autodiff/tape.h) say what becomes of gathered weights, and whether and how gradients are
 // reduced:
 //   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
-// What reduces the gradients is the line of value_and_grad to ledgers; what the function computes keeps its own.
-// Errors: one array in two leaves, which names both; a filter that takes no array that can be trained; a call that
-// assigns to an array that is no Buffer (bad_argument); a Buffer that changes its shape or type (shape_mismatch,
-// dtype_mismatch). After an error the model is what it was.
+// In ledgers, the reduction of the gradients has the line that calls value_and_grad; communication inside the function
+// has its own lines.
+// Errors: one array in two leaves (both are named), a filter that takes no array that can be trained, a call that
+// assigns to an array that is not a Buffer (bad_argument); a Buffer that changes its shape or type (shape_mismatch,
+// dtype_mismatch). After an error the model is unchanged.
 template <class F>
 auto value_and_grad(F f, Filter trained, GradientOptions options = {},
                     std::source_location where = std::source_location::current()) {
@@ -120,7 +122,7 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
   return value_and_grad(std::move(f), is_trainable, options, where);
 }
 
-// The gradients alone; with aux a pair of gradients and aux (jax.grad). The filter and all else as above.
+// The gradients alone, or with aux a pair of gradients and aux (jax.grad). Everything else is as above.
 template <class F>
 auto grad(F f, Filter trained, GradientOptions options = {},
           std::source_location where = std::source_location::current()) {

@@ -22,29 +22,29 @@ bool is_buffer_leaf(const Leaf& leaf);
 bool is_trainable_leaf(const Leaf& leaf);
 }  // namespace detail
 
-// A filter that does not look at the path: called with a leaf alone, too.
+// A filter that ignores the path, so that it can also be called with a leaf alone.
 template <bool (*test)(const Leaf&)>
 struct LeafFilter {
   bool operator()(const Leaf& leaf) const { return test(leaf); }
   bool operator()(const std::string&, const Leaf& leaf) const { return test(leaf); }
 };
 
-// Any array that is there: neither absent nor filtered out. A recipe is.
+// Any array that is not absent; recipes are taken.
 inline constexpr LeafFilter<detail::is_present> is_array{};
-// Of those, the floating ones (eqx.is_inexact_array).
+// Arrays of a floating type that are not absent (eqx.is_inexact_array).
 inline constexpr LeafFilter<detail::is_floating_leaf> is_inexact_array{};
-// What the tree holds as a Param, as a Buffer.
+// Leaves that are a Param, that are a Buffer.
 inline constexpr LeafFilter<detail::is_param_leaf> is_param{};
 inline constexpr LeafFilter<detail::is_buffer_leaf> is_buffer{};
-// What has a gradient and an optimizer's state where nothing else is said: floating arrays that are no Buffer.
+// Arrays that are trained by default, with a gradient and optimizer state: floating ones that are not a Buffer.
 inline constexpr LeafFilter<detail::is_trainable_leaf> is_trainable{};
 
-Filter by_kind(Kind kind);  // what the tree holds as this kind: Kind::param, Kind::buffer, ...
+Filter by_kind(Kind kind);  // leaves of this kind: Kind::param, Kind::buffer, ...
 
-// Leaves one of whose dims has this name: by_axis("vocab").
+// Leaves that have a dim of this logical axis: by_axis("vocab").
 Filter by_axis(std::string name);
 
-// Leaves whose path the pattern matches: by_path("layers.*.mlp.**"), by_path("**.bias")
+// Leaves whose path matches the pattern: by_path("layers.*.mlp.**"), by_path("**.bias")
 // (sharding/placement/path_pattern.h).
 Filter by_path(std::string pattern);
 
@@ -63,7 +63,8 @@ Tree filter(Tree tree, const Filter& filter) {
   return tree;
 }
 
-// The tree in two: what the filter takes, and the rest. Each array is in one of them and absent from the other.
+// Two copies of the tree: one with what the filter takes, one with the rest. Each array is in one copy and absent from
+// the other.
 //   auto [trained, frozen] = nn::partition(model, nn::by_path("head.**"));
 template <class Tree>
 std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
@@ -72,8 +73,8 @@ std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
   return parts;
 }
 
-// Partition's inverse: each array from the first of the trees that has it; absent where none has. Numbers and other
-// static fields are the first tree's. Error (bad_argument): trees of different structures.
+// The inverse of partition: each array comes from the first tree that has it, and is absent if none has. Numbers and
+// other static fields come from the first tree. Error (bad_argument): trees of different structures.
 template <class Tree, class... Rest>
 Tree combine(Tree tree, const Rest&... rest) {
   static_assert((std::is_same_v<Tree, Rest> && ...), "tessera: combine takes trees of one type.");

@@ -1,4 +1,4 @@
-// near_names: the names most like one that is not there, for messages of errors.
+// near_names: the known names most similar to an unknown one, for error messages.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace tessera::nn::detail {
 
-// Levenshtein's distance: how many characters are to be put in, taken out or changed.
+// The Levenshtein distance: the least number of characters to insert, delete or replace.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// At most `most` of `among` (names, or dotted paths), the nearest first, of equals the first; empty ones left out.
+// At most `most` of the names or paths in `among`, nearest first, equally near ones in their order; skips empty ones.
 std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& among, size_t most = 3);
 
 }  // namespace tessera::nn::detail

@@ -1,4 +1,4 @@
-// Param and Buffer: an array of a model, and what its dims are called.
+// Param and Buffer: an array of a model with the names of its dims.
 #pragma once
 
 #include "sharding/array/array.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::nn {
 
-// A trainable array. `axes` names every dim: a logical axis ("embed"), none, or a mesh axis directly. It is used
-// wherever an Array is: matmul(x, kernel), x + bias.
+// A trainable array. `axes` names every dim: by a logical axis ("embed"), none, or a mesh axis directly. A Param can be
+// used like an Array: matmul(x, kernel), x + bias.
 struct Param {
   Array value;
   Axes axes;
@@ -15,8 +15,8 @@ struct Param {
   operator const Array&() const { return value; }
 };
 
-// An array that a module keeps but that is not trained: running statistics, counters, a cache. A call that changes it
-// is a non-const one. It has no gradient, and optimizers leave it alone.
+// An array that a module keeps but does not train: running statistics, counters, a cache. A call that changes it is a
+// non-const one. Buffers have no gradient, and optimizers leave them alone.
 struct Buffer {
   Array value;
   Axes axes;

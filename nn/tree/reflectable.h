@@ -1,4 +1,4 @@
-// What a struct must be so that a tree can walk it: the compile-time checks and their sentences.
+// The compile-time checks that a struct can be walked as a tree, and their messages.
 #pragma once
 
 #include <array>
@@ -25,9 +25,9 @@
 #include "sharding/placement/layout.h"
 #include "sharding/random/key.h"
 
-// A module is an aggregate. Whatever else somebody puts into a tree is refused while it compiles, with one sentence
-// that begins with `tessera:`; the compiler's notes around it name the struct, the type of the field and its number.
-// The checks use the language only, never Boost.PFR, so that no message of PFR's precedes ours.
+// A module is an aggregate. Any other type in a tree fails to compile, with one sentence that begins with `tessera:`;
+// the compiler's notes around it name the struct and the type and number of the field. The checks do not use Boost.PFR,
+// so that no message of PFR comes before this one.
 
 namespace tessera::nn::detail {
 
@@ -87,7 +87,7 @@ inline constexpr bool is_pointer_like =
 
 template <class T>
 constexpr bool is_closure() {
-  constexpr std::string_view name = __PRETTY_FUNCTION__;  // of g++, of clang
+  constexpr std::string_view name = __PRETTY_FUNCTION__;  // g++ writes <lambda(, clang (lambda at
   return name.find("<lambda(") != std::string_view::npos || name.find("(lambda at") != std::string_view::npos;
 }
 
@@ -103,9 +103,9 @@ constexpr bool is_function_like() {
 
 inline constexpr size_t most_fields = 100;
 
-// Converts to the type of any field of Struct, of any assignable field, of any base class. Volatile, so that it is
-// never as good a match as a field's own constructor from anything. Never called; defined, since clang wants it so for
-// local types.
+// Stand-ins that convert to any field of Struct, to any assignable field, to any base class. The conversions are
+// volatile, so that a field's own constructor from anything is a better match. They are never called, but clang needs
+// definitions for local types.
 template <class Struct>
 struct AnyField {
   template <class Field>
@@ -130,8 +130,8 @@ struct NoField {};
 template <size_t, class T>
 using repeated = T;
 
-// Whether Struct{Value, Value, ...} compiles with n values. An array in a Struct takes as many as it has elements, and
-// in Struct(Value, Value, ...) none.
+// Whether Struct{Value, Value, ...} compiles with n values; parentheses_take is the same for Struct(Value, Value, ...).
+// A C array in Struct takes one value for each of its elements in braces, and none in parentheses.
 template <class Struct, class Value, class Numbers>
 inline constexpr bool braces_take = false;
 template <class Struct, class Value, size_t... I>
@@ -196,7 +196,7 @@ constexpr Mistake mistake_of_fields() {
   else if constexpr (braces_take<T, AnyAssignableField<T>, std::make_index_sequence<n>>)
     return Mistake::constant;
   else
-    return Mistake::none;  // a field's own, found when it is walked
+    return Mistake::none;  // the mistake is inside a field, and found when that field is walked
 }
 
 // The first mistake of a type that is neither leaf nor static nor container, and has no hook.
@@ -223,7 +223,7 @@ constexpr Mistake mistake_of() {
 template <class T>
 inline constexpr bool is_counted = mistake_of<T>() == Mistake::none;
 
-// Whether T is an aggregate that can be walked; if not, it does not compile.
+// True if T is an aggregate that can be walked; otherwise a compile-time error.
 template <class T>
 constexpr bool check_reflectable() {
   constexpr Mistake mistake = mistake_of<T>();

@@ -11,12 +11,12 @@
 
 namespace tessera::nn {
 
-// By path, in the order of the alphabet. A State is a tree itself: it can be placed, tabulated, mapped and saved.
+// Arrays by path, in alphabetical order. A State is itself a tree: it can be placed, tabulated, mapped and saved.
 using State = std::map<std::string, Array>;
 
 namespace detail {
 
-// What a place in a module takes.
+// An array that a module expects.
 struct Slot {
   std::string path;
   Shape shape;
@@ -25,23 +25,23 @@ struct Slot {
 
 std::vector<Slot> slots_of(const Leaves& tree, const Filter& filter);
 State state_of(const Leaves& tree, const Filter& filter);
-// One Error for all that does not fit; nothing is changed then.
+// One Error (bad_argument) that lists everything that does not fit; changes nothing.
 void check_state(const std::vector<Slot>& slots, const State& state, const char* verb);
 void write_state(const Leaves& tree, const State& state);
 
 }  // namespace detail
 
-// The arrays that are there, or those of them that the filter takes (nnx.state).
+// The arrays that are not absent and that the filter takes (nnx.state).
 //   const nn::State statistics = nn::state(model, nn::is_buffer);
 template <class Tree>
 State state(const Tree& tree, const Filter& filter = {}) {
   return detail::state_of(leaves(tree), filter);
 }
 
-// The tree with the arrays of `state` in their places (nnx.update, but strict): exactly the arrays that are there and
-// that the filter takes. An array on no mesh goes where the one that it replaces lies; others stay where they are.
-// Error (bad_argument), which lists every array that is missing, that the tree does not have, and whose shape or
-// element type differs. After an error the tree is what it was.
+// Writes the arrays of `state` into the tree (nnx.update, but strict): `state` must have exactly the arrays of the tree
+// that are not absent and that the filter takes. An array on no mesh is placed like the one that it replaces; others
+// keep their placement. Error (bad_argument), which lists every array that is missing, unknown to the tree, or of
+// another shape or element type. After an error the tree is unchanged.
 template <class Tree>
 void update(Tree& tree, const State& state, const Filter& filter = {}) {
   const Leaves all = leaves(tree);
@@ -49,15 +49,15 @@ void update(Tree& tree, const State& state, const Filter& filter = {}) {
   detail::write_state(all, state);
 }
 
-// What is left of a module without its arrays: its structure, its static fields, and which arrays it takes.
+// A module without its arrays: its structure, its static fields, and which arrays it expects.
 template <class Tree>
 struct Definition {
   Tree tree;  // its arrays are absent
   std::vector<detail::Slot> slots;
 };
 
-// A module in two: auto [definition, state] = nn::split(model). nn::merge is the inverse; its Errors are
-// update's. (nnx.split, nnx.merge.)
+// Splits a module in two (nnx.split): auto [definition, state] = nn::split(model). nn::merge is the inverse (nnx.merge)
+// and has the errors of nn::update.
 template <class Tree>
 std::pair<Definition<Tree>, State> split(const Tree& tree) {
   return {Definition<Tree>{filter(tree, !Filter()), detail::slots_of(leaves(tree), {})}, state(tree)};

@@ -1,4 +1,4 @@
-// Trees: any struct of structs, vectors, optionals, ..., whose leaves are arrays, walked with their paths.
+// Trees (JAX's pytrees): nested structs, vectors, optionals, ... whose leaves are arrays, and the walk over them.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 #include "sharding/placement/axis.h"
 #include "sharding/random/key.h"
 
-// PFR's own counting of fields crashes g++ 12 where a default is a braced list ({.axes = {"batch", "embed"}}) or a
-// std::array of structs. Where a tree has counted already, this overload, the more constrained one, gives its number.
+// Boost.PFR's own field count crashes g++ 12 where a default is a braced list ({.axes = {"batch", "embed"}}) or a
+// std::array of structs. This overload is more constrained and takes the count from nn/tree/reflectable.h.
 namespace boost::pfr::detail {
 template <class T>
 requires(tessera::nn::detail::is_counted<std::remove_cv_t<T>>) constexpr std::size_t fields_count() noexcept {
@@ -33,36 +33,36 @@ requires(tessera::nn::detail::is_counted<std::remove_cv_t<T>>) constexpr std::si
 
 namespace tessera::nn {
 
-// What a tree holds an array as.
+// The type of the field that holds an array.
 enum class Kind { array, named_array, param, buffer };
 
-// One array of a tree. The pointers point into the tree and live as long as it does.
+// One array of a tree. The pointers point into the tree and are valid as long as it is.
 struct Leaf {
   std::string path;  // layers.2.mlp.up.kernel
   Array* value = nullptr;
   Kind kind = Kind::array;
   const Axes* axes = nullptr;    // null for a bare Array
-  const Rules* rules = nullptr;  // of its own; null unless it is a Param
+  const Rules* rules = nullptr;  // Param::rules; null for other kinds
   bool is_param() const { return kind == Kind::param; }
   operator const Array&() const { return *value; }
 };
 
 using Leaves = std::vector<Leaf>;
 
-// The arrays of a tree alone, in the order of its leaves: a walk of some nanoseconds an array, for what is done at
-// every step. Trees of one type whose `structure` is equal (the sizes of vectors, the keys of maps, ...) have equal
+// The arrays of a tree without paths, in the order of its leaves: a walk of a few nanoseconds per array, for every
+// step. `structure` hashes the sizes of vectors, the keys of maps, ...: where it is equal, trees of one type have equal
 // paths.
 struct BareArrays {
   std::vector<Array*> arrays;
   size_t structure = 0;
 };
 
-// The structure of a tree after one more of what its type leaves open.
+// Adds one more choice that the type leaves open (a size, a key, an alternative) to the hash `structure`.
 inline size_t structure_with(size_t structure, size_t choice) { return structure * 1099511628211u + choice + 1; }
 
-// A predicate on the leaves of a tree. Any function of (path, leaf) is one, or of (path, array):
+// A predicate on the leaves of a tree. Any function of (path, leaf) or of (path, array) converts to it:
 //   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
-// A default one takes everything. They combine with &&, || and !. Ready ones: nn/tree/filter.h.
+// A default-constructed Filter takes every leaf. Filters combine with &&, || and !. Ready-made ones: nn/tree/filter.h.
 class Filter {
  public:
   Filter() = default;
@@ -84,9 +84,10 @@ Filter operator!(const Filter& a);
 //   leaves      Param, Buffer, Array, NamedArray
 //   structs     aggregates: public fields, no base class, no virtual function, no constructor
 //   containers  vector, array (not of structs), optional, pair, tuple, map, variant (its active alternative)
-//   static      numbers, enums, strings, keys, axes: part of the tree, no leaf
-// and of classes with the hook `template <class Visit> void visit_fields(Visit&& visit)` that calls
-// visit("name", field) for each field. Anything else is refused at compile time with one sentence.
+//   static      numbers, enums, strings, keys, axes: part of the tree, but not leaves
+//   classes     with the hook `template <class Visit> void visit_fields(Visit&& visit)`, which calls
+//               visit("name", field) for each field
+// Anything else is refused at compile time with one sentence.
 
 namespace detail {
 
@@ -94,7 +95,7 @@ inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-// Where a walk is, as a dotted path; push gives what pop takes back.
+// The dotted path of the current position of a walk. push returns the value to pass to the matching pop.
 class Place {
  public:
   explicit Place(std::string path);
@@ -106,7 +107,7 @@ class Place {
   std::string path_;
 };
 
-// What is neither walked nor an array: a number, a string, a vector of numbers.
+// Whether T is a static value, neither walked nor an array: a number, a string, a vector of numbers.
 template <class T>
 constexpr bool is_value() {
   if constexpr (is_sequence<T>)
@@ -125,9 +126,9 @@ constexpr void check_elements() {
                   "tessera: a module has no std::array of modules; use std::vector.");
 }
 
-// Shows a visitor every part of a tree: leaf(node), and to one that sees_values value(node) for what is static and
-// node(node) for what has parts, before them. push(name) and pop(...) stand around each part; note(choice) tells what
-// the type leaves open: sizes, keys, alternatives.
+// Calls the visitor for every part of a tree: leaf(x) for an array and, if Visitor::sees_values, value(x) for a static
+// field and node(x) for a struct or container, before its parts. push(name) and pop(...) enclose each part;
+// note(choice), if the visitor has it, reports what the type leaves open: sizes, keys, alternatives.
 template <class T, class Visitor>
 void walk(T& node, Visitor& visitor);
 
@@ -210,7 +211,7 @@ void walk(T& node, Visitor& visitor) {
   }
 }
 
-// Trees are walked as what they are, const or not: who was given a const one does not write.
+// Walks a const tree as a non-const one: a visitor of a const tree must not write to it.
 template <class Tree, class Visitor>
 void walk_all(Tree& tree, Visitor& visitor) {
   walk(const_cast<std::remove_const_t<Tree>&>(tree), visitor);
@@ -282,15 +283,15 @@ Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
 
 // ---- map, fold ------------------------------------------------------------------------------------------------------
 
-// Two leaves that are one and the same array would be trained twice: an Error (bad_argument) that names both.
+// Error (bad_argument), naming both paths, if two leaves are one and the same array: it would be trained twice.
 void check_distinct(const Leaves& leaves, const char* verb);
 
-// Trees of one structure have the same paths in the same order. An Error (bad_argument) names the first that differs.
+// Error (bad_argument), naming the first path that differs, unless both trees have the same paths in the same order.
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb);
 
 namespace detail {
 
-// The i-th arrays of all trees, of which the first is there: the others' are, too, or it is an Error (absent).
+// Error (absent) if the i-th array of this tree is absent although the first tree has it.
 void check_present(const Leaves& tree, size_t i, const char* verb);
 
 template <class Tree, class F, class... Rest>
@@ -311,8 +312,8 @@ Tree map_leaves(const char* verb, const Tree& tree, F f, const Rest&... rest) {
 
 }  // namespace detail
 
-// A copy of the tree whose arrays are f(path, array); absent ones stay absent. Over several trees of the same structure
-// f gets the arrays that stand in one place, f(path, x, y, ...), and the result is like the first tree.
+// A copy of the tree with every array replaced by f(path, array); absent arrays stay absent. With more trees of the
+// same structure f gets the arrays at one path, f(path, x, y, ...); the rest of the result is that of the first tree.
 // Errors, with the first path: trees of different structures (bad_argument), an array that only the first has (absent).
 template <class F, class Tree, class... Rest>
 Tree tree_map_with_path(F&& f, const Tree& tree, const Rest&... rest) {
@@ -332,7 +333,7 @@ Tree tree_map(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map", tree, call, rest...);
 }
 
-// The arrays that are there.
+// The arrays of a tree that are not absent.
 template <class Tree>
 std::vector<Array> tree_leaves(const Tree& tree) {
   std::vector<Array> result;
@@ -341,7 +342,7 @@ std::vector<Array> tree_leaves(const Tree& tree) {
   return result;
 }
 
-// value = f(value, array) for each array that is there: nn::tree_reduce(sum_of_squares, model, zeros({})).
+// value = f(value, array) for each array that is not absent: nn::tree_reduce(sum_of_squares, model, zeros({})).
 template <class F, class Tree, class Value>
 Value tree_reduce(F&& f, const Tree& tree, Value value) {
   for (const Array* x : bare_arrays(tree).arrays)

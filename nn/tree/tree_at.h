@@ -19,7 +19,7 @@ namespace detail {
 
 template <class T>
 constexpr std::string_view type_name() {
-  constexpr std::string_view all = __PRETTY_FUNCTION__;  // ... [with T = Linear; ...] of g++, ... [T = Linear] of clang
+  constexpr std::string_view all = __PRETTY_FUNCTION__;  // g++: ... [with T = Linear; ...]; clang: ... [T = Linear]
   constexpr size_t begin = all.find("T = ") + 4;
   std::string_view name = all.substr(begin, std::min(all.find(';', begin), all.rfind(']')) - begin);
   const size_t arguments = std::min(name.find('<'), name.size());
@@ -27,7 +27,8 @@ constexpr std::string_view type_name() {
   return scope == std::string_view::npos ? name : name.substr(scope + 2);
 }
 
-// Whether a node of type T takes a value of type V as it is, without one becoming the other.
+// Whether a value of type V can replace a node of type T: the same type, an Array for a leaf, a value for an optional,
+// an alternative of a variant, a number for a number, or what converts to a static type.
 template <class T, class V>
 constexpr bool takes() {
   if constexpr (std::same_as<T, V> || (is_leaf<T> && std::same_as<V, Array>))
@@ -66,7 +67,7 @@ void put(T& node, V&& value) {
     node = static_cast<T>(std::forward<V>(value));
 }
 
-// Whether f(node) is something that the node takes.
+// Whether f can be called with the node and its result can replace the node.
 template <class T, class F>
 constexpr bool is_replaced_by_call() {
   if constexpr (std::is_invocable_v<const F&, const T&>)
@@ -75,7 +76,7 @@ constexpr bool is_replaced_by_call() {
     return false;
 }
 
-// Replaces a node by a value, or by f(node). False, with nothing done, if neither fits.
+// Replaces a node by a value, or by f(node). If neither fits, does nothing and returns false.
 template <class T, class Replace>
 bool replace_node(T& node, const Replace& replace) {
   if constexpr (takes<T, Replace>()) {
@@ -85,7 +86,7 @@ bool replace_node(T& node, const Replace& replace) {
     put(node, replace(std::as_const(node)));
     return true;
   } else if constexpr (is_variant<T>) {
-    // What becomes of the alternative may be another one.
+    // f of the active alternative may return another alternative.
     return std::visit(
         [&](auto& active) {
           using Active = std::remove_cvref_t<decltype(active)>;
@@ -104,7 +105,7 @@ bool replace_node(T& node, const Replace& replace) {
   }
 }
 
-// Whether the tree has any array, absent ones too.
+// Whether the tree has any array; absent ones count.
 template <class T>
 bool has_arrays(T& tree) {
   if constexpr (is_leaf<T>)
@@ -139,8 +140,8 @@ class Replacer {
   }
 
   std::vector<std::string> seen, matched, replaced;
-  std::string_view type;       // of the last that matched and was not replaced
-  bool shares_arrays = false;  // those of the value, if it was put into several places
+  std::string_view type;       // of the last node that matched but was not replaced
+  bool shares_arrays = false;  // whether the value that was put in has arrays
 
  private:
   template <class T>
@@ -148,7 +149,7 @@ class Replacer {
     if (seen.empty() || seen.back() != place_.path()) seen.push_back(place_.path());
     if (!path_matches(place_.path(), pattern_)) return;
     matched.push_back(place_.path());
-    if (!replaced.empty() && replaced.back() == place_.path()) return;  // with the variant or optional that it is in
+    if (!replaced.empty() && replaced.back() == place_.path()) return;  // together with its variant or optional
     if (!replace_node(node, replace_)) {
       type = type_name<T>();
       return;
@@ -162,23 +163,23 @@ class Replacer {
   Place place_;
 };
 
-// Errors of a path: nothing matches, nothing that matches takes the replacement, one value for several places.
+// Errors (bad_argument): no path matches; the replacement fits no match; one value with arrays for several nodes.
 void check_replaced(std::string_view pattern, const std::vector<std::string>& seen,
                     const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
                     std::string_view type, std::string_view given, bool shares_arrays);
 
 }  // namespace detail
 
-// eqx.tree_at: a copy of the tree in which the part that `where` names is `replace`, or, if that is a function of the
-// part, what it makes of it. `where` is
+// A copy of the tree in which the part that `where` selects is replaced by `replace` (eqx.tree_at). If `replace` is a
+// function, it is called with the part, and its result replaces the part. `where` is
 //   a member            nn::tree_at(&Mlp::up, model, other_linear)
 //   a function          nn::tree_at([](auto& m) -> auto& { return m.layers[2].mlp.up.kernel; }, model, array)
 //   a path, or pattern  nn::tree_at("layers.*.attn.q.kernel", model, [](const Array& w) { return w * 0.5; })
-// An Array in place of a Param, a Buffer or a NamedArray keeps the names of the dims. By a path, the type of the
-// function's argument says what it replaces: [](const Linear& q) { ... } takes Linears, and may make another
-// alternative of a variant of them. Types must agree: a path to a Linear is replaced by a Linear.
-// Errors (bad_argument): a path that is not in the tree, which lists those near it; a part that the replacement does
-// not fit; one value for several parts, whose arrays would then be one and the same; a number that a part cannot hold.
+// An Array that replaces a Param, a Buffer or a NamedArray keeps the names of the dims. With a path, the argument type
+// of the function says what it replaces: [](const Linear& q) { ... } replaces Linears, and may return another
+// alternative of a variant. Types must agree: a path to a Linear needs a Linear.
+// Errors (bad_argument): a path that is not in the tree (the message lists similar ones); a replacement that does not
+// fit the part; one value for several parts, which would then share its arrays; a number that the part cannot hold.
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   if constexpr (std::convertible_to<Where, std::string_view>) {

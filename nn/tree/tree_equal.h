@@ -17,9 +17,9 @@ namespace detail {
 std::string first_difference(const Parts& a, const Parts& b, const TreeEqualOptions& options);
 }
 
-// Where two trees first differ, in words that begin with the path: structure (lengths, alternatives, what is there),
-// static fields, names of dims, shapes, element types, values. Empty if nowhere. Where the arrays lie is no difference;
-// on meshes over different devices they cannot be compared: an Error (device_mismatch). NaN differs from itself.
+// Describes the first difference of two trees, beginning with its path: in structure (lengths, alternatives, absent
+// arrays), static fields, names of dims, shapes, element types or values. Empty if there is none. Placements may
+// differ; NaN differs from itself. Error (device_mismatch): the arrays are on meshes over different devices.
 template <class Tree>
 std::string tree_difference(const Tree& a, const Tree& b, const TreeEqualOptions& options = {}) {
   return detail::first_difference(detail::parts_of(a), detail::parts_of(b), options);

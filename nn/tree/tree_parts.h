@@ -1,4 +1,4 @@
-// Everything that a tree is made of, as a list: its structs and containers, its static fields, its arrays.
+// A flat list of all parts of a tree: its structs and containers, its static fields, its arrays.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace tessera::nn::detail {
 struct Part {
   std::string path;
   std::string text;        // a module's type, a container's size, a static field's value, a leaf's kind and names
-  Array* value = nullptr;  // of a leaf
+  Array* value = nullptr;  // the array of a leaf; else null
   bool is_module = false;
 };
 using Parts = std::vector<Part>;

@@ -1,4 +1,4 @@
-// The numbers of a tree: counters, rates, keys and texts, which are part of it and no arrays, with their paths.
+// Numbers: the scalars of a tree that are not arrays (counters, rates, keys, strings), with their paths.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace tessera::nn {
 
 enum class NumberKind : uint8_t { boolean, integer, unsigned_integer, floating, text, key };
 
-// One of them: a number of `size` bytes, a std::string or a Key. The pointer points into the tree.
+// One scalar of a tree: a number of `size` bytes, a std::string or a Key. The pointer points into the tree.
 struct Number {
   std::string path;  // optimizer.state.1.count
   NumberKind kind = NumberKind::integer;
   int size = 8;
   void* value = nullptr;
 
-  // 7, 0.1, true, "gelu", [0, 42]; of what is not finite "nan", "inf", "-inf". Every number comes back as it was.
+  // 7, 0.1, true, "gelu", a key as [0, 42]; "nan", "inf" or "-inf" if not finite. set_json restores the exact value.
   std::string to_json() const;
-  // Error (bad_file) "[restore] path: given, expected" for a text of another kind, or a number that does not fit.
+  // Error (bad_file) "[restore] path: given, expected": the text is of another kind, or the number does not fit.
   void set_json(std::string_view text) const;
 };
 
@@ -79,7 +79,7 @@ class NumberCollector {
 
 }  // namespace detail
 
-// All numbers of a tree, in the order of its fields. Axes, rules and specs are no numbers.
+// All scalars of a tree, in the order of its fields. Axes, rules and specs are not among them.
 template <class Tree>
 Numbers numbers(Tree& tree, const std::string& path = "") {
   Numbers out;
@@ -88,7 +88,7 @@ Numbers numbers(Tree& tree, const std::string& path = "") {
   return out;
 }
 
-// Everything that a tree is: its arrays and its numbers. A list of arrays alone is one, too.
+// The complete state of one or more trees: arrays and numbers. A list of arrays alone converts to it.
 struct NamedState {
   Leaves arrays;
   Numbers numbers;
@@ -97,8 +97,8 @@ struct NamedState {
   NamedState(Leaves arrays, Numbers numbers = {}) : arrays(std::move(arrays)), numbers(std::move(numbers)) {}
 };
 
-// As named(...), with the numbers: named_state("model", model, "optimizer", optimizer). What an optimizer counts are
-// numbers, so that checkpoints of one are made of this.
+// As named(...), with the numbers: named_state("model", model, "optimizer", optimizer). Checkpoints take this, since an
+// optimizer's counters are numbers, not arrays.
 template <class Tree, class... Rest>
 NamedState named_state(const std::string& name, Tree& tree, Rest&&... rest) {
   NamedState all(leaves(tree, name), numbers(tree, name));

@@ -8,15 +8,15 @@
 namespace tessera::nn {
 
 struct TreeSummaryOptions {
-  int depth = 2;  // how many names a path may have; what is deeper is counted in the module above it
+  int depth = 2;  // most names in a row's path; deeper modules are counted in the row above them
 };
 
 namespace detail {
 std::string summary_of(const Parts& parts, const TreeSummaryOptions& options);
 }
 
-// One row per module: its path, its type, how many arrays are in it and below it, their elements and their bytes (of
-// the whole arrays, wherever they lie: see placement_table for those of each device). The last row is the sum.
+// A table with one row per module: its path, its type, and the number, elements and bytes of the arrays in it and below
+// it. Bytes are those of the global arrays; placement_table has the bytes per device. The last row is the sum.
 //   std::cout << nn::tree_summary(model, {.depth = 3});
 // Works on recipes and abstract arrays; nothing is allocated.
 template <class Tree>

@@ -1,4 +1,4 @@
-// Backpropagation: the gradients of all leaves of a tape, on their way to the parameters that handed them out.
+// Backpropagation: from the gradients of a tape's leaves to one reduced gradient for each parameter.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tessera::detail {
 
-// Whether an array of a tape is one of its parameters.
+// Whether a tape records this shadow: it does not if the parameter is absent or not floating.
 bool is_traced(const Array& shadow);
 [[noreturn]] void fail_no_gradient();
 
@@ -18,17 +18,17 @@ class Backpropagation {
  public:
   Backpropagation(const std::vector<Array>& shadows, TapeState& tape);
 
-  // The backward pass. Sums over processes begin in it, where nothing that is recorded or asked for prevents them.
+  // Runs the backward pass. Sums over processes begin during it, except in a nested tape, under remat or a guard.
   void run(const ArrayImpl& root);
 
-  // The same in the graph, for the gradient of the tape around this one.
+  // finish(), recorded in the autograd graph: for a tape around this one that differentiates the gradients.
   std::vector<Array> finish_recorded();
 
   // One gradient per shadow, at the parameter's own placement.
   std::vector<Array> finish();
 
  private:
-  // A leaf, and where its gradients stand in the list of all.
+  // A leaf, and the index in gradients_ of its first gradient.
   struct LeafRange {
     const ArrayImpl* leaf;
     size_t begin;
@@ -37,8 +37,8 @@ class Backpropagation {
     std::vector<LeafRange> leaves;
     const Type* type = nullptr;  // of the gradient
     bool is_gathered = false;
-    size_t first_block = 0, blocks = 0;          // of contributions_
-    std::optional<GradientBuckets::Key> bucket;  // in which it is reduced
+    size_t first_block = 0, blocks = 0;          // its range in contributions_
+    std::optional<GradientBuckets::Key> bucket;  // the bucket that reduces the gradient
   };
 
   const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
@@ -46,7 +46,7 @@ class Backpropagation {
   void add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors);
   void add_late_gradients();
 
-  // Where the gradient of a parameter goes, as far as its leaves tell.
+  // From the leaves of parameter p: the mesh axes to reduce its gradient over, the gradient's mesh, type and bucket.
   AxisSet axes_of(size_t p) const;
   const MeshImpl* mesh_of(size_t p) const;
   const Type* type_of(size_t p) const;
@@ -65,9 +65,9 @@ class Backpropagation {
 
   const std::vector<Array>& shadows_;
   TapeState& tape_;
-  std::vector<Home> homes_;             // of each shadow
-  Tensors leaves_, gradients_;          // of all leaves
-  std::vector<Tensors> contributions_;  // of each distinct block of each gradient
+  std::vector<Home> homes_;             // one per shadow
+  Tensors leaves_, gradients_;          // the local tensors of all leaves, and their gradients
+  std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add up
   Tensors sums_;
   GradientBuckets buckets_;
   GradientChunks chunks_;

@@ -1,4 +1,4 @@
-// GradientBuckets: gradients that are reduced over the same mesh axes, reduced together.
+// GradientBuckets: reduces all gradients that are summed over the same mesh axes in one collective.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ class GradientBuckets {
   // The mesh axes to reduce over, and the element type in which the gradients cross the devices.
   using Key = std::tuple<const MeshImpl*, AxisSet, DType>;
 
-  // A parameter's gradient: its bytes on a device, its path, and its blocks [begin, end) among those of all.
+  // Adds a parameter's gradient: its bytes on one device, its path, its blocks [begin, end) in the list of all blocks.
   void add(const Key& key, int64_t bytes, const Text& path, size_t begin, size_t end);
 
-  // Begins to reduce these blocks, of parameters that are added under this key, and stand at these places among those
-  // of all. All processes begin the same ones in the same order.
+  // Begins to reduce `blocks`, which stand at `places` in the list of all blocks. Their parameters are added under
+  // `key` before reduce(). All processes begin the same blocks in the same order.
   void begin(const Key& key, const std::vector<size_t>& places, const Tensors& blocks);
 
-  // The blocks, which are sums over this process's devices, as sums over all: one collective of each bucket.
+  // Replaces each block, a sum over this process's devices, by the sum over all devices: one collective per bucket.
   void reduce(Tensors& blocks);
 
  private:
@@ -47,21 +47,21 @@ class GradientBuckets {
   std::map<Key, Begun> begun_;
 };
 
-// Which parameters' gradients are reduced together while the backward pass goes on. A chunk is as large as keeps a
-// network busy for a while, and its place in the order of all chunks is settled before the pass begins: from the last
-// parameters to the first, as their gradients usually come.
+// Groups parameters into chunks, each large enough to keep a network busy, whose gradients are reduced together while
+// the backward pass still runs. The order of the chunks is fixed before the pass begins, so that all processes agree:
+// from the last parameters to the first, as their gradients usually arrive.
 class GradientChunks {
  public:
   using Key = GradientBuckets::Key;
   using Begin = std::function<void(const Key& key, const std::vector<size_t>& parameters)>;
 
-  // From the last parameter to the first: how many elements this process has of its gradient, and in how many tensors
-  // they come.
+  // Call it from the last parameter to the first. `elements`: of the gradient, in this process; `tensors`: in how many
+  // tensors they arrive.
   void add(size_t parameter, const Key& key, int64_t elements, int64_t tensors);
-  // All are added. What is so little that it is summed in another way (see is_small_sum) is in no chunk.
+  // All parameters are added. A rest too small for a chunk (see is_small_sum) joins its key's last chunk, if any.
   void close();
   bool has(size_t parameter) const { return chunk_of_.contains(parameter); }
-  // One more tensor is there. Every chunk that is complete, and whose turn it is, is begun.
+  // One more tensor of the gradient has arrived. Begins every chunk that is complete and whose turn it is.
   void arrive(size_t parameter, const Begin& begin);
 
  private:
@@ -72,7 +72,7 @@ class GradientChunks {
   };
   void add_to_last(const Key& key, const Chunk& rest);
 
-  std::vector<Chunk> chunks_, open_;  // in the order in which they begin; and what is not yet one
+  std::vector<Chunk> chunks_, open_;  // in the order in which they begin; those that still grow
   std::map<size_t, size_t> chunk_of_;
   size_t next_ = 0;
 };

@@ -107,15 +107,15 @@ class Recomputation {
     bool activation;    // goes in as a fresh leaf
   };
 
-  KeptResults* kept() const { return kept_ ? &*kept_ : nullptr; }
+  SavedResults* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   Arrays run_first() const {
-    const KeepingScope scope(kept());
+    const SavingScope scope(kept());
     return f_(values());
   }
   Arrays run_again(const Arrays& arrays) const {
     if (kept_) kept_->begin_replay();
-    const KeepingScope scope(kept());
+    const SavingScope scope(kept());
     return f_(arrays);
   }
 
@@ -208,7 +208,7 @@ class Recomputation {
   }
 
   Function f_;
-  mutable std::optional<KeptResults> kept_;
+  mutable std::optional<SavedResults> kept_;
   std::vector<Argument> arguments_;
   std::vector<ArrayPtr> parameters_;
   std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters

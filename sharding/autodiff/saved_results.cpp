@@ -57,13 +57,13 @@ uint32_t version_of(const c10::IValue& value) {
 
 }  // namespace
 
-void KeptResults::begin_replay() {
+void SavedResults::begin_replay() {
   replays_ = true;
   next_ = 0;
 }
 
-void KeptResults::call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
-                       const std::function<void()>& compute) {
+void SavedResults::call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
+                        const std::function<void()>& compute) {
   if (!is_kept(operation)) return compute();
   const Quiet inner_calls;
   if (replays_ && take(operation, arguments, stack)) return;
@@ -71,7 +71,7 @@ void KeptResults::call(std::string_view operation, size_t arguments, size_t resu
   if (!replays_) keep(operation, results, stack);
 }
 
-void KeptResults::keep(std::string_view operation, size_t results, const torch::jit::Stack& stack) {
+void SavedResults::keep(std::string_view operation, size_t results, const torch::jit::Stack& stack) {
   Kept kept{.operation = std::string(operation), .values = {}, .versions = {}};
   for (size_t i = stack.size() - results; i < stack.size(); ++i) {
     kept.values.push_back(handle_to(stack[i]));
@@ -80,7 +80,7 @@ void KeptResults::keep(std::string_view operation, size_t results, const torch::
   kept_.push_back(std::move(kept));
 }
 
-bool KeptResults::take(std::string_view operation, size_t arguments, torch::jit::Stack& stack) {
+bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit::Stack& stack) {
   if (next_ == kept_.size() || kept_[next_].operation != operation)
     fail(ErrorKind::bad_argument, "remat",
          fmt::format("the second run calls {} where the first {}. A function under remat does the same each time.",
@@ -93,12 +93,12 @@ bool KeptResults::take(std::string_view operation, size_t arguments, torch::jit:
   return true;
 }
 
-KeepingScope::KeepingScope(KeptResults* results) {
+SavingScope::SavingScope(SavedResults* results) {
   if (!results) return;
   outer_ = set_interceptor(results);
   all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));
 }
-KeepingScope::~KeepingScope() {
+SavingScope::~SavingScope() {
   if (all_operations_) set_interceptor(outer_);
 }
 

@@ -1,4 +1,4 @@
-// KeptResults: what the products of one run came to, for a second run of the same computation.
+// SavedResults: the results of matrix products and the like in one run, for a second run of the same computation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,11 +15,11 @@
 
 namespace tessera::detail {
 
-// In the first run every matrix product, convolution and attention leaves its results here; in the second each takes
-// them instead of computing. All other operations run both times. Both runs do the same in the same order: another
-// operation in the place of a kept one is an Error (bad_argument). A result that was written over since is computed
-// again.
-class KeptResults : public Interceptor {
+// The first run stores the results of every matrix product, convolution and attention here; the second run, after
+// begin_replay(), takes them instead of computing. All other operations run both times. Both runs must call the same
+// operations in the same order: another operation in the place of a stored one is an Error (bad_argument). A result
+// that was overwritten in the meantime is computed again.
+class SavedResults : public Interceptor {
  public:
   void begin_replay();
   void call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
@@ -39,13 +39,13 @@ class KeptResults : public Interceptor {
   bool replays_ = false;
 };
 
-// While it lives, this thread's operations are shown to `results`; with null nothing changes.
-class KeepingScope {
+// While it lives, this thread's LibTorch operations go through `results`; if that is null, nothing changes.
+class SavingScope {
  public:
-  explicit KeepingScope(KeptResults* results);
-  ~KeepingScope();
-  KeepingScope(const KeepingScope&) = delete;
-  KeepingScope& operator=(const KeepingScope&) = delete;
+  explicit SavingScope(SavedResults* results);
+  ~SavingScope();
+  SavingScope(const SavingScope&) = delete;
+  SavingScope& operator=(const SavingScope&) = delete;
 
  private:
   Interceptor* outer_ = nullptr;

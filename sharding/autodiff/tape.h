@@ -14,8 +14,8 @@ namespace detail {
 struct TapeState;
 }
 
-// Opened by value_and_grad over the parameters of a model. `shadows()` are the same values as fresh arrays over the
-// same storage: computing with them is recorded. Tapes nest and do not mix: each knows its own shadows only.
+// Opened by value_and_grad over the parameters of a model. `shadows()` are new arrays over the parameters' storage;
+// what is computed from them is recorded. Tapes may nest; each records its own shadows only.
 class Tape {
  public:
   // Arrays that are not floating, or absent, take part as constants and get an absent gradient.
@@ -28,9 +28,9 @@ class Tape {
 
   // d loss / d parameter for each parameter, at the parameter's own placement: the contributions of all its uses are
   // added and reduced once, all parameters of one set of mesh axes and element type in one collective. A parameter
-  // that the loss does not use gets zeros. Call it once. GradientOptions change how, and whether they are reduced.
+  // that the loss does not use gets zeros. Call it once. GradientOptions say how, and whether, gradients are reduced.
   // Errors: a loss that is not a floating scalar (shape_mismatch), or that depends on no parameter (no_gradient).
-  // To ledgers the common reduction is the line `where`.
+  // Ledgers put the common reduction down to the line `where`.
   std::vector<Array> gradients(const Array& loss, std::source_location where = std::source_location::current());
 
  private:
@@ -40,7 +40,7 @@ class Tape {
   std::unique_ptr<Guard> guard_;
 };
 
-// x without its graph; a pending sum is summed. What value_and_grad hands out.
+// x without its autograd graph, summed if it is a pending sum: so value_and_grad returns its results.
 Array detached(const Array& x, std::source_location where = std::source_location::current());
 
 }  // namespace tessera

@@ -260,16 +260,16 @@ void ControlPlane::look_around(const Waiting& waiting, const std::vector<int>& m
 }
 
 // Somebody is lost: looks until it is clear who.
-void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words) {
-  const Evidence evidence = engine_words ? Evidence::broken : Evidence::late;
+void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& members, const char* words_of_failure) {
+  const Evidence evidence = words_of_failure ? Evidence::broken : Evidence::late;
   const Clock::time_point from = Clock::now();
   for (bool is_last_look = false; !is_last_look; std::this_thread::sleep_for(period_ / 10)) {
     is_last_look = Clock::now() - from > period_ * 7 / 2;
     if (const auto loss = loss_of(members, waiting, evidence, is_last_look)) fail_with(waiting, *loss);
     if (std::this_thread::get_id() == thread_.get_id()) beat();
   }
-  if (!engine_words) fail_with(waiting, who_is_elsewhere(members, waiting));
-  const std::string_view words = engine_words;  // LibTorch's end with a trace of calls
+  if (!words_of_failure) fail_with(waiting, who_is_elsewhere(members, waiting));
+  const std::string_view words = words_of_failure;  // LibTorch's end with a trace of calls
   fail_with(waiting, fmt::format("a connection has ended ({}), though all processes are heard from",
                                  words.substr(0, words.find('\n'))));
 }

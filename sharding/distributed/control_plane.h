@@ -32,7 +32,7 @@ class ControlPlane {
   ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper);
   ~ControlPlane() { stop(); }
 
-  // Returns when is_done(longest) is true; is_done waits at most `longest`, and throws in the engine's words if a
+  // Returns when is_done(longest) is true; is_done waits at most `longest`, and throws in its own words if a
   // connection breaks. Error (other) "[operation] file:line: mesh axis "data": process 2 ..." if a process is lost, or
   // a member has left or does not come in time. With waiting.longest = Duration::max() members may have left.
   using IsDone = std::function<bool(Duration)>;
@@ -89,7 +89,7 @@ class ControlPlane {
   std::string who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting);
   int64_t verbs() const;
   Duration longest_of(const Waiting& waiting) const;
-  [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, const char* engine_words);
+  [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, const char* words_of_failure);
   [[noreturn]] void fail_with(const Waiting& waiting, const std::string& loss);
   void linger();
 

@@ -23,19 +23,19 @@ ProcessGroup& gloo_group(const std::vector<int>& processes) {
   return *group;
 }
 
-std::map<c10::DeviceType, MakeGroup>& engines() {
-  static std::map<c10::DeviceType, MakeGroup> engines;
-  return engines;
+std::map<c10::DeviceType, MakeGroup>& makers() {
+  static std::map<c10::DeviceType, MakeGroup> makers;
+  return makers;
 }
 
 }  // namespace
 
-bool register_process_group(c10::DeviceType kind, MakeGroup make) { return engines().emplace(kind, make).second; }
+bool register_process_group(c10::DeviceType kind, MakeGroup make) { return makers().emplace(kind, make).second; }
 
 ProcessGroup& process_group(const std::vector<int>& processes, c10::Device device) {
-  const auto engine = engines().find(device.type());
-  if (engine == engines().end() || processes.size() == 1) return gloo_group(processes);
-  return engine->second(processes, device);
+  const auto maker = makers().find(device.type());
+  if (maker == makers().end() || processes.size() == 1) return gloo_group(processes);
+  return maker->second(processes, device);
 }
 
 std::vector<int> everyone() {

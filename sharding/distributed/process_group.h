@@ -76,16 +76,17 @@ class ProcessGroup {
 };
 
 // The group of these processes (indices in the program, this process's among them), in this order, for tensors on this
-// device: Gloo's for a CPU; else the engine's that is registered for this kind of device, or, without such an engine,
-// Gloo's, with tensors sent through the host's memory. All members make the first call at the same place. The group
-// lives as long as the program.
+// device: Gloo's for a CPU; else the group that is registered for this kind of device, or, without one, Gloo's, with
+// tensors sent through the host's memory. All members make the first call at the same place. The group lives as long as
+// the program.
 ProcessGroup& process_group(const std::vector<int>& processes, c10::Device device = c10::kCPU);
 
 // The indices of all processes of the program: 0, 1, 2, ...
 std::vector<int> everyone();
 
-// Registers an engine for a kind of device, in every program that is linked with it. `make` is called by the processes
-// of the list, at the same place, each with the device that it uses. Returns false if the kind has an engine already.
+// Registers who makes the groups for a kind of device, in every program that is linked with it. `make` is called by the
+// processes of the list, at the same place, each with the device that it uses. Returns false if the kind has one
+// already.
 using MakeGroup = ProcessGroup& (*)(const std::vector<int>& processes, c10::Device device);
 bool register_process_group(c10::DeviceType kind, MakeGroup make);
 

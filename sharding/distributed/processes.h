@@ -34,7 +34,7 @@ struct ProcessesOptions {
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
 // The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on
 // this machine, at a port derived from the launcher's job (docs/processes.md says more). If nothing is set, the program
-// has one process and no engine. Errors: bad_argument, if a set is partial or contradicts itself (the message names
+// has one process and no group. Errors: bad_argument, if a set is partial or contradicts itself (the message names
 // what is missing); inconsistent, if other processes were told another count or have other values of TESSERA_CHECK,
 // TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that have not arrived
 // within start_timeout.

@@ -1,4 +1,4 @@
-// File: an open file that is read and written at offsets, from any thread; and what makes a change to a folder last.
+// File: an open file that is read and written at offsets, from any thread; and durable changes to folders.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ class File {
   static File open(const std::filesystem::path& path, const char* verb);    // to read
   static File create(const std::filesystem::path& path, const char* verb);  // to write; what was there is gone
   static File modify(const std::filesystem::path& path, const char* verb);  // to write into one that is there
-  // A file that one process of a machine holds at a time, until it ends, however it ends; made if it is not there.
+  // Opens a lock file, which one process of a machine holds at a time; the lock ends with the File or with the process,
+  // however that ends. Makes the file if it is missing; an Error if another process holds it.
   static File lock(const std::filesystem::path& path, const char* verb);
 
   File(File&& other) noexcept;
@@ -26,15 +27,15 @@ class File {
   ~File();
 
   void write_at(std::span<const std::byte> bytes, int64_t offset) const;
-  // Fills `bytes`; a file that ends before is an Error.
+  // Fills `bytes`; a file that ends earlier is an Error.
   void read_at(std::span<std::byte> bytes, int64_t offset) const;
   int64_t size() const;
 
-  // Gives the file its size, and where the filesystem can its room on the disk, so that a full disk is known at once.
+  // Sets the file's size and, where the filesystem can, allocates its space, so that a full disk is noticed at once.
   void reserve(int64_t size) const;
-  // Asks the disk to begin with what was written, without waiting.
+  // Asks the system to begin writing these bytes to the disk, without waiting.
   void flush(int64_t offset, int64_t size) const;
-  // Waits until all is on the disk.
+  // Waits until all that was written is on the disk.
   void sync() const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -49,28 +50,28 @@ class File {
   const char* verb_ = "";
 };
 
-// The file's whole text. An Error (bad_file) if it is missing, no regular file, or larger than `most` bytes.
+// The file's whole text. Error (bad_file) if it is missing, not a regular file, or larger than `most` bytes.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 31);
 
 // Creates or replaces a file, and waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb);
 
-// A folder that is not there yet. Its parent is.
+// Makes a folder. It must not exist yet, and its parent must.
 void make_folder(const std::filesystem::path& path, const char* verb);
 
-// Removes a file, or a folder and all in it, where it is there.
+// Removes a file, or a folder and all in it; a path that does not exist is no Error.
 void remove_all(const std::filesystem::path& path, const char* verb);
 
 // The names in a folder, without . and .., in any order. An Error (bad_file) if it cannot be listed to its end.
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb);
 
-// Error (bad_file) where this process may make no files in the folder.
+// Error (bad_file) if this process may not create files in the folder.
 void check_writable_folder(const std::filesystem::path& folder, const char* verb);
 
 // Waits until the names in the folder are on the disk.
 void sync_folder(const std::filesystem::path& path, const char* verb);
 
-// Renames within one folder, at once and lastingly. A folder never replaces another that has files.
+// Renames within one folder, atomically, and waits until that is on the disk. A folder replaces only an empty folder.
 void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to, const char* verb);
 
 }  // namespace tessera

@@ -44,12 +44,12 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const;
 
-  // In the order of their bytes in the file; tensors without bytes at one place, by name.
+  // In the order of their bytes in the file; tensors without bytes at one offset are in the order of their names.
   const std::vector<std::string>& names() const;
 
   bool contains(std::string_view name) const;
 
-  // Error (bad_file) if the file has no such tensor; so too in bytes and read.
+  // Error (bad_file) if the file has no such tensor; the same for bytes() and read().
   const TensorInfo& info(std::string_view name) const;
 
   // The values, valid as long as a copy of this handle lives. They may begin at any address, since writers need not

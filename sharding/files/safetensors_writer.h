@@ -1,4 +1,4 @@
-// Writes safetensors files: where every byte goes is settled before any is written, so that many can write at once.
+// Writes safetensors files: the layout is fixed before any byte is written, so that many processes can write at once.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct TensorEntry {
   int64_t bytes() const;  // Error (bad_argument) where they are more than 2^63 - 1
 };
 
-// The layout of one safetensors file. It depends on the names, types and shapes alone: larger items come first, those
-// of one size by name, one after the other without a gap; the header is padded with spaces so that the data begins at a
-// multiple of 256. Copies are cheap to read and made once.
+// The layout of one safetensors file. It depends on the names, types and shapes alone: tensors with larger items come
+// first, those of one item size by name, without gaps; the header is padded with spaces so that the data begins at a
+// multiple of 256.
 // Errors (bad_argument): a name twice, the name "__metadata__", a header of more than 100 MB.
 class SafetensorsPlan {
  public:
@@ -47,9 +47,9 @@ class SafetensorsPlan {
   std::string header_;
 };
 
-// Writes a whole file by way of path.partial, so that whoever looks finds the old file or the new one. `bytes_of` is
-// called once for each tensor, in order; what it returns is used before the next call.
-// Errors (bad_file): the file cannot be written; (bad_argument): bytes that are not as many as the entry says.
+// Writes a whole file as path.partial and renames it, so that a reader finds the old file or the new one. `bytes_of` is
+// called once for each tensor, in order; what it returns need only be valid until the next call.
+// Errors (bad_file): the file cannot be written; (bad_argument): not as many bytes as the entry says.
 void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
                        const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of);
 

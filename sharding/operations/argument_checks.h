@@ -8,7 +8,7 @@
 
 namespace tessera::detail {
 
-// d0, d1, ...: a factor for each of n dims.
+// The factor names d0, d1, ... for n dims.
 std::vector<std::string> letters(size_t n);
 
 // `dim` of x counted from the front. Error (bad_argument) if x has no such dim.
@@ -17,18 +17,18 @@ int checked_dim(const char* verb, const Array& x, int dim);
 // x, in float32 if it holds integers or booleans: for results that cannot be integers.
 Array as_floating(const Operand& x);
 
-// Error (dtype_mismatch) unless x, called `what` there, holds integers.
+// Error (dtype_mismatch) unless x, named `what` in the message, holds integers.
 void check_integers(const char* verb, const Array& x, const char* what);
 
-// The result of an operation where its options want it. Error (device_mismatch) if it lies on no mesh.
+// `result`, brought to options.out_sharding if that is given. Error (device_mismatch): `result` lies on no mesh.
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);
 
-// Integers in [0, size) as LibTorch indexes with them. Error (bad_argument) if some lie outside. Of a tensor without
-// data nothing is checked.
+// `integers` as int64, for LibTorch to index with. Error (bad_argument) if some lie outside [0, size); a tensor without
+// data is not checked.
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
-// The same, where 32 bits do as well.
+// The same for kernels that take int32 as well: int32 stays int32.
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size);
-// Integers in [-size, size), where those below zero count from the end.
+// The same for integers in [-size, size), of which negative ones count from the end.
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// What every way of attending asks of a mask and a bias.
+// Checks of the mask and the bias that all forms of attention share.
 #pragma once
 
 #include "sharding/array/array.h"

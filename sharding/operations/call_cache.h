@@ -1,4 +1,4 @@
-// Recent: what calls work out from their operands' types and their options, kept for the next calls like them.
+// Recent: a cache of what a call derives from its operands' types and options, for later calls of the same kind.
 #pragma once
 
 #include <array>
@@ -10,13 +10,12 @@
 
 namespace tessera::detail {
 
-// The set-ups of a thread's last kinds of calls, so that a call like one before does not work it out again. A kind is
-// told by its parts, which are compared where they lie and copied for a new kind alone; the first is a pointer to the
-// type of an operand.
+// The set-ups of the last kinds of calls of one thread (not thread-safe). A kind is identified by its parts, of which
+// the first is a pointer to an operand's type; get() copies the parts only for a new kind.
 template <class SetUp, class Type, class... Parts>
 class Recent {
  public:
-  // The set-up of these parts, from `make()` if they are new. It stays until some others were made.
+  // The set-up for these parts; `make()` makes it if they are new. The reference is valid until some others were made.
   template <class Make>
   const SetUp& get(const std::tuple<const Type* const&, const Parts&...>& parts, Make&& make) {
     Set& set = sets_[place_of(std::get<0>(parts))];
@@ -37,7 +36,7 @@ class Recent {
     size_t oldest = 0;
 
     const SetUp& keep(Kind&& kind) {
-      kinds.reserve(most);  // so that none moves when others come
+      kinds.reserve(most);  // so that references stay valid
       if (kinds.size() < most) return kinds.emplace_back(std::move(kind)).set_up;
       Kind& place = kinds[std::exchange(oldest, (oldest + 1) % most)];
       place = std::move(kind);

@@ -1,4 +1,4 @@
-// Arrays made of a shape and a formula, and triangles of arrays.
+// Arrays made from a shape and a formula, and triangles of arrays.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 namespace tessera {
 
 // Names and values are those of jax.numpy. Without a sharding the result is not placed; with one, each device makes its
-// own block and no more. Without an element type it is float32, of arange over whole numbers int32, and of the *_like
-// functions x's. (zeros(shape, dtype), ones and full stand in array.h.)
+// own block only. The default element type is float32; int32 for arange of whole numbers; x's for the *_like functions.
+// (zeros(shape, dtype), ones and full are in array.h.)
 struct CreationOptions {
   std::optional<DType> dtype = std::nullopt;
   std::optional<NamedSharding> out_sharding = std::nullopt;
@@ -19,7 +19,7 @@ Array zeros(Shape shape, const CreationOptions& options);
 Array ones(Shape shape, const CreationOptions& options);
 Array full(Shape shape, double value, const CreationOptions& options);
 
-// Placed like x; a sum that x leaves pending is none of theirs.
+// Placed like x, but never pending sums.
 Array zeros_like(const Array& x, const CreationOptions& options = {});
 Array ones_like(const Array& x, const CreationOptions& options = {});
 Array full_like(const Array& x, double value, const CreationOptions& options = {});
@@ -28,7 +28,7 @@ Array full_like(const Array& x, double value, const CreationOptions& options = {
 Array arange(Number stop, const CreationOptions& options = {});
 Array arange(Number start, Number stop, Number step = 1, const CreationOptions& options = {});
 
-// `count` numbers at equal distances; the last is stop, or without `endpoint` the last before it.
+// `count` equally spaced numbers from start to stop; without `endpoint`, stop itself is left out.
 struct LinspaceOptions {
   bool endpoint = true;
   std::optional<DType> dtype = std::nullopt;
@@ -39,7 +39,7 @@ Array linspace(double start, double stop, int64_t count = 50, const LinspaceOpti
 // jax.lax.broadcasted_iota: every element is its index along `dim`.
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding = {});
 
-// Ones where column - row is k; ones where it is k or less. Without `columns`, as many as rows.
+// eye: ones where column - row is k. tri: ones where column - row is at most k. `columns` defaults to rows.
 struct DiagonalOptions {
   std::optional<int64_t> columns = std::nullopt;
   int64_t k = 0;

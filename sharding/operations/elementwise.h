@@ -5,20 +5,20 @@
 
 namespace tessera {
 
-// Names, values and gradients are those of jax.numpy and jax.nn. Where a gradient has no one value it is JAX's: relu
-// has 0 at 0 and abs 1, maximum, minimum and clip give each of two equal ones half. (The tables are
+// Names, values and gradients are those of jax.numpy and jax.nn. Where a gradient is not unique it is JAX's: 0 for relu
+// at 0, 1 for abs at 0; maximum, minimum and clip give half of it to each of two equal operands. (The tables are
 // tests/reference/elementwise.json.)
 //
-// Element types are promoted as promote() says, numbers are weakly typed (see Number). Of integers and booleans: what
-// has no integer values computes in float32; floor and its like leave them as they are; booleans count as int32 where
-// they would be counted (square, power, floor_divide, remainder). Refused, as in JAX (dtype_mismatch): negative, sign
-// and differences of booleans, bitwise operations on fractions, sigmoid, silu, rsqrt and erf_inv of integers.
+// Element types are promoted as promote() says; numbers are weakly typed (see Number). For integers and booleans,
+// functions whose values are not integers compute in float32; floor and the like return them unchanged; square, power,
+// floor_divide and remainder take booleans as int32. Refused, as in JAX (dtype_mismatch): negative, sign and
+// differences of booleans, bitwise operations on floating types, sigmoid, silu, rsqrt and erf_inv of integers.
 
 // ---- arithmetic
 
 Array operator+(Term a, Term b);
 Array operator-(Term a, Term b);
-Array operator*(Term a, Term b);  // times a number, a recipe stays a recipe
+Array operator*(Term a, Term b);  // a recipe times a number is a recipe
 Array operator/(Term a, Term b);
 Array operator%(Term a, Term b);  // numpy.remainder: the sign is b's
 Array operator-(Operand x);
@@ -37,11 +37,11 @@ Array operator<(Term a, Term b);
 Array operator<=(Term a, Term b);
 Array operator>(Term a, Term b);
 Array operator>=(Term a, Term b);
-// Functions, since a == b of two C++ values is one bool: whether they are the same.
+// Functions, not operators, since a C++ programmer expects one bool from a == b.
 Array equal(Term a, Term b);
 Array not_equal(Term a, Term b);
 
-// What is not zero counts as true.
+// Elements that are not zero count as true.
 Array logical_and(Term a, Term b);
 Array logical_or(Term a, Term b);
 Array logical_xor(Term a, Term b);
@@ -50,7 +50,7 @@ Array isfinite(Operand x);
 Array isinf(Operand x);
 Array isnan(Operand x);
 
-// x where the condition holds, y elsewhere. No gradient passes the condition.
+// x where the condition holds, y elsewhere. No gradient flows to the condition.
 Array where(Operand condition, Term x, Term y);
 
 Array bitwise_and(Term a, Term b);
@@ -93,7 +93,7 @@ Array arctanh(Operand x);
 Array erf(Operand x);
 Array erfc(Operand x);  // 1 - erf(x)
 Array erf_inv(Operand x);
-Array nan_to_num(Operand x);  // nan becomes 0, infinities the largest numbers
+Array nan_to_num(Operand x);  // NaN becomes 0, infinities the largest finite numbers
 
 // ---- activations
 
@@ -104,18 +104,18 @@ Array leaky_relu(Operand x, double negative_slope = 0.01);
 Array silu(Operand x);                    // x sigmoid(x)
 Array softplus(Operand x);                // log(1 + exp(x))
 Array soft_sign(Operand x);               // x / (1 + |x|)
-Array elu(Operand x, double alpha = 1);   // x, below 0 alpha (exp(x) - 1)
-Array celu(Operand x, double alpha = 1);  // x, below 0 alpha (exp(x / alpha) - 1)
+Array elu(Operand x, double alpha = 1);   // x; below 0: alpha (exp(x) - 1)
+Array celu(Operand x, double alpha = 1);  // x; below 0: alpha (exp(x / alpha) - 1)
 Array selu(Operand x);
 Array mish(Operand x);  // x tanh(softplus(x))
 
-// The tanh approximation by default, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), else x Phi(x).
+// x Phi(x), or by default its tanh approximation, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 // Hendrycks and Gimpel, "Gaussian error linear units" (2016).
 Array gelu(Operand x, bool approximate = true);
 
 // ---- casts
 
-// x in another element type. Of a recipe: a recipe.
+// x in another element type; a recipe stays a recipe.
 Array astype(Operand x, DType dtype);
 
 // x as a constant for gradients.

@@ -1,4 +1,4 @@
-// The machinery below the tables of elementwise operations: element types, numbers as operands, the call.
+// What the elementwise operations share: element types, numbers as operands, the call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ DType computing_dtype(Domain domain, DType dtype);
 // The Error (dtype_mismatch) of a type that is refused.
 [[noreturn]] void refuse_dtype(Domain domain, const char* verb, const std::string& operands);
 
-// The type of an array with a number beside it.
+// The element type of the result of an array of `dtype` and a number.
 DType with_number(DType dtype, const Number& number);
 
 // x in `dtype`.
@@ -37,7 +37,7 @@ struct Elementwise {
   DType out = like_first;
 };
 
-// `fn` on x's local tensors. Where x is in the right type already, nothing is made but the result.
+// `fn` on x's local tensors; x is cast first if the row computes in another element type.
 template <class Fn>
 Array unary(const Elementwise& row, const Operand& x, Fn fn) {
   const auto call = [&](const Array& a) {
@@ -54,13 +54,14 @@ Array unary(const Elementwise& row, const Operand& x, Fn fn) {
 
 using Local2 = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 
-// `local` on two arrays of one type, or on one and a number. Two numbers: the first is an array of its own.
+// `local` on two arrays cast to one element type, or on an array and a number. Of two numbers the first becomes an
+// array.
 Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local);
 
-// The type in which a and b meet.
+// The element type to which a and b are cast.
 DType common_dtype(const Elementwise& row, const Term& a, const Term& b);
 
-// The number as LibTorch's operations take it beside a tensor: without a say in the result's type.
+// The number as a tensor that LibTorch combines with `beside` without changing the result's type.
 at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
 
 }  // namespace tessera::detail

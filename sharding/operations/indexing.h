@@ -1,4 +1,4 @@
-// Reading and writing at computed places: lookups, and their counterparts that add or set.
+// Indexing with arrays of ids: lookups, and scatters that add or set.
 #pragma once
 
 #include <optional>
@@ -7,27 +7,27 @@
 
 namespace tessera {
 
-// Of all: ids are integers of any shape and placement. Those below zero count from the end, as numpy's; ids outside
-// [-size, size) are an Error (bad_argument) that names the range. A dim that ids read or write may be sharded: nothing
-// is gathered, each device serves the ids that fall into its block, and what was read is a pending sum.
+// For all functions: ids are integers of any shape and placement. Negative ids count from the end, as in numpy; ids
+// outside [-size, size) are an Error (bad_argument) that names the range. The dim that ids index may be sharded:
+// nothing is gathered, each device serves the ids that fall into its block, and the result of a read is a pending sum.
 
 // table (vocab, embed), ids (...) of integers in [0, vocab), none below zero -> (..., embed). A table sharded over
-// vocab is looked up where it lies: each device gives the rows that it has, and the result is a pending sum.
+// vocab is not gathered: each device looks up the rows that it has, and the result is a pending sum.
 Array embedding(Operand table, const Array& ids, const ResultOptions& options = {});
 
-// jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, of x as one row.
+// jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, x is flattened first.
 Array take(Operand x, const Array& ids, std::optional<int> axis = std::nullopt, const ResultOptions& options = {});
 
-// jax.numpy.take_along_axis: ids have as many dims as x, and where they are not along `axis`, both broadcast:
-// result[i, j, k] = x[i, ids[i, j, k], k] for axis 1.
+// jax.numpy.take_along_axis: ids have as many dims as x; along all dims but `axis`, both broadcast. For axis 1,
+// result[i, j, k] = x[i, ids[i, j, k], k].
 Array take_along_axis(Operand x, const Array& ids, int axis = -1);
 
 // jax.nn.one_hot: ids (...) -> (..., classes), 1 at each id and 0 elsewhere; zeros for an id outside [0, classes).
 Array one_hot(Operand ids, int64_t classes, DType dtype = float32);
 
 // x.at[ids].add(updates) of jax.numpy, along `axis`: updates have the shape of take(x, ids, axis), or broadcast to it,
-// and are cast to x's element type. Where ids repeat, all are added. Updates that are sharded along the ids stay where
-// they are: the result is a pending sum, in which x counts once.
+// and are cast to x's element type. Where ids repeat, all updates are added. Updates that are sharded along the ids are
+// not gathered: the result is a pending sum, in which x counts once.
 // Error (dtype_mismatch): floating updates of an integer x.
 Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis = 0);
 

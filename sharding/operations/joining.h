@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-// What moves along a sharded dim, and where the result lies: see slicing.h.
+// For what moves along a sharded dim, and where the result lies, see slicing.h.
 
 // numpy.pad with a constant: `widths[d]` elements before and after.
 Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double value = 0);
-// The order of the elements reversed along these dims, or all.
+// x with the order of the elements reversed along these dims, or along all.
 Array flip(Operand x, Dims dims = {});
-// numpy.roll: elements shifted along a dim, those that leave at one end enter at the other; without a dim, of the
-// flattened array.
+// numpy.roll: elements shifted along a dim; those that leave at one end enter at the other. Without a dim, x is
+// flattened for the shift.
 Array roll(Operand x, int64_t shift);
 Array roll(Operand x, int64_t shift, int dim);
 // numpy.tile: copies of the whole side by side; reps are aligned with the last dims.

@@ -1,4 +1,4 @@
-// Products of arrays: matmul, einsum, and what is written with them.
+// Products of arrays: matmul, einsum, and other contractions.
 #pragma once
 
 #include <source_location>
@@ -24,22 +24,22 @@ Array matmul(Operand a, Operand b, const ResultOptions& options = {});
 Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options = {},
              std::source_location where = std::source_location::current());
 
-// jax.lax.dot_general: sums over the pairs of dims in `contract`, one list for each operand, and goes along those in
-// `batch`. The result has the batch dims, then the rest of a's, then the rest of b's.
+// jax.lax.dot_general: sums over the pairs of dims in `contract` (one list for each operand); the pairs in `batch` are
+// batch dims. The result has the batch dims, then the rest of a's, then the rest of b's.
 struct DotDims {
   std::pair<Dims, Dims> contract, batch = {};
 };
 Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions& options = {});
 
-// numpy.tensordot: over the last `dims` of a and the first of b, or over pairs of dims.
+// numpy.tensordot: sums over the last `dims` dims of a and the first of b, or over pairs of dims.
 Array tensordot(Operand a, Operand b, int dims = 2, const ResultOptions& options = {});
 Array tensordot(Operand a, Operand b, const std::pair<Dims, Dims>& dims, const ResultOptions& options = {});
 
-// numpy.dot: over the last dim of a and the last but one of b; times a scalar array, the product.
+// numpy.dot: sums over the last dim of a and the last but one of b; with a scalar array, a * b.
 Array dot(Operand a, Operand b, const ResultOptions& options = {});
-// Of all elements, row-major: sum(a * b).
+// sum(a * b) of all elements, both arrays flattened row-major.
 Array vdot(Operand a, Operand b, const ResultOptions& options = {});
-// Over the last dims of both.
+// Sums over the last dims of both.
 Array inner(Operand a, Operand b, const ResultOptions& options = {});
 // Every element of a times every one of b, as a matrix.
 Array outer(Operand a, Operand b, const ResultOptions& options = {});

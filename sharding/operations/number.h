@@ -1,4 +1,4 @@
-// Numbers beside arrays: what an element type holds of them, and the Error of those that it does not.
+// Numbers as operands: their text in messages, and the Error for a number that the element type cannot hold.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tessera::detail {
 
-// As it was written: 3000000000, 0.5.
+// The number as it was written: 3000000000, 0.5.
 std::string text_of(const Number& number);
 
 // Error (bad_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the type

@@ -13,12 +13,12 @@
 
 namespace tessera {
 
-// Every operation takes arrays of any placement and gives the same value and gradient as on one device. Where its
-// operands lie together, nothing moves; where they disagree, what has to move is decided as docs/sharding.md says and
-// stands in the ledger. Operands that were never placed join the mesh of the others as replicated.
+// Every operation takes arrays of any placement and gives the same value and gradient as on one device. Where the
+// operands' placements agree, nothing moves; where they disagree, docs/sharding.md says which operand moves, and the
+// ledger records it. Operands that were never placed join the mesh of the others as replicated.
 // Errors of all: shapes that do not fit (shape_mismatch), arrays on different meshes (device_mismatch), absent arrays.
 
-// An operand of an operator, which carries the line of the expression it stands in.
+// An array as an operand, with the source line of the call. A non-owning view of the array: use it as a parameter only.
 class Operand {
  public:
   template <class T>
@@ -38,8 +38,8 @@ class Operand {
 struct Number {
   enum class Kind : uint8_t { boolean, integer, floating };
   Kind kind;
-  double floating;      // its value, and where it is no fraction
-  int64_t integer = 0;  // the exact one
+  double floating;      // the value
+  int64_t integer = 0;  // the exact value of a boolean or an integer
 
   template <std::integral T>
   Number(T x)
@@ -50,7 +50,7 @@ struct Number {
   Number(T x) : kind(Kind::floating), floating(static_cast<double>(x)) {}
 };
 
-// An operand of an operation that takes an array or a number there.
+// An operand that is an array or a number. Non-owning, as Operand is.
 class Term {
  public:
   template <class T>
@@ -76,8 +76,8 @@ class Term {
 };
 
 // Where the result shall lie, as in JAX: matmul(a, b, {.out_sharding = P{"data", none}}), on the mesh of the operands.
-// It is brought there as by with_sharding_constraint, and no further than that: a pending sum is scattered where the
-// spec shards it, and stays pending over the axes that the spec leaves unreduced.
+// Works like with_sharding_constraint on the result: a pending sum is scattered where the spec shards it, and stays
+// pending over the mesh axes that the spec leaves unreduced.
 struct ResultOptions {
   std::optional<PartitionSpec> out_sharding = std::nullopt;
 };

@@ -1,4 +1,4 @@
-// Rearrangements: results whose elements are those of their operands at other places, across devices where need be.
+// rearrange: results that hold the operands' elements at other places, moved between devices where needed.
 #pragma once
 
 #include <vector>
@@ -17,14 +17,13 @@ struct Rearrangement {
   std::source_location where;
 };
 
-// The operands, of one element type, are placed alike first: each dim as the first operand that is cut there. The
-// result keeps the mesh axes of every dim as far as they divide its new size, and each device gets the elements that it
-// lacks from those that have them (block_exchange). Pending sums stay pending where all are and nothing else is filled
-// in.
+// The operands have one element type. They are first given one placement: each dim is sharded as in the first operand
+// that shards it. The result keeps the mesh axes of every dim as far as they divide its new size, and each device
+// receives the elements that it lacks (block_exchange). Pending sums stay pending if all operands are, and `fill` is 0.
 Array rearrange(const Rearrangement& call, const std::vector<Array>& operands);
 
-// A reshape whose blocks do not stay where they are: the mesh axes of dims that are merged follow each other on the
-// merged one, and those of a split dim go to its parts in order; others go to a dim that they divide.
+// The type of a reshape that moves blocks between devices: the mesh axes of merged dims follow each other on the merged
+// dim, those of a split dim go to its parts in order, others go to a dim that they divide.
 const Type* reshaped_type(const Type* from, const Shape& shape);
 Array reshape_across_devices(const Operation& operation, const Operand& x, const Type* to);
 

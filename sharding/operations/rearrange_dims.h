@@ -12,7 +12,7 @@
 
 namespace tessera::detail {
 
-// What a call does to dims: the result's shape and the dims whose elements change places, as bits.
+// What a call does to dims: the result's shape, and as a bit set the dims along which elements move.
 struct Change {
   c10::SmallVector<int64_t, 6> shape;
   uint32_t dims = 0;
@@ -22,13 +22,14 @@ struct Change {
   bool touches(size_t dim) const { return dims >> dim & 1; }
 };
 
-// Attributes: the dims as bits, the result's sizes.
+// The rule of such a call. Its attributes: the dims as bits, the result's sizes.
 std::string change_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
 
-// Whether one of the dims is sharded.
+// Whether a dim along which elements move is sharded.
 bool moves_between_devices(const Type& type, const Change& change);
 
-// `local` on the local tensors where the touched dims are whole, else the result that `map` describes.
+// Runs `local(tensor)` on the local tensors if the touched dims are whole; else rearranges each touched dim across
+// devices by `map(dim)`.
 template <class Local, class Map>
 Array change_places(const Operation& op, const Operand& x, const Change& change, Local local, Map map,
                     double fill = 0) {

@@ -1,4 +1,4 @@
-// The dims of a reduction: checked, written as a rule, and put back as dims of size one.
+// The dims of a reduction: checked, written as a rule, and restored as dims of size one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,22 +18,22 @@ struct Reduction {
   Attributes attributes;  // keepdims, then the dims
 };
 
-// No dims: all. Errors (bad_argument): a dim that x lacks or that is given twice.
+// Empty `dims` mean all. Errors (bad_argument): a dim that x lacks or that is given twice.
 Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims);
-// Error (bad_argument) if there is nothing to reduce where something remains: the operation has no identity.
+// For operations without an identity. Error (bad_argument): the result has elements, but there is nothing to reduce.
 Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims);
 
-// How many elements of x make one of the result.
+// How many elements of x are reduced to one element of the result.
 int64_t elements_of(const Array& x, const Reduction& r);
 
 // "d0 d1 -> d0": over sharded dims a pending sum remains. "d0 (d1) -> d0": the operation finishes the reduction itself.
 std::string pending_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
 std::string inside_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
 
-// `reduced` with the reduced dims as dims of size one, for broadcasting against what was reduced.
+// `reduced` with the reduced dims as dims of size one, to broadcast against the tensor before the reduction.
 at::Tensor with_dims(at::Tensor reduced, const Reduction& r);
 
-// run_inside over r's dims: `whole(tensor)` on every slot, or `across(Prepared, ShardedReduction)` on all together.
+// run_sharded_reduction over r's dims: `whole(tensor)` on every slot, or `across(Prepared, ShardedReduction)` once.
 template <class Whole, class AcrossFn>
 Array reduce_inside(const Operation& operation, const Operand& x, const Reduction& r, Whole whole, AcrossFn&& across,
                     DType out = like_first) {

@@ -19,8 +19,8 @@ Array mean(Operand x, Dims dims = {}, bool keepdims = false);
 // How many elements are not zero: int32.
 Array count_nonzero(Operand x, Dims dims = {}, bool keepdims = false);
 
-// Over sharded dims one all_reduce of the result. max and min give NaN where there is one, and their gradient in equal
-// parts to all elements that are the largest; the product's gradient is right where elements are zero. Error
+// Over sharded dims one all_reduce of the result. max and min are NaN if an element is; their gradient goes in equal
+// parts to all elements that are equal to the result. prod's gradient is right where elements are zero, too. Error
 // (bad_argument): max or min of nothing, which has no identity.
 Array max(Operand x, Dims dims = {}, bool keepdims = false);
 Array min(Operand x, Dims dims = {}, bool keepdims = false);
@@ -30,14 +30,13 @@ Array prod(Operand x, Dims dims = {}, bool keepdims = false);
 Array any(Operand x, Dims dims = {}, bool keepdims = false);
 Array all(Operand x, Dims dims = {}, bool keepdims = false);
 
-// The index along `dim`, or among all elements in row-major order, of the largest (smallest) element: int32. Of equal
-// ones the first, and a NaN before every number. Over a sharded dim two all_reduces of the result: the value, the
-// index.
+// The index along `dim`, or among all elements in row-major order, of the largest (smallest) element, as int32: the
+// first of equal ones; a NaN wins over every number. Over a sharded dim two all_reduces: the values, then the indices.
 Array argmax(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
 Array argmin(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
 
 // sum((x - mean(x))^2) / (n - ddof), and its root. Over sharded dims two all_reduces of the result's size. The gradient
-// of std where it is zero is NaN, as in JAX. Under `using namespace tessera` the name std is namespace std's too: write
+// of std where it is zero is NaN, as in JAX. Under `using namespace tessera` the name std is ambiguous: write
 // tessera::std(x).
 Array var(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
 Array std(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);

@@ -1,13 +1,14 @@
-// Operations on shapes: the same elements under another shape, in another order, copied along dims.
+// Operations on shapes: the same elements with another shape, in another order, copied along dims.
 #pragma once
 
 #include "sharding/operations/operand.h"
 
 namespace tessera {
 
-// The same elements in row-major order under another shape; one size may be -1. Mesh axes stay where they are as long
-// as they cut no part in two: those of a split dim go to its parts in order, those of merged dims follow each other on
-// the merged one. Other blocks are exchanged for such as cut another dim; what cuts none is gathered.
+// The same elements in row-major order with another shape; one size may be -1. The mesh axes of a split dim go to its
+// parts in order, those of merged dims follow each other on the merged dim; nothing moves as long as each block of x is
+// a block of the result. Otherwise the mesh axes go to a dim that they divide, by a block_exchange; those that divide
+// none are gathered.
 Array reshape(Operand x, Shape shape, ResultOptions options = {});
 Array ravel(Operand x);
 
@@ -17,12 +18,12 @@ Array swapaxes(Operand x, int dim0, int dim1);
 // Dim `from` becomes dim `to`, the others keep their order.
 Array moveaxis(Operand x, int from, int to);
 
-// Without these dims of size one, or without all of them.
+// x without these dims of size one, or without all dims of size one.
 Array squeeze(Operand x, Dims dims = {});
-// With new dims of size one, counted in the result.
+// x with new dims of size one; `dims` are their places in the result.
 Array expand_dims(Operand x, Dims dims);
 
-// Copies along new leading dims and along dims of size one, as numpy broadcasts. The copies are views of one memory.
+// Copies along new leading dims and along dims of size one, as numpy broadcasts. The copies share one storage.
 Array broadcast_to(Operand x, Shape shape, ResultOptions options = {});
 // jax.lax.broadcast_in_dim: dim d of x is dim `dims[d]` of the result.
 Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options = {});

@@ -1,4 +1,4 @@
-// Lookups whose ids and whose array are cut by the same mesh axes: which of the two is gathered.
+// Lookups whose ids and whose array are sharded by the same mesh axes: which of the two is gathered.
 #pragma once
 
 #include "sharding/operations/operand.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::detail {
 
-// A read of x along `dim`; ids' first dim is dim `first` of the result. Each id finds one element, or a whole slice.
+// A read of x along `dim`. Dim 0 of ids is dim `first` of the result. Each id finds one element, or a whole slice.
 struct Read {
   enum class Finds : uint8_t { element, slice };
   const Operation& operation;
@@ -16,11 +16,11 @@ struct Read {
   Finds finds;
 };
 
-// A weight is gathered, as everywhere. Of others, what moves less: all of x, or the ids and then the result. In the
-// second case these are the gathered ids, else an absent array.
+// The gathered ids, if gathering them and scattering the result moves fewer bytes than gathering x; else an absent
+// array, and x is to be gathered. An x that is a weight is always gathered.
 Array gathered_ids(const Read& read);
 
-// What was found with gathered ids, a pending sum, as each device's own ids have it.
+// `found`, the pending sum that the gathered ids gave, scattered so that each device has the results of its own ids.
 Array scattered_result(const Read& read, const Array& found, const Array& gathered);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// What is normalized along a dim.
+// Softmax and its logarithm, along a dim.
 #pragma once
 
 #include "sharding/operations/operand.h"

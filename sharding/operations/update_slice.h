@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// x with `update` in the place of what was there from `start` on, moved back where it would end outside.
+// x with the elements from `start` on replaced by `update`; an update that would end outside begins earlier.
 Array dynamic_update_slice(Operand x, const Array& update, Shape start);
 
 }  // namespace tessera

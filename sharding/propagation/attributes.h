@@ -1,4 +1,4 @@
-// Attributes: what a call says beside its operands, as the numbers that its plan depends on.
+// Attributes: the arguments of a call, beside its operands, that its plan depends on, as integers.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace tessera::detail {
 
-// The call's values that change shapes or placements: they are part of a plan's key. Others stay out of it.
+// The arguments that change shapes or placements (dims, sizes, ...): part of the key of the plan cache. Arguments that
+// change values only do not belong here.
 class Attributes {
  public:
   static constexpr int most = 16;
-  // Every operation carries one: only what is used is set or copied. (With a defaulted constructor {} would set all.)
+  // Leaves values_ unset, since every call makes an Attributes. (With a defaulted constructor {} would zero them all.)
   Attributes() {}
   Attributes(std::initializer_list<int64_t> values) {
     for (int64_t v : values) push_back(v);
@@ -44,7 +45,7 @@ class Attributes {
   int size_ = 0;
 };
 
-// Error (bad_argument) if `given` attributes of a call on x, named `what` there, do not fit beside `others` of it.
+// Error (bad_argument) if `given` values (`what` names them in the message) and `others` exceed Attributes::most.
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others = 0);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Plan: how an operation runs on operands of given types, and where each local call stands in it.
+// Plan: how an operation runs on operands of given types, and which block each local call computes.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace tessera::detail {
 
 struct Plan {
   struct Operand {
-    const Type* plain;     // what the operation reads
-    const Type* recorded;  // the same where a gradient is wanted: reduced over the axes along which the work differs
-    std::vector<int> plain_index, recorded_index;  // the local tensor of each slot
+    const Type* plain;     // the type to which the operand is converted
+    const Type* recorded;  // the same if a gradient is wanted: reduced over the mesh axes along which the work differs
+    std::vector<int> plain_index, recorded_index;  // by slot: the index of the local tensor that it reads
   };
-  // One factor: its global size, the size of a block, and the number of this block at each slot.
+  // One factor: its global size, the size of a block, and by slot the index of the block's first element.
   struct FactorPlace {
     std::string name;
     int64_t size = 0, local = 0;
@@ -30,16 +30,16 @@ struct Plan {
 
   const MeshImpl* mesh = nullptr;
   std::vector<Operand> operands;
-  AxisSet varying = 0;  // inside shard_map: the axes along which some operand varies, and the results with it
-  AxisSet slots = 0;    // the work runs once per coordinate of these axes
+  AxisSet varying = 0;  // inside shard_map: the mesh axes along which an operand, and so the results, vary
+  AxisSet slots = 0;    // the work runs once per coordinate of these mesh axes
   int runs = 1;
   std::vector<const Type*> out;
-  AxisSet reduced_inside = 0;  // axes that the operation itself has to reduce over
+  AxisSet reduced_inside = 0;  // mesh axes that the operation itself has to reduce over
   std::vector<FactorPlace> factors;
   Text reason;  // why operands move, in words
 };
 
-// Where a local call stands: the global size of every factor of the rule and where this block begins.
+// What a local call may ask about its block: by factor of the rule, its global size and the block's first index.
 class BlockContext {
  public:
   BlockContext(const Plan& plan, int slot) : plan_(plan), slot_(slot) {}
@@ -64,10 +64,10 @@ class BlockContext {
   int slot_;
 };
 
-// The mesh of those operands that lie on one; null where none does. Error (device_mismatch): on two meshes.
+// The mesh on which the operands are placed; null if none is placed. Error (device_mismatch): two meshes.
 const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
 
-// What a plan follows from.
+// All that a plan depends on.
 struct Problem {
   const Operation& operation;
   std::string_view rule;
@@ -77,7 +77,7 @@ struct Problem {
   DType rest_dtype;  // of the outputs after the first
 };
 
-// Whether the devices divide the work of a plan, also where each process does all of its part at once.
+// Whether the work of a plan is divided among devices, of this process or of several (then `runs` may be 1).
 inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
 
 }  // namespace tessera::detail

@@ -10,11 +10,11 @@
 
 namespace tessera::detail {
 
-// The order in which placements that disagree are settled (docs/sharding.md: where nothing disagrees, nothing moves):
+// Operands whose placements agree do not move. Else the first rule that decides settles it (docs/sharding.md):
 //   1. no mesh axis that divided the work is given up,
 //   2. a dim of the output keeps its axis before a dim that is summed away,
 //   3. activations move as few bytes as possible, pending sums of the result included (a weight yields),
-//   4. then weights, then the order of the operands.
+//   4. weights move as few bytes as possible, then the first operand stays.
 std::shared_ptr<const Plan> make_plan(const Problem& problem);
 
 }  // namespace tessera::detail

@@ -7,17 +7,17 @@
 
 namespace tessera::detail {
 
-// What has been decided about an operation.
+// What the planner has decided about an operation.
 struct Decision {
   const MeshImpl* mesh;
   const Problem& problem;
   const ShardingRule& rule;
-  const std::vector<const Type*>& brought_to;  // each operand's type in the work
-  AxisSet vary;                                // the axes along which the work differs
+  const std::vector<const Type*>& brought_to;  // the type to which each operand is converted
+  AxisSet vary;                                // the mesh axes along which the work differs
   AxisSet reduced_inside;                      // those that the operation itself reduces over
 };
 
-// One clause for each operand that moves, then what else makes an operation communicate; null where nothing does:
+// One clause for each operand that moves, then any other cause of communication; null if nothing is communicated:
 //   lhs float32[8@data,4] and rhs float32[4@data,2] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is
 //   brought to float32[4,2]; the work differs along data
 Text reason_of(const Decision& decision);

@@ -1,4 +1,4 @@
-// run: an operation in one line, from its rule and what it does on local tensors.
+// run: computes an operation from its rule and a function on local tensors.
 #pragma once
 
 #include <exception>
@@ -23,7 +23,7 @@ class Locals {
   const at::Tensor* const* tensors_;
 };
 
-// How a result's element type follows from the operands'; by default it is the first operand's.
+// The result has the first operand's element type.
 constexpr DType like_first = static_cast<DType>(-1);
 
 struct CallSite {
@@ -36,55 +36,56 @@ struct CallSite {
   std::source_location where = std::source_location::current();
 };
 
-// Under TESSERA_CHECK=1, before the work of an operation: no operand is a pending sum where the operation takes values,
-// since its parts would be read as one. Error (inconsistent).
+// Called before an operation under TESSERA_CHECK=1. Error (inconsistent) if an operand is a pending sum whose terms the
+// operation would read as values.
 void check_operands(const Operation& operation, const std::vector<const Type*>& operands);
 
-// The operands of a call, brought to where the plan wants them.
+// The operands of a call, converted to the types that its plan wants.
 struct Prepared {
-  const Plan* plan = nullptr;  // the cache keeps it: see most_plans
+  const Plan* plan = nullptr;  // owned by the cache: see most_plans
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
-  std::unique_ptr<ArrayPtr[]> held;  // converted operands by their numbers; none where all are read as they are
-  bool borrows = false;              // some of them are weights on loan
+  std::unique_ptr<ArrayPtr[]> held;  // the converted operands, by number; null if all are read as they are
+  bool borrows = false;              // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
   const LayoutImpl* layout = nullptr;
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
 };
 
-// Finds the plan (kept by the thread in a bounded cache) and converts the operands. Errors: absent operands (absent),
-// shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
+// Finds the plan in this thread's bounded cache, or makes it, and converts the operands. Errors: absent operands
+// (absent), shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
-// A result of the call, whose local tensors the caller puts in; once they are in, the operands' loans are settled.
+// begin_result makes a result without local tensors, which the caller adds. After that, if call.borrows, settle_loans
+// gives back the memory of gathered weights; a weight of which a result is a view stays. finish does both.
 ArrayPtr begin_result(const Prepared& call, int output = 0);
 void settle_loans(const Prepared& call, const Tensors& results);
 
 ArrayPtr finish(const Prepared& call, Tensors out);
 
-// For operations that reduce inside themselves, over plan.reduced_inside: the axes over which their result is stored,
-// the slots that compute its tensors, and for every slot the tensor that is its result.
+// For operations that reduce over plan.reduced_inside themselves, so that slots share results: the mesh axes that
+// number the stored results, by stored result a slot that has it, and by slot the index of its stored result.
 AxisSet outside_axes(const Plan& plan);
 std::vector<int> slots_outside(const Plan& plan);
 std::vector<int> owners_outside(const Plan& plan);
 ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots);
 
-// Remembers how `result` was made from its only operand, if that is a parameter or was made from one, so that a
-// reduced form of it can be made from another leaf.
+// Records in `result` that `again` made it from its only operand, a parameter or an array made from one; then a reduced
+// form of `result` can be made from another leaf of the parameter. `cast`: they differ by the element type only.
 using Again = std::function<ArrayPtr(const ArrayPtr&)>;
 void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast);
 bool has_parameter_source(const Array& operand);
 
-// How many plans the cache keeps at most, and how many it holds; clear_plans() empties it. A full cache is set aside
-// until the next one is full, so that the plans of calls in progress stay.
+// A thread's plan cache: its bound, its number of plans, and how to empty it. A full cache is set aside and kept until
+// the next one is full, so that the plans of calls in progress stay valid.
 constexpr size_t most_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
-// Called where `error` was caught: what a kernel of LibTorch or of oneDNN below it does not take, as an Error
-// (bad_argument) with the operands' types and the first line of its words. Other exceptions go on as they are.
+// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (bad_argument) with
+// the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
 // Runs `fn(Locals, BlockContext) -> at::Tensor` on every slot.
@@ -111,7 +112,7 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
   return run(call, site.operation.name, fn);
 }
 
-// For operations with several outputs: `fn(Locals, BlockContext)` gives a container with one tensor for each.
+// For operations with several outputs: `fn(Locals, BlockContext)` returns a container with one tensor per output.
 template <class Fn>
 std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
   Prepared call;
@@ -135,7 +136,7 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
   }
 }
 
-// The same for casts, views and scalings of one array: of a parameter they stay as good as the parameter itself.
+// run for casts, views and scalings of one array. Calls remember_source if that is a parameter or was made from one.
 template <class Fn>
 Array run_on_parameter(const CallSite& site, const Array& operand, const Fn& fn, bool cast = false) {
   Array result = run(site, {&operand}, fn);

@@ -1,4 +1,4 @@
-// Operations that reduce over their own axes: run on whole dims by one kernel, across devices by what they combine.
+// Operations that themselves reduce over sharded dims: by one kernel where the dims are whole, else by collectives.
 #pragma once
 
 #include "sharding/array/autograd.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::detail {
 
-// What an operation made across devices: each slot's result, and the way back from their gradients to those of the
-// operands' local tensors, operand by operand and slot by slot. Without one the result has no gradient.
+// What a reduction across devices returns: the result of each slot, and a function from the results' gradients to those
+// of the operands' local tensors (all slots of the first operand, then of the second, ...); null: no gradient.
 struct Across {
   Tensors results;
   Backward backward = nullptr;
@@ -33,14 +33,14 @@ Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
   return out;
 }
 
-// As constants in the element type to compute in: float32 for half precision.
+// Detached from the graph, in the element type to compute in: float32 for half precision.
 at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
 
-// Whether the result may be differentiated twice, which only LibTorch's own kernels, on whole dims, provide for.
+// Whether the result may be differentiated twice: only LibTorch's own kernels, on whole dims, support that.
 bool needs_whole_dims(const Prepared& call);
 
-// The operands with those dims whole over which the call would reduce across devices.
+// The operands, with the dims gathered over which the call would reduce across devices.
 std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
                                   std::initializer_list<const Array*> operands);
 
@@ -48,7 +48,7 @@ Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const ShardedReduction&)>& across);
 
 // Runs `whole(Locals, BlockContext)` on every slot if no factor in parentheses is sharded, else `across(Prepared,
-// ShardedReduction)` on all together, recorded as one function.
+// ShardedReduction)` once for all slots, recorded in the autograd graph as one function.
 template <class Whole, class AcrossFn>
 Array run_sharded_reduction(const CallSite& site, std::initializer_list<const Array*> operands, Whole&& whole,
                             AcrossFn&& across) {

@@ -1,4 +1,4 @@
-// Rules: what an operation does to dims, written as factors, and how a rule reads the shapes it is given.
+// Sharding rules: what an operation does to dims, written as factors in einsum's manner.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ enum class Linearity : uint8_t {
   additive,         // linear in all together: all are pending over a mesh axis, or none
 };
 
-// An operation is its name, its rule, and what it does on local tensors (given at the call, see run.h).
+// An operation: its name, rule and linearity. Its function on local tensors is given at the call (run.h).
 //
 // The rule names a factor for each dim, in einsum's manner: "... i k, k j -> ... i j".
 //   i        may be sharded; summed over (pending) where the output lacks it
@@ -30,7 +30,7 @@ enum class Linearity : uint8_t {
 //   *        as the whole rule: elementwise, broadcast, right-aligned
 // Dims of size one that broadcast carry no factor.
 //
-// Operations are known by their address and listed while they live: each is one constant at the top of a file.
+// An operation is identified by its address and registered while it lives: define each as a constant at file scope.
 struct Operation {
   Operation(const char* name, std::string rule, Linearity linearity = Linearity::nonlinear);
   ~Operation();
@@ -42,7 +42,7 @@ struct Operation {
   Linearity linearity;
 };
 
-// Every operation of the program, in no order; tests ask whether each has its cases.
+// All operations of the program, in no order; a test checks that each has test cases.
 const std::vector<const Operation*>& registered_operations();
 
 enum class FactorKind : uint8_t { free, whole, reduced_inside };
@@ -53,7 +53,7 @@ struct Factor {
   FactorKind kind = FactorKind::free;
 };
 
-// The factors of one dim, major to minor; empty for a dim of size one that broadcasts.
+// The factors of one dim, as indices into ShardingRule::factors, major to minor; empty if a dim of size one broadcasts.
 using DimFactors = std::vector<int>;
 
 struct ShardingRule {

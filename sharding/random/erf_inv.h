@@ -14,7 +14,7 @@
 namespace tessera::detail {
 
 // The natural logarithm of a positive normal number, to one unit in the last place. Vector and scalar math
-// libraries differ in the last bit, so this is ours. Source: FreeBSD msun e_logf.c and e_log.c (Sun Microsystems).
+// libraries differ in the last bit, so neither is used. Source: FreeBSD msun e_logf.c and e_log.c (Sun Microsystems).
 TESSERA_ALWAYS_INLINE float log_of(float x) {
   const int32_t shifted = std::bit_cast<int32_t>(x) - 0x3F3504F3;
   const float k = static_cast<float>(shifted >> 23);

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Of all but categorical and permutation: a recipe. It takes no memory until it is used or placed, slice by slice:
-// device_put(normal(key, shape), sharding) draws on each device its own block only, with the same values on every mesh.
-// `0.02 * normal(key, {512, 2048})` and astype of it are recipes too.
+// All functions but categorical, permutation and dropout return a recipe. It takes no memory until it is used or
+// placed: device_put(normal(key, shape), sharding) draws on each device its own block only, with the same values on
+// every mesh. `0.02 * normal(key, {512, 2048})` and astype of it are recipes too.
 // Floating dtypes other than float64 are drawn in float32 and cast.
 
 // jax.random.normal(key, shape, dtype), to 1e-6. dtype is a floating one.
@@ -37,8 +37,8 @@ Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType
 Array bits(const Key& key, Shape shape);
 
 // jax.random.categorical(key, logits, axis, shape): along `axis`, the index of one entry, drawn with the probabilities
-// softmax(logits); int32. The shape of logits without the axis, with further dims of `shape` in front of it as so many
-// draws. By the largest of logits + gumbel noise, which each device draws for its own block of logits.
+// softmax(logits); int32. The result has the shape of logits without `axis`; dims that `shape` has in front of that are
+// further draws. It is the argmax of logits + Gumbel noise, which each device draws for its own block of logits.
 Array categorical(const Key& key, Operand logits, int axis = -1, const std::optional<Shape>& shape = std::nullopt);
 
 // jax.random.permutation: 0 to n - 1 in random order, int32; and the slices of x along `axis` in that order.
@@ -46,7 +46,7 @@ Array permutation(const Key& key, int64_t n);
 Array permutation(const Key& key, Operand x, int axis = 0);
 
 // where(bernoulli(key, 1 - rate, x.shape()), x / (1 - rate), 0), 0 <= rate <= 1: flax.linen.Dropout. Each device draws
-// the bits of its own block: they are the same on every mesh, bit for bit. Inference leaves it out, or has rate 0.
+// the bits of its own block: they are the same on every mesh, bit for bit. For inference leave it out, or pass rate 0.
 // Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
 Array dropout(const Key& key, Operand x, double rate);
 

@@ -11,8 +11,8 @@ namespace tessera::detail {
 
 using GeneratorPtr = std::shared_ptr<const Generator>;
 
-// Of the functions of these names in random.h, which check their arguments; the numbers are threefry.h's. Floating ones
-// are drawn in `drawn`, float32 or float64.
+// The generators of the functions of these names in random.h, which check the arguments; threefry.h makes the numbers.
+// Floating numbers are drawn in `drawn`, float32 or float64.
 GeneratorPtr normal_generator(const Key& key, DType drawn);
 GeneratorPtr truncated_normal_generator(const Key& key, DType drawn, double lower, double upper);
 GeneratorPtr uniform_generator(const Key& key, DType drawn, double low, double high);
@@ -20,7 +20,7 @@ GeneratorPtr exponential_generator(const Key& key, DType drawn);
 GeneratorPtr gumbel_generator(const Key& key, DType drawn);
 // Booleans, true with this probability.
 GeneratorPtr bernoulli_generator(const Key& key, double p);
-// first + r, 0 <= r < span (0: any), in `drawn`: int32, int64 or uint8.
+// first + r with 0 <= r < span (span 0: r is any number of the type's width), in `drawn`: int32, int64 or uint8.
 GeneratorPtr integer_generator(const Key& key, DType drawn, int64_t first, uint64_t span);
 // 32 random bits each, in int64.
 GeneratorPtr bit_generator(const Key& key);

@@ -11,8 +11,8 @@
 // a scalar (both empty) is one element.
 //
 // An element depends only on the key and on its row-major index in the global array, so a value is the same bit for
-// bit whether it is made in one block or in many, and on every processor: nothing that is done to an element is left to
-// the math library or to contraction into fused multiply-adds (only erf of a truncation's two bounds is).
+// bit whether it is made in one block or in many, and on every processor: no element depends on the math library or on
+// contraction into fused multiply-adds (but for erf of the two bounds of a truncated normal).
 //
 // Errors (bad_argument): a block that does not lie inside the global shape.
 // Source: threefry2x32 with 20 rounds, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on the
@@ -51,8 +51,8 @@ void random_exponential(const Key& key, const Shape& global, const IndexRanges& 
 void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, float* out);
 void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, double* out);
 
-// first + r, r one of 0 to span - 1, or any number of the type's width if span is 0: jax.random.randint bit for bit.
-// From two draws of that width (of 32 bits for narrower types), as a number of twice the width modulo span.
+// first + r with 0 <= r < span, or r any number of the type's width if span is 0: jax.random.randint bit for bit. Two
+// draws of that width (32 bits for narrower types) make one number of twice the width, taken modulo span.
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
                      uint8_t* out);
 void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,

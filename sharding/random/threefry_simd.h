@@ -66,7 +66,7 @@ struct Interval {
   }
 };
 
-// Bits to numbers of the interval.
+// Turns random bits into uniform numbers of the interval.
 void scale(Interval<float> to, const uint32_t* bits, int64_t n, float* out);
 void scale(Interval<double> to, const uint64_t* bits, int64_t n, double* out);
 
@@ -75,7 +75,7 @@ struct Clip {
   T low, high;
 };
 
-// Uniform numbers, in place, to normal ones between the bounds; to exponential and to Gumbel-distributed ones.
+// Turn uniform numbers, in place, into normal ones between the bounds; into exponential and Gumbel-distributed ones.
 void to_normal(Clip<float> clip, int64_t n, float* x);
 void to_normal(Clip<double> clip, int64_t n, double* x);
 void to_exponential(int64_t n, float* x);

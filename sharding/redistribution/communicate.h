@@ -34,7 +34,7 @@ void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasi
 
 // An array's tensors and the steps that they take.
 struct Shipment {
-  std::span<const StepPtr> steps;
+  std::vector<StepPtr> steps;
   Tensors tensors;
 };
 // Several arrays at once: those that take the same collective over the same mesh axes in one element type are announced

@@ -22,8 +22,8 @@ namespace tessera {
 // axis twice (duplicate_axis); a captured array that lies apart over a manual axis (vma). All are differentiable, and
 // stand in the ledger with the line they are written on.
 
-// The sum, largest, smallest or mean of the devices' values; invariant. Backward, the sum is pvary, the mean the same
-// divided by their number; the gradient of an extremum goes to the devices that hold it, in equal parts.
+// The sum, mean, maximum or minimum of the devices' values; invariant. The backward of psum is pvary, that of pmean is
+// pvary divided by the number of devices; that of pmax and pmin gives equal parts to the devices with the extremum.
 Array psum(Operand x, const SpecEntry& axes);
 Array pmean(Operand x, const SpecEntry& axes);
 Array pmax(Operand x, const SpecEntry& axes);
@@ -31,7 +31,7 @@ Array pmin(Operand x, const SpecEntry& axes);
 
 // How many devices lie along the axes.
 int64_t axis_size(const SpecEntry& axes);
-// Of a number: psum(1, "x") is the axis's size.
+// psum of a number: psum(1, "x") is the size of the mesh axis.
 template <class T>
 requires std::integral<T> || std::floating_point<T> T psum(T x, const SpecEntry& axes) {
   return x * static_cast<T>(axis_size(axes));
@@ -41,9 +41,9 @@ Array axis_index(const SpecEntry& axes);
 
 enum class Vma : uint8_t { varying, invarying };
 
-// All devices' values, stacked along a new dim `axis`, or tiled: joined along that dim. All devices get the same, but
-// the result counts as varying, whose backward is psum_scatter, unless it is asked for as invarying: then it may leave
-// shard_map as replicated, and each device takes its part of the gradient.
+// All devices' values, stacked along a new dim `axis`, or if tiled, joined along that dim. All devices get the same,
+// but by default the result counts as varying; the backward is psum_scatter. With .to = Vma::invarying the result may
+// leave shard_map as replicated, and in the backward each device takes its part of the gradient.
 struct AllGatherOptions {
   int axis = 0;
   bool tiled = false;
@@ -51,35 +51,36 @@ struct AllGatherOptions {
 };
 Array all_gather(Operand x, const SpecEntry& axes, const AllGatherOptions& options = {});
 
-// Each device's part of the sum: along dim scatter_dimension, which must have as many places as there are devices
-// (size_mismatch) and is gone afterwards; tiled: it is cut into as many parts (uneven). Backward: all_gather.
+// Each device gets its part of the sum, cut along dim scatter_dimension. Untiled, the size of that dim must be the
+// number of devices (size_mismatch), and the dim is removed; tiled, the dim is cut into that many parts (uneven).
+// Backward: all_gather.
 struct PsumScatterOptions {
   int scatter_dimension = 0;
   bool tiled = false;
 };
 Array psum_scatter(Operand x, const SpecEntry& axes, const PsumScatterOptions& options = {});
 
-// (from, to) says who sends to whom, by their number along the axes; a device that nobody sends to gets zeros.
-// Backward: the other way. Errors: a number outside the axis (bad_argument), one that sends or gets twice
+// `pairs` are (from, to), the devices' numbers along the axes; a device to which none sends gets zeros. Backward: the
+// reverse pairs. Errors: a number outside the axis (bad_argument), a device that sends or receives twice
 // (duplicate_pair).
 Array ppermute(Operand x, const SpecEntry& axes, const std::vector<std::pair<int, int>>& pairs);
 
-// Dim split_axis is cut into as many parts as there are devices, one sent to each; what arrives is joined along
-// concat_axis. Untiled, split_axis has as many places as there are devices (size_mismatch) and is gone afterwards, and
-// concat_axis is a new dim. Backward: all_to_all with the dims exchanged.
+// Dim split_axis is cut into as many parts as there are devices, one sent to each; the parts that arrive are joined
+// along dim concat_axis. Untiled, the size of split_axis must be the number of devices (size_mismatch); that dim is
+// removed, and concat_axis is a new dim. Backward: all_to_all with the dims exchanged.
 struct AllToAllOptions {
   bool tiled = false;
 };
 Array all_to_all(Operand x, const SpecEntry& axes, int split_axis, int concat_axis,
                  const AllToAllOptions& options = {});
 
-// x as a value that varies along the axes as well; nothing is communicated. Backward: psum.
+// x as a value that also varies along these mesh axes; nothing is communicated. Backward: psum.
 Array pvary(Operand x, const SpecEntry& axes);
-// The same as JAX spells it now. Error (vma): to invarying, which only a collective can make of a varying value.
+// pvary under JAX's newer name. Error (vma): `to` invarying, since only a collective makes a varying value invariant.
 Array pcast(Operand x, const SpecEntry& axes, Vma to = Vma::varying);
 
-// A key of its own for every device along some axes: jax.random.fold_in(key, axis_index(axes)). It is folded in and
-// split like a Key; per_device(key, draw) is what `draw` makes of each device's key, as one value that varies:
+// A different key for every device along some mesh axes: jax.random.fold_in(key, axis_index(axes)). fold_in and split
+// work as on a Key; per_device(keys, draw) calls `draw` with each device's key and gives one value that varies:
 //   const Array noise = per_device(fold_in_axis(key, "x"), [](const Key& k) { return normal(k, {4}); });
 struct DeviceKeys {
   std::vector<std::string> axes;  // as given

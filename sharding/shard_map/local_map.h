@@ -15,21 +15,21 @@ namespace detail {
 
 using LocalFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// Inside shard_map: `f` called once for every device that has blocks of its own.
+// Inside shard_map: calls `f` once for every device that has blocks of its own.
 std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>& blocks);
 
 }  // namespace detail
 
 // `f` gets the local tensors of one device, one per argument, and returns a tensor or a vector of tensors: that
 // device's blocks of the results. It is called once for every device whose blocks differ, one after another, and its
-// gradients are LibTorch's own. Specs and options are shard_map's: an argument without a spec's axis is the same tensor
-// on every device, and its gradients are added up.
+// gradients are LibTorch's own. Specs and options are shard_map's: along a mesh axis that its spec does not name, an
+// argument is the same tensor on every device, and its gradients are added up.
 //   const auto norm = local_map([](const std::vector<at::Tensor>& t) { return at::layer_norm(t[0], {8}); }, mesh,
 //                               P{"data"}, P{"data"});
 //   norm(x)
-// What `f` does is not looked into: its results vary along all axes along which its arguments do. One that is a term of
-// a sum is declared as such: P{}.unreduced({"model"}). `f` must not write to its arguments, and be a function of them:
-// with shared replicas one call stands for all devices that hold the same.
+// `f` is a black box: its results vary along all mesh axes along which its arguments do. Declare a result that is a
+// term of a pending sum as such: P{}.unreduced({"model"}). `f` must not write to its arguments, and must depend on
+// nothing else: with shared replicas one call stands for all devices that hold the same blocks.
 // Errors: shard_map's; results whose number, shape or element type depend on the device (shape_mismatch); what LibTorch
 // throws (bad_argument).
 template <class F>

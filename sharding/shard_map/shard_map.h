@@ -24,7 +24,7 @@ class Specs {
   Specs(std::initializer_list<PartitionSpec> each) : specs_(each) {}
   Specs(std::vector<PartitionSpec> each) : specs_(std::move(each)) {}
 
-  // Null if there are not n.
+  // The spec of argument or result i of n; null if there are not n specs.
   const PartitionSpec* of(size_t i, size_t n) const {
     return for_all_ ? &specs_[0] : specs_.size() == n ? &specs_[i] : nullptr;
   }
@@ -37,7 +37,7 @@ class Specs {
 
 struct ShardMapOptions {
   std::vector<std::string> axis_names = {};  // the manual axes; empty: all that are not manual yet
-  // Without it, a result may be returned as replicated over an axis along which it varies: its first device's is taken.
+  // If false, a result that varies along a mesh axis may be returned as replicated: as the first device's value.
   bool check_vma = true;
 };
 
@@ -50,14 +50,14 @@ class ShardMapCall {
  public:
   ShardMapCall(Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options, std::source_location where);
 
-  // While it lives, this thread is inside.
+  // While it lives, this thread is inside the shard_map.
   class Inside {
    public:
     explicit Inside(const ShardMapCall& call);
     ~Inside();
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
-    uint32_t axes() const { return axes_; }  // those that this call made manual, as a set
+    uint32_t axes() const { return axes_; }  // the mesh axes that this call made manual, as an AxisSet
 
    private:
     uint32_t axes_;
@@ -95,13 +95,13 @@ void collect_arrays(Result& result, std::vector<Array*>& arrays) {
 
 }  // namespace detail
 
-// What shard_map returns: called with arrays, it gives what the function returns.
+// What shard_map returns: called with arrays, it returns what the function returns.
 template <class F>
 class ShardMapped {
  public:
   ShardMapped(F f, detail::ShardMapCall call) : f_(std::move(f)), call_(std::move(call)) {}
 
-  // Of a function of a vector: any number of arguments.
+  // For a function of one vector: any number of arguments.
   template <std::same_as<std::vector<Array>> Arguments>
   auto operator()(const Arguments& arguments) const {
     return run(arguments, f_);
@@ -137,16 +137,17 @@ class ShardMapped {
   detail::ShardMapCall call_;
 };
 
-// jax.shard_map. `f` is called once, with arrays (or one vector of them) of the shape of one device's block of its
-// arguments; they vary along the mesh axes of their in_spec and are invariant along the others. What is computed from
-// them is computed on every device, and only the collectives of collectives.h communicate. Its results are put together
-// as the out_specs say.
+// jax.shard_map. `f` is called once, with arrays (or one vector of them) that have the shape of one device's block of
+// each argument; they vary along the mesh axes of their in_spec and are invariant along the others. All that `f`
+// computes is computed on every device, and only the collectives of collectives.h communicate. The results of `f` are
+// put together as the out_specs say.
 //   const auto mean = shard_map([](const Array& x) { return pmean(x, "data"); }, mesh, P{"data"}, P{});
 //   mean(x)
-// A replicated array may be captured; one that lies apart over a manual axis may not (vma): pass it through in_specs.
+// `f` may capture a replicated array, but not one that is sharded over a manual axis (vma): pass that through in_specs.
 // Over mesh axes outside axis_names arrays keep their placement, and operations propagate it as elsewhere; a shard_map
-// inside another makes such axes manual. An out_spec may leave an axis unreduced: the devices' results are its terms.
-// Gradients flow through, and may be computed inside: there, one of an invariant array is the sum over the devices.
+// inside another may make these axes manual. An out_spec may leave a mesh axis unreduced: the devices' results are then
+// the terms of a pending sum. Gradients flow through, and may be computed inside: there, the gradient of an invariant
+// array is the sum over the devices.
 // Errors, by argument or result: a dim that its axes do not divide (uneven), a spec longer than the array has dims
 // (rank_mismatch), an axis that is not in the mesh or not in axis_names (unknown_axis), an axis twice (duplicate_axis),
 // an out_spec without an axis along which the result varies (vma), another number of specs than arrays (bad_argument).

@@ -1,4 +1,4 @@
-// The NCCL engine: collectives of a program's processes on the memory of their GPUs, one GPU per process.
+// The NCCL process group: collectives on the memory of GPUs, one GPU per process.
 #pragma once
 
 #include <ATen/core/Tensor.h>
