@@ -148,7 +148,7 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
                [&] {
                  place(mesh, {{fmt::format("dim{}", me), "data"}});
                });
-  expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has embedding.", [&] {
+  expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has embed.tokens: ", [&] {
     const NamedSharding here(mesh, me == 0 ? P{} : P{"data"});
     nn::filter_shard(Gpt::init(Key(0), {}), here);
   });
