@@ -7,7 +7,7 @@ set(house "${SCRATCH}/house")
 function(build_good_house)
   file(REMOVE_RECURSE "${house}")
   file(WRITE "${house}/sharding/placement.h" "// Placement.\n#pragma once\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/sharding/CMakeLists.txt" "# Sharding.\n    placement.h\n    placement/mesh.h\n")
+  file(WRITE "${house}/sharding/CMakeLists.txt" "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/mesh.cpp\n    distributed/nccl/group.cpp\n")
   file(WRITE "${house}/sharding/placement/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
   file(WRITE "${house}/sharding/placement/mesh.cpp"
        "// A mesh.\n#include \"sharding/placement/mesh.h\"\n#include \"sharding/placement/part.h\"\n#include <ATen/ATen.h>\n")
@@ -70,6 +70,13 @@ refuse("sharding/placement/mesh: is part of a circle" sharding/placement/mesh.h
 refuse("sharding/array.h: is not among the HEADERS" sharding/array.h "// Arrays.\n")
 refuse("sharding/placement/part.h: is among the HEADERS" sharding/CMakeLists.txt
        "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/part.h\n")
+refuse("sharding/array/a.cpp: is not among the sources" sharding/array/a.cpp "// A.\n")
+refuse("sharding/array/a.h: includes \"../placement/mesh.h\", which is no path" sharding/array/a.h
+       "// A.\n#include \"../placement/mesh.h\"\n")
+refuse("sharding/array/a.h: includes \"sharding/array/../placement/mesh.h\", which is no path" sharding/array/a.h
+       "// A.\n#include \"sharding/array/../placement/mesh.h\"\n")
+refuse("sharding/array/more/a.h: lies in no room" sharding/array/more/a.h "// A.\n")
+refuse("examples/a.cpp: includes sharding/pch.h" examples/a.cpp "// A.\n#include \"sharding/pch.h\"\n")
 
 refuse("nn/layers/a.h: includes boost/pfr/core.hpp; only" nn/layers/a.h "// A.\n#include <boost/pfr/core.hpp>\n")
 refuse("sharding/placement/mesh.cpp: includes nccl.h; only" sharding/placement/mesh.cpp "// A.\n#include <nccl.h>\n")

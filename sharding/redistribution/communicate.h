@@ -1,4 +1,4 @@
-// communicate: the only functions that move bytes between devices; each move is announced, then carried out.
+// communicate: carries out what moves between devices, and announces it to guards, budgets and ledgers.
 #pragma once
 
 #include <functional>
@@ -42,7 +42,8 @@ struct Shipment {
 void communicate(std::vector<Shipment>& shipments, const Cause& cause);
 
 // A sum over mesh axes of many tensors of one element type at once. This process's devices have added up theirs
-// already; some of the sums over processes may have been begun before.
+// already; some of the sums over processes may have been begun before, beside a computation: those are announced here,
+// with the rest. (Where a guard may forbid them, nothing is begun before.)
 struct Sum {
   const char* operation;
   const MeshImpl* mesh;

@@ -1,6 +1,4 @@
 // The abstract engine: nothing moves, and each result has the shape that it has on every device.
-#include <ATen/ops/empty_like.h>
-
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/redistribution/engine.h"
 
@@ -27,9 +25,18 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
       return with_dims(t, e, false, e.dim);
     case Collective::all_to_all:
       return with_dims(t, e, true, e.to_dim);
-    default:
+    case Collective::all_reduce:
+    case Collective::all_reduce_max:
+    case Collective::all_reduce_min:
+    case Collective::all_reduce_product:
+    case Collective::keep_first:
+    case Collective::permute:
       return with_dims(t, e, false, -1);
+    case Collective::block_exchange:  // carried out by its pieces
+    case Collective::count:
+      break;
   }
+  return t;
 }
 
 }  // namespace

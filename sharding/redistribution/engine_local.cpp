@@ -100,6 +100,7 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
     case Collective::all_reduce_product:
       return fill(folded(in, at::mul));
     case Collective::block_exchange:  // carried out by its pieces
+    case Collective::count:
       return;
     case Collective::permute:
       for (size_t i = 0; i < out.size(); ++i) {

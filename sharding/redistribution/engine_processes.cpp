@@ -1,5 +1,6 @@
 // Exchanges across processes: what a process's own devices do first, one call to the others, and what is made of it.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
@@ -95,6 +96,7 @@ class Crossing {
       case Collective::permute:
         return permute();
       case Collective::block_exchange:  // carried out by its pieces
+      case Collective::count:
         return;
     }
   }

@@ -54,13 +54,16 @@ constexpr CollectiveTraits collectives[] = {
 };
 // clang-format on
 
-template <class Entry, size_t n>
-constexpr bool is_in_order(const Entry (&entries)[n], auto key) {
+// One entry for each enumerator, in their order.
+template <class Entry, size_t n, class Key>
+constexpr bool is_complete(const Entry (&entries)[n], Key Entry::*key) {
   for (size_t i = 0; i < n; ++i)
     if (static_cast<size_t>(entries[i].*key) != i) return false;
-  return true;
+  return n == static_cast<size_t>(Key::count);
 }
-static_assert(is_in_order(rows, &TableRow::row) && is_in_order(collectives, &CollectiveTraits::collective));
+static_assert(is_complete(rows, &TableRow::row), "each Row has its line in `rows`, in the order of the enumerators");
+static_assert(is_complete(collectives, &CollectiveTraits::collective),
+              "each Collective has its line in `collectives`, in the order of the enumerators");
 
 }  // namespace
 

@@ -20,7 +20,8 @@ const TableRow& table_row(Row row);
 std::span<const TableRow> table();
 
 // A collective's name in ledgers (null: nothing is communicated), the bytes of its result on one device from those of
-// its operand, and the bytes that one device sends for a result of so many bytes.
+// its operand, and the bytes that one device sends for a result of so many bytes: the cost by which routes are compared,
+// 0 where no route weighs it.
 struct CollectiveTraits {
   Collective collective;
   const char* name;

@@ -25,6 +25,7 @@ enum class Collective : uint8_t {
   all_reduce_product,  // everyone gets the product
   permute,             // each gets the tensor of the device that sends to it, or zeros
   block_exchange,      // everyone gets the pieces of its new block from those who have them
+  count,               // how many there are: no collective
 };
 
 // The rows of the table (route.h): how one state of a mesh axis becomes another.
@@ -43,6 +44,7 @@ enum class Row : uint8_t {
   exchanged,           // any blocks to any others, where that moves fewer bytes
   spread,              // an uncommitted array gets a private replica on each device
   varying_to_varying,  // only where a program asks for it, inside shard_map
+  count,               // how many there are: no row
 };
 
 // This process's devices of one group, as slots of the operand (in) and of the result (out).
