@@ -4,7 +4,8 @@
 
 - Paths in backticks in README.md, CONTRIBUTING.md and docs/*.md exist: files, folders, patterns (`data/*.h`,
   `nn/tree/{tree,param}.h`, `tests/docs/<page>.cpp`), programs (`tests/benchmarks/ledger`), ctests (`docs/names`).
-- In CONTRIBUTING.md, what the path of x and the paragraph of the all-reduce name in backticks occurs in their files.
+- In CONTRIBUTING.md, what the path of x and the answers on the all-reduce name in backticks occurs in their files.
+- The functions and types that docs/architecture.md names in backticks occur in the code of the library.
 - The rooms of docs/architecture.md are those of tests/house_test.cmake, in that order.
 - The table of collectives in docs/sharding.md is that of sharding/redistribution/route.cpp, row by row.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 PATH = re.compile(r"(?:sharding|nn|optim|data|tests|examples|docs)/")
 PATH_SECTION, REASON_SECTION = "## The path of x in matmul(x, w)", "### Where is this all-reduce inserted, and why?"
 ROUTE = "sharding/redistribution/route.cpp"
+LIBRARY = "{sharding,nn,optim,data}/**/*.{h,cpp}"
 
 
 def in_backticks(text):
@@ -78,6 +80,21 @@ def unknown_names(root, place, paths, words):
             if not all(re.search(rf"\b{part}\b", text) for part in name.split("::"))]
 
 
+def names_in(code):
+    """The functions and types among the words of one piece of code: `f`, `A::f()`, and f and g of `f(g(x), y)`."""
+    name = r"[A-Za-z_]\w*(?:::\w+)*"
+    return [code] if re.fullmatch(name, code) else re.findall(rf"{name}(?=\()|\b[A-Z]\w*[a-z]\w*(?:::\w+)*", code)
+
+
+def strange_names(root):
+    """What docs/architecture.md names and no line of the library's code has; comments do not count."""
+    lines = (line for p in files_of(root, LIBRARY) for line in p.read_text().splitlines())
+    known = set(re.findall(r"\w+", "\n".join(line.split("//")[0] for line in lines)))
+    codes = [c for c in in_backticks((root / "docs/architecture.md").read_text()) if not paths_in(c)]
+    return [f"docs/architecture.md: `{name}` is not in {LIBRARY}"
+            for name in sorted({n for code in codes for n in names_in(code)}) if not known.issuperset(name.split("::"))]
+
+
 def wrong_path_table(root, page):
     rows = table(section(page, PATH_SECTION))
     wrong = [] if rows else [f"CONTRIBUTING.md: no table under '{PATH_SECTION}'"]
@@ -93,17 +110,20 @@ def wrong_path_table(root, page):
     return wrong
 
 
-def wrong_reason_paragraph(root, page):
-    """Each name belongs to the file that stands before it."""
-    files, named = [], {}
-    for code in in_backticks(section(page, REASON_SECTION)):
-        if PATH.match(code):
-            files.append(code)
-        elif files:
-            named.setdefault(files[-1], []).append(code)
-    place = f"CONTRIBUTING.md, '{REASON_SECTION.strip('# ')}'"
-    wrong = [] if 0 < len(set(files)) <= 4 else [f"{place}: names {len(set(files))} files, expected one to four"]
-    return wrong + [fault for path, words in named.items() for fault in unknown_names(root, place, [path], words)]
+def wrong_reason_paragraphs(root, page):
+    """Each paragraph or list is one answer of up to four files; each name belongs to the file that stands before it."""
+    place, wrong, total = f"CONTRIBUTING.md, '{REASON_SECTION.strip('# ')}'", [], 0
+    for answer in section(page, REASON_SECTION).split("\n\n"):
+        files, named = [], {}
+        for code in in_backticks(answer):
+            if PATH.match(code):
+                files.append(code)
+            elif files:
+                named.setdefault(files[-1], []).append(code)
+        total += len(files)
+        wrong += [f"{place}: an answer names {len(set(files))} files, at most 4"] if len(set(files)) > 4 else []
+        wrong += [fault for path, words in named.items() for fault in unknown_names(root, place, [path], words)]
+    return wrong if total else [f"{place}: names no file"]
 
 
 def differences(place, said, so, what):
@@ -139,8 +159,8 @@ def wrong_collectives(root):
 def main(root):
     root = Path(root)
     guide = (root / "CONTRIBUTING.md").read_text()
-    wrong = (missing_paths(root) + wrong_path_table(root, guide) + wrong_reason_paragraph(root, guide) +
-             wrong_rooms(root, "sharding") + wrong_rooms(root, "nn") + wrong_collectives(root))
+    wrong = (missing_paths(root) + wrong_path_table(root, guide) + wrong_reason_paragraphs(root, guide) +
+             wrong_rooms(root, "sharding") + wrong_rooms(root, "nn") + wrong_collectives(root) + strange_names(root))
     print("\n".join(wrong + [f"{len(wrong)} faults"]))
     return 1 if wrong else 0
 
