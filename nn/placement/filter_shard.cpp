@@ -33,8 +33,9 @@ namespace {
 // [filter_shard] process 0 has <line>, process 1 has ...
 std::string line_of(const Mesh& mesh) {
   const std::string device = mesh.device();
-  return fmt::format("the mesh ({}) over the devices {}{}{}\n", mesh.to_string(), fmt::join(mesh.devices(), ", "),
+  return fmt::format("the mesh ({}) over the devices {}{}{}{}\n", mesh.to_string(), fmt::join(mesh.devices(), ", "),
                      device == "cpu" ? "" : " of " + device.substr(0, device.find(':')),
+                     mesh.private_replicas() ? " with private replicas" : "",
                      tessera::detail::checks ? " with TESSERA_CHECK=1" : "");
 }
 

@@ -14,6 +14,7 @@
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/reductions.h"
+#include "sharding/placement/element_value.h"
 #include "sharding/propagation/run.h"
 #include "sharding/random/samplers.h"
 #include "sharding/random/threefry.h"
@@ -68,6 +69,9 @@ Array normal(const Key& key, Shape shape, DType dtype) {
 }
 
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
+  if (!(lower < upper))
+    fail(ErrorKind::bad_argument, "truncated_normal",
+         fmt::format("the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper));
   return floating_recipe("truncated_normal", std::move(shape), dtype,
                          [&](DType drawn) { return truncated_normal_generator(key, drawn, lower, upper); });
 }
@@ -131,6 +135,10 @@ Array categorical(const Key& key, Operand logits, int axis, const std::optional<
     fail(ErrorKind::shape_mismatch, "categorical",
          fmt::format("shape {} for logits {}, expected one that ends in {}.", to_string(wanted), x.type_string(),
                      to_string(draws)));
+  check_size("categorical", x.dtype(), wanted);
+  if (x.shape(dim) == 0)
+    fail(ErrorKind::bad_argument, "categorical",
+         fmt::format("{} has no categories along dim {}, expected one or more.", x.type_string(), dim));
   Shape noise(wanted.begin(), wanted.end() - draws.size());
   noise.insert(noise.end(), x.shape().begin(), x.shape().end());
   const Array disturbed = logits + Operand(placed_like(gumbel(key, noise, x.dtype()), x), logits.where());
@@ -201,7 +209,7 @@ Array dropout(const Key& key, Operand x, double rate) {
     const at::Tensor keep =
         t[0].is_meta() ? at::empty_like(t[0], at::kBool)
                        : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block)).to(t[0].device());
-    return at::where(keep, t[0] / kept, at::Scalar(0));
+    return at::where(keep, t[0] / (kept > 0 ? kept : 1), at::Scalar(0));  // the gradient of x / 0 would be NaN
   });
 }
 

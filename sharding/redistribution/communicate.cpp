@@ -26,6 +26,10 @@ struct Act {
     if (step.exchange) return (back ? step.exchange->returned : step.exchange->received) * item;
     return traits_of(collective).result_bytes(bytes, devices());
   }
+  // Of the result on a device, of which it may have received only a part.
+  int64_t bytes_after(int64_t bytes, int64_t item) const {
+    return step.exchange ? c10::multiply_integers(step.exchange->out) * item : result_bytes(bytes, item);
+  }
   bool crosses_processes() const {
     return step.exchange ? step.exchange->processes.size() > 1 : !step.processes.processes.empty();
   }
@@ -127,7 +131,7 @@ void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasi
     const Act act = forward(*step);
     const Communication event = event_of(act, bytes, item, occasion);
     if (event.kind) ask(event);
-    bytes = step->exchange ? c10::multiply_integers(step->exchange->out) * item : act.result_bytes(bytes, item);
+    bytes = act.bytes_after(bytes, item);
   }
 }
 
@@ -163,11 +167,13 @@ void tell(const std::vector<Shipment>& shipments, const Cause& cause) {
   std::vector<Shared> all;
   for (const auto& [steps, tensors] : shipments) {
     auto bytes = static_cast<int64_t>(tensors[0].nbytes());
+    const auto item = static_cast<int64_t>(tensors[0].itemsize());
     const auto dtype = static_cast<DType>(tensors[0].scalar_type());
     for (const StepPtr& step : steps) {
       const Act act = forward(*step);
-      bytes = traits_of(act.collective).result_bytes(bytes, act.devices());
-      add_to(all, {act.collective, step->mesh, step->axes, dtype, bytes, 1});
+      if (const int64_t received = act.result_bytes(bytes, item))
+        add_to(all, {act.collective, step->mesh, step->axes, dtype, received, 1});
+      bytes = act.bytes_after(bytes, item);
     }
   }
   for (const Shared& shared : all)
@@ -195,7 +201,7 @@ Tensors communicate(const Sum& sum, const Tensors& x) {
     said.kind = traits_of(Collective::all_reduce).name;
     said.mesh = sum.mesh;
     said.axes = sum.axes;
-    announce(std::move(said));
+    if (said.bytes > 0) announce(std::move(said));
   }
   Tensors sums;
   for (SumWork& work : sum.begun)

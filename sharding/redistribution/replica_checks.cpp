@@ -15,7 +15,8 @@ namespace tessera::detail {
 namespace {
 
 std::string reason_of(const Cause& cause) {
-  const std::source_location& line = cause.where;
+  const CallerLine caller(cause.where);  // also of what began in the library
+  const std::source_location& line = caller;
   return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
 }
 

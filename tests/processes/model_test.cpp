@@ -143,6 +143,13 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
                  place(mesh, {});
                });
   expect_error(ErrorKind::inconsistent,
+               fmt::format("[filter_shard] process 0 has the mesh (y={0}) over the devices {1} with private replicas, "
+                           "process 1 has the mesh (y={0}) over the devices {1}. ",
+                           p, devices),
+               [&] {
+                 place(make_mesh({{"y", p}}, {.private_replicas = me == 0, .device = "cpu"}), {});
+               });
+  expect_error(ErrorKind::inconsistent,
                "[filter_shard] process 0 has the rule \"dim0\" -> \"data\", process 1 has the rule \"dim1\" -> "
                "\"data\". All processes must run the same program with the same arguments.",
                [&] {

@@ -1,6 +1,8 @@
 // redistribute: every ordered pair of placements, its value, gradient, route and ledger.
 #include "sharding/redistribution/redistribute.h"
 
+#include "sharding/accounting/communication_guard.h"
+#include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/route.h"
 #include "tests/sharding/law.h"
 
@@ -129,6 +131,44 @@ TEST(Redistribute, BetweenMeshesInAnotherOrder) {
         EXPECT_LE(difference(to_tensor(tape.gradients(sum(y * from_tensor(weights)))[0]), weights), 1e-15);
       }
   }
+}
+
+// In a list of several arrays a move counts as it does alone.
+TEST(Redistribute, CoalescedMovesCountAsTheyDoAlone) {
+  const Mesh mesh = make_mesh(grid);
+  const at::Tensor x = random_tensor({6, 12}, 1);
+  for (const PartitionSpec& from : placements(mesh, {6, 12}))
+    for (const PartitionSpec& to : placements(mesh, {6, 12})) {
+      SCOPED_TRACE(from.to_string() + " -> " + to.to_string());
+      const Array start = placed(x, mesh, from), place = placed(x, mesh, to);
+      const auto kinds_of = [](const CommLedger& ledger) {
+        std::string text;
+        for (const CommRecord& r : ledger.records()) text += fmt::format("{} {} {}, ", r.kind, r.axes, r.bytes);
+        return text;
+      };
+      CommLedger alone;
+      redistribute(start, NamedSharding(mesh, to));
+      const std::string expected = kinds_of(alone);
+      CommLedger coalesced;
+      Array one = start;
+      place_coalesced({&one}, {&place}, "test");
+      EXPECT_EQ(kinds_of(coalesced), expected);
+      EXPECT_LE(difference(to_tensor(one), x), 0);
+    }
+}
+
+// What moves no bytes is not communicated: nobody counts it, and nobody forbids it.
+TEST(Redistribute, WithoutElementsNothingIsCommunicated) {
+  const Mesh mesh = make_mesh(grid);
+  const Array empty = placed(at::zeros({0, 12}), mesh, P{none, "b"}), whole = placed(at::zeros({0, 12}), mesh, P{});
+  const Array x = placed(random_tensor({6, 12}, 1), mesh, P{"a"});
+  const auto forbidden = forbid_implicit_communication();
+  CommLedger ledger;
+  Array moved = empty;
+  place_coalesced({&moved}, {&whole}, "test");
+  Tape tape({whole});
+  tape.gradients(sum(matmul(astype(x, float32), transpose(tape.shadows()[0]))));
+  EXPECT_EQ(ledger.records().size(), 0u) << ledger_text(ledger);
 }
 
 }  // namespace
