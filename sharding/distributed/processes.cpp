@@ -358,8 +358,9 @@ int run_program(const std::function<int()>& body) try { return body(); } catch (
   const std::string_view words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
   std::fprintf(stderr, "error: %.*s\n", static_cast<int>(words.size()), words.data());
   const detail::World& world = state().world;
-  if (world.control && state().pid == ::getpid())
-    world.control->leave(fmt::format("has raised: {}", words.substr(0, words.find('\n'))));
+  std::string_view last_words = words.substr(0, words.find('\n'));
+  if (last_words.ends_with('.')) last_words.remove_suffix(1);  // it becomes a part of the others' sentence
+  if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", last_words));
   return 1;
 }
 

@@ -207,6 +207,15 @@ std::vector<Box> boxes_of(const detail::MeshImpl& mesh, int processes) {
 
 void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
   const auto n = static_cast<int64_t>(boxes.size());
+  for (int64_t p = 0; p < n; ++p)
+    if (boxes[p].devices == devices)
+      fail(ErrorKind::device_mismatch, "make_mesh",
+           fmt::format("all devices of the mesh are those of process {}, and another process makes it. Name devices of "
+                       "its own, or as many of each process.",
+                       p));
+  if (devices % n)
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         fmt::format("{} devices given, expected as many of each of the {} processes. Name others.", devices, n));
   for (int64_t p = 0; p < n; ++p) {
     if (boxes[p].devices * n != devices)
       fail(ErrorKind::device_mismatch, "make_mesh",
