@@ -3,5 +3,4 @@
 
 #include "sharding/array/array.h"
 #include "sharding/array/index.h"
-#include "sharding/array/print.h"
 #include "sharding/array/visualize.h"
