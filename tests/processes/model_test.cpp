@@ -123,13 +123,14 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
   const int p = process_count(), me = process_index();
   std::string devices = "0";
   for (int i = 1; i < p; ++i) devices += fmt::format(", {}", i);
+  const char* checked = detail::checks ? " with TESSERA_CHECK=1" : "";
   const auto place = [](const Mesh& mesh, const Rules& rules) {
     nn::filter_shard(Gpt::init(Key(0), {}), Layout(mesh, examples::with_all_names(rules)));
   };
   expect_error(ErrorKind::inconsistent,
-               fmt::format("[filter_shard] process 0 has the mesh (x0={0}) over the devices {1}, process 1 has the "
-                           "mesh (x1={0}) over the devices {1}",
-                           p, devices),
+               fmt::format("[filter_shard] process 0 has the mesh (x0={0}) over the devices {1}{2}, process 1 has the "
+                           "mesh (x1={0}) over the devices {1}{2}. ",
+                           p, devices, checked),
                [&] {
                  place(make_mesh({{fmt::format("x{}", me), p}}, {.device = "cpu"}), {});
                });
@@ -139,16 +140,17 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
                            "TESSERA_CHECK=1, process 1 has the mesh (data={0}) over the devices {1}. ",
                            p, devices),
                [&] {
-                 const detail::CheckScope checked(me == 0);
+                 const detail::CheckScope on_one(me == 0);
                  place(mesh, {});
                });
-  expect_error(ErrorKind::inconsistent,
-               fmt::format("[filter_shard] process 0 has the mesh (y={0}) over the devices {1} with private replicas, "
-                           "process 1 has the mesh (y={0}) over the devices {1}. ",
-                           p, devices),
-               [&] {
-                 place(make_mesh({{"y", p}}, {.private_replicas = me == 0, .device = "cpu"}), {});
-               });
+  expect_error(
+      ErrorKind::inconsistent,
+      fmt::format("[filter_shard] process 0 has the mesh (y={0}) over the devices {1} with private replicas{2}, "
+                  "process 1 has the mesh (y={0}) over the devices {1}{2}. ",
+                  p, devices, checked),
+      [&] {
+        place(make_mesh({{"y", p}}, {.private_replicas = me == 0, .device = "cpu"}), {});
+      });
   expect_error(ErrorKind::inconsistent,
                "[filter_shard] process 0 has the rule \"dim0\" -> \"data\", process 1 has the rule \"dim1\" -> "
                "\"data\". All processes must run the same program with the same arguments.",
