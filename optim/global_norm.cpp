@@ -107,6 +107,10 @@ at::Tensor over_devices(const at::Tensor& norm, const Blocks& blocks) {
                 .axes = blocks.axes,
                 .over = blocks.mesh->crossing(),
                 .said = said};
+  if (!sum.over) {
+    communicate(sum, Tensors());
+    return norm;
+  }
   return communicate(sum, Tensors(1, norm.square()))[0].sqrt();
 }
 

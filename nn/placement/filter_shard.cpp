@@ -26,10 +26,6 @@ void place(const Leaf& leaf, const Place& placed) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // [filter_shard] process 0 has <line>, process 1 has ...
 std::string line_of(const Mesh& mesh) {
   const std::string device = mesh.device();
@@ -62,9 +58,12 @@ void check_processes_agree(const std::string& lines) {
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
   check_distinct(leaves, "filter_shard");
   std::string lines;
-  for (size_t i = 0; i < leaves.size(); ++i)
-    if (!leaves[i].value->is_absent() && is_across_processes(*shardings[i]))
-      lines += line_of(shardings[i]->mesh()) + line_of(leaves[i], shardings[i]->spec());
+  Mesh mesh;  // of the leaf before
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].value->is_absent() || !is_across_processes(*shardings[i])) continue;
+    if (shardings[i]->mesh() != mesh) lines += line_of(mesh = shardings[i]->mesh());
+    lines += line_of(leaves[i], shardings[i]->spec());
+  }
   if (!lines.empty()) check_processes_agree(lines);
   for (size_t i = 0; i < leaves.size(); ++i)
     if (const Leaf& leaf = leaves[i]; !leaf.value->is_absent())

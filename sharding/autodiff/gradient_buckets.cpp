@@ -61,15 +61,17 @@ void GradientBuckets::reduce(Tensors& blocks) {
 void GradientBuckets::reduce(const Key& key, Bucket& bucket, Tensors& blocks) {
   const auto& [mesh, axes, dtype] = key;
   Begun& begun = begun_[key];
-  const std::set<size_t> there(begun.places.begin(), begun.places.end());
   std::vector<size_t> places = begun.places;
   Tensors mine;
-  for (const Entry& parameter : bucket.parameters)
-    for (size_t b = parameter.begin; b < parameter.end; ++b)
-      if (!there.contains(b)) {
-        places.push_back(b);
-        mine.push_back(in_memory_of(mesh, blocks[b]));
-      }
+  if (axes & mesh->crossing()) {
+    const std::set<size_t> there(places.begin(), places.end());
+    for (const Entry& parameter : bucket.parameters)
+      for (size_t b = parameter.begin; b < parameter.end; ++b)
+        if (!there.contains(b)) {
+          places.push_back(b);
+          mine.push_back(in_memory_of(mesh, blocks[b]));
+        }
+  }
   const Tensors sums = communicate({.operation = gradients_operation,
                                     .mesh = mesh,
                                     .axes = axes,

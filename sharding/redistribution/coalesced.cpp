@@ -8,6 +8,7 @@
 
 namespace tessera {
 namespace detail {
+
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
                                         const Cause& cause, std::optional<DType> in) {
   at::AutoGradMode off(false);

@@ -30,9 +30,6 @@ struct Act {
   int64_t bytes_after(int64_t bytes, int64_t item) const {
     return step.exchange ? c10::multiply_integers(step.exchange->out) * item : result_bytes(bytes, item);
   }
-  bool crosses_processes() const {
-    return step.exchange ? step.exchange->processes.size() > 1 : !step.processes.processes.empty();
-  }
 };
 
 // Without a kind where nothing is communicated.
@@ -86,7 +83,7 @@ void move_here(const Act& act, const Exchange& exchange, const Tensors& in, Tens
 
 Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
   const Step& step = act.step;
-  if (checks && act.crosses_processes()) {
+  if (checks && crosses_processes(act.step)) {
     const char* kind = traits_of(act.collective).name;
     check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
                           cause);
@@ -96,7 +93,7 @@ Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
   const Exchange exchange{act.collective, act.devices(), swaps ? step.to_dim : step.dim, swaps ? step.dim : step.to_dim,
                           act.back ? &step.receivers : &step.senders};
   Tensors out(act.back ? step.tensors_in : step.tensors_out);
-  act.crosses_processes() ? move_between_processes(act, exchange, x, out, cause) : move_here(act, exchange, x, out);
+  crosses_processes(act.step) ? move_between_processes(act, exchange, x, out, cause) : move_here(act, exchange, x, out);
   return out;
 }
 
@@ -121,6 +118,10 @@ Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occ
 
 Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion) {
   return told_and_moved({step, collective}, x, occasion);
+}
+
+bool crosses_processes(const Step& step) {
+  return step.exchange ? step.exchange->processes.size() > 1 : !step.processes.processes.empty();
 }
 
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion) {

@@ -13,7 +13,7 @@ namespace tessera::detail {
 
 // What is announced of a step beside its collective: its cause, and which type becomes which.
 struct Occasion {
-  Cause cause;
+  const Cause& cause;
   const Type* from = nullptr;
   const Type* to = nullptr;
   bool in_backward_pass = false;
@@ -28,6 +28,9 @@ Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion
 Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occasion);
 // The same with another collective than the row's.
 Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion);
+
+// Whether a step's devices are those of several processes.
+bool crosses_processes(const Step& step);
 
 // Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion);

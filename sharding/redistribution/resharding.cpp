@@ -11,15 +11,6 @@
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
-namespace {
-
-bool crosses_processes(const std::vector<StepPtr>& steps) {
-  return std::any_of(steps.begin(), steps.end(), [](const StepPtr& step) {
-    return step->exchange ? step->exchange->processes.size() > 1 : !step->processes.processes.empty();
-  });
-}
-
-}  // namespace
 
 bool Resharding::gathers() const {
   return std::any_of(steps.begin(), steps.end(),
@@ -32,7 +23,8 @@ Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   Tensors now = as_dtype(x, to->dtype);
   bring_to_memory_of(to->mesh, now);
   ask_about(steps, now[0], occasion);
-  if (checks && crosses_processes(steps)) check_replicas_across_processes(from, now, cause);
+  const auto crosses = [](const StepPtr& step) { return crosses_processes(*step); };
+  if (checks && std::any_of(steps.begin(), steps.end(), crosses)) check_replicas_across_processes(from, now, cause);
   for (const StepPtr& step : steps) now = communicate(*step, now, occasion);
   return now;
 }
