@@ -1,4 +1,4 @@
-// Checks and factors that several files of operations need.
+// Checks that several files of operations need.
 #include "sharding/operations/argument_checks.h"
 
 #include <ATen/ATen.h>
@@ -13,12 +13,6 @@
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::detail {
-
-std::vector<std::string> letters(size_t n) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format("d{}", i));
-  return names;
-}
 
 int checked_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim();

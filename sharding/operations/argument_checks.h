@@ -1,4 +1,4 @@
-// What the files of operations share: checked dims and indices, names for factors, floating operands.
+// What the files of operations share: checked dims and indices, floating operands.
 #pragma once
 
 #include <string>
@@ -7,9 +7,6 @@
 #include "sharding/operations/operand.h"
 
 namespace tessera::detail {
-
-// The factor names d0, d1, ... for n dims.
-std::vector<std::string> letters(size_t n);
 
 // `dim` of x counted from the front. Error (bad_argument) if x has no such dim.
 int checked_dim(const char* verb, const Array& x, int dim);

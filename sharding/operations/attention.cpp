@@ -20,7 +20,6 @@ using namespace detail;
 namespace {
 
 const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
-const Operation dot_product_attention_op{"dot_product_attention", "", Linearity::nonlinear};
 
 }  // namespace
 
@@ -92,26 +91,33 @@ bool cuts_groups_evenly(const Type& query, const Type& key) {
   return true;
 }
 
-// A term of (batch, heads, seq, keys) for an operand that broadcasts to it.
-std::string logits_term(const Shape& shape, const std::string& heads) {
-  if (shape.size() > 4) return "b h t s";  // refused when it is read
-  const std::string names[] = {"b", heads, "[t]", "[s]"};
-  std::string term;
-  for (size_t d = 0; d < shape.size(); ++d) term += (shape[d] == 1 ? "1" : names[4 - shape.size() + d]) + " ";
-  return term;
+// (batch, heads, seq, keys) for an operand that broadcasts to it.
+RuleDims logits_dims(const Shape& shape, const RuleDim& heads) {
+  RuleDims dims{factor("b"), heads, whole("t"), whole("s")};
+  if (shape.size() > 4) return dims;  // refused when it is bound
+  dims.erase(dims.begin(), dims.end() - static_cast<int64_t>(shape.size()));
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] == 1) dims[d] = {};
+  return dims;
 }
 
 // Query heads are cut with the kv heads that they use. Where there are more devices than these can be cut for, each has
 // all kv heads and reads those that its own heads use.
-std::string attention_rule(const Attributes&, const std::vector<const Type*>& operands) {
+ShardingRule attention_rule(const Attributes&, const OperandTypes& operands) {
   const Type &query = *operands[0], &key = *operands[1];
   const bool grouped = query.mesh == nullptr || query.shape.size() != 4 || key.shape.size() != 4 || key.shape[2] == 0 ||
                        query.shape[2] % key.shape[2] || cuts_groups_evenly(query, key);
-  std::string rule =
-      grouped ? "b [t] {g r} [k], b [s] g [k], b [s] g [v]" : "b [t] h [k], b [s] [g] [k], b [s] [g] [v]";
-  for (size_t i = 3; i < operands.size(); ++i) rule += ", " + logits_term(operands[i]->shape, grouped ? "{g r}" : "h");
-  return rule + (grouped ? " -> b [t] {g r} [v]" : " -> b [t] h [v]");
+  static const ShardingRule by_group =
+      parse_rule("dot_product_attention", "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]");
+  static const ShardingRule by_head =
+      parse_rule("dot_product_attention", "b [t] h [k], b [s] [g] [k], b [s] [g] [v] -> b [t] h [v]");
+  ShardingRule rule = grouped ? by_group : by_head;
+  const RuleDim heads = rule.in[0][2];
+  for (size_t i = 3; i < operands.size(); ++i) rule.in.push_back(logits_dims(operands[i]->shape, heads));
+  return rule;
 }
+
+const Operation dot_product_attention_op{"dot_product_attention", attention_rule, Linearity::nonlinear};
 
 // The kv heads that the query heads from `first` on use: the one of their group, or one for each.
 at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, int64_t group) {
@@ -266,8 +272,7 @@ Array dot_product_attention(Operand query, const Array& key, const Array& value,
   const bool biased = !options.bias.is_absent(), masked = !options.mask.is_absent();
   const Array* operands[] = {&query.array(), &key, &value, biased ? &options.bias : &options.mask, &options.mask};
   Prepared call;
-  prepare(call, {.operation = dot_product_attention_op, .rule = attention_rule, .where = query.where()}, operands,
-          3 + biased + masked);
+  prepare(call, {.operation = dot_product_attention_op, .where = query.where()}, operands, 3 + biased + masked);
   return run(call, dot_product_attention_op.name, [&](Locals t, const BlockContext& block) {
     Visibility sight{{}, {}, options.causal, options.offset, options.scale};
     if (biased) sight.bias = t[3];

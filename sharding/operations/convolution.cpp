@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/call_cache.h"
@@ -21,11 +21,7 @@ using namespace detail;
 
 namespace {
 
-const Operation conv_op{"conv_general_dilated", "", Linearity::multilinear};
-const Operation max_pool_op{"max_pool", "", Linearity::nonlinear};
-const Operation avg_pool_op{"avg_pool", "", Linearity::additive};
-
-using Numbers = std::vector<int64_t>;
+using Integers = std::vector<int64_t>;
 using Pairs = std::vector<std::pair<int64_t, int64_t>>;
 
 // Error (absent) if there is no array.
@@ -54,7 +50,10 @@ Sizes order_of(const std::string& spec, const std::string& spatial_like, char fi
 
 struct Orders {
   Sizes lhs, rhs, out;
+  bool operator<(const Orders& o) const { return std::tie(lhs, rhs, out) < std::tie(o.lhs, o.rhs, o.out); }
 };
+
+constexpr const char* conv_verb = "conv_general_dilated";
 
 bool fits(const std::string& spec, const std::string& rhs, char first, char second) {
   std::string letters = rhs, given = spec;
@@ -74,50 +73,45 @@ Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   }
   if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
       !fits(d.out, d.rhs, 'N', 'C'))
-    misfit(conv_op.name,
+    misfit(conv_verb,
            fmt::format("dimension numbers \"{}\", \"{}\", \"{}\" for {} dims, expected as in \"NHWC\", \"HWIO\", "
                        "\"NHWC\".",
                        d.lhs, d.rhs, d.out, ndim));
   return {order_of(d.lhs, d.rhs, 'N', 'C'), order_of(d.rhs, d.rhs, 'O', 'I'), order_of(d.out, d.rhs, 'N', 'C')};
 }
 
-// The three orders as one number for a plan's key: three bits for each of up to five dims, the last one of out lowest.
-int64_t packed(const Orders& orders) {
-  int64_t code = 0;
-  for (const Sizes* order : {&orders.lhs, &orders.rhs, &orders.out})
-    for (int64_t d : *order) code = code * 8 + d;
-  return code;
+Numbers<Orders>& numbers_of_orders() {
+  static Numbers<Orders> numbers;
+  return numbers;
 }
 
-Orders unpacked(int64_t code, size_t ndim) {
-  Orders orders{Sizes(ndim), Sizes(ndim), Sizes(ndim)};
-  for (Sizes* order : {&orders.out, &orders.rhs, &orders.lhs})
-    for (size_t i = ndim; i-- > 0; code /= 8) (*order)[i] = code % 8;
-  return orders;
-}
-
-std::string arranged(const Sizes& order, const std::vector<std::string>& terms) {
-  std::vector<std::string> result(terms.size());
-  for (size_t i = 0; i < terms.size(); ++i) result[order[i]] = terms[i];
-  return fmt::format("{}", fmt::join(result, " "));
+// Dims in the canonical order, as the array has them.
+RuleDims arranged(const Sizes& order, const RuleDims& canonical) {
+  RuleDims dims(canonical.size());
+  for (size_t i = 0; i < canonical.size(); ++i) dims[order[i]] = canonical[i];
+  return dims;
 }
 
 bool is_cut(const Type& x, int64_t dim) { return x.mesh && !x.dims[dim].empty(); }
 
-// Attributes: groups, the orders, and of each spatial dim the blocks and the windows. Features in are summed over where
-// they lie if both operands are cut there; else they are gathered, which is less than a sum of the result.
-std::string conv_rule(const Attributes& a, const std::vector<const Type*>& operands) {
-  const Orders orders = unpacked(a[1], operands[0]->shape.size());
+// Attributes: groups, the number of the orders, and of each spatial dim the blocks and the windows. Features in are
+// summed over where they lie if both operands are cut there; else they are gathered, which is less than a sum of the
+// result.
+ShardingRule conv_rule(const Attributes& a, const OperandTypes& operands) {
+  const Orders& orders = numbers_of_orders()[a[1]];
   const bool sums = is_cut(*operands[0], orders.lhs[1]) && is_cut(*operands[1], orders.rhs[1]);
-  const std::string in = sums ? "i" : "[i]";
-  std::vector<std::string> lhs{"n", fmt::format("{{g={} {}}}", a[0], in)}, rhs{"{g o}", in}, out{"n", "{g o}"};
+  const RuleFactor in = sums ? factor("i") : whole("i");
+  const RuleDim features_out{factor("g"), factor("o")};
+  RuleDims lhs{factor("n"), {factor("g", a[0]), in}}, rhs{features_out, in}, out{factor("n"), features_out};
   for (int d = 2; d < a.size(); d += 2) {
-    lhs.push_back(spatial_term(d, a[d]));
-    rhs.push_back(fmt::format("[k{}]", d));
-    out.push_back(windows_term(d, a[d], a[d + 1]));
+    lhs.push_back(spatial_dim(d, a[d]));
+    rhs.push_back(whole(fmt::format("k{}", d)));
+    out.push_back(windows_dim(d, a[d], a[d + 1]));
   }
-  return fmt::format("{}, {} -> {}", arranged(orders.lhs, lhs), arranged(orders.rhs, rhs), arranged(orders.out, out));
+  return {{arranged(orders.lhs, lhs), arranged(orders.rhs, rhs)}, {arranged(orders.out, out)}};
 }
+
+const Operation conv_op{conv_verb, conv_rule, Linearity::multilinear};
 
 Sizes spatial_sizes(const Array& x, const Sizes& order) {
   Sizes sizes;
@@ -223,7 +217,7 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
   if (plain) cut_like(*x.impl()->type, at::IntArrayRef(orders.lhs).slice(2), rhs.impl()->type->sharded, c.windows);
   c.padding = c.zero;
   hand_over_padding(c);
-  c.attributes = {options.feature_group_count, packed(orders)};
+  c.attributes = {options.feature_group_count, numbers_of_orders().number_of(orders)};
   c.strides = c.windows.strides;
   add_windows(c.attributes, c.windows);
   c.one_group = options.feature_group_count == 1;
@@ -232,10 +226,11 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
   return c;
 }
 
-const Convolution& known_convolution(const Array& x, const Array& rhs, const Numbers& strides, const Padding& padding,
+const Convolution& known_convolution(const Array& x, const Array& rhs, const Integers& strides, const Padding& padding,
                                      const ConvOptions& options) {
   using Word = std::string;
-  thread_local Recent<Convolution, Type, const Type*, Numbers, Word, Pairs, Numbers, Numbers, Word, Word, Word, int64_t>
+  thread_local Recent<Convolution, Type, const Type*, Integers, Word, Pairs, Integers, Integers, Word, Word, Word,
+                      int64_t>
       recent;
   const ConvDimensionNumbers& numbers = options.dimension_numbers;
   return recent.get(
@@ -262,8 +257,8 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
   const Convolution& c = known_convolution(lhs.array(), rhs, window_strides, padding, options);
   Array made;
   const Array& in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0, made);
-  Array result = run({.operation = conv_op, .rule = conv_rule, .attributes = c.attributes, .where = lhs.where()},
-                     {&in, &rhs}, [&](Locals t, const BlockContext&) { return convolved(t[0], t[1], c); });
+  Array result = run({.operation = conv_op, .attributes = c.attributes, .where = lhs.where()}, {&in, &rhs},
+                     [&](Locals t, const BlockContext&) { return convolved(t[0], t[1], c); });
   return placed_result(std::move(result), {options.out_sharding}, conv_op.name, lhs.where());
 }
 
@@ -272,14 +267,18 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
 namespace {
 
 // Attributes: of each spatial dim the blocks and the windows.
-std::string pool_rule(const Attributes& a, const std::vector<const Type*>&) {
-  std::string in = "...", out = "...";
+ShardingRule pool_rule(const Attributes& a, const OperandTypes&) {
+  RuleDims in{any_dims()}, out{any_dims()};
   for (int d = 0; d < a.size(); d += 2) {
-    in += " " + spatial_term(d, a[d]);
-    out += " " + windows_term(d, a[d], a[d + 1]);
+    in.push_back(spatial_dim(d, a[d]));
+    out.push_back(windows_dim(d, a[d], a[d + 1]));
   }
-  return fmt::format("{} c -> {} c", in, out);
+  in.push_back(factor("c")), out.push_back(factor("c"));
+  return {{in}, {out}};
 }
+
+const Operation max_pool_op{"max_pool", pool_rule, Linearity::nonlinear};
+const Operation avg_pool_op{"avg_pool", pool_rule, Linearity::additive};
 
 // x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
 at::Tensor features_first(const at::Tensor& x, size_t spatial) {
@@ -341,9 +340,9 @@ Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef wind
   return p;
 }
 
-const Pooling& known_pooling(const Operation& operation, const Array& a, const Numbers& window, const Numbers& strides,
-                             const Padding& padding) {
-  thread_local Recent<Pooling, Type, const Operation*, Numbers, Numbers, std::string, Pairs> recent;
+const Pooling& known_pooling(const Operation& operation, const Array& a, const Integers& window,
+                             const Integers& strides, const Padding& padding) {
+  thread_local Recent<Pooling, Type, const Operation*, Integers, Integers, std::string, Pairs> recent;
   return recent.get({type_of(a, operation), &operation, window, strides, padding.name(), padding.pairs()},
                     [&] { return pooling(operation, a, window, strides, padding); });
 }
@@ -351,12 +350,12 @@ const Pooling& known_pooling(const Operation& operation, const Array& a, const N
 using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);
 
 // `kernel` on every window; `outside` is what padding counts as.
-Array pool(const Operation& operation, const Operand& x, const Numbers& window, const Numbers& strides,
+Array pool(const Operation& operation, const Operand& x, const Integers& window, const Integers& strides,
            const Padding& padding, double outside, Pool kernel) {
   const Pooling& p = known_pooling(operation, x.array(), window, strides, padding);
   Array made;
   const Array& in = with_halos(operation, x, p.dims, p.windows, outside, made);
-  return run({.operation = operation, .rule = pool_rule, .attributes = p.attributes, .where = x.where()}, {&in},
+  return run({.operation = operation, .attributes = p.attributes, .where = x.where()}, {&in},
              [&](Locals t, const BlockContext&) {
                const at::Tensor image = padded(features_first(t[0], p.dims.size()), p.windows, outside);
                return features_last(kernel(image, p.extents, p.strides), t[0], p.dims.size());

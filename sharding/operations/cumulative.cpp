@@ -22,35 +22,36 @@ struct Scan {
   at::Tensor (*join)(const at::Tensor& block, const at::Tensor& totals_before, int64_t dim);
 };
 
-const Operation cumsum_op{"cumsum", "", Linearity::additive};
-const Operation cumsum_total_op{"cumsum_total", "", Linearity::additive};
-const Operation cumsum_after_op{"cumsum_after", "", Linearity::additive};
-const Operation cumprod_op{"cumprod", ""};
-const Operation cumprod_total_op{"cumprod_total", ""};
-const Operation cumprod_after_op{"cumprod_after", ""};
-
-std::string with_factor(size_t ndim, int64_t dim, const std::string& factor) {
-  auto names = letters(ndim);
-  names[dim] = factor;
-  return fmt::format("{}", fmt::join(names, " "));
+// The factors of n dims, with those of `dim` given.
+RuleDims with_dim(size_t n, int64_t dim, RuleDim given) {
+  RuleDims dims = numbered_factors(n);
+  dims[dim] = std::move(given);
+  return dims;
 }
 
 // Attributes of all three: the dim, and into how many blocks it is cut.
-std::string within_rule(const Attributes& a, const std::vector<const Type*>& operands) {
-  const std::string dims = with_factor(operands[0]->shape.size(), a[0], a[1] == 1 ? "[d]" : "d");
-  return dims + " -> " + dims;
+ShardingRule within_rule(const Attributes& a, const OperandTypes& operands) {
+  const RuleDims dims = with_dim(operands[0]->shape.size(), a[0], a[1] == 1 ? whole("d") : factor("d"));
+  return {{dims}, {dims}};
 }
 
-std::string total_rule(const Attributes& a, const std::vector<const Type*>& operands) {
+ShardingRule total_rule(const Attributes& a, const OperandTypes& operands) {
   const size_t n = operands[0]->shape.size();
-  return with_factor(n, a[0], fmt::format("{{block={} d}}", a[1])) + " -> " + with_factor(n, a[0], "block");
+  return {{with_dim(n, a[0], {factor("block", a[1]), factor("d")})}, {with_dim(n, a[0], factor("block"))}};
 }
 
-std::string after_rule(const Attributes& a, const std::vector<const Type*>& operands) {
+ShardingRule after_rule(const Attributes& a, const OperandTypes& operands) {
   const size_t n = operands[0]->shape.size();
-  const std::string dims = with_factor(n, a[0], "d");
-  return fmt::format("{}, {} -> {}", dims, with_factor(n, a[0], "[block]"), dims);
+  const RuleDims dims = with_dim(n, a[0], factor("d"));
+  return {{dims, with_dim(n, a[0], whole("block"))}, {dims}};
 }
+
+const Operation cumsum_op{"cumsum", within_rule, Linearity::additive};
+const Operation cumsum_total_op{"cumsum_total", total_rule, Linearity::additive};
+const Operation cumsum_after_op{"cumsum_after", after_rule, Linearity::additive};
+const Operation cumprod_op{"cumprod", within_rule};
+const Operation cumprod_total_op{"cumprod_total", total_rule};
+const Operation cumprod_after_op{"cumprod_after", after_rule};
 
 int64_t blocks_of(const Array& x, int dim) {
   const Type* type = x.impl()->type;
@@ -61,14 +62,13 @@ Array scan(const Scan& s, const Operand& x, int dim) {
   const Array& a = x.array();
   const int64_t blocks = blocks_of(a, dim);
   const Attributes attributes{dim, blocks};
-  const Array within = run({.operation = s.within, .rule = within_rule, .attributes = attributes, .where = x.where()},
-                           {&a}, [&](Locals t, const BlockContext&) { return s.running(t[0], dim); });
+  const Array within = run({.operation = s.within, .attributes = attributes, .where = x.where()}, {&a},
+                           [&](Locals t, const BlockContext&) { return s.running(t[0], dim); });
   if (blocks == 1 || a.shape(dim) == 0) return within;
-  const Array totals =
-      run({.operation = s.total, .rule = total_rule, .attributes = attributes, .where = x.where()}, {&within},
-          [&](Locals t, const BlockContext&) { return t[0].narrow(dim, t[0].size(dim) - 1, 1); });
-  return run({.operation = s.after, .rule = after_rule, .attributes = attributes, .where = x.where()},
-             {&within, &totals}, [&](Locals t, const BlockContext& block) {
+  const Array totals = run({.operation = s.total, .attributes = attributes, .where = x.where()}, {&within},
+                           [&](Locals t, const BlockContext&) { return t[0].narrow(dim, t[0].size(dim) - 1, 1); });
+  return run({.operation = s.after, .attributes = attributes, .where = x.where()}, {&within, &totals},
+             [&](Locals t, const BlockContext& block) {
                const int64_t before = block.offset("d") / t[0].size(dim);
                return s.join(t[0], t[1].narrow(dim, 0, before), dim);  // on all, or a process would miss the gradient
              });

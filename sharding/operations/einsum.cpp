@@ -1,7 +1,6 @@
 // einsum: the equation is the rule.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -18,34 +17,7 @@ using namespace detail;
 
 namespace {
 
-const Operation einsum_op{"einsum", "", Linearity::multilinear};
-
-// ---- the equation, packed into attributes and read back
-
-constexpr size_t characters = sizeof(int64_t);
-
-Attributes packed(std::string_view equation) {
-  constexpr size_t most = Attributes::most * characters;
-  if (equation.size() > most)
-    fail(ErrorKind::bad_argument, "einsum",
-         fmt::format("\"{}\": {} characters, expected at most {}.", equation, equation.size(), most));
-  Attributes attributes;
-  for (size_t i = 0; i < equation.size(); i += characters) {
-    int64_t word = 0;
-    equation.substr(i).copy(reinterpret_cast<char*>(&word), characters);
-    attributes.push_back(word);
-  }
-  return attributes;
-}
-
-std::string unpacked(const Attributes& attributes) {
-  std::string equation;
-  for (int i = 0; i < attributes.size(); ++i) {
-    const int64_t word = attributes[i];
-    equation.append(reinterpret_cast<const char*>(&word), characters);
-  }
-  return equation.substr(0, equation.find('\0'));
-}
+// ---- the equation
 
 constexpr char dots = '.';  // an ellipsis
 
@@ -130,7 +102,7 @@ int dim_of(const std::string& letters, size_t i, size_t ndim) {
 }
 
 // The largest size of each letter's dims.
-std::map<char, int64_t> sizes_of(const Equation& e, const std::vector<const Type*>& operands) {
+std::map<char, int64_t> sizes_of(const Equation& e, const OperandTypes& operands) {
   std::map<char, int64_t> sizes;
   for (size_t i = 0; i < operands.size(); ++i)
     for (size_t k = 0; k < e.in[i].size(); ++k)
@@ -141,23 +113,25 @@ std::map<char, int64_t> sizes_of(const Equation& e, const std::vector<const Type
 
 // A dim of size one where others of its letter are longer broadcasts: it has no factor. A letter's second dim in one
 // operand is read whole; each block of the first takes its part of it.
-std::string operand_term(const std::string& letters, const Type& type, const std::map<char, int64_t>& sizes) {
-  std::vector<std::string> tokens;
+RuleDims operand_dims(const std::string& letters, const Type& type, const std::map<char, int64_t>& sizes) {
+  RuleDims dims;
   for (size_t k = 0; k < letters.size(); ++k) {
     const char c = letters[k];
     const int d = dim_of(letters, k, type.shape.size());
     if (c == dots)
-      tokens.push_back("...");
+      dims.push_back(any_dims());
     else if (d >= 0 && type.shape[d] == 1 && sizes.at(c) != 1)
-      tokens.push_back("1");
+      dims.emplace_back();
+    else if (letters.find(c) == k || d < 0)
+      dims.push_back(factor({c}));
     else
-      tokens.push_back(letters.find(c) == k || d < 0 ? std::string(1, c) : fmt::format("[{}{}={}]", c, k, sizes.at(c)));
+      dims.push_back(whole(fmt::format("{}{}", c, k), sizes.at(c)));
   }
-  return fmt::format("{}", fmt::join(tokens, " "));
+  return dims;
 }
 
 // Each operand has the dims that its letters name, and a letter's dims in one operand are equal.
-void check_operands(const std::string& text, const Equation& e, const std::vector<const Type*>& operands) {
+void check_operands(const std::string& text, const Equation& e, const OperandTypes& operands) {
   for (size_t i = 0; i < operands.size(); ++i) {
     const Shape& shape = operands[i]->shape;
     const bool open = e.in[i].find(dots) != std::string::npos;
@@ -176,16 +150,24 @@ void check_operands(const std::string& text, const Equation& e, const std::vecto
   }
 }
 
-std::string einsum_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  const std::string text = unpacked(attributes);
+Numbers<std::string>& numbers_of_equations() {
+  static Numbers<std::string> numbers;
+  return numbers;
+}
+
+// Attributes: the number of the equation.
+ShardingRule einsum_rule(const Attributes& attributes, const OperandTypes& operands) {
+  const std::string& text = numbers_of_equations()[attributes[0]];
   const Equation e = EquationReader(text, operands.size()).read();
   check_operands(text, e, operands);
   const auto sizes = sizes_of(e, operands);
-  std::vector<std::string> in, out;
-  for (size_t i = 0; i < operands.size(); ++i) in.push_back(operand_term(e.in[i], *operands[i], sizes));
-  for (const char c : e.out) out.push_back(c == dots ? "..." : std::string(1, c));
-  return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(out, " "));
+  ShardingRule rule{.in = {}, .out = {{}}};
+  for (size_t i = 0; i < operands.size(); ++i) rule.in.push_back(operand_dims(e.in[i], *operands[i], sizes));
+  for (const char c : e.out) rule.out[0].push_back(c == dots ? any_dims() : RuleDim(factor({c})));
+  return rule;
 }
+
+const Operation einsum_op{"einsum", einsum_rule, Linearity::multilinear};
 
 // ---- diagonals
 
@@ -226,8 +208,10 @@ Pointers pointers_to(const std::vector<Array>& arrays) {
 
 Array contracted(std::string_view equation, const Pointers& operands, std::source_location where) {
   Prepared call;
-  prepare(call, {.operation = einsum_op, .rule = einsum_rule, .attributes = packed(equation), .where = where},
-          operands.data(), static_cast<int>(operands.size()));
+  prepare(
+      call,
+      {.operation = einsum_op, .attributes = {numbers_of_equations().number_of(std::string(equation))}, .where = where},
+      operands.data(), static_cast<int>(operands.size()));
   const bool cuts = call.plan->mesh && has_diagonal(equation);
   const Equation e = cuts ? EquationReader(equation, operands.size()).read() : Equation();
   return run(call, einsum_op.name, [&](Locals t, const BlockContext& block) {

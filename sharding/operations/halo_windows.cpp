@@ -117,12 +117,14 @@ const Array& with_halos(const Operation& operation, const Operand& x, at::IntArr
   return made = rearrange({operation, shape, map, fill, x.where()}, {a});
 }
 
-std::string spatial_term(size_t d, int64_t blocks) {
-  return blocks == 1 ? fmt::format("[s{}]", d) : fmt::format("{{w{}={} [s{}]}}", d, blocks, d);
+RuleDim spatial_dim(size_t d, int64_t blocks) {
+  const RuleFactor places = whole(fmt::format("s{}", d));
+  return blocks == 1 ? RuleDim(places) : RuleDim{factor(fmt::format("w{}", d), blocks), places};
 }
 
-std::string windows_term(size_t d, int64_t blocks, int64_t windows) {
-  return blocks == 1 ? fmt::format("[t{}={}]", d, windows) : fmt::format("{{w{} [t{}={}]}}", d, d, windows / blocks);
+RuleDim windows_dim(size_t d, int64_t blocks, int64_t windows) {
+  const RuleFactor all = whole(fmt::format("t{}", d), windows / blocks);
+  return blocks == 1 ? RuleDim(all) : RuleDim{factor(fmt::format("w{}", d)), all};
 }
 
 }  // namespace tessera::detail

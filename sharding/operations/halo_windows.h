@@ -38,9 +38,9 @@ void cut_like(const Type& x, at::IntArrayRef dims, AxisSet others, Windows& wind
 const Array& with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
                         double fill, Array& made);
 
-// The terms of a rule for spatial dim d, and for the windows over it.
-std::string spatial_term(size_t d, int64_t blocks);
-std::string windows_term(size_t d, int64_t blocks, int64_t windows);
+// Of a rule: spatial dim d, and the windows over it.
+RuleDim spatial_dim(size_t d, int64_t blocks);
+RuleDim windows_dim(size_t d, int64_t blocks, int64_t windows);
 
 // Whether there is no padding to add; and x (..., spatial dims) with the padding added.
 bool is_unpadded(const Windows& windows);

@@ -19,11 +19,6 @@ using namespace detail;
 namespace {
 
 const Operation embedding_op{"embedding", "v d, ... -> ... d", Linearity::linear_in_first};
-const Operation take_op{"take", "", Linearity::linear_in_first};
-const Operation take_along_axis_op{"take_along_axis", "", Linearity::linear_in_first};
-const Operation one_hot_op{"one_hot", "", Linearity::nonlinear};
-const Operation scatter_add_op{"scatter_add", "", Linearity::nonlinear};
-const Operation scatter_set_op{"scatter_set", "", Linearity::nonlinear};
 
 }  // namespace
 
@@ -47,31 +42,27 @@ at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset
   return at::embedding(table, found.place).masked_fill(found.here.logical_not().unsqueeze(-1), 0);
 }
 
-std::vector<std::string> numbered(char letter, size_t n, const char* format = "{}{}") {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < n; ++i) names.push_back(fmt::format(fmt::runtime(format), letter, i));
-  return names;
+// i0, i1, ...: the dims of n-dimensional ids.
+RuleDims id_dims(size_t n, FactorKind kind = FactorKind::free) {
+  RuleDims dims;
+  for (size_t i = 0; i < n; ++i) dims.push_back(RuleFactor{fmt::format("i{}", i), kind});
+  return dims;
 }
 
-using Names = std::vector<std::string>;
-
-// `names` with the one at `axis` replaced by `inserted`.
-Names replaced(Names names, size_t axis, const Names& inserted) {
-  names.erase(names.begin() + axis);
-  names.insert(names.begin() + axis, inserted.begin(), inserted.end());
-  return names;
+// `dims` with the one at `axis` replaced by `inserted`.
+RuleDims replaced(RuleDims dims, size_t axis, const RuleDims& inserted) {
+  dims.erase(dims.begin() + axis);
+  dims.insert(dims.begin() + axis, inserted.begin(), inserted.end());
+  return dims;
 }
 
-// `names` as the rule's term for an operand that broadcasts to them.
-std::string broadcast_term(const Names& names, const Shape& shape) {
-  const size_t skipped = names.size() - std::min(names.size(), shape.size());
-  Names term(names.begin() + skipped, names.end());
-  for (size_t d = 0; d < term.size(); ++d)
-    if (shape[d] == 1) term[d] = "1";
-  return fmt::format("{}", fmt::join(term, " "));
+// The last of `dims`, for an operand of this shape that broadcasts to them.
+RuleDims last_dims(const RuleDims& dims, const Shape& shape) {
+  RuleDims last(dims.end() - std::min(dims.size(), shape.size()), dims.end());
+  for (size_t d = 0; d < last.size(); ++d)
+    if (shape[d] == 1) last[d] = {};
+  return last;
 }
-
-std::string joined(const Names& names) { return fmt::format("{}", fmt::join(names, " ")); }
 
 }  // namespace
 
@@ -107,12 +98,14 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options) {
 
 namespace {
 
-std::string take_rule(const Attributes& axis, const std::vector<const Type*>& operands) {
-  Names in = numbered('d', operands[0]->shape.size());
-  in[axis[0]] = "a";
-  const Names ids = numbered('i', operands[1]->shape.size());
-  return fmt::format("{}, {} -> {}", joined(in), joined(ids), joined(replaced(in, axis[0], ids)));
+ShardingRule take_rule(const Attributes& axis, const OperandTypes& operands) {
+  RuleDims in = numbered_factors(operands[0]->shape.size());
+  in[axis[0]] = factor("a");
+  const RuleDims ids = id_dims(operands[1]->shape.size());
+  return {{in, ids}, {replaced(in, axis[0], ids)}};
 }
+
+const Operation take_op{"take", take_rule, Linearity::linear_in_first};
 
 // `t` with its dim `axis` viewed as the dims of `ids`.
 at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids) {
@@ -149,7 +142,7 @@ Array take(Operand x, const Array& ids, std::optional<int> axis, const ResultOpt
   materialized(x.array(), "take");
   const int64_t dim = checked_dim("take", x.array(), *axis);
   const auto look_up = [&](const Array& ids) {
-    return run({.operation = take_op, .rule = take_rule, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
+    return run({.operation = take_op, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
                [dim](Locals t, const BlockContext& block) {
                  return taken(t[0], wrapped_indices("take", t[1], block.size("a")), dim, block);
                });
@@ -162,17 +155,19 @@ Array take(Operand x, const Array& ids, std::optional<int> axis, const ResultOpt
 
 namespace {
 
-std::string take_along_axis_rule(const Attributes& axis, const std::vector<const Type*>& operands) {
+ShardingRule take_along_axis_rule(const Attributes& axis, const OperandTypes& operands) {
   const Shape &x = operands[0]->shape, &ids = operands[1]->shape;
-  Names names = letters(x.size()), in = names, index = names;
+  RuleDims out = numbered_factors(x.size()), in = out, index = out;
   for (size_t d = 0; d < x.size(); ++d) {
-    if (x[d] == 1 && ids[d] != 1) in[d] = "1";
-    if (ids[d] == 1 && x[d] != 1) index[d] = "1";
+    if (x[d] == 1 && ids[d] != 1) in[d] = {};
+    if (ids[d] == 1 && x[d] != 1) index[d] = {};
   }
-  in[axis[0]] = "a";
-  names[axis[0]] = index[axis[0]] = "i";
-  return fmt::format("{}, {} -> {}", joined(in), joined(index), joined(names));
+  in[axis[0]] = factor("a");
+  out[axis[0]] = index[axis[0]] = factor("i");
+  return {{in, index}, {out}};
 }
+
+const Operation take_along_axis_op{"take_along_axis", take_along_axis_rule, Linearity::linear_in_first};
 
 // `t` broadcast against `other` in all dims but `axis`.
 at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axis) {
@@ -195,8 +190,8 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
          fmt::format("given {} and ids {}, expected as many dims of both. For ids of another shape use take.",
                      x.array().type_string(), ids.type_string()));
   const auto look_up = [&](const Array& ids) {
-    return run({.operation = take_along_axis_op, .rule = take_along_axis_rule, .attributes = {dim}, .where = x.where()},
-               {&x.array(), &ids}, [dim](Locals t, const BlockContext& block) {
+    return run({.operation = take_along_axis_op, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
+               [dim](Locals t, const BlockContext& block) {
                  const at::Tensor all =
                      spread_over(wrapped_indices("take_along_axis", t[1], block.size("a")), t[0], dim);
                  const at::Tensor from = spread_over(t[0], all, dim);
@@ -210,14 +205,21 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
 
 // ---- one_hot
 
+namespace {
+
+ShardingRule one_hot_rule(const Attributes& classes, const OperandTypes&) {
+  return {{{any_dims()}}, {{any_dims(), factor("n", classes[0])}}};
+}
+
+const Operation one_hot_op{"one_hot", one_hot_rule};
+
+}  // namespace
+
 Array one_hot(Operand ids, int64_t classes, DType dtype) {
   check_integers("one_hot", ids.array(), "ids");
   if (classes < 0)
     fail(ErrorKind::bad_argument, "one_hot", fmt::format("{} classes given, expected 0 or more.", classes));
-  const auto rule = [](const Attributes& classes, const std::vector<const Type*>&) {
-    return fmt::format("... -> ... n={}", classes[0]);
-  };
-  return run({.operation = one_hot_op, .rule = rule, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
+  return run({.operation = one_hot_op, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
              {&ids.array()}, [=](Locals t, const BlockContext&) {
                const at::Tensor columns = at::arange(classes, t[0].options().dtype(at::kLong));
                return at::eq(t[0].unsqueeze(-1), columns).to(static_cast<at::ScalarType>(dtype));
@@ -229,21 +231,23 @@ Array one_hot(Operand ids, int64_t classes, DType dtype) {
 namespace {
 
 // x and the updates under one name for each dim; those along the ids are `i0`, ... or, to be whole, `[i0]`, ...
-std::string scatter_rule(int64_t axis, const std::vector<const Type*>& operands, const char* id_format) {
-  Names names = numbered('d', operands[0]->shape.size());
-  names[axis] = "a";
-  const Names ids = numbered('i', operands[1]->shape.size(), id_format);
-  return fmt::format("{}, {}, {} -> {}", joined(names), joined(ids),
-                     broadcast_term(replaced(names, axis, ids), operands[2]->shape), joined(names));
+ShardingRule scatter_rule(int64_t axis, const OperandTypes& operands, FactorKind kind) {
+  RuleDims dims = numbered_factors(operands[0]->shape.size());
+  dims[axis] = factor("a");
+  const RuleDims ids = id_dims(operands[1]->shape.size(), kind);
+  return {{dims, ids, last_dims(replaced(dims, axis, ids), operands[2]->shape)}, {dims}};
 }
 
-std::string scatter_add_rule(const Attributes& axis, const std::vector<const Type*>& operands) {
-  return scatter_rule(axis[0], operands, "{}{}");
+ShardingRule scatter_add_rule(const Attributes& axis, const OperandTypes& operands) {
+  return scatter_rule(axis[0], operands, FactorKind::free);
 }
 
-std::string scatter_set_rule(const Attributes& axis, const std::vector<const Type*>& operands) {
-  return scatter_rule(axis[0], operands, "[{}{}]");
+ShardingRule scatter_set_rule(const Attributes& axis, const OperandTypes& operands) {
+  return scatter_rule(axis[0], operands, FactorKind::whole);
 }
+
+const Operation scatter_add_op{"scatter_add", scatter_add_rule};
+const Operation scatter_set_op{"scatter_set", scatter_set_rule};
 
 // Whether the updates are one slice of x for each of a row of ids already.
 bool is_row_each(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
@@ -341,9 +345,7 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
   const Scatter scatter(verb, x, ids, updates, axis);
   const Array* operands[] = {&x.array(), &ids, scatter.updates};
   Prepared call;
-  prepare(call,
-          {.operation = scatter_add_op, .rule = scatter_add_rule, .attributes = {scatter.axis}, .where = x.where()},
-          operands, 3);
+  prepare(call, {.operation = scatter_add_op, .attributes = {scatter.axis}, .where = x.where()}, operands, 3);
   const bool parts = divides_ids(*call.plan);
   Array result = run(call, scatter_add_op.name, [&](Locals t, const BlockContext& block) {
     const at::Tensor all = read(verb, as_row(t[1]), block.size("a"));
@@ -361,7 +363,7 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
 
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis) {
   const Scatter scatter("scatter_set", x, ids, updates, axis);
-  return run({.operation = scatter_set_op, .rule = scatter_set_rule, .attributes = {scatter.axis}, .where = x.where()},
+  return run({.operation = scatter_set_op, .attributes = {scatter.axis}, .where = x.where()},
              {&x.array(), &ids, scatter.updates},
              [&](Locals t, const BlockContext& block) { return set_rows(t[0], t[1], t[2], scatter.axis, block); });
 }

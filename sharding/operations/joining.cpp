@@ -22,14 +22,11 @@ namespace {
 constexpr auto nonlinear = Linearity::nonlinear;
 constexpr auto additive = Linearity::additive;
 
-const Operation pad_op{"pad", "", additive};
-const Operation pad_value_op{"pad_value", "", nonlinear};
-const Operation flip_op{"flip", "", additive};
-const Operation roll_op{"roll", "", additive};
-const Operation tile_op{"tile", "", additive};
-const Operation repeat_op{"repeat", "", additive};
-const Operation split_op{"split", "", additive};
-const Operation concatenate_op{"concatenate", "", additive};
+const Operation pad_op{"pad", change_rule, additive};
+const Operation pad_value_op{"pad_value", change_rule, nonlinear};
+const Operation flip_op{"flip", change_rule, additive};
+const Operation roll_op{"roll", change_rule, additive};
+const Operation tile_op{"tile", change_rule, additive};
 
 }  // namespace
 
@@ -149,11 +146,13 @@ Array tile(Operand x, Shape reps) {
 namespace {
 
 // Attributes: the dim, the number of copies. Copies of an element follow each other: they are the minor factor.
-std::string repeat_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto in = letters(operands[0]->shape.size()), out = in;
-  out[attributes[0]] = fmt::format("{{{} r={}}}", in[attributes[0]], attributes[1]);
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+ShardingRule repeat_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims in = numbered_factors(operands[0]->shape.size()), out = in;
+  out[attributes[0]].factors.push_back(factor("r", attributes[1]));
+  return {{in}, {out}};
 }
+
+const Operation repeat_op{"repeat", repeat_rule, additive};
 
 }  // namespace
 
@@ -166,9 +165,8 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
     fail(ErrorKind::bad_argument, "repeat",
          fmt::format("repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim, a.type_string()));
-  const Array result =
-      run({.operation = repeat_op, .rule = repeat_rule, .attributes = {dim, repeats}, .where = x.where()}, {&a},
-          [=](Locals t, const BlockContext&) { return t[0].repeat_interleave(repeats, dim); });
+  const Array result = run({.operation = repeat_op, .attributes = {dim, repeats}, .where = x.where()}, {&a},
+                           [=](Locals t, const BlockContext&) { return t[0].repeat_interleave(repeats, dim); });
   return placed_result(result, options, "repeat", x.where());
 }
 
@@ -177,26 +175,29 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
 namespace {
 
 // Attributes: the dim.
-std::string concatenate_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  std::vector<std::string> in, names = letters(operands[0]->shape.size());
+ShardingRule concatenate_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims dims = numbered_factors(operands[0]->shape.size());
+  ShardingRule rule;
   int64_t total = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Shape& shape = operands[i]->shape;
-    if (shape.size() == names.size()) total += shape[attributes[0]];
-    names[attributes[0]] = fmt::format("[part{}]", i);
-    in.push_back(fmt::format("{}", fmt::join(names, " ")));
+    if (shape.size() == dims.size()) total += shape[attributes[0]];
+    dims[attributes[0]] = whole(fmt::format("part{}", i));
+    rule.in.push_back(dims);
   }
-  names[attributes[0]] = fmt::format("[all={}]", total);
-  return fmt::format("{} -> {}", fmt::join(in, ", "), fmt::join(names, " "));
+  dims[attributes[0]] = whole("all", total);
+  rule.out = {dims};
+  return rule;
 }
+
+const Operation concatenate_op{"concatenate", concatenate_rule, additive};
 
 Array concatenated(std::span<const Array> arrays, int dim, std::source_location where) {
   const Array* operands[max_operands];
   for (size_t i = 0; i < arrays.size(); ++i) operands[i] = &arrays[i];
   const int n = static_cast<int>(arrays.size());
   Prepared call;
-  prepare(call, {.operation = concatenate_op, .rule = concatenate_rule, .attributes = {dim}, .where = where}, operands,
-          n);
+  prepare(call, {.operation = concatenate_op, .attributes = {dim}, .where = where}, operands, n);
   return run(call, concatenate_op.name, [&](Locals t, const BlockContext&) {
     c10::SmallVector<at::Tensor, max_operands> parts;
     for (int i = 0; i < n; ++i) parts.push_back(t[i]);
@@ -271,24 +272,27 @@ Array stack(const std::vector<Array>& arrays, int dim, std::source_location wher
 namespace {
 
 // Attributes: the dim, then the parts' sizes.
-std::string split_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto in = letters(operands[0]->shape.size()), out = in;
-  in[attributes[0]] = "[all]";
-  std::vector<std::string> parts;
+ShardingRule split_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims dims = numbered_factors(operands[0]->shape.size());
+  ShardingRule rule;
+  dims[attributes[0]] = whole("all");
+  rule.in = {dims};
   for (int i = 1; i < attributes.size(); ++i) {
-    out[attributes[0]] = fmt::format("[part{}={}]", i, attributes[i]);
-    parts.push_back(fmt::format("{}", fmt::join(out, " ")));
+    dims[attributes[0]] = whole(fmt::format("part{}", i), attributes[i]);
+    rule.out.push_back(dims);
   }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(parts, ", "));
+  return rule;
 }
+
+const Operation split_op{"split", split_rule, additive};
 
 std::vector<Array> split_into(const Operand& x, at::IntArrayRef sizes, int dim) {
   const Type& type = *x.array().impl()->type;
   if (static_cast<int>(sizes.size()) < Attributes::most && (!type.mesh || type.dims[dim].empty())) {
     Attributes attributes{dim};
     for (int64_t size : sizes) attributes.push_back(size);
-    return run_all({.operation = split_op, .rule = split_rule, .attributes = attributes, .where = x.where()},
-                   {&x.array()}, [&](Locals t, const BlockContext&) { return t[0].split_with_sizes(sizes, dim); });
+    return run_all({.operation = split_op, .attributes = attributes, .where = x.where()}, {&x.array()},
+                   [&](Locals t, const BlockContext&) { return t[0].split_with_sizes(sizes, dim); });
   }
   std::vector<Array> parts;
   int64_t start = 0;

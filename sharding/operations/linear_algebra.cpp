@@ -21,20 +21,22 @@ using namespace detail;
 
 namespace {
 
-const Operation matmul_op{"matmul", "", Linearity::multilinear};
-const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear};
-
-}  // namespace
-
-namespace {
-
-std::string matmul_rule(const Attributes&, const std::vector<const Type*>& operands) {
+// "... i k, ... k j -> ... i j", where a vector lacks i or j, and a matrix that is the second operand has no batch.
+ShardingRule matmul_rule(const Attributes&, const OperandTypes& operands) {
   const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
-  const std::string a = left == 1 ? "k" : "... i k";
-  const std::string b = right == 1 ? "k" : right == 2 ? "k j" : "... k j";
-  const std::string dots = left > 1 || right > 2 ? "..." : "";
-  return fmt::format("{}, {} -> {}{}{}", a, b, dots, left > 1 ? " i" : "", right > 1 ? " j" : "");
+  const RuleFactor i = factor("i"), j = factor("j"), k = factor("k");
+  RuleDims a{k}, b{k}, out;
+  if (left > 1) a = {any_dims(), i, k};
+  if (right > 1) b.push_back(j);
+  if (right > 2) b.insert(b.begin(), any_dims());
+  if (left > 1 || right > 2) out.push_back(any_dims());
+  if (left > 1) out.push_back(i);
+  if (right > 1) out.push_back(j);
+  return {{a, b}, {out}};
 }
+
+const Operation matmul_op{"matmul", matmul_rule, Linearity::multilinear};
+const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear};
 
 // (..., k) as (rows, k)
 at::Tensor as_matrix(const at::Tensor& t) {
@@ -147,7 +149,7 @@ Array product_of(const Operand& a, const Operand& b) {
          fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
   if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
   if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
-  const CallSite site{.operation = matmul_op, .rule = matmul_rule, .where = a.where()};
+  const CallSite site{.operation = matmul_op, .where = a.where()};
   if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return matrix_product(site, x, y);
   return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
 }

@@ -6,14 +6,14 @@
 
 namespace tessera::detail {
 
-std::string change_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto in = letters(operands[0]->shape.size()), out = in;
+ShardingRule change_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims in = numbered_factors(operands[0]->shape.size()), out = in;
   for (size_t d = 0; d < in.size(); ++d) {
     if (!(attributes[0] >> d & 1)) continue;
-    in[d] = fmt::format("[{}]", in[d]);
-    out[d] = fmt::format("[new{}={}]", d, attributes[static_cast<int>(d) + 1]);
+    in[d] = whole(fmt::format("d{}", d));
+    out[d] = whole(fmt::format("new{}", d), attributes[static_cast<int>(d) + 1]);
   }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+  return {{in}, {out}};
 }
 
 bool moves_between_devices(const Type& type, const Change& change) {

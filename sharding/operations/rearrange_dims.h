@@ -23,7 +23,7 @@ struct Change {
 };
 
 // The rule of such a call. Its attributes: the dims as bits, the result's sizes.
-std::string change_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
+ShardingRule change_rule(const Attributes& attributes, const OperandTypes& operands);
 
 // Whether a dim along which elements move is sharded.
 bool moves_between_devices(const Type& type, const Change& change);
@@ -42,7 +42,7 @@ Array change_places(const Operation& op, const Operand& x, const Change& change,
   }
   Attributes attributes{change.dims};
   for (int64_t size : change.shape) attributes.push_back(size);
-  return run_on_parameter({.operation = op, .rule = change_rule, .attributes = attributes, .where = x.where()}, a,
+  return run_on_parameter({.operation = op, .attributes = attributes, .where = x.where()}, a,
                           [local = std::move(local)](Locals t, const BlockContext&) { return local(t[0]); });
 }
 

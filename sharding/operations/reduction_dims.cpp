@@ -41,8 +41,8 @@ int64_t elements_of(const Array& x, const Reduction& r) {
 
 namespace {
 
-std::string rule_of(const Attributes& attributes, size_t ndim, const char* reduced_factor) {
-  std::vector<std::string> in = letters(ndim), out;
+ShardingRule rule_of(const Attributes& attributes, size_t ndim, FactorKind reduced) {
+  RuleDims in = numbered_factors(ndim), out;
   int next = 1;
   for (size_t d = 0; d < ndim; ++d) {
     if (next == attributes.size() || attributes[next] != static_cast<int64_t>(d)) {
@@ -50,20 +50,20 @@ std::string rule_of(const Attributes& attributes, size_t ndim, const char* reduc
       continue;
     }
     ++next;
-    in[d] = fmt::format(fmt::runtime(reduced_factor), in[d]);
-    if (attributes[0]) out.push_back("1");
+    in[d].factors[0].kind = reduced;
+    if (attributes[0]) out.emplace_back();
   }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+  return {{in}, {out}};
 }
 
 }  // namespace
 
-std::string pending_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  return rule_of(attributes, operands[0]->shape.size(), "{}");
+ShardingRule pending_rule(const Attributes& attributes, const OperandTypes& operands) {
+  return rule_of(attributes, operands[0]->shape.size(), FactorKind::free);
 }
 
-std::string inside_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  return rule_of(attributes, operands[0]->shape.size(), "({})");
+ShardingRule inside_rule(const Attributes& attributes, const OperandTypes& operands) {
+  return rule_of(attributes, operands[0]->shape.size(), FactorKind::reduced_inside);
 }
 
 at::Tensor with_dims(at::Tensor reduced, const Reduction& r) {

@@ -27,8 +27,8 @@ Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims,
 int64_t elements_of(const Array& x, const Reduction& r);
 
 // "d0 d1 -> d0": over sharded dims a pending sum remains. "d0 (d1) -> d0": the operation finishes the reduction itself.
-std::string pending_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
-std::string inside_rule(const Attributes& attributes, const std::vector<const Type*>& operands);
+ShardingRule pending_rule(const Attributes& attributes, const OperandTypes& operands);
+ShardingRule inside_rule(const Attributes& attributes, const OperandTypes& operands);
 
 // `reduced` with the reduced dims as dims of size one, to broadcast against the tensor before the reduction.
 at::Tensor with_dims(at::Tensor reduced, const Reduction& r);
@@ -38,8 +38,8 @@ template <class Whole, class AcrossFn>
 Array reduce_inside(const Operation& operation, const Operand& x, const Reduction& r, Whole whole, AcrossFn&& across,
                     DType out = like_first) {
   return run_sharded_reduction(
-      {.operation = operation, .rule = inside_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
-      {&x.array()}, [&](Locals t, const BlockContext&) { return whole(t[0]); }, across);
+      {.operation = operation, .attributes = r.attributes, .out_dtype = out, .where = x.where()}, {&x.array()},
+      [&](Locals t, const BlockContext&) { return whole(t[0]); }, across);
 }
 
 }  // namespace tessera::detail

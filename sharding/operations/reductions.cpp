@@ -14,11 +14,11 @@ using namespace detail;
 
 namespace {
 
-const Operation sum_op{"sum", "", Linearity::additive};
-const Operation mean_op{"mean", "", Linearity::additive};
-const Operation count_nonzero_op{"count_nonzero", ""};
-const Operation var_op{"var", ""};
-const Operation norm_op{"norm", ""};
+const Operation sum_op{"sum", pending_rule, Linearity::additive};
+const Operation mean_op{"mean", pending_rule, Linearity::additive};
+const Operation count_nonzero_op{"count_nonzero", pending_rule};
+const Operation var_op{"var", inside_rule};
+const Operation norm_op{"norm", inside_rule};
 
 }  // namespace
 
@@ -27,8 +27,7 @@ Array sum(Operand x, Dims dims, bool keepdims) {
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
   if (r.dims.empty()) return astype(x, out);
   return run(
-      {.operation = sum_op, .rule = pending_rule, .attributes = r.attributes, .out_dtype = out, .where = x.where()},
-      {&x.array()},
+      {.operation = sum_op, .attributes = r.attributes, .out_dtype = out, .where = x.where()}, {&x.array()},
       [&](Locals t, const BlockContext&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
 }
 
@@ -37,7 +36,7 @@ Array mean(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("mean", a, dims, keepdims);
   if (r.dims.empty()) return a;
   const double elements = static_cast<double>(elements_of(a, r));
-  return run({.operation = mean_op, .rule = pending_rule, .attributes = r.attributes, .where = x.where()}, {&a},
+  return run({.operation = mean_op, .attributes = r.attributes, .where = x.where()}, {&a},
              [&](Locals t, const BlockContext& block) {
                if (!is_divided(block.plan())) return at::mean(t[0], r.dims, keepdims);
                return at::sum(t[0], r.dims, keepdims).div(elements);
@@ -46,11 +45,7 @@ Array mean(Operand x, Dims dims, bool keepdims) {
 
 Array count_nonzero(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("count_nonzero", x.array(), dims, keepdims);
-  return run({.operation = count_nonzero_op,
-              .rule = pending_rule,
-              .attributes = r.attributes,
-              .out_dtype = int32,
-              .where = x.where()},
+  return run({.operation = count_nonzero_op, .attributes = r.attributes, .out_dtype = int32, .where = x.where()},
              {&x.array()},
              [&](Locals t, const BlockContext&) { return at::sum(t[0].ne(0), r.dims, keepdims, at::kInt); });
 }

@@ -14,13 +14,13 @@ using namespace detail;
 
 namespace {
 
-const Operation max_op{"max", ""};
-const Operation min_op{"min", ""};
-const Operation prod_op{"prod", ""};
-const Operation any_op{"any", ""};
-const Operation all_op{"all", ""};
-const Operation argmax_op{"argmax", ""};
-const Operation argmin_op{"argmin", ""};
+const Operation max_op{"max", inside_rule};
+const Operation min_op{"min", inside_rule};
+const Operation prod_op{"prod", inside_rule};
+const Operation any_op{"any", inside_rule};
+const Operation all_op{"all", inside_rule};
+const Operation argmax_op{"argmax", inside_rule};
+const Operation argmin_op{"argmin", inside_rule};
 
 // ---- max, min, any, all
 
@@ -186,14 +186,14 @@ at::Tensor found(const Search& search, const at::Tensor& t, const Reduction& r) 
 // An index among this block's elements as one among all elements.
 at::Tensor in_the_whole(at::Tensor index, const BlockContext& block, const at::Tensor& local, const Reduction& r) {
   if (index.is_meta()) return index;
-  const auto names = letters(local.dim());
   at::Tensor result = at::zeros_like(index);
   int64_t stride = 1;
   for (auto dim = r.dims.rbegin(); dim != r.dims.rend(); ++dim) {
     const int64_t size = local.size(*dim);
-    result += (at::remainder(index, size) + block.offset(names[*dim])) * stride;
+    const std::string factor = fmt::format("d{}", *dim);
+    result += (at::remainder(index, size) + block.offset(factor)) * stride;
     index = at::floor_divide(index, size);
-    stride *= block.size(names[*dim]);
+    stride *= block.size(factor);
   }
   return result;
 }

@@ -26,12 +26,6 @@ namespace {
 
 constexpr auto additive = Linearity::additive;
 
-const Operation reshape_op{"reshape", "", additive};
-const Operation transpose_op{"transpose", "", additive};
-const Operation squeeze_op{"squeeze", "", additive};
-const Operation expand_dims_op{"expand_dims", "", additive};
-const Operation broadcast_to_op{"broadcast_to", "", additive};
-
 }  // namespace
 
 // ---- shapes
@@ -59,29 +53,37 @@ Shape inferred_shape(const Array& x, Shape shape) {
 }
 
 // Which dims of an empty array become which cannot be said.
-std::string reshape_of_nothing(const Attributes& target, const Shape& from) {
-  std::string in, out;
-  for (size_t d = 0; d < from.size(); ++d) in += fmt::format(" [i{}={}]", d, from[d]);
-  for (int d = 0; d < target.size(); ++d) out += fmt::format(" [o{}={}]", d, target[d]);
-  return in + " -> " + out;
+ShardingRule reshape_of_nothing(const Attributes& target, const Shape& from) {
+  RuleDims in, out;
+  for (size_t d = 0; d < from.size(); ++d) in.push_back(whole(fmt::format("i{}", d), from[d]));
+  for (int d = 0; d < target.size(); ++d) out.push_back(whole(fmt::format("o{}", d), target[d]));
+  return {{in}, {out}};
 }
 
-// Splits two shapes of equal size into the shortest runs of dims with equal products, and writes each run as factors:
+// As one dim, or as one dim each.
+void add_factors(RuleDims& dims, const RuleDim& factors, bool as_one) {
+  if (as_one)
+    dims.push_back(factors);
+  else
+    dims.insert(dims.end(), factors.factors.begin(), factors.factors.end());
+}
+
+// Splits two shapes of equal size into the shortest runs of dims with equal products, and says each run as factors:
 // one to one, one split into many, many merged into one; anything else must be whole.
-std::string reshape_rule(const Attributes& target, const std::vector<const Type*>& operands) {
+ShardingRule reshape_rule(const Attributes& target, const OperandTypes& operands) {
   const Shape& from = operands[0]->shape;
   if (operands[0]->elements == 0) return reshape_of_nothing(target, from);
-  std::string in, out;
+  RuleDims in, out;
   size_t i = 0;
   int j = 0, next = 0;
-  const auto fresh = [&](int64_t size) { return fmt::format("f{}={}", next++, size); };
+  const auto name = [&] { return fmt::format("f{}", next++); };
   while (i < from.size() || j < target.size()) {
     if (i < from.size() && from[i] == 1) {
-      in += " 1", ++i;
+      in.emplace_back(), ++i;
       continue;
     }
     if (j < target.size() && target[j] == 1) {
-      out += " 1", ++j;
+      out.emplace_back(), ++j;
       continue;
     }
     if (i == from.size() || j == target.size()) break;
@@ -93,27 +95,29 @@ std::string reshape_rule(const Attributes& target, const std::vector<const Type*
       else
         right.push_back(target[j]), b *= target[j++];
     }
-    std::vector<std::string> names;
     if (left.size() == 1 || right.size() == 1) {
-      for (int64_t size : left.size() == 1 ? right : left) names.push_back(fresh(size));
-      in +=
-          left.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
-      out +=
-          right.size() == 1 ? fmt::format(" {{{}}}", fmt::join(names, " ")) : fmt::format(" {}", fmt::join(names, " "));
+      RuleDim factors;
+      for (int64_t size : left.size() == 1 ? right : left) factors.factors.push_back(factor(name(), size));
+      add_factors(in, factors, left.size() == 1);
+      add_factors(out, factors, right.size() == 1);
     } else {
-      for (int64_t size : left) in += fmt::format(" [{}]", fresh(size));
-      for (int64_t size : right) out += fmt::format(" [{}]", fresh(size));
+      for (int64_t size : left) in.push_back(whole(name(), size));
+      for (int64_t size : right) out.push_back(whole(name(), size));
     }
   }
-  return in + " -> " + out;
+  return {{in}, {out}};
 }
 
-std::string transpose_rule(const Attributes& order, const std::vector<const Type*>& operands) {
-  const auto names = letters(operands[0]->shape.size());
-  std::vector<std::string> out;
-  for (int i = 0; i < order.size(); ++i) out.push_back(names[order[i]]);
-  return fmt::format("{} -> {}", fmt::join(names, " "), fmt::join(out, " "));
+const Operation reshape_op{"reshape", reshape_rule, additive};
+
+ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operands) {
+  const RuleDims in = numbered_factors(operands[0]->shape.size());
+  RuleDims out;
+  for (int i = 0; i < order.size(); ++i) out.push_back(in[order[i]]);
+  return {{in}, {out}};
 }
+
+const Operation transpose_op{"transpose", transpose_rule, additive};
 
 }  // namespace
 
@@ -140,8 +144,8 @@ class Crossings {
     if (!reshape_exchange(from, to)) return nullptr;
     Attributes attributes;
     for (int64_t size : shape) attributes.push_back(size);
-    const std::string rule = reshape_rule(attributes, {from});
-    const auto plan = make_plan({.operation = reshape_op, .rule = rule, .operands = {from}, .out_dtype = from->dtype});
+    const auto plan =
+        make_plan({.operation = reshape_op, .attributes = attributes, .operands = {from}, .out_dtype = from->dtype});
     return plan->out[0] == to && plan->operands[0].plain == from ? nullptr : to;
   }
 
@@ -176,7 +180,7 @@ Array reshape(Operand x, Shape shape, ResultOptions options) {
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
   const Array result =
-      run_on_parameter({.operation = reshape_op, .rule = reshape_rule, .attributes = attributes, .where = x.where()}, a,
+      run_on_parameter({.operation = reshape_op, .attributes = attributes, .where = x.where()}, a,
                        [](Locals t, const BlockContext& block) { return t[0].reshape(block.plan().out[0]->local); });
   return placed_result(result, options, "reshape", x.where());
 }
@@ -199,9 +203,8 @@ Array transpose(Operand x, Dims order) {
   check_attributes("transpose", a, "dims", permutation.size());
   Attributes attributes;
   for (int64_t d : permutation) attributes.push_back(d);
-  return run_on_parameter(
-      {.operation = transpose_op, .rule = transpose_rule, .attributes = attributes, .where = x.where()}, a,
-      [permutation](Locals t, const BlockContext&) { return t[0].permute(permutation); });
+  return run_on_parameter({.operation = transpose_op, .attributes = attributes, .where = x.where()}, a,
+                          [permutation](Locals t, const BlockContext&) { return t[0].permute(permutation); });
 }
 
 Array swapaxes(Operand x, int dim0, int dim1) {
@@ -235,24 +238,27 @@ bool is_among(const Attributes& dims, size_t dim) {
 }
 
 // Attributes: the dims.
-std::string squeeze_rule(const Attributes& dims, const std::vector<const Type*>& operands) {
-  auto in = letters(operands[0]->shape.size());
-  std::vector<std::string> out;
+ShardingRule squeeze_rule(const Attributes& dims, const OperandTypes& operands) {
+  RuleDims in = numbered_factors(operands[0]->shape.size()), out;
   for (size_t d = 0; d < in.size(); ++d)
     if (is_among(dims, d))
-      in[d] = "1";
+      in[d] = {};
     else
       out.push_back(in[d]);
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+  return {{in}, {out}};
 }
 
 // Attributes: the dims, counted in the result.
-std::string expand_rule(const Attributes& dims, const std::vector<const Type*>& operands) {
-  const auto in = letters(operands[0]->shape.size());
-  std::vector<std::string> out;
-  for (size_t next = 0, d = 0; d < in.size() + dims.size(); ++d) out.push_back(is_among(dims, d) ? "1" : in[next++]);
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+ShardingRule expand_rule(const Attributes& dims, const OperandTypes& operands) {
+  const RuleDims in = numbered_factors(operands[0]->shape.size());
+  RuleDims out;
+  for (size_t next = 0, d = 0; d < in.size() + dims.size(); ++d)
+    out.push_back(is_among(dims, d) ? RuleDim() : in[next++]);
+  return {{in}, {out}};
 }
+
+const Operation squeeze_op{"squeeze", squeeze_rule, additive};
+const Operation expand_dims_op{"expand_dims", expand_rule, additive};
 
 void check_distinct(const char* verb, const Array& x, const Attributes& dims) {
   for (int i = 0; i < dims.size(); ++i)
@@ -280,8 +286,8 @@ Array squeeze(Operand x, Dims dims) {
   check_distinct("squeeze", a, attributes);
   if (dims.empty()) return a;
   const std::vector<int64_t> gone(dims.begin(), dims.end());
-  return run_on_parameter({.operation = squeeze_op, .rule = squeeze_rule, .attributes = attributes, .where = x.where()},
-                          a, [gone](Locals t, const BlockContext&) { return t[0].squeeze(gone); });
+  return run_on_parameter({.operation = squeeze_op, .attributes = attributes, .where = x.where()}, a,
+                          [gone](Locals t, const BlockContext&) { return t[0].squeeze(gone); });
 }
 
 Array expand_dims(Operand x, Dims dims) {
@@ -300,13 +306,12 @@ Array expand_dims(Operand x, Dims dims) {
   check_distinct("expand_dims", a, attributes);
   if (dims.empty()) return a;
   std::sort(dims.begin(), dims.end());
-  return run_on_parameter(
-      {.operation = expand_dims_op, .rule = expand_rule, .attributes = attributes, .where = x.where()}, a,
-      [dims](Locals t, const BlockContext&) {
-        at::Tensor result = t[0];
-        for (int d : dims) result = result.unsqueeze(d);
-        return result;
-      });
+  return run_on_parameter({.operation = expand_dims_op, .attributes = attributes, .where = x.where()}, a,
+                          [dims](Locals t, const BlockContext&) {
+                            at::Tensor result = t[0];
+                            for (int d : dims) result = result.unsqueeze(d);
+                            return result;
+                          });
 }
 
 // ---- copies
@@ -314,18 +319,19 @@ Array expand_dims(Operand x, Dims dims) {
 namespace {
 
 // Attributes: the result's sizes, then the result's dim of each dim of the operand.
-std::string broadcast_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
+ShardingRule broadcast_rule(const Attributes& attributes, const OperandTypes& operands) {
   const Shape& shape = operands[0]->shape;
   const int n = attributes.size() - static_cast<int>(shape.size());
-  std::vector<std::string> in, out;
-  for (int d = 0; d < n; ++d) out.push_back(fmt::format("n{}={}", d, attributes[d]));
+  RuleDims in, out;
+  for (int d = 0; d < n; ++d) out.push_back(factor(fmt::format("n{}", d), attributes[d]));
   for (size_t d = 0; d < shape.size(); ++d) {
-    const int64_t target = attributes[n + static_cast<int>(d)];
-    const bool stays = shape[d] == attributes[static_cast<int>(target)];
-    in.push_back(stays ? fmt::format("n{}", target) : "1");
+    const int target = static_cast<int>(attributes[n + static_cast<int>(d)]);
+    in.push_back(shape[d] == attributes[target] ? out[target] : RuleDim());
   }
-  return fmt::format("{} -> {}", fmt::join(in, " "), fmt::join(out, " "));
+  return {{in}, {out}};
 }
+
+const Operation broadcast_to_op{"broadcast_to", broadcast_rule, additive};
 
 // x's last dims, or those that `dims` names, are dims of the result.
 template <class Local>
@@ -341,8 +347,7 @@ Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Di
                        shape[dims[d]]));
     attributes.push_back(dims[d]);
   }
-  return run_on_parameter(
-      {.operation = broadcast_to_op, .rule = broadcast_rule, .attributes = attributes, .where = x.where()}, a, local);
+  return run_on_parameter({.operation = broadcast_to_op, .attributes = attributes, .where = x.where()}, a, local);
 }
 
 // x with its dims where the result's shall lie, since it is the smaller of the two.

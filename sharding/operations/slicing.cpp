@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto additive = Linearity::additive;
 
-const Operation slice_op{"slice", "", additive};
+const Operation slice_op{"slice", change_rule, additive};
 
 // ---- slices
 

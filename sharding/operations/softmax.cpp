@@ -16,9 +16,16 @@ using namespace detail;
 
 namespace {
 
-const Operation softmax_op{"softmax", ""};
-const Operation log_softmax_op{"log_softmax", ""};
-const Operation logsumexp_op{"logsumexp", ""};
+// Attributes: the dim.
+ShardingRule along_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims dims = numbered_factors(operands[0]->shape.size());
+  dims[attributes[0]] = reduced_inside("d");
+  return {{dims}, {dims}};
+}
+
+const Operation softmax_op{"softmax", along_rule};
+const Operation log_softmax_op{"log_softmax", along_rule};
+const Operation logsumexp_op{"logsumexp", inside_rule};
 
 // exp(x - most), summed over the devices to `total`; most and total keep the reduced dims.
 struct Exponentials {
@@ -42,13 +49,6 @@ Exponentials exponentials(const ShardedReduction& reduction, const Tensors& x, a
 Exponentials exponentials_of_softmax(const ShardedReduction& reduction, const Tensors& x, int64_t dim) {
   if (x[0].numel() == 0) return {widened(x), widened(x), widened(x)};
   return exponentials(reduction, x, dim, /*finite=*/false);
-}
-
-// Attributes: the dim.
-std::string along_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto names = letters(operands[0]->shape.size());
-  names[attributes[0]] = "(" + names[attributes[0]] + ")";
-  return fmt::format("{0} -> {0}", fmt::join(names, " "));
 }
 
 Tensors sums_in_backward(const ShardedReduction& reduction, const Tensors& parts, int64_t dim) {
@@ -97,7 +97,7 @@ Array along(const Operation& op, const Operand& x, int dim, Whole whole, AcrossD
   materialized(a, op.name);
   dim = checked_dim(op.name, a, dim);
   return run_sharded_reduction(
-      {.operation = op, .rule = along_rule, .attributes = {dim}, .where = x.where()}, {&a},
+      {.operation = op, .attributes = {dim}, .where = x.where()}, {&a},
       [&](Locals t, const BlockContext&) { return whole(t[0], dim); },
       [&](const Prepared& call, const ShardedReduction& reduction) { return across(call, reduction, dim); });
 }

@@ -17,18 +17,15 @@ using namespace detail;
 
 namespace {
 
-const Operation sort_op{"sort", ""};
-const Operation argsort_op{"argsort", ""};
-const Operation top_k_op{"top_k", ""};
-const Operation top_k_of_blocks_op{"top_k_of_blocks", ""};
-const Operation top_k_of_candidates_op{"top_k_of_candidates", ""};
-
 // Attributes: the dim.
-std::string whole_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto names = letters(operands[0]->shape.size());
-  names[attributes[0]] = "[" + names[attributes[0]] + "]";
-  return fmt::format("{0} -> {0}", fmt::join(names, " "));
+ShardingRule whole_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims dims = numbered_factors(operands[0]->shape.size());
+  dims[attributes[0]] = whole("d");
+  return {{dims}, {dims}};
 }
+
+const Operation sort_op{"sort", whole_rule};
+const Operation argsort_op{"argsort", whole_rule};
 
 }  // namespace
 
@@ -36,15 +33,15 @@ Array sort(Operand x, int dim, bool descending) {
   materialized(x.array(), "sort");
   const int64_t d = checked_dim("sort", x.array(), dim);
   return run(
-      {.operation = sort_op, .rule = whole_rule, .attributes = {d}, .where = x.where()}, {&x.array()},
+      {.operation = sort_op, .attributes = {d}, .where = x.where()}, {&x.array()},
       [=](Locals t, const BlockContext&) { return std::get<0>(at::sort(t[0], /*stable=*/true, d, descending)); });
 }
 
 Array argsort(Operand x, int dim, bool descending) {
   materialized(x.array(), "argsort");
   const int64_t d = checked_dim("argsort", x.array(), dim);
-  return run({.operation = argsort_op, .rule = whole_rule, .attributes = {d}, .out_dtype = int32, .where = x.where()},
-             {&x.array()}, [=](Locals t, const BlockContext&) {
+  return run({.operation = argsort_op, .attributes = {d}, .out_dtype = int32, .where = x.where()}, {&x.array()},
+             [=](Locals t, const BlockContext&) {
                const at::Tensor x = is_recorded(t[0]) ? t[0].detach() : t[0];
                return at::argsort(x, /*stable=*/true, d, descending).to(at::kInt);
              });
@@ -53,17 +50,24 @@ Array argsort(Operand x, int dim, bool descending) {
 namespace {
 
 // Attributes: k, the number of blocks.
-std::string top_k_rule(const Attributes& a, const std::vector<const Type*>&) {
-  return fmt::format("... [d] -> ... [k={0}], ... [k={0}]", a[0]);
+ShardingRule top_k_rule(const Attributes& a, const OperandTypes&) {
+  const RuleDims best{any_dims(), whole("k", a[0])};
+  return {{{any_dims(), whole("d")}}, {best, best}};
 }
 
-std::string blocks_rule(const Attributes& a, const std::vector<const Type*>&) {
-  return fmt::format("... {{block={1} [d]}} -> ... {{block [k={0}]}}, ... {{block [k={0}]}}", a[0], a[1]);
+ShardingRule blocks_rule(const Attributes& a, const OperandTypes&) {
+  const RuleDims best{any_dims(), {factor("block"), whole("k", a[0])}};
+  return {{{any_dims(), {factor("block", a[1]), whole("d")}}}, {best, best}};
 }
 
-std::string candidates_rule(const Attributes& a, const std::vector<const Type*>&) {
-  return fmt::format("... [c], ... [c] -> ... [k={0}], ... [k={0}]", a[0]);
+ShardingRule candidates_rule(const Attributes& a, const OperandTypes&) {
+  const RuleDims candidates{any_dims(), whole("c")}, best{any_dims(), whole("k", a[0])};
+  return {{candidates, candidates}, {best, best}};
 }
+
+const Operation top_k_op{"top_k", top_k_rule};
+const Operation top_k_of_blocks_op{"top_k_of_blocks", blocks_rule};
+const Operation top_k_of_candidates_op{"top_k_of_candidates", candidates_rule};
 
 // A selection without order among equals is no use: the first of them is wanted.
 std::pair<at::Tensor, at::Tensor> best(const at::Tensor& t, int64_t k) {
@@ -74,35 +78,27 @@ std::pair<at::Tensor, at::Tensor> best(const at::Tensor& t, int64_t k) {
 TopK named(std::vector<Array> results) { return {std::move(results[0]), std::move(results[1])}; }
 
 TopK top_k_of_whole(const Operand& x, int64_t k) {
-  return named(
-      run_all({.operation = top_k_op, .rule = top_k_rule, .attributes = {k}, .rest_dtype = int32, .where = x.where()},
-              {&x.array()}, [k](Locals t, const BlockContext&) {
-                const auto [values, indices] = best(t[0], k);
-                return std::array{values, indices.to(at::kInt)};
-              }));
+  return named(run_all({.operation = top_k_op, .attributes = {k}, .rest_dtype = int32, .where = x.where()},
+                       {&x.array()}, [k](Locals t, const BlockContext&) {
+                         const auto [values, indices] = best(t[0], k);
+                         return std::array{values, indices.to(at::kInt)};
+                       }));
 }
 
 // The best of each block, with their indices in the whole; they lie in the order of the blocks, so that the first of
 // equal candidates is the first of all.
 TopK top_k_of_blocks(const Operand& x, int64_t k, int64_t blocks) {
-  return named(run_all({.operation = top_k_of_blocks_op,
-                        .rule = blocks_rule,
-                        .attributes = {k, blocks},
-                        .rest_dtype = int32,
-                        .where = x.where()},
-                       {&x.array()}, [k](Locals t, const BlockContext& block) {
-                         const auto [values, indices] = best(t[0], k);
-                         const int64_t offset = block.offset("block") * t[0].size(-1);
-                         return std::array{values, (indices + offset).to(at::kInt)};
-                       }));
+  return named(
+      run_all({.operation = top_k_of_blocks_op, .attributes = {k, blocks}, .rest_dtype = int32, .where = x.where()},
+              {&x.array()}, [k](Locals t, const BlockContext& block) {
+                const auto [values, indices] = best(t[0], k);
+                const int64_t offset = block.offset("block") * t[0].size(-1);
+                return std::array{values, (indices + offset).to(at::kInt)};
+              }));
 }
 
 TopK top_k_of_candidates(const TopK& candidates, int64_t k, const std::source_location& where) {
-  return named(run_all({.operation = top_k_of_candidates_op,
-                        .rule = candidates_rule,
-                        .attributes = {k},
-                        .rest_dtype = int32,
-                        .where = where},
+  return named(run_all({.operation = top_k_of_candidates_op, .attributes = {k}, .rest_dtype = int32, .where = where},
                        {&candidates.values, &candidates.indices}, [k](Locals t, const BlockContext&) {
                          const auto [values, places] = best(t[0], k);
                          return std::array{values, t[1].gather(-1, places)};

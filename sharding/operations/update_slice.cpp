@@ -17,43 +17,38 @@ using namespace detail;
 
 namespace {
 
-const Operation update_slice_op{"dynamic_update_slice", "", Linearity::additive};
-const Operation overlay_op{"overlay", "", Linearity::additive};
-
-}  // namespace
-
-namespace {
-
 // Attributes: the dims that the update does not fill, as bits.
-std::string update_rule(const Attributes& attributes, const std::vector<const Type*>& operands) {
-  auto x = letters(operands[0]->shape.size()), update = x;
+ShardingRule update_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims x = numbered_factors(operands[0]->shape.size()), update = x;
   for (size_t d = 0; d < x.size(); ++d) {
     if (!(attributes[0] >> d & 1)) continue;
-    x[d] = fmt::format("[{}]", x[d]);
-    update[d] = fmt::format("[part{}]", d);
+    x[d] = whole(fmt::format("d{}", d));
+    update[d] = whole(fmt::format("part{}", d));
   }
-  return fmt::format("{0}, {1} -> {0}", fmt::join(x, " "), fmt::join(update, " "));
+  return {{x, update}, {x}};
 }
 
-std::string overlay_rule(const Attributes&, const std::vector<const Type*>& operands) {
-  const auto dims = letters(operands[0]->shape.size());
-  return fmt::format("{0}, {0} -> {0}", fmt::join(dims, " "));
+ShardingRule overlay_rule(const Attributes&, const OperandTypes& operands) {
+  const RuleDims dims = numbered_factors(operands[0]->shape.size());
+  return {{dims, dims}, {dims}};
 }
+
+const Operation update_slice_op{"dynamic_update_slice", update_rule, Linearity::additive};
+const Operation overlay_op{"overlay", overlay_rule, Linearity::additive};
 
 // x outside the box, y inside it.
 Array overlay(const Operand& x, const Array& y, const Shape& start, const Shape& sizes) {
-  return run({.operation = overlay_op, .rule = overlay_rule, .where = x.where()}, {&x.array(), &y},
-             [&](Locals t, const BlockContext& block) {
-               at::Tensor inside = at::zeros(t[0].sizes(), t[0].options().dtype(at::kBool)), box = inside;
-               for (size_t d = 0; d < start.size(); ++d) {
-                 const int64_t offset = block.plan().factors[d].offset[block.slot()];
-                 const int64_t low = std::clamp<int64_t>(start[d] - offset, 0, box.size(d));
-                 const int64_t high = std::clamp<int64_t>(start[d] + sizes[d] - offset, low, box.size(d));
-                 box = box.narrow(d, low, high - low);
-               }
-               box.fill_(true);
-               return at::where(inside, t[1], t[0]);
-             });
+  return run({.operation = overlay_op, .where = x.where()}, {&x.array(), &y}, [&](Locals t, const BlockContext& block) {
+    at::Tensor inside = at::zeros(t[0].sizes(), t[0].options().dtype(at::kBool)), box = inside;
+    for (size_t d = 0; d < start.size(); ++d) {
+      const int64_t offset = block.plan().factors[d].offset[block.slot()];
+      const int64_t low = std::clamp<int64_t>(start[d] - offset, 0, box.size(d));
+      const int64_t high = std::clamp<int64_t>(start[d] + sizes[d] - offset, low, box.size(d));
+      box = box.narrow(d, low, high - low);
+    }
+    box.fill_(true);
+    return at::where(inside, t[1], t[0]);
+  });
 }
 
 // The update among zeros, in x's shape.
@@ -77,8 +72,8 @@ Array dynamic_update_slice(Operand x, const Array& update, Shape start) {
     if (update.shape(d) != a.shape(d)) change.touch(d);
   if (moves_between_devices(*a.impl()->type, change))
     return overlay(x, surrounded(x, update, start), start, update.shape());
-  return run({.operation = update_slice_op, .rule = update_rule, .attributes = {change.dims}, .where = x.where()},
-             {&a, &update}, [&](Locals t, const BlockContext&) {
+  return run({.operation = update_slice_op, .attributes = {change.dims}, .where = x.where()}, {&a, &update},
+             [&](Locals t, const BlockContext&) {
                at::Tensor result = t[0].clone(), box = result;
                for (int d = 0; d < a.ndim(); ++d)
                  if (change.touches(d)) box = box.slice(d, start[d], start[d] + update.shape(d));

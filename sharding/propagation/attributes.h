@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "sharding/array/array.h"
 
@@ -43,6 +46,28 @@ class Attributes {
 
   int64_t values_[most];  // unset past size_
   int size_ = 0;
+};
+
+// Numbers that stand for values which are no integers, so that they can be attributes: one for each distinct value,
+// kept for good. Thread-safe.
+template <class Value>
+class Numbers {
+ public:
+  int64_t number_of(const Value& value) {
+    std::lock_guard lock(mutex_);
+    const auto [found, fresh] = numbers_.try_emplace(value, static_cast<int64_t>(values_.size()));
+    if (fresh) values_.push_back(&found->first);
+    return found->second;
+  }
+  const Value& operator[](int64_t number) {
+    std::lock_guard lock(mutex_);
+    return *values_[number];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Value, int64_t> numbers_;
+  std::vector<const Value*> values_;
 };
 
 // Error (bad_argument) if `given` values (`what` names them in the message) and `others` exceed Attributes::most.

@@ -70,8 +70,8 @@ const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types
 // All that a plan depends on.
 struct Problem {
   const Operation& operation;
-  std::string_view rule;
-  std::vector<const Type*> operands;
+  const Attributes& attributes;
+  OperandTypes operands;
   uint32_t weights = 0;  // bit i: operand i is computed from parameters only
   DType out_dtype;
   DType rest_dtype;  // of the outputs after the first

@@ -35,7 +35,7 @@ struct Score {
 class Planner {
  public:
   explicit Planner(const Problem& problem)
-      : problem_(problem), rule_(read_rule(problem.operation.name, problem.rule, problem.operands)) {
+      : problem_(problem), rule_(bind_rule(problem.operation.name, rule_of(problem), problem.operands)) {
     for (const Type* type : problem.operands)
       if (type->mesh) plan_.mesh = type->mesh;
     for (const Type* type : problem.operands) plan_.varying |= type->varying;
@@ -60,6 +60,11 @@ class Planner {
   }
 
  private:
+  static ShardingRule rule_of(const Problem& problem) {
+    const Operation& operation = problem.operation;
+    return operation.rule_of_call ? operation.rule_of_call(problem.attributes, problem.operands) : operation.rule;
+  }
+
   const MeshImpl* mesh() const { return plan_.mesh; }
   bool is_weight(size_t operand) const { return problem_.weights >> operand & 1; }
 
@@ -373,7 +378,7 @@ class Planner {
   }
 
   const Problem& problem_;
-  ShardingRule rule_;
+  BoundRule rule_;
   Plan plan_;
   std::vector<bool> in_output_;
   std::vector<Candidates> candidates_;

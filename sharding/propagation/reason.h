@@ -11,7 +11,7 @@ namespace tessera::detail {
 struct Decision {
   const MeshImpl* mesh;
   const Problem& problem;
-  const ShardingRule& rule;
+  const BoundRule& rule;
   const std::vector<const Type*>& brought_to;  // the type to which each operand is converted
   AxisSet vary;                                // the mesh axes along which the work differs
   AxisSet reduced_inside;                      // those that the operation itself reduces over

@@ -85,15 +85,12 @@ Plans& plans() {
 
 std::shared_ptr<const Plan> made_plan(const CallSite& site, const CallKind& kind) {
   common_mesh(site.operation.name, {kind.types, static_cast<size_t>(kind.operands)});
-  Problem problem{.operation = site.operation,
-                  .rule = site.operation.rule,
-                  .operands = {kind.types, kind.types + kind.operands},
-                  .weights = kind.weights,
-                  .out_dtype = kind.out_dtype,
-                  .rest_dtype = kind.rest_dtype};
-  const std::string rule = site.rule ? site.rule(site.attributes, problem.operands) : "";
-  if (site.rule) problem.rule = rule;
-  return make_plan(problem);
+  return make_plan({.operation = site.operation,
+                    .attributes = site.attributes,
+                    .operands = {kind.types, kind.types + kind.operands},
+                    .weights = kind.weights,
+                    .out_dtype = kind.out_dtype,
+                    .rest_dtype = kind.rest_dtype});
 }
 
 // A weight that is two operands of one call is gathered once.
@@ -170,7 +167,7 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
 
 }  // namespace
 
-void check_operands(const Operation& operation, const std::vector<const Type*>& operands) {
+void check_operands(const Operation& operation, const OperandTypes& operands) {
   AxisSet pending = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
     const AxisSet mine = operands[i]->unreduced;

@@ -28,8 +28,6 @@ constexpr DType like_first = static_cast<DType>(-1);
 
 struct CallSite {
   const Operation& operation;
-  std::string (*rule)(const Attributes&,
-                      const std::vector<const Type*>&) = nullptr;  // for operations without a fixed one
   Attributes attributes = {};
   DType out_dtype = like_first;
   DType rest_dtype = like_first;  // of the results after the first
@@ -38,7 +36,7 @@ struct CallSite {
 
 // Called before an operation under TESSERA_CHECK=1. Error (inconsistent) if an operand is a pending sum whose terms the
 // operation would read as values.
-void check_operands(const Operation& operation, const std::vector<const Type*>& operands);
+void check_operands(const Operation& operation, const OperandTypes& operands);
 
 // The operands of a call, converted to the types that its plan wants.
 struct Prepared {

@@ -1,6 +1,7 @@
-// Sharding rules: what an operation does to dims, written as factors in einsum's manner.
+// Sharding rules: what an operation does to dims, said with factors in einsum's manner.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,10 @@
 #include "sharding/placement/type.h"
 
 namespace tessera::detail {
+
+class Attributes;
+
+using OperandTypes = std::vector<const Type*>;
 
 // How an operation treats operands that are pending sums.
 enum class Linearity : uint8_t {
@@ -17,35 +22,77 @@ enum class Linearity : uint8_t {
   additive,         // linear in all together: all are pending over a mesh axis, or none
 };
 
+// ---- a rule, before any operand is known
+
+enum class FactorKind : uint8_t {
+  free,            // may be sharded; summed over (pending) where the output lacks it
+  whole,           // must be whole
+  reduced_inside,  // may be sharded, and the operation itself reduces over it
+};
+
+struct RuleFactor {
+  std::string name;
+  FactorKind kind = FactorKind::free;
+  int64_t size = 0;  // 0: it follows from the operands' shapes
+};
+
+RuleFactor factor(std::string name, int64_t size = 0);
+RuleFactor whole(std::string name, int64_t size = 0);
+RuleFactor reduced_inside(std::string name);
+
+// One dim: its factors, major to minor. A dim of size one, which broadcasts, has none.
+struct RuleDim {
+  std::vector<RuleFactor> factors;
+  bool is_any = false;  // any number of dims, broadcast
+
+  RuleDim() = default;
+  RuleDim(RuleFactor factor) { factors.push_back(std::move(factor)); }
+  RuleDim(std::initializer_list<RuleFactor> factors) : factors(factors) {}
+};
+
+using RuleDims = std::vector<RuleDim>;
+
+RuleDim any_dims();
+RuleDims numbered_factors(size_t n);  // d0, d1, ... d<n-1>
+
+struct ShardingRule {
+  std::vector<RuleDims> in, out;  // by operand, by result
+  bool elementwise = false;       // any operands, broadcast and right-aligned; in and out are empty
+};
+
+// Reads a rule that is written as a text, "... i k, k j -> ... i j":
+//   i, [i], (i)  a free factor, one that must be whole, one over which the operation itself reduces
+//   {a b}        a dim made of two factors, a major
+//   i=4          a size that the operands' shapes do not give
+//   1, ...       a dim of size one; any number of dims, broadcast
+//   *            as the whole rule: elementwise
+// Error (bad_argument, under the verb define_operation): a text that is no rule, or a size that follows from nothing.
+ShardingRule parse_rule(std::string_view operation, std::string_view text);
+
+// ---- operations
+
 // An operation: its name, rule and linearity. Its function on local tensors is given at the call (run.h).
-//
-// The rule names a factor for each dim, in einsum's manner: "... i k, k j -> ... i j".
-//   i        may be sharded; summed over (pending) where the output lacks it
-//   [i]      must be whole
-//   (i)      may be sharded, and the operation itself reduces over it
-//   {a b}    a dim made of two factors, a major
-//   i=4      a size that the operands' shapes do not give
-//   1        a dim of size one
-//   ...      any number of dims, broadcast
-//   *        as the whole rule: elementwise, broadcast, right-aligned
-// Dims of size one that broadcast carry no factor.
-//
 // An operation is identified by its address and registered while it lives: define each as a constant at file scope.
 struct Operation {
-  Operation(const char* name, std::string rule, Linearity linearity = Linearity::nonlinear);
+  using RuleOfCall = ShardingRule (*)(const Attributes&, const OperandTypes&);
+
+  Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear);
+  Operation(const char* name, ShardingRule rule, Linearity linearity);
+  Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear);
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   const char* name;
-  std::string rule;  // empty: the call gives one, made from its attributes
+  ShardingRule rule;
+  RuleOfCall rule_of_call = nullptr;  // makes the rule, where it depends on the call; `rule` is empty then
   Linearity linearity;
 };
 
 // All operations of the program, in no order; a test checks that each has test cases.
 const std::vector<const Operation*>& registered_operations();
 
-enum class FactorKind : uint8_t { free, whole, reduced_inside };
+// ---- a rule, bound to operands
 
 struct Factor {
   std::string name;
@@ -53,15 +100,15 @@ struct Factor {
   FactorKind kind = FactorKind::free;
 };
 
-// The factors of one dim, as indices into ShardingRule::factors, major to minor; empty if a dim of size one broadcasts.
+// The factors of one dim, as indices into BoundRule::factors, major to minor; empty if a dim of size one broadcasts.
 using DimFactors = std::vector<int>;
 
-struct ShardingRule {
+struct BoundRule {
   std::vector<Factor> factors;
   std::vector<std::vector<DimFactors>> in, out;  // by operand and by dim
 };
 
-// Reads `rule` for operands of these types. Errors: a number of dims or a size that does not fit (shape_mismatch).
-ShardingRule read_rule(const char* operation, std::string_view rule, const std::vector<const Type*>& operands);
+// Gives each factor its size. Errors: a number of operands, of dims, or a size that does not fit (shape_mismatch).
+BoundRule bind_rule(const char* operation, const ShardingRule& rule, const OperandTypes& operands);
 
 }  // namespace tessera::detail

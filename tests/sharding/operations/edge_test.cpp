@@ -264,10 +264,10 @@ TEST(EdgeTest, CallsOfTooManyDimsNameTheLimit) {
        [=] {
          expand_dims(i, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
        }},
-      {kind, "characters, expected at most 128.", [=] { einsum(std::string(200, ' ') + "ij->i", {f}); }},
   });
   EXPECT_EQ(sum(ones(Shape(15, 1))).item<float>(), 1);
   EXPECT_EQ(reshape(many, {1}).shape(), Shape{1});
+  EXPECT_EQ(einsum(std::string(200, ' ') + "ij->i", {f}).shape(), Shape{4});
 }
 
 TEST(EdgeTest, NoCopiesAndNoElementsHaveValues) {
