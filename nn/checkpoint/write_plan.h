@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "sharding/files/safetensors_writer.h"
-#include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <map>
 
-#include "sharding/accounting/communication_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"

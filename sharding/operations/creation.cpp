@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 
-#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/number.h"
 #include "sharding/placement/element_value.h"
@@ -81,10 +80,6 @@ namespace {
 at::Tensor indices_of(const IndexRanges& block, int dim) {
   return at::arange(block[dim].first, block[dim].second, at::kLong);
 }
-
-}  // namespace
-
-namespace {
 
 // Between its ends a sequence has no number that is beyond both.
 template <class Value>

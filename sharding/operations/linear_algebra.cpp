@@ -132,10 +132,6 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
   const Array x = astype(a, dtype), y = astype(b, dtype);
   return matmul({x, a.where()}, {y, b.where()});

@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "sharding/array/tape_state.h"
-#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"

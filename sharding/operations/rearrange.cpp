@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "sharding/array/autograd.h"
-#include "sharding/operations/argument_checks.h"
 #include "sharding/propagation/plan.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"

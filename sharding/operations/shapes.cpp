@@ -119,10 +119,6 @@ ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operand
 
 const Operation transpose_op{"transpose", transpose_rule, additive};
 
-}  // namespace
-
-namespace {
-
 // Where the blocks of a reshape go, found once for each type and shape: null where reshape_rule says it too, or where
 // no common factors of the shapes say what would move.
 class Crossings {

@@ -178,10 +178,6 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
   return read;
 }
 
-}  // namespace
-
-namespace {
-
 // An entry that was left out has no line; the others are on the caller's.
 std::source_location line_of(const std::vector<Index>& entries) {
   for (const Index& e : entries)

@@ -70,10 +70,6 @@ int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
   return elements;
 }
 
-}  // namespace
-
-namespace {
-
 // box(mine, theirs) of every tensor of `mine` and the blocks that it may need of `theirs`, where it concerns this
 // process.
 template <class Box>
@@ -89,10 +85,6 @@ void collect(const Type* mine, const Type* theirs, std::vector<Piece>& wanted, s
       (held.process == self ? wanted : sent).push_back(*std::move(piece));
     }
 }
-
-}  // namespace
-
-namespace {
 
 // What one device lacks of its block, at most.
 int64_t elements_to_receive(const Type* from, const Type* to) {

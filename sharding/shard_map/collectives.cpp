@@ -248,10 +248,6 @@ Array exchange(const Array& x, const Along& axes, int split, int concat, const C
   return carried(a, resharding_over(Row::sharded_to_sharded, a->type, intern(key), axes.axes, concat, split, cause));
 }
 
-}  // namespace
-
-namespace {
-
 // Dim `split`, with a place for every device, is gone afterwards; what arrives is stacked along a new dim `concat`.
 Array stacked_exchange(const Array& x, const Along& axes, int split, int concat, const Cause& cause) {
   const int place = concat <= split ? concat : concat + 1, from = concat <= split ? split + 1 : split;

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "sharding/diagnostics/error.h"
-#include "sharding/distributed/accelerator.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
