@@ -54,7 +54,7 @@ struct Dropping {
 };
 
 template <class F>
-struct Padding {
+struct Masking {
   static constexpr bool pads = true;
   F f;
   template <class T>
@@ -72,7 +72,7 @@ inline constexpr bool is_collator = false;
 template <class F>
 inline constexpr bool is_collator<Dropping<F>> = true;
 template <class F>
-inline constexpr bool is_collator<Padding<F>> = true;
+inline constexpr bool is_collator<Masking<F>> = true;
 
 template <class F>
 auto collator(F f) {
@@ -93,7 +93,7 @@ using batch_of = std::decay_t<std::invoke_result_t<const Collator<F>&, std::vect
 // Masked<Batch>; an average over the rows whose mask is true is the average over the records.
 template <class F>
 auto masked(F collate) {
-  return detail::Padding<F>{std::move(collate)};
+  return detail::Masking<F>{std::move(collate)};
 }
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// The links of a Dataset's chain: plain structs, each of which holds the link before it (its parent).
+// The nodes of a Dataset's chain: plain structs, each of which holds the node before it (its parent).
 #pragma once
 
 #include <atomic>
@@ -127,9 +127,9 @@ struct VectorNode {
   const std::vector<T>& all() const { return tessera::detail::held(records, "from_vector", "dataset"); }
 };
 
-// What most links take over from their parent.
+// What most nodes take over from their parent.
 template <class N>
-struct Link {
+struct ChildNode {
   N parent;
   int64_t size() const { return parent.size(); }
   int64_t round() const { return parent.round(); }
@@ -138,7 +138,7 @@ struct Link {
 };
 
 template <class N, class F>
-struct MapNode : Link<N> {
+struct MapNode : ChildNode<N> {
   using value_type = std::decay_t<std::invoke_result_t<const F&, record<N>>>;
   F f;
   std::string describe() const { return this->after("map"); }
@@ -146,7 +146,7 @@ struct MapNode : Link<N> {
 };
 
 template <class N, class F>
-struct MapWithIndexNode : Link<N> {
+struct MapWithIndexNode : ChildNode<N> {
   using value_type = std::decay_t<std::invoke_result_t<const F&, int64_t, record<N>>>;
   F f;
   std::string describe() const { return this->after("map_with_index"); }
@@ -154,7 +154,7 @@ struct MapWithIndexNode : Link<N> {
 };
 
 template <class N, class F>
-struct RandomMapNode : Link<N> {
+struct RandomMapNode : ChildNode<N> {
   using value_type = std::decay_t<std::invoke_result_t<const F&, record<N>, Philox&>>;
   uint64_t seed;
   F f;
@@ -167,7 +167,7 @@ struct RandomMapNode : Link<N> {
 };
 
 template <class N, class Order>
-struct ShuffleNode : Link<N> {
+struct ShuffleNode : ChildNode<N> {
   using value_type = record<N>;
   Order order;
   bool varies() const { return true; }
@@ -178,7 +178,7 @@ struct ShuffleNode : Link<N> {
 };
 
 template <class N>
-struct WindowShuffleNode : Link<N> {
+struct WindowShuffleNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t window;
   uint64_t seed;
@@ -193,7 +193,7 @@ struct WindowShuffleNode : Link<N> {
 };
 
 template <class N>
-struct RepeatNode : Link<N> {
+struct RepeatNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t times;  // or endless
   int64_t size() const { return times == endless ? endless : this->parent.size() * times; }
@@ -205,7 +205,7 @@ struct RepeatNode : Link<N> {
 };
 
 template <class N>
-struct SliceNode : Link<N> {
+struct SliceNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t begin, end, step;
   int64_t size() const { return end == endless ? endless : (end - begin - 1) / step + 1; }
@@ -219,7 +219,7 @@ struct SliceNode : Link<N> {
 };
 
 template <class N>
-struct ShardNode : Link<N> {
+struct ShardNode : ChildNode<N> {
   using value_type = record<N>;
   ShardOptions shard;
   int64_t size() const { return shard_size(this->parent.size(), shard); }
@@ -231,7 +231,7 @@ struct ShardNode : Link<N> {
 };
 
 template <class N, class Collate>
-struct BatchNode : Link<N> {
+struct BatchNode : ChildNode<N> {
   using Records = std::vector<record<N>>;
   using value_type = std::decay_t<std::invoke_result_t<const Collate&, const Records&, int64_t>>;
   int64_t batch_size;
@@ -278,7 +278,7 @@ class RecordCache {
 };
 
 template <class N>
-struct CacheNode : Link<N> {
+struct CacheNode : ChildNode<N> {
   using value_type = record<N>;
   std::shared_ptr<RecordCache<value_type>> kept;
   std::string describe() const { return this->after("cache"); }

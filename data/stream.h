@@ -23,7 +23,7 @@ namespace detail {
 
 // Links that turn each input record into a vector of items: none, one or more.
 template <class N>
-struct Singles : Link<N> {
+struct Singles : ChildNode<N> {
   using item = record<N>;
   using value_type = std::vector<item>;
   std::string describe() const { return this->parent.describe(); }
@@ -35,7 +35,7 @@ struct Singles : Link<N> {
 };
 
 template <class N, class F>
-struct FanMap : Link<N> {
+struct FanMap : ChildNode<N> {
   using item = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
   using value_type = std::vector<item>;
   F f;
@@ -48,7 +48,7 @@ struct FanMap : Link<N> {
 };
 
 template <class N, class F>
-struct FanFilter : Link<N> {
+struct FanFilter : ChildNode<N> {
   using item = typename N::item;
   using value_type = std::vector<item>;
   F keep;
@@ -61,7 +61,7 @@ struct FanFilter : Link<N> {
 };
 
 template <class N, class F>
-struct FanFlatMap : Link<N> {
+struct FanFlatMap : ChildNode<N> {
   using Several = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
   using item = typename Several::value_type;
   using value_type = std::vector<item>;

@@ -49,7 +49,7 @@ void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl&
   }
   made.layout = layout->impl();
   made.weight = is_floating(made.type->dtype);
-  made.detail().path = std::make_shared<const std::string>(leaf.path);
+  made.detail().path = tessera::detail::as_text(leaf.path);
   made.detail().placed = std::make_unique<NamedSharding>(layout->mesh(), resolve(leaf, *layout, "restore").spec);
 }
 

@@ -222,7 +222,7 @@ void Backpropagation::gather_contributions(size_t p) {
 
 // Every leaf's gradient as an array, brought to the parameter's placement and added.
 Array Backpropagation::recorded_gradient(size_t p) {
-  static const Text reason = std::make_shared<const std::string>("the work differs along these axes");
+  static const Text reason = as_text("the work differs along these axes");
   ArrayPtr total;
   for (const LeafRange& range : homes_[p].leaves) {
     if (!fill_gaps(range)) continue;

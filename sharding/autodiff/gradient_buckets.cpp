@@ -25,20 +25,19 @@ void GradientBuckets::add(const Key& key, int64_t bytes, const Text& path, size_
 Text GradientBuckets::paths_of(const Bucket& bucket) {
   const Text& first = bucket.parameters[0].path;
   if (bucket.parameters.size() == 1 || !first) return first;
-  return std::make_shared<const std::string>(fmt::format("{} and {} more", *first, bucket.parameters.size() - 1));
+  return as_text(fmt::format("{} and {} more", *first, bucket.parameters.size() - 1));
 }
 
 Communication GradientBuckets::said_of(const Key& key, const Bucket& bucket) {
   const auto& [mesh, axes, dtype] = key;
-  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
   return {.bytes = bucket.bytes,
           .cause = {.operation = gradients_operation,
                     .where = {},
-                    .reason = text(fmt::format("the work differs along {}", mesh->names(axes))),
+                    .reason = as_text(fmt::format("the work differs along {}", mesh->names(axes))),
                     .path = paths_of(bucket)},
-          .operand = text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
-                                      bucket.parameters.size() == 1 ? "" : "s")),
-          .result = text("the parameters' placements"),
+          .operand = as_text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
+                                         bucket.parameters.size() == 1 ? "" : "s")),
+          .result = as_text("the parameters' placements"),
           .backward = true};
 }
 

@@ -1,15 +1,19 @@
 // The reasons that are not an operation's.
 #include "sharding/diagnostics/cause.h"
 
+#include <utility>
+
 namespace tessera::detail {
 
+Text as_text(std::string words) { return std::make_shared<const std::string>(std::move(words)); }
+
 Text asked_for() {
-  static const Text reason = std::make_shared<const std::string>("asked for");
+  static const Text reason = as_text("asked for");
   return reason;
 }
 
 Text handed_out() {
-  static const Text reason = std::make_shared<const std::string>("a value is handed out, not a pending sum");
+  static const Text reason = as_text("a value is handed out, not a pending sum");
   return reason;
 }
 

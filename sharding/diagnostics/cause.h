@@ -9,6 +9,7 @@
 namespace tessera::detail {
 
 using Text = std::shared_ptr<const std::string>;
+Text as_text(std::string words);
 
 // Where a communication comes from, for the ledger. The autograd graph keeps it for the backward pass.
 struct Cause {

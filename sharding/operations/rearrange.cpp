@@ -69,9 +69,8 @@ const Type* result_type(TypeKey key, DType dtype, const Shape& shape) {
 // ---- the exchange
 
 Text reason_of(const Operation& operation, const Type* from, const Type* to) {
-  return std::make_shared<const std::string>(
-      fmt::format("{} of {}: blocks of the result {} hold elements of other devices' blocks", operation.name,
-                  from->to_string(), to->to_string()));
+  return as_text(fmt::format("{} of {}: blocks of the result {} hold elements of other devices' blocks", operation.name,
+                             from->to_string(), to->to_string()));
 }
 
 // The same exchange as a linear function: what no operand covers is zero.

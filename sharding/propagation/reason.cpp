@@ -9,39 +9,39 @@ namespace {
 
 class Reasons {
  public:
-  explicit Reasons(const Decision& decision) : d_(decision) {}
+  explicit Reasons(const PlannerChoice& choice) : c_(choice) {}
 
   Text text() const {
     std::vector<std::string> clauses;
-    for (size_t i = 0; i < d_.problem.operands.size(); ++i)
+    for (size_t i = 0; i < c_.problem.operands.size(); ++i)
       if (moves(i)) clauses.push_back(clause(i));
-    if (d_.reduced_inside)
-      clauses.push_back(fmt::format("{} reduces over {} itself", d_.problem.operation.name, names(d_.reduced_inside)));
-    if (d_.vary) clauses.push_back("the work differs along " + names(d_.vary));
+    if (c_.reduced_inside)
+      clauses.push_back(fmt::format("{} reduces over {} itself", c_.problem.operation.name, names(c_.reduced_inside)));
+    if (c_.vary) clauses.push_back("the work differs along " + names(c_.vary));
     if (clauses.empty()) return nullptr;
-    return std::make_shared<const std::string>(fmt::format("{}", fmt::join(clauses, "; ")));
+    return as_text(fmt::format("{}", fmt::join(clauses, "; ")));
   }
 
  private:
-  std::string names(AxisSet axes) const { return d_.mesh->names(axes); }
-  const Type& given(size_t operand) const { return *d_.problem.operands[operand]; }
+  std::string names(AxisSet axes) const { return c_.mesh->names(axes); }
+  const Type& given(size_t operand) const { return *c_.problem.operands[operand]; }
 
   bool moves(size_t i) const {
-    const Type &from = given(i), &to = *d_.brought_to[i];
+    const Type &from = given(i), &to = *c_.brought_to[i];
     return from.mesh && (from.dims != to.dims || (from.unreduced & ~to.unreduced));
   }
 
   std::string name(size_t i) const {
-    const size_t n = d_.problem.operands.size();
+    const size_t n = c_.problem.operands.size();
     return n == 1 ? "the operand" : n > 2 ? fmt::format("operand {}", i) : i ? "rhs" : "lhs";
   }
 
   std::string clause(size_t i) const {
-    const Type &from = given(i), &to = *d_.brought_to[i];
+    const Type &from = given(i), &to = *c_.brought_to[i];
     const std::string end = fmt::format("{} is brought to {}", name(i), to.to_string());
     if (const AxisSet summed = from.unreduced & ~to.unreduced)
       return fmt::format("{} {} is a pending sum over {}, of which {} needs the value: {}", name(i), from.to_string(),
-                         names(summed), d_.problem.operation.name, end);
+                         names(summed), c_.problem.operation.name, end);
     for (size_t dim = 0; dim < from.dims.size(); ++dim)
       for (const int axis : from.dims[dim])
         if (!(to.dims[dim].axis_set() >> axis & 1)) return cause(i, dim, axis) + ", so " + end;
@@ -50,14 +50,14 @@ class Reasons {
 
   // Why `axis` no longer cuts this dim.
   std::string cause(size_t i, size_t dim, int axis) const {
-    for (const int f : d_.rule.in[i][dim])
-      if (d_.rule.factors[f].kind == FactorKind::whole)
-        return fmt::format("{} needs dim {} of {} {} whole", d_.problem.operation.name, dim, name(i),
+    for (const int f : c_.rule.in[i][dim])
+      if (c_.rule.factors[f].kind == FactorKind::whole)
+        return fmt::format("{} needs dim {} of {} {} whole", c_.problem.operation.name, dim, name(i),
                            given(i).to_string());
     const AxisSet one = AxisSet{1} << axis;
-    for (size_t j = 0; j < d_.problem.operands.size(); ++j)
+    for (size_t j = 0; j < c_.problem.operands.size(); ++j)
       for (size_t e = 0; e < given(j).dims.size(); ++e) {
-        const bool same_factor = d_.rule.in[j][e] == d_.rule.in[i][dim];
+        const bool same_factor = c_.rule.in[j][e] == c_.rule.in[i][dim];
         if (j == i || given(j).dims[e].empty()) continue;
         if (!same_factor && (given(j).dims[e].axis_set() & one))
           return disagree(i, j,
@@ -77,11 +77,11 @@ class Reasons {
                        given(second).to_string(), how);
   }
 
-  const Decision& d_;
+  const PlannerChoice& c_;
 };
 
 }  // namespace
 
-Text reason_of(const Decision& decision) { return Reasons(decision).text(); }
+Text reason_of(const PlannerChoice& choice) { return Reasons(choice).text(); }
 
 }  // namespace tessera::detail

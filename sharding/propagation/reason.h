@@ -8,7 +8,7 @@
 namespace tessera::detail {
 
 // What the planner has decided about an operation.
-struct Decision {
+struct PlannerChoice {
   const MeshImpl* mesh;
   const Problem& problem;
   const BoundRule& rule;
@@ -20,6 +20,6 @@ struct Decision {
 // One clause for each operand that moves, then any other cause of communication; null if nothing is communicated:
 //   lhs float32[8@data,4] and rhs float32[4@data,2] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is
 //   brought to float32[4,2]; the work differs along data
-Text reason_of(const Decision& decision);
+Text reason_of(const PlannerChoice& choice);
 
 }  // namespace tessera::detail

@@ -104,8 +104,6 @@ Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasio
 
 Act forward(const Step& step) { return {step, table_row(step.row).forward}; }
 
-Text text(std::string words) { return std::make_shared<const std::string>(std::move(words)); }
-
 }  // namespace
 
 Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion) {
@@ -184,8 +182,8 @@ void tell(const std::vector<Shipment>& shipments, const Cause& cause) {
                 .axes = shared.axes,
                 .bytes = shared.bytes,
                 .cause = cause,
-                .operand = text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
-                .result = text("at their placements")});
+                .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
+                .result = as_text("at their placements")});
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ Array place_parameter(const Array& x, const NamedSharding& sharding, const std::
                      spec.to_string()));
   Array placed = device_put(x, sharding);
   placed.impl()->weight = is_floating(x.dtype());  // integers are data wherever they stand
-  placed.impl()->details->path = std::make_shared<const std::string>(path);
+  placed.impl()->details->path = as_text(path);
   return placed;
 }
 
