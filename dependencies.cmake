@@ -249,7 +249,7 @@ function(tessera_import_torch)
   add_library(tessera_deps::torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(tessera_deps::torch INTERFACE
     "${root}/include" "${root}/include/torch/csrc/api/include")
-  target_compile_definitions(tessera_deps::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 FMT_HEADER_ONLY=1)
+  target_compile_definitions(tessera_deps::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
   find_package(Threads REQUIRED)
   target_link_libraries(tessera_deps::torch INTERFACE tessera_deps::torch_cpu tessera_deps::c10 Threads::Threads)
 endfunction()
