@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t kFinest = 10'000;
 
-[[noreturn]] void bad(const char* verb, const std::string& message) { fail(ErrorKind::bad_argument, verb, message); }
-
 std::string list_of(const std::vector<double>& weights) {
   std::string text;
   for (const double weight : weights) text += fmt::format("{}{:g}", text.empty() ? "" : ", ", weight);

@@ -12,13 +12,11 @@ namespace tessera::data {
 
 namespace {
 
-[[noreturn]] void bad(std::string_view verb, const std::string& message) {
-  fail(ErrorKind::bad_argument, verb, message);
-}
-
 std::string count_of(int64_t size) { return size == endless ? "endless" : std::to_string(size); }
 
 }  // namespace
+
+void detail::bad(std::string_view verb, const std::string& message) { fail(ErrorKind::bad_argument, verb, message); }
 
 namespace detail {
 

@@ -61,7 +61,7 @@ StreamMark mark_of(const json::value& value, std::string_view text) {
   return mark;
 }
 
-std::vector<std::string> words_of(const std::string& description) {
+std::vector<std::string> nodes_of(const std::string& description) {
   std::vector<std::string> words;
   for (size_t begin = 0;;) {
     const size_t end = description.find(" | ", begin);
@@ -98,13 +98,13 @@ LoaderState LoaderState::from_json(std::string_view text) {
 
 void detail::check_same_dataset(const std::string& saved, const std::string& now) {
   if (saved.empty() || now.empty() || saved == now) return;
-  auto before = words_of(saved), after = words_of(now);
-  before.resize(std::max(before.size(), after.size()), "nothing more");
-  after.resize(before.size(), "nothing more");
-  const auto [was, is] = std::mismatch(before.begin(), before.end(), after.begin());
+  auto was = nodes_of(saved), is = nodes_of(now);
+  was.resize(std::max(was.size(), is.size()), "nothing more");
+  is.resize(was.size(), "nothing more");
+  const auto [had, has] = std::mismatch(was.begin(), was.end(), is.begin());
   fail(
       ErrorKind::bad_argument, "restore",
-      "the state was taken from another dataset: where it had \"" + *was + "\", this one has \"" + *is +
+      "the state was taken from another dataset: where it had \"" + *had + "\", this one has \"" + *has +
           "\". Restore it with the dataset it was taken from, or clear LoaderState::dataset to go on by number alone.");
 }
 

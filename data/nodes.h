@@ -23,9 +23,9 @@ namespace tessera::data {
 // The size of a dataset that never ends.
 inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
 
-// A link has, all const:
+// A node has, all const:
 //   value_type, size()        the records of one epoch
-//   get(epoch, index)         a record, or a reference to a record that lives as long as the link
+//   get(epoch, index)         a record, or a reference to a record that lives as long as the node
 //   varies()                  whether epochs differ
 //   round()                   records in one pass over the data, also after repeat(); without repeat() it is size()
 //   describe()                the chain as text, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
@@ -40,6 +40,8 @@ concept DatasetNode = requires(const N& node, int64_t i) {
 };
 
 namespace detail {
+
+[[noreturn]] void bad(std::string_view verb, const std::string& message);  // Error (bad_argument)
 
 // Each throws Error (bad_argument), naming the numbers, if they do not fit together.
 void check_index(int64_t epoch, int64_t index, int64_t size);

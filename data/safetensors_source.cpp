@@ -17,7 +17,7 @@ namespace tessera::data::detail {
 
 namespace {
 
-[[noreturn]] void bad(const std::string& path, const std::string& what) {
+[[noreturn]] void bad_rows(const std::string& path, const std::string& what) {
   fail(ErrorKind::bad_file, "safetensors_rows", path + ": " + what);
 }
 
@@ -54,19 +54,19 @@ struct SafetensorsRows::Contents {
 
 SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std::string>& names) {
   auto contents = std::make_shared<Contents>(path, names);
-  if (names.empty()) bad(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
+  if (names.empty()) bad_rows(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
     if (!contents->file.contains(name))
-      bad(path, "no tensor \"" + name + "\"; it has " + joined(contents->file.names()));
+      bad_rows(path, "no tensor \"" + name + "\"; it has " + joined(contents->file.names()));
     const Shape& shape = contents->file.info(name).shape;
-    if (shape.empty()) bad(path, "\"" + name + "\" is a scalar, expected rows along its first dim");
+    if (shape.empty()) bad_rows(path, "\"" + name + "\" is a scalar, expected rows along its first dim");
     if (&name != &names.front() && shape.front() != contents->rows) {
-      bad(path, "\"" + name + "\" has " + std::to_string(shape.front()) + " rows and \"" + names.front() + "\" " +
-                    std::to_string(contents->rows) + ", expected as many");
+      bad_rows(path, "\"" + name + "\" has " + std::to_string(shape.front()) + " rows and \"" + names.front() + "\" " +
+                         std::to_string(contents->rows) + ", expected as many");
     }
     contents->rows = shape.front();
   }
-  if (contents->rows == 0) bad(path, "\"" + names.front() + "\" has no rows, expected at least one");
+  if (contents->rows == 0) bad_rows(path, "\"" + names.front() + "\" has no rows, expected at least one");
   contents->guard_tensors();
   contents->bytes = ByteSource::open({path}).describe();
   contents_ = std::move(contents);

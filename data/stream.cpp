@@ -7,12 +7,6 @@
 
 namespace tessera::data::detail {
 
-namespace {
-
-[[noreturn]] void bad(const char* verb, const std::string& message) { fail(ErrorKind::bad_argument, verb, message); }
-
-}  // namespace
-
 void check_pack(const PackOptions& options) {
   if (options.length < 1 || options.length > std::numeric_limits<int32_t>::max())
     bad("pack", "rows of " + std::to_string(options.length) + " tokens, expected 1 to 2^31 - 1");

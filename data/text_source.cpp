@@ -17,7 +17,7 @@ namespace tessera::data {
 
 namespace {
 
-[[noreturn]] void bad_file(const std::string& where, const std::string& what) {
+[[noreturn]] void bad_text(const std::string& where, const std::string& what) {
   fail(ErrorKind::bad_file, "read", where + ": " + what);
 }
 
@@ -30,7 +30,7 @@ void check_index(int64_t index, int64_t size, const char* what) {
 void check_text(std::string_view text, const std::string& where) {
   const int64_t at = first_invalid_utf8(text);
   if (at < 0) return;
-  bad_file(where, fmt::format("byte {} (0x{:02x}) is not UTF-8; convert the file, or read it as it is with "
+  bad_text(where, fmt::format("byte {} (0x{:02x}) is not UTF-8; convert the file, or read it as it is with "
                               "{{.check_utf8 = false}}",
                               at, static_cast<unsigned char>(text[static_cast<size_t>(at)])));
 }
@@ -85,7 +85,7 @@ LineSource LineSource::from_string(std::string text, std::string name) {
 LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(bytes)), check_utf8_(check_utf8) {
   std::vector<Line> lines;
   for (const SourceFile& file : bytes_.files()) add_lines(file, lines);
-  if (lines.empty()) bad_file(bytes_.files().front().path, "no line in it, nor in files beside it");
+  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it, nor in files beside it");
   lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
 }
 
@@ -149,10 +149,10 @@ Document DocumentSource::operator[](int64_t index) const {
   check_index(index, size(), "file");
   const FileEntry& file = files[static_cast<size_t>(index)];
   std::ifstream in(file.path, std::ios::binary);
-  if (!in) bad_file(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  if (!in) bad_text(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
   Document document{file.path, {std::istreambuf_iterator<char>(in), {}}};
   if (static_cast<int64_t>(document.text.size()) != file.size) {
-    bad_file(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
+    bad_text(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
                             " bytes when it was listed, and now has " + std::to_string(document.text.size()));
   }
   if (check_utf8_) check_text(document.text, file.path);

@@ -20,7 +20,7 @@ namespace {
 
 using Range = std::pair<int64_t, int64_t>;
 
-[[noreturn]] void bad(const std::string& message) { fail(ErrorKind::bad_argument, "shard_of", message); }
+[[noreturn]] void bad_share(const std::string& message) { fail(ErrorKind::bad_argument, "shard_of", message); }
 
 std::string text_of(const Range& rows, int64_t of) {
   return "rows [" + std::to_string(rows.first) + ", " + std::to_string(rows.second) + ") of " + std::to_string(of);
@@ -37,8 +37,8 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
     Range all = ranges.front();
     for (const Range& next : ranges) {
       if (next.first > all.second) {
-        bad("the rows of process " + std::to_string(process) +
-            " are no run of neighbours; order the mesh's devices by process");
+        bad_share("the rows of process " + std::to_string(process) +
+                  " are no run of neighbours; order the mesh's devices by process");
       }
       all.second = std::max(all.second, next.second);
     }
@@ -52,11 +52,12 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of) {
   const int64_t rows = mesh.size();  // every product of axes divides it
   if (static_cast<int64_t>(process_of.size()) != rows)
-    bad(std::to_string(process_of.size()) + " processes named for a mesh of " + std::to_string(rows) + " devices");
+    bad_share(std::to_string(process_of.size()) + " processes named for a mesh of " + std::to_string(rows) +
+              " devices");
   const Shape shape(std::max<size_t>(1, spec.entries().size()), rows);
   const auto held = rows_of_processes(NamedSharding(mesh, spec).devices_indices_map(shape), process_of);
   const auto mine = held.find(process);
-  if (mine == held.end()) bad("process " + std::to_string(process) + " has no device of the mesh");
+  if (mine == held.end()) bad_share("process " + std::to_string(process) + " has no device of the mesh");
   std::vector<Range> distinct;
   for (const auto& [other, range] : held) distinct.push_back(range);
   std::sort(distinct.begin(), distinct.end());
@@ -64,8 +65,8 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
   const int64_t each = rows / static_cast<int64_t>(distinct.size());
   for (size_t i = 0; i < distinct.size(); ++i) {
     if (distinct[i] == Range{static_cast<int64_t>(i) * each, static_cast<int64_t>(i + 1) * each}) continue;
-    bad(text_of(distinct[i], rows) + " of some process are no " + std::to_string(distinct.size()) +
-        "th part: processes overlap or differ in their number of rows; order the mesh's devices by process");
+    bad_share(text_of(distinct[i], rows) + " of some process are no " + std::to_string(distinct.size()) +
+              "th part: processes overlap or differ in their number of rows; order the mesh's devices by process");
   }
   const auto index = std::find(distinct.begin(), distinct.end(), mine->second) - distinct.begin();
   return {static_cast<int64_t>(index), static_cast<int64_t>(distinct.size())};

@@ -11,34 +11,34 @@ namespace tessera::nn {
 
 namespace {
 
-using Tensors = std::vector<Array>;
+using Parts = std::vector<Array>;
 
 // ---- conversions
 
-Array as_is(const Tensors& t, const Shape&) { return t[0]; }
+Array as_is(const Parts& t, const Shape&) { return t[0]; }
 // (out, in) -> (in, out)
-Array transposed(const Tensors& t, const Shape&) { return transpose(t[0]); }
+Array transposed(const Parts& t, const Shape&) { return transpose(t[0]); }
 // The same elements in the expected shape: (heads, head_dim, embed) -> (heads, embed), (features, 1, 1) -> (features).
-Array reshaped(const Tensors& t, const Shape& expected) { return reshape(t[0], expected); }
+Array reshaped(const Parts& t, const Shape& expected) { return reshape(t[0], expected); }
 // (gates hidden, in) -> (in, gates, hidden)
-Array gates_last(const Tensors& t, const Shape& expected) { return reshape(transpose(t[0]), expected); }
+Array gates_last(const Parts& t, const Shape& expected) { return reshape(transpose(t[0]), expected); }
 // One tensor for each gate, (in, hidden) or (hidden), side by side.
-Array gates_stacked(const Tensors& t, const Shape& expected) { return stack(t, static_cast<int>(expected.size()) - 2); }
+Array gates_stacked(const Parts& t, const Shape& expected) { return stack(t, static_cast<int>(expected.size()) - 2); }
 // Two biases that are added anyway.
-Array added(const Tensors& t, const Shape& expected) { return reshape(t[0] + t[1], expected); }
+Array added(const Parts& t, const Shape& expected) { return reshape(t[0] + t[1], expected); }
 
 // PyTorch's two biases of a GRU: all of the input's, and of the recurrent one the gates r and z, whose n is in bias_n.
-Array gru_bias(const Tensors& t, const Shape& expected) {
+Array gru_bias(const Parts& t, const Shape& expected) {
   const int64_t hidden = expected[1];
   const Array n_apart = slice_in_dim(t[1], 0, 2 * hidden, 0);
   return reshape(t[0] + pad(n_apart, {{0, hidden}}), expected);
 }
-Array last_third(const Tensors& t, const Shape& expected) {
+Array last_third(const Parts& t, const Shape& expected) {
   return slice_in_dim(t[0], 2 * expected[0], 3 * expected[0], 0);
 }
 
 // (out, in, spatial dims...) -> (spatial dims..., in, out)
-Array features_last(const Tensors& t, const Shape&) {
+Array features_last(const Parts& t, const Shape&) {
   Dims order(t[0].ndim() - 2);
   std::iota(order.begin(), order.end(), 2);
   order.insert(order.end(), {1, 0});
@@ -46,7 +46,7 @@ Array features_last(const Tensors& t, const Shape&) {
 }
 
 // PyTorch's (in, out / groups, spatial dims...), which it flips -> (spatial dims..., in / groups, out)
-Array of_transposed_conv(const Tensors& t, const Shape& expected) {
+Array of_transposed_conv(const Parts& t, const Shape& expected) {
   const int spatial = t[0].ndim() - 2;
   const int64_t in = expected[spatial], out = expected[spatial + 1], groups = t[0].shape(0) / in;
   Shape wide{groups, in, out / groups};
@@ -61,7 +61,7 @@ Array of_transposed_conv(const Tensors& t, const Shape& expected) {
 // Of PyTorch's in_proj_weight (3 embed, embed) or in_proj_bias (3 embed) the third of q, k or v; one that stands apart
 // as it is. Weights are transposed.
 auto third(int64_t number) {
-  return [number](const Tensors& t, const Shape& expected) {
+  return [number](const Parts& t, const Shape& expected) {
     const int64_t out = expected.back();
     const Array mine = t[0].shape(0) == 3 * out ? slice_in_dim(t[0], number * out, (number + 1) * out, 0) : t[0];
     return expected.size() == 2 ? transpose(mine) : mine;

@@ -238,7 +238,7 @@ std::vector<T> Array::to_host() const {
   if (!reads_as<T>(dtype()))
     fail(ErrorKind::dtype_mismatch, "to_host",
          fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
-  const at::Tensor whole = to_tensor(*this).to(static_cast<at::ScalarType>(dtype_for<T>())).contiguous();
+  const at::Tensor whole = to_tensor(*this).to(scalar_type(dtype_for<T>())).contiguous();
   const T* begin = values_of<T>(whole);
   return std::vector<T>(begin, begin + whole.numel());
 }
@@ -258,7 +258,7 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
   if (type->bytes != static_cast<int64_t>(bytes.size()))
     fail(ErrorKind::shape_mismatch, "array",
          fmt::format("{} values for the shape {}, expected {}.", items, to_string(type->shape), type->elements));
-  at::Tensor tensor = at::empty(type->shape, static_cast<at::ScalarType>(dtype));
+  at::Tensor tensor = at::empty(type->shape, scalar_type(dtype));
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return Array(make_array(type, 0, {tensor}));
 }

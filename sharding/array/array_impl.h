@@ -26,6 +26,8 @@ struct Details;
 
 using Tensors = c10::SmallVector<at::Tensor, 1>;
 
+inline at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
+
 struct ArrayImpl {
   const Type* type = nullptr;
   AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes

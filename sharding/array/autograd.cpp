@@ -132,8 +132,8 @@ GradientHooks::~GradientHooks() {
 
 void add_gradients_in(const Tensors& tensors, DType dtype) {
   for (const at::Tensor& t : tensors)
-    if (const auto& node = t.grad_fn(); node && t.itemsize() < elementSize(static_cast<at::ScalarType>(dtype)))
-      node->mutable_input_metadata(t.output_nr()).set_grad_dtype(static_cast<at::ScalarType>(dtype));
+    if (const auto& node = t.grad_fn(); node && t.itemsize() < elementSize(scalar_type(dtype)))
+      node->mutable_input_metadata(t.output_nr()).set_grad_dtype(scalar_type(dtype));
 }
 
 namespace {

@@ -46,7 +46,7 @@ void check_tensors(const ArrayImpl& a, const char* verb) {
   if (a.local.size() != expected)
     fail_broken(verb, fmt::format("{} has {} local tensors, expected {}.", name_of(a), a.local.size(), expected));
   for (const at::Tensor& t : a.local)
-    if (t.sizes() != at::IntArrayRef(type->local) || t.scalar_type() != static_cast<at::ScalarType>(type->dtype))
+    if (t.sizes() != at::IntArrayRef(type->local) || t.scalar_type() != scalar_type(type->dtype))
       fail_broken(verb,
                   fmt::format("{} has a local tensor {}{}, expected {}{}.", name_of(a), c10::toString(t.scalar_type()),
                               to_string(t.sizes().vec()), tessera::name_of(type->dtype), to_string(type->local)));

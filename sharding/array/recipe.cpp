@@ -29,10 +29,10 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
 }
 
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
-  const auto type = static_cast<at::ScalarType>(dtype);
+  const auto type = scalar_type(dtype);
   if (!recipe.generator)
     return at::full(sizes_of(block), element_value("full", recipe.scale + recipe.shift, recipe.drawn),
-                    static_cast<at::ScalarType>(recipe.drawn))
+                    scalar_type(recipe.drawn))
         .to(type);
   at::Tensor values = recipe.generator->block(shape, block);
   if (!is_floating(recipe.drawn)) values = values.to(type);

@@ -216,7 +216,7 @@ void Backpropagation::gather_contributions(size_t p) {
     if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
     bring_to_memory_of(home.type->mesh, list);
     if (home.bucket && std::get<DType>(*home.bucket) != a.type->dtype)
-      for (at::Tensor& t : list) t = t.to(static_cast<at::ScalarType>(std::get<DType>(*home.bucket)));
+      for (at::Tensor& t : list) t = t.to(scalar_type(std::get<DType>(*home.bucket)));
   }
 }
 

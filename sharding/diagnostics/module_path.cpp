@@ -1,4 +1,4 @@
-// The thread's innermost module path.
+// The thread's innermost_path module path.
 #include "sharding/diagnostics/module_path.h"
 
 #include <utility>
@@ -6,14 +6,14 @@
 namespace tessera {
 
 namespace {
-thread_local std::shared_ptr<const std::string> innermost;
+thread_local std::shared_ptr<const std::string> innermost_path;
 }
 
-ModulePathScope::ModulePathScope(std::string path) : outer_(innermost) {
-  if (!path.empty()) innermost = std::make_shared<const std::string>(std::move(path));
+ModulePathScope::ModulePathScope(std::string path) : outer_(innermost_path) {
+  if (!path.empty()) innermost_path = std::make_shared<const std::string>(std::move(path));
 }
-ModulePathScope::~ModulePathScope() { innermost = std::move(outer_); }
+ModulePathScope::~ModulePathScope() { innermost_path = std::move(outer_); }
 
-const std::shared_ptr<const std::string>& detail::current_module_path() { return innermost; }
+const std::shared_ptr<const std::string>& detail::current_module_path() { return innermost_path; }
 
 }  // namespace tessera

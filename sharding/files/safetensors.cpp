@@ -21,16 +21,16 @@
 #include "sharding/diagnostics/error.h"
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/files/json.h"
+#include "sharding/files/safetensors_writer.h"
 
 namespace tessera {
 namespace {
 
 namespace json = boost::json;
+using detail::length_bytes;
+using detail::most_header_bytes;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are read as they lie in memory");
-
-constexpr uint64_t kMaxHeader = 100'000'000;
-constexpr size_t kLengthBytes = 8;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
   fail(ErrorKind::bad_file, "safetensors", fmt::format("{}: {}", path.string(), message));
@@ -194,16 +194,16 @@ std::string_view header_of(const std::filesystem::path& path, std::span<const st
   const auto refuse_start = [&](std::string_view found) {
     refuse(path, fmt::format("{}. Is the file complete, and a safetensors file?", found));
   };
-  if (file.size() < kLengthBytes)
+  if (file.size() < length_bytes)
     refuse_start(fmt::format("the file has {} bytes, expected 8 for the header's length", file.size()));
   uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
-  if (length > kMaxHeader)
-    refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, kMaxHeader));
-  if (length > file.size() - kLengthBytes)
+  std::memcpy(&length, file.data(), length_bytes);
+  if (length > most_header_bytes)
+    refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, most_header_bytes));
+  if (length > file.size() - length_bytes)
     refuse_start(
-        fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - kLengthBytes));
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+        fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - length_bytes));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + length_bytes, length);
   if (!text.starts_with('{')) refuse_start("the header does not begin with '{'");
   return text;
 }
@@ -250,7 +250,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   auto contents = std::make_shared<Contents>(path);
   const std::span<const std::byte> file = contents->mapping.bytes();
   const std::string_view text = header_of(path, file);
-  contents->data = file.subspan(kLengthBytes + text.size());
+  contents->data = file.subspan(length_bytes + text.size());
 
   const json::value header = parse_json(text, "safetensors", path.string() + ": header");
   std::vector<Entry> entries;

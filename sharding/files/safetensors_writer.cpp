@@ -18,10 +18,10 @@ namespace tessera {
 namespace {
 
 namespace json = boost::json;
+using detail::length_bytes;
+using detail::most_header_bytes;
 
-constexpr size_t kLengthBytes = 8;
-constexpr size_t kAlignment = 256;
-constexpr size_t kMaxHeader = 100'000'000;
+constexpr size_t alignment = 256;
 
 std::string_view spelling_of(DType dtype) {
   switch (dtype) {
@@ -49,7 +49,7 @@ std::string_view spelling_of(DType dtype) {
   fail(ErrorKind::dtype_mismatch, "safetensors", "an element type that no Array has.");
 }
 
-bool before(const TensorEntry& a, const TensorEntry& b) {
+bool lies_before(const TensorEntry& a, const TensorEntry& b) {
   return std::tuple(-item_size(a.dtype), std::string_view(a.name)) <
          std::tuple(-item_size(b.dtype), std::string_view(b.name));
 }
@@ -68,15 +68,15 @@ void check_names(const std::vector<TensorEntry>& tensors) {
 }
 
 std::string framed(std::string header) {
-  const size_t used = kLengthBytes + header.size();
-  header.append((kAlignment - used % kAlignment) % kAlignment, ' ');
-  if (header.size() > kMaxHeader)
+  const size_t used = length_bytes + header.size();
+  header.append((alignment - used % alignment) % alignment, ' ');
+  if (header.size() > most_header_bytes)
     fail(ErrorKind::bad_argument, "safetensors",
          fmt::format("a header of {} bytes, the format allows {}. Write the tensors to several files.", header.size(),
-                     kMaxHeader));
+                     most_header_bytes));
   const uint64_t length = header.size();
-  std::string bytes(kLengthBytes, '\0');
-  std::memcpy(bytes.data(), &length, kLengthBytes);
+  std::string bytes(length_bytes, '\0');
+  std::memcpy(bytes.data(), &length, length_bytes);
   return bytes + header;
 }
 
@@ -95,7 +95,7 @@ int64_t TensorEntry::bytes() const {
 SafetensorsPlan::SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)) {
   check_names(tensors_);
-  std::sort(tensors_.begin(), tensors_.end(), before);
+  std::sort(tensors_.begin(), tensors_.end(), lies_before);
   json::object header;
   if (!metadata.empty()) {
     json::object strings;

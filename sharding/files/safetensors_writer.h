@@ -15,6 +15,14 @@
 
 namespace tessera {
 
+namespace detail {
+
+// A file begins with the length of its header, a uint64; of the header the format allows 100 MB.
+constexpr size_t length_bytes = 8;
+constexpr uint64_t most_header_bytes = 100'000'000;
+
+}  // namespace detail
+
 // One tensor of a file.
 struct TensorEntry {
   std::string name;

@@ -45,17 +45,17 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
 
 namespace {
 
-using Bounds = std::pair<int64_t, int64_t>;
+using LeastAndMost = std::pair<int64_t, int64_t>;
 
 template <class T>
-Bounds bounds_of(const T* values, int64_t n) {
+LeastAndMost bounds_of(const T* values, int64_t n) {
   T least = values[0], most = values[0];
   for (int64_t i = 1; i < n; ++i) least = std::min(least, values[i]), most = std::max(most, values[i]);
   return {least, most};
 }
 
 // The least and the largest. Of a few, a kernel of LibTorch would take longer than the lookup itself.
-Bounds bounds_of(const at::Tensor& integers) {
+LeastAndMost bounds_of(const at::Tensor& integers) {
   constexpr int64_t few = 1 << 14;
   const bool readable = integers.is_cpu() && integers.is_contiguous() && integers.numel() <= few;
   if (readable && integers.scalar_type() == at::kInt)

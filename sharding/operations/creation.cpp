@@ -23,8 +23,6 @@ namespace {
 const Operation tril_op{"tril", "... r c -> ... r c", Linearity::additive};
 const Operation triu_op{"triu", "... r c -> ... r c", Linearity::additive};
 
-at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
-
 Array placed(Array x, const std::optional<NamedSharding>& sharding) { return sharding ? device_put(x, *sharding) : x; }
 
 template <class Make>

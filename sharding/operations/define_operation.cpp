@@ -48,7 +48,7 @@ void check_result(const at::Tensor& result, const BlockContext& block, const cha
          fmt::format("the function gave {}, the rule says {} for a block of {}. Mend one of them.",
                      result.defined() ? to_string(result.sizes().vec()) : "nothing", to_string(type.local),
                      type.to_string()));
-  if (result.scalar_type() != static_cast<at::ScalarType>(type.dtype))
+  if (result.scalar_type() != scalar_type(type.dtype))
     fail(ErrorKind::dtype_mismatch, operation,
          fmt::format("the function gave {}, expected {}. Say the result's element type with .out_dtype.",
                      c10::toString(result.scalar_type()), type.to_string()));

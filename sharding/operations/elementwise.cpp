@@ -12,14 +12,9 @@
 namespace tessera {
 
 using namespace detail;
+using enum Linearity;
 
 namespace {
-
-at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
-
-constexpr auto nonlinear = Linearity::nonlinear;
-constexpr auto multilinear = Linearity::multilinear;
-constexpr auto additive = Linearity::additive;
 
 const Operation add_op{"add", "*", additive};
 const Operation sub_op{"sub", "*", additive};

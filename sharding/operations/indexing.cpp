@@ -222,7 +222,7 @@ Array one_hot(Operand ids, int64_t classes, DType dtype) {
   return run({.operation = one_hot_op, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
              {&ids.array()}, [=](Locals t, const BlockContext&) {
                const at::Tensor columns = at::arange(classes, t[0].options().dtype(at::kLong));
-               return at::eq(t[0].unsqueeze(-1), columns).to(static_cast<at::ScalarType>(dtype));
+               return at::eq(t[0].unsqueeze(-1), columns).to(scalar_type(dtype));
              });
 }
 

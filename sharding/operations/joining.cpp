@@ -16,11 +16,9 @@
 namespace tessera {
 
 using namespace detail;
+using enum Linearity;
 
 namespace {
-
-constexpr auto nonlinear = Linearity::nonlinear;
-constexpr auto additive = Linearity::additive;
 
 const Operation pad_op{"pad", change_rule, additive};
 const Operation pad_value_op{"pad_value", change_rule, nonlinear};

@@ -26,9 +26,8 @@ Array sum(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("sum", x.array(), dims, keepdims);
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
   if (r.dims.empty()) return astype(x, out);
-  return run(
-      {.operation = sum_op, .attributes = r.attributes, .out_dtype = out, .where = x.where()}, {&x.array()},
-      [&](Locals t, const BlockContext&) { return at::sum(t[0], r.dims, keepdims, static_cast<at::ScalarType>(out)); });
+  return run({.operation = sum_op, .attributes = r.attributes, .out_dtype = out, .where = x.where()}, {&x.array()},
+             [&](Locals t, const BlockContext&) { return at::sum(t[0], r.dims, keepdims, scalar_type(out)); });
 }
 
 Array mean(Operand x, Dims dims, bool keepdims) {

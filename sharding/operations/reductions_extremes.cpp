@@ -155,7 +155,7 @@ Across product_across(const Prepared& call, const ShardedReduction& reduction, c
 Array prod(Operand x, Dims dims, bool keepdims) {
   const Reduction r = checked_reduction("prod", x.array(), dims, keepdims);
   const DType dtype = x.array().dtype(), out = is_floating(dtype) || dtype == int64 ? dtype : int32;
-  const auto type = static_cast<at::ScalarType>(out);
+  const auto type = scalar_type(out);
   return reduce_inside(
       prod_op, x, r, [&](const at::Tensor& t) { return product_of(t, r.dims, keepdims, type); },
       [&](const Prepared& call, const ShardedReduction& reduction) { return product_across(call, reduction, r, type); },

@@ -21,12 +21,7 @@
 namespace tessera {
 
 using namespace detail;
-
-namespace {
-
-constexpr auto additive = Linearity::additive;
-
-}  // namespace
+using enum Linearity;
 
 // ---- shapes
 

@@ -14,10 +14,9 @@
 namespace tessera {
 
 using namespace detail;
+using enum Linearity;
 
 namespace {
-
-constexpr auto additive = Linearity::additive;
 
 const Operation slice_op{"slice", change_rule, additive};
 

@@ -56,7 +56,7 @@ Tensors sums_in_backward(const ShardedReduction& reduction, const Tensors& parts
                            Collective::all_reduce, /*in_backward_pass=*/true);
 }
 
-at::Tensor product(const at::Tensor& a, const at::Tensor& b) { return a * b; }
+at::Tensor elementwise_product(const at::Tensor& a, const at::Tensor& b) { return a * b; }
 
 // y = e / s: d x = y (g - sum(g y)).
 Across softmax_across(const Prepared& call, const ShardedReduction& reduction, int64_t dim) {
@@ -65,7 +65,7 @@ Across softmax_across(const Prepared& call, const ShardedReduction& reduction, i
   const auto type = x[0].scalar_type();
   const Tensors y = for_each(e.exp, e.total, [](const at::Tensor& t, const at::Tensor& sum) { return t / sum; });
   return {for_each(y, [&](const at::Tensor& t) { return t.to(type); }), [=](const Tensors& gradients) {
-            const Tensors products = for_each(gradients, y, product);
+            const Tensors products = for_each(gradients, y, elementwise_product);
             const Tensors sums = sums_in_backward(reduction, products, dim);
             Tensors result;
             for (size_t s = 0; s < y.size(); ++s) result.push_back((products[s] - y[s] * sums[s]).to(type));

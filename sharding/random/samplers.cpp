@@ -34,7 +34,7 @@ GeneratorPtr sampler(const char* name, Draw draw) {
 at::Tensor empty_block(const IndexRanges& block, DType dtype) {
   std::vector<int64_t> sizes;
   for (const auto& [start, stop] : block) sizes.push_back(stop - start);
-  return at::empty(sizes, static_cast<at::ScalarType>(dtype));
+  return at::empty(sizes, scalar_type(dtype));
 }
 
 // fill(global shape, block, out) for out a pointer to float or double.

@@ -376,7 +376,7 @@ Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const Block
 
 Tensors as_dtype(const Tensors& tensors, DType dtype) {
   Tensors cast;
-  for (const at::Tensor& t : tensors) cast.push_back(t.to(static_cast<at::ScalarType>(dtype)));
+  for (const at::Tensor& t : tensors) cast.push_back(t.to(scalar_type(dtype)));
   return cast;
 }
 
