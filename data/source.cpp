@@ -44,41 +44,6 @@ class Descriptor {
   int fd_;
 };
 
-// A file as memory, that notices when the file changes.
-class Map {
- public:
-  explicit Map(const FileEntry& file) : watch_(file.path), size_(static_cast<size_t>(file.size)) {
-    const Descriptor descriptor(file.path);
-    struct stat opened;
-    if (::fstat(descriptor.get(), &opened) != 0 || opened.st_size != file.size || watch_.size() != file.size)
-      bad_file(file.path, "the file changed while it was opened");
-    address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
-    if (address_ == MAP_FAILED)
-      bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
-                              "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
-    guard_.emplace(address_, size_);
-  }
-  Map(const Map&) = delete;
-  Map& operator=(const Map&) = delete;
-  ~Map() {
-    guard_.reset();
-    if (address_ != MAP_FAILED) ::munmap(address_, size_);
-  }
-
-  const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
-
-  void check_before() const { watch_.check(); }
-  void check_after() const {
-    if (guard_->is_broken()) watch_.fail_changed("a page of it could not be read: it was cut short, or its disk fails");
-  }
-
- private:
-  detail::FileWatch watch_;
-  size_t size_;
-  void* address_ = MAP_FAILED;
-  std::optional<detail::MapGuard> guard_;
-};
-
 void read_whole(const FileEntry& file, uint8_t* out) {
   const Descriptor descriptor(file.path);
   int64_t done = 0;
@@ -93,13 +58,6 @@ void read_whole(const FileEntry& file, uint8_t* out) {
   if (::read(descriptor.get(), &more, 1) == 1) bad_file(file.path, "the file became longer while it was read");
 }
 
-struct Piece {
-  int64_t begin;
-  int64_t size;
-  const uint8_t* data;
-  const Map* map;  // or none: a part of the buffer
-};
-
 uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
   for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
   return hash;
@@ -113,6 +71,49 @@ void detail::check_range(const char* what, int64_t offset, size_t count, int64_t
 }
 
 struct ByteSource::Impl {
+  // A file as memory, that notices when the file changes.
+  class Map {
+   public:
+    explicit Map(const FileEntry& file) : watch_(file.path), size_(static_cast<size_t>(file.size)) {
+      const Descriptor descriptor(file.path);
+      struct stat opened;
+      if (::fstat(descriptor.get(), &opened) != 0 || opened.st_size != file.size || watch_.size() != file.size)
+        bad_file(file.path, "the file changed while it was opened");
+      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+      if (address_ == MAP_FAILED)
+        bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
+                                "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+      guard_.emplace(address_, size_);
+    }
+    Map(const Map&) = delete;
+    Map& operator=(const Map&) = delete;
+    ~Map() {
+      guard_.reset();
+      if (address_ != MAP_FAILED) ::munmap(address_, size_);
+    }
+
+    const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
+
+    void check_before() const { watch_.check(); }
+    void check_after() const {
+      if (guard_->is_broken())
+        watch_.fail_changed("a page of it could not be read: it was cut short, or its disk fails");
+    }
+
+   private:
+    detail::FileWatch watch_;
+    size_t size_;
+    void* address_ = MAP_FAILED;
+    std::optional<detail::MapGuard> guard_;
+  };
+
+  struct Piece {
+    int64_t begin;
+    int64_t size;
+    const uint8_t* data;
+    const Map* map;  // or none: a part of the buffer
+  };
+
   std::unique_ptr<uint8_t[]> buffer;
   std::deque<Map> maps;
   std::vector<Piece> pieces;
@@ -164,7 +165,7 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
       impl->append(file, free);
       free += file.size;
     } else {
-      const Map& map = impl->maps.emplace_back(file);
+      const Impl::Map& map = impl->maps.emplace_back(file);
       impl->append(file, map.data(), &map);
     }
   }

@@ -53,7 +53,9 @@ class Descriptor {
   int fd_;
 };
 
-class Mapping {
+}  // namespace
+
+class SafetensorsFile::Mapping {
  public:
   explicit Mapping(const std::filesystem::path& path);
   ~Mapping() {
@@ -69,7 +71,7 @@ class Mapping {
   size_t size_ = 0;
 };
 
-Mapping::Mapping(const std::filesystem::path& path) {
+SafetensorsFile::Mapping::Mapping(const std::filesystem::path& path) {
   const Descriptor file(path);
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0)
@@ -83,6 +85,8 @@ Mapping::Mapping(const std::filesystem::path& path) {
   data_ = data;
   size_ = static_cast<size_t>(status.st_size);
 }
+
+namespace {
 
 // --- the header ---
 
