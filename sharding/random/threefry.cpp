@@ -115,12 +115,6 @@ struct Remainder {
 
 // --- blocks ---
 
-template <class T>
-void fill_bits(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
-  BlockWalk walk(global, block);
-  for (Batch batch; walk.next(batch); out += batch.size) draw(key, batch, out);
-}
-
 template <class T, class Finish>
 void fill_uniform(const Key& key, const Shape& global, const IndexRanges& block, Interval<T> to, T* out,
                   Finish finish) {
@@ -133,13 +127,21 @@ void fill_uniform(const Key& key, const Shape& global, const IndexRanges& block,
   }
 }
 
+}  // namespace
+
 template <class T>
-void fill_uniform(const Key& key, const Shape& global, const IndexRanges& block, double low, double high, T* out) {
+void random_bits(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+  BlockWalk walk(global, block);
+  for (Batch batch; walk.next(batch); out += batch.size) draw(key, batch, out);
+}
+
+template <class T>
+void random_uniform(const Key& key, const Shape& global, const IndexRanges& block, double low, double high, T* out) {
   fill_uniform<T>(key, global, block, {low, high}, out, [](int64_t, T*) {});
 }
 
 template <class T>
-void fill_normal(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+void random_normal(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   fill_uniform<T>(key, global, block, {std::nextafter(T(-1), T(0)), 1}, out, [=](int64_t n, T* x) {
     to_normal(Clip<T>{-infinity, infinity}, n, x);
@@ -147,8 +149,8 @@ void fill_normal(const Key& key, const Shape& global, const IndexRanges& block, 
 }
 
 template <class T>
-void fill_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
-                           T* out) {
+void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
+                             T* out) {
   if (!(lower < upper))
     fail(ErrorKind::bad_argument, "random_truncated_normal",
          fmt::format("the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper));
@@ -160,20 +162,20 @@ void fill_truncated_normal(const Key& key, const Shape& global, const IndexRange
 }
 
 template <class T>
-void fill_exponential(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
   fill_uniform<T>(key, global, block, {0, 1}, out, [](int64_t n, T* x) { to_exponential(n, x); });
 }
 
 template <class T>
-void fill_gumbel(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
+void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, T* out) {
   fill_uniform<T>(key, global, block, {std::numeric_limits<T>::min(), 1}, out,
                   [](int64_t n, T* x) { to_gumbel(n, x); });
 }
 
-// In arithmetic of U, which is no narrower than T.
-template <class U, class T>
-void fill_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
-                   T* out) {
+template <class T>
+void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
+                     T* out) {
+  using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const std::vector<Key> keys = split(key, 2);
   const Remainder<U> remainder(static_cast<U>(span));
   BlockWalk walk(global, block);
@@ -186,65 +188,20 @@ void fill_integers(const Key& key, const Shape& global, const IndexRanges& block
   }
 }
 
-}  // namespace
-
-void random_bits(const Key& key, const Shape& global, const IndexRanges& block, uint32_t* out) {
-  fill_bits(key, global, block, out);
-}
-void random_bits(const Key& key, const Shape& global, const IndexRanges& block, uint64_t* out) {
-  fill_bits(key, global, block, out);
-}
-
-void random_uniform(const Key& key, const Shape& global, const IndexRanges& block, double low, double high,
-                    float* out) {
-  fill_uniform(key, global, block, low, high, out);
-}
-void random_uniform(const Key& key, const Shape& global, const IndexRanges& block, double low, double high,
-                    double* out) {
-  fill_uniform(key, global, block, low, high, out);
-}
-
-void random_normal(const Key& key, const Shape& global, const IndexRanges& block, float* out) {
-  fill_normal(key, global, block, out);
-}
-void random_normal(const Key& key, const Shape& global, const IndexRanges& block, double* out) {
-  fill_normal(key, global, block, out);
-}
-
-void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
-                             float* out) {
-  fill_truncated_normal(key, global, block, lower, upper, out);
-}
-void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
-                             double* out) {
-  fill_truncated_normal(key, global, block, lower, upper, out);
-}
-
-void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, float* out) {
-  fill_exponential(key, global, block, out);
-}
-void random_exponential(const Key& key, const Shape& global, const IndexRanges& block, double* out) {
-  fill_exponential(key, global, block, out);
-}
-
-void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, float* out) {
-  fill_gumbel(key, global, block, out);
-}
-void random_gumbel(const Key& key, const Shape& global, const IndexRanges& block, double* out) {
-  fill_gumbel(key, global, block, out);
-}
-
-void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
-                     uint8_t* out) {
-  fill_integers<uint32_t>(key, global, block, first, span, out);
-}
-void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
-                     int32_t* out) {
-  fill_integers<uint32_t>(key, global, block, first, span, out);
-}
-void random_integers(const Key& key, const Shape& global, const IndexRanges& block, int64_t first, uint64_t span,
-                     int64_t* out) {
-  fill_integers<uint64_t>(key, global, block, first, span, out);
-}
+template void random_bits(const Key&, const Shape&, const IndexRanges&, uint32_t*);
+template void random_bits(const Key&, const Shape&, const IndexRanges&, uint64_t*);
+template void random_uniform(const Key&, const Shape&, const IndexRanges&, double, double, float*);
+template void random_uniform(const Key&, const Shape&, const IndexRanges&, double, double, double*);
+template void random_normal(const Key&, const Shape&, const IndexRanges&, float*);
+template void random_normal(const Key&, const Shape&, const IndexRanges&, double*);
+template void random_truncated_normal(const Key&, const Shape&, const IndexRanges&, double, double, float*);
+template void random_truncated_normal(const Key&, const Shape&, const IndexRanges&, double, double, double*);
+template void random_exponential(const Key&, const Shape&, const IndexRanges&, float*);
+template void random_exponential(const Key&, const Shape&, const IndexRanges&, double*);
+template void random_gumbel(const Key&, const Shape&, const IndexRanges&, float*);
+template void random_gumbel(const Key&, const Shape&, const IndexRanges&, double*);
+template void random_integers(const Key&, const Shape&, const IndexRanges&, int64_t, uint64_t, uint8_t*);
+template void random_integers(const Key&, const Shape&, const IndexRanges&, int64_t, uint64_t, int32_t*);
+template void random_integers(const Key&, const Shape&, const IndexRanges&, int64_t, uint64_t, int64_t*);
 
 }  // namespace tessera
