@@ -1,8 +1,6 @@
 // The maps of weights: one table for each layer and library.
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "nn/checkpoint/foreign_weights.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/operations/shapes.h"
@@ -39,8 +37,7 @@ Array last_third(const Parts& t, const Shape& expected) {
 
 // (out, in, spatial dims...) -> (spatial dims..., in, out)
 Array features_last(const Parts& t, const Shape&) {
-  Dims order(t[0].ndim() - 2);
-  std::iota(order.begin(), order.end(), 2);
+  Dims order = tessera::detail::consecutive_dims(t[0].ndim() - 2, 2);
   order.insert(order.end(), {1, 0});
   return transpose(t[0], order);
 }
@@ -51,9 +48,8 @@ Array of_transposed_conv(const Parts& t, const Shape& expected) {
   const int64_t in = expected[spatial], out = expected[spatial + 1], groups = t[0].shape(0) / in;
   Shape wide{groups, in, out / groups};
   wide.insert(wide.end(), expected.begin(), expected.end() - 2);
-  Dims flipped(spatial), order(spatial);
-  std::iota(flipped.begin(), flipped.end(), 3);
-  std::iota(order.begin(), order.end(), 3);
+  const Dims flipped = tessera::detail::consecutive_dims(spatial, 3);
+  Dims order = flipped;
   order.insert(order.end(), {1, 0, 2});
   return reshape(transpose(flip(reshape(t[0], wide), flipped), order), expected);
 }

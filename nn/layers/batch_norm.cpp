@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
@@ -85,8 +84,7 @@ Array BatchNorm::operator()(Operand x) {
   const Array wide = astype(in, promote(in.dtype(), float32));
   Array center = mean, spread = variance, next_mean = mean, next_variance = variance;
   if (!inference) {
-    Dims others(in.ndim() - 1);
-    std::iota(others.begin(), others.end(), 0);
+    const Dims others = tessera::detail::consecutive_dims(in.ndim() - 1);
     center = finished(tessera::mean(wide, others), mean);
     spread = finished(tessera::mean(square(wide - center), others), variance);
     next_mean = moved(mean, center, momentum);

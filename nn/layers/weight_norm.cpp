@@ -1,8 +1,6 @@
 // Lengths and directions of kernels.
 #include "nn/layers/weight_norm.h"
 
-#include <numeric>
-
 #include "nn/layers/shapes.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -11,11 +9,7 @@ namespace tessera::nn {
 
 namespace {
 
-Array norms(const Array& kernel) {
-  Dims in(kernel.ndim() - 1);
-  std::iota(in.begin(), in.end(), 0);
-  return norm(kernel, in);
-}
+Array norms(const Array& kernel) { return norm(kernel, tessera::detail::consecutive_dims(kernel.ndim() - 1)); }
 
 }  // namespace
 

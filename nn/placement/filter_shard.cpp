@@ -21,8 +21,8 @@ void place(const Leaf& leaf, const Place& placed) {
   } catch (const Error& error) {
     const std::string_view text = error.what();
     const size_t verb = text.find("] ");
-    fail(error.kind(), "filter_shard",
-         fmt::format("{}: {}", leaf.path, text.substr(verb == std::string_view::npos ? 0 : verb + 2)));
+    const std::string_view rest = text.substr(verb == std::string_view::npos ? 0 : verb + 2);
+    fail(error.kind(), "filter_shard", leaf.path.empty() ? std::string(rest) : fmt::format("{}: {}", leaf.path, rest));
   }
 }
 

@@ -14,6 +14,12 @@
 
 namespace tessera::detail {
 
+Dims consecutive_dims(int n, int first) {
+  Dims dims;
+  for (int i = 0; i < n; ++i) dims.push_back(first + i);
+  return dims;
+}
+
 int checked_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim();
   if (dim < -n || dim >= n)

@@ -7,6 +7,7 @@
 
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/shapes.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera {
@@ -82,24 +83,26 @@ Array checked(const char* verb, const Operand& x, bool widen_bytes) {
 
 }  // namespace
 
-Array cumsum(Operand x, int dim) {
+Array cumsum(Operand x, std::optional<int> dim) {
+  if (!dim) return cumsum({ravel(x), x.where()}, 0);
   const Array a = checked("cumsum", x, false);
   const Scan sums{cumsum_op, cumsum_total_op, cumsum_after_op,
                   [](const at::Tensor& t, int64_t d) { return at::cumsum(t, d, t.scalar_type()); },
                   [](const at::Tensor& t, const at::Tensor& before, int64_t d) {
                     return t + at::sum(before, d, /*keepdim=*/true, t.scalar_type());
                   }};
-  return scan(sums, {a, x.where()}, checked_dim("cumsum", a, dim));
+  return scan(sums, {a, x.where()}, checked_dim("cumsum", a, *dim));
 }
 
-Array cumprod(Operand x, int dim) {
+Array cumprod(Operand x, std::optional<int> dim) {
+  if (!dim) return cumprod({ravel(x), x.where()}, 0);
   const Array a = checked("cumprod", x, true);
   const Scan products{cumprod_op, cumprod_total_op, cumprod_after_op,
                       [](const at::Tensor& t, int64_t d) { return at::cumprod(t, d, t.scalar_type()); },
                       [](const at::Tensor& t, const at::Tensor& before, int64_t d) {
                         return t * at::prod(before, d, /*keepdim=*/true, t.scalar_type());
                       }};
-  return scan(products, {a, x.where()}, checked_dim("cumprod", a, dim));
+  return scan(products, {a, x.where()}, checked_dim("cumprod", a, *dim));
 }
 
 }  // namespace tessera

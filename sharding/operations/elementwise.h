@@ -53,10 +53,16 @@ Array isnan(Operand x);
 // x where the condition holds, y elsewhere. No gradient flows to the condition.
 Array where(Operand condition, Term x, Term y);
 
+// Of integers bit by bit, of booleans as logic: a & b, a | b, a ^ b, ~a; !a is logical_not(a).
 Array bitwise_and(Term a, Term b);
 Array bitwise_or(Term a, Term b);
 Array bitwise_xor(Term a, Term b);
 Array bitwise_not(Operand x);
+inline Array operator&(Term a, Term b) { return bitwise_and(a, b); }
+inline Array operator|(Term a, Term b) { return bitwise_or(a, b); }
+inline Array operator^(Term a, Term b) { return bitwise_xor(a, b); }
+inline Array operator~(Operand x) { return bitwise_not(x); }
+inline Array operator!(Operand x) { return logical_not(x); }
 
 // ---- functions
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
@@ -252,8 +251,7 @@ Array vdot(Operand a, Operand b, const ResultOptions& options) {
     const Array u = reshape(a, {-1}), v = reshape(b, {-1});
     return general_product("vdot", {u, a.where()}, {v, b.where()}, {.contract = {{0}, {0}}}, options);
   }
-  Dims all(x.ndim());
-  std::iota(all.begin(), all.end(), 0);
+  const Dims all = consecutive_dims(x.ndim());
   return general_product("vdot", a, b, {.contract = {all, all}}, options);
 }
 

@@ -82,6 +82,18 @@ struct ResultOptions {
   std::optional<PartitionSpec> out_sharding = std::nullopt;
 };
 
-using Dims = std::vector<int>;  // dims of an array; a negative one counts from the end
+// Dims of an array; a negative one counts from the end. One needs no braces: sum(x, -1), sum(x, {0, 1}).
+struct Dims : std::vector<int> {
+  using vector::vector;
+  Dims(std::vector<int> dims) : vector(std::move(dims)) {}
+  template <std::integral Dim>
+  requires(!std::same_as<Dim, bool>) Dims(Dim dim) : vector{static_cast<int>(dim)} {}
+};
+
+namespace detail {
+
+Dims consecutive_dims(int n, int first = 0);
+
+}  // namespace detail
 
 }  // namespace tessera

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -201,8 +200,7 @@ Array transpose(Operand x, Dims order) {
 Array swapaxes(Operand x, int dim0, int dim1) {
   const Array& a = x.array();
   materialized(a, "swapaxes");
-  Dims order(a.ndim());
-  std::iota(order.begin(), order.end(), 0);
+  Dims order = consecutive_dims(a.ndim());
   std::swap(order[checked_dim("swapaxes", a, dim0)], order[checked_dim("swapaxes", a, dim1)]);
   return transpose(x, order);
 }
@@ -211,8 +209,7 @@ Array moveaxis(Operand x, int from, int to) {
   const Array& a = x.array();
   materialized(a, "moveaxis");
   from = checked_dim("moveaxis", a, from), to = checked_dim("moveaxis", a, to);
-  Dims order(a.ndim());
-  std::iota(order.begin(), order.end(), 0);
+  Dims order = consecutive_dims(a.ndim());
   order.erase(order.begin() + from);
   order.insert(order.begin() + to, from);
   return transpose(x, order);
@@ -362,8 +359,7 @@ Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
   if (extra < 0)
     fail(ErrorKind::shape_mismatch, "broadcast_to",
          fmt::format("{} to {}, which has fewer dims.", a.type_string(), to_string(shape)));
-  Dims dims(a.ndim());
-  std::iota(dims.begin(), dims.end(), extra);
+  const Dims dims = consecutive_dims(a.ndim(), extra);
   const auto local = [](Locals t, const BlockContext& block) { return t[0].expand(block.plan().out[0]->local); };
   const Array in = brought(x, shape, dims, options);
   return placed_result(broadcast("broadcast_to", {in, x.where()}, shape, dims, local), options, "broadcast_to",

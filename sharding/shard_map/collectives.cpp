@@ -297,16 +297,28 @@ Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<in
 
 // ---- what varies from the start
 
-Array pvary(Operand x, const SpecEntry& entry) {
-  return Array(operand_of(x, axes_of("pvary", entry), cause_of("pvary", x)));
+namespace {
+
+Array varying_along(const char* verb, const Operand& x, const SpecEntry& entry) {
+  const Along axes = axes_of(verb, entry);
+  const ArrayPtr a = inside(x.array(), verb);
+  if (const AxisSet already = a->type->varying & axes.axes.axis_set())
+    fail(ErrorKind::vma, verb,
+         fmt::format("{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
+                     x.array().type_string(), axes.mesh->names(already)));
+  return Array(varied(a, axes.axes.axis_set(), cause_of(verb, x)));
 }
+
+}  // namespace
+
+Array pvary(Operand x, const SpecEntry& axes) { return varying_along("pvary", x, axes); }
 
 Array pcast(Operand x, const SpecEntry& axes, Vma to) {
   if (to == Vma::invarying)
     fail(ErrorKind::vma, "pcast",
          fmt::format("{} to invarying. A varying value becomes equal by psum, pmax or an invarying all_gather.",
                      x.array().type_string()));
-  return pvary(x, axes);
+  return varying_along("pcast", x, axes);
 }
 
 int64_t axis_size(const SpecEntry& axes) { return axes_of("axis_size", axes).n; }

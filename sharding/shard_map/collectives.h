@@ -74,7 +74,8 @@ struct AllToAllOptions {
 Array all_to_all(Operand x, const SpecEntry& axes, int split_axis, int concat_axis,
                  const AllToAllOptions& options = {});
 
-// x as a value that also varies along these mesh axes; nothing is communicated. Backward: psum.
+// x, equal along these mesh axes, as a value that varies along them; nothing is communicated. Backward: psum. Error
+// (vma): x varies along one of them already.
 Array pvary(Operand x, const SpecEntry& axes);
 // pvary under JAX's newer name. Error (vma): `to` invarying, since only a collective makes a varying value invariant.
 Array pcast(Operand x, const SpecEntry& axes, Vma to = Vma::varying);

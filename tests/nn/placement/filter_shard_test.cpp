@@ -234,6 +234,12 @@ TEST(FilterShardErrors, a_sharding_that_does_not_fit_says_where) {
       });
 }
 
+TEST(FilterShardErrors, a_tree_of_one_array_has_no_path_to_name) {
+  expect_error(ErrorKind::uneven, "[filter_shard] dim 0", [] {
+    filter_shard(Param{ones({3}), {"data"}}.value, NamedSharding(mesh(), P{"data"}));
+  });
+}
+
 TEST(FilterShardErrors, one_array_in_two_places) {
   Mlp mlp = Mlp::init(Key(0), {"embed", 4}, {"hidden", 4});
   mlp.down.kernel.value = mlp.up.kernel.value;

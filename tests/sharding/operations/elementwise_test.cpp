@@ -288,6 +288,16 @@ TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
   EXPECT_EQ(sign(array<int32_t>({-4, 0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, 0, 1}));
 }
 
+TEST(ElementwiseTest, LogicHasOperators) {
+  const Array a = array<bool>({true, true, false, false}), b = array<bool>({true, false, true, false});
+  EXPECT_EQ((a & b).to_host<bool>(), logical_and(a, b).to_host<bool>());
+  EXPECT_EQ((a | b).to_host<bool>(), logical_or(a, b).to_host<bool>());
+  EXPECT_EQ((a ^ b).to_host<bool>(), logical_xor(a, b).to_host<bool>());
+  EXPECT_EQ((!a).to_host<bool>(), logical_not(a).to_host<bool>());
+  EXPECT_EQ((~array<int32_t>({0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, -6}));
+  EXPECT_EQ((array<int32_t>({12}) & 10).to_host<int32_t>(), (std::vector<int32_t>{8}));
+}
+
 TEST(ElementwiseTest, TheSignOfTheSmallestAndLargestNumbersIsOne) {
   const std::pair<DType, double> smallest[] = {{float64, 4.9406564584124654e-324},
                                                {float32, 1.401298464324817e-45},

@@ -211,6 +211,21 @@ TEST(Reductions, ThreeCandidatesPerBlockAreLessThanTheDim) {
   EXPECT_EQ(ledger.bytes(), 4 * 3 * (4 + 4)) << ledger.table();
 }
 
+TEST(Reductions, OneDimNeedsNoBraces) {
+  const Array x = reshape(arange(6), {2, 3});
+  EXPECT_EQ(sum(x, -1).to_host<int32_t>(), (std::vector<int32_t>{3, 12}));
+  EXPECT_EQ(max(x, -1, true).type_string(), "int32[2,1]");
+  EXPECT_EQ(transpose(x, {1, 0}).shape(), (Shape{3, 2}));
+  EXPECT_EQ(squeeze(max(x, 0, true), 0).shape(), (Shape{3}));
+  static_assert(!std::is_invocable_v<decltype([](auto f) -> decltype(sum(x, f)) {}), bool>, "sum(x, true) is no dim");
+}
+
+TEST(Reductions, RunningOnesWithoutADimGoOverAllElements) {
+  const Array x = device_put(reshape(arange(6), {2, 3}), NamedSharding(make_mesh({{"x", 2}}), P{"x"}));
+  EXPECT_EQ(gather(cumsum(x)).to_host<int32_t>(), (std::vector<int32_t>{0, 1, 3, 6, 10, 15}));
+  EXPECT_EQ(gather(cumprod(x + 1)).to_host<int32_t>(), (std::vector<int32_t>{1, 2, 6, 24, 120, 720}));
+}
+
 TEST(Reductions, WrongUse) {
   const Array x = zeros({2, 3}), none_there = zeros({0, 3});
   expect_error(ErrorKind::bad_argument, "[max] dim 2 of float32[2,3], expected -2 to 1", [&] { max(x, {2}); });

@@ -317,6 +317,10 @@ TEST(Collectives, RefuseWrongAxesAndSizes) {
   expect_error(ErrorKind::bad_argument, "the pair (0, 2)", [&] {
     run([](Array a) { return ppermute(a, "x", {{0, 2}}); });
   });
+  expect_error(ErrorKind::vma, "[pvary] float32[4,6]{V:x} varies along \"x\" already",
+               [&] { run([](Array a) { return pvary(a, "x"); }); });
+  expect_error(ErrorKind::vma, "[pcast] float32[4,6]{V:x} varies along \"x\" already",
+               [&] { run([](Array a) { return pcast(a, "x"); }); });
   expect_error(ErrorKind::vma, "to invarying", [&] { run([](Array a) { return pcast(a, "x", Vma::invarying); }); });
 }
 
