@@ -12,14 +12,15 @@ namespace tessera {
 
 // Elements start, start + step, ... before stop. Negative indices count from the end, indices past an end are cut off
 // there, and an omitted bound is the end itself: range(2, 5), range(2, {}), range({}, -1), range({}, {}, -1) are
-// numpy's 2:5, 2:, :-1, ::-1.
+// numpy's 2:5, 2:, :-1, ::-1. As in Python, range(3) is the first three.
 struct Range {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
 };
-inline Range range(std::optional<int64_t> start = {}, std::optional<int64_t> stop = {}, int64_t step = 1) {
+inline Range range(std::optional<int64_t> start, std::optional<int64_t> stop, int64_t step = 1) {
   return {start, stop, step};
 }
+inline Range range(int64_t stop) { return {0, stop}; }
 
 struct Ellipsis {};
 struct NewAxis {};

@@ -191,7 +191,7 @@ Array Array::at(Index first, Index second, Index third, Index fourth, Index fift
   const std::source_location where = line_of(entries);
   while (!entries.empty() && entries.back().kind == Index::Kind::nothing) entries.pop_back();
   for (Index& e : entries)
-    if (e.kind == Index::Kind::nothing) e = Index(range(), where);
+    if (e.kind == Index::Kind::nothing) e = Index(Range(), where);
   materialized(*this, "at");
   const ReadIndex read = read_index(*this, entries);
   Array result = take_parts({*this, where}, read.parts);

@@ -132,6 +132,12 @@ TEST(IndexingTest, WrongUseIsRefused) {
 
 // ---- steps
 
+TEST(IndexingTest, ARangeOfOneNumberBeginsAtZero) {
+  const Array x = arange(8);
+  EXPECT_EQ(x.at(range(3)).to_host<int32_t>(), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(x.at(range(-6)).to_host<int32_t>(), (std::vector<int32_t>{0, 1}));
+}
+
 TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
   const Mesh mesh = make_mesh({{"a", 2}});
   const Array x = arange(8);
