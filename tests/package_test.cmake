@@ -1,7 +1,8 @@
-# A project that uses Tessera, built and run from clean folders: with an installed package, or with Tessera's source.
+# A project that uses Tessera, built and run from clean folders: with an installed package, with what
+# is unpacked from an archive or a Debian package, or with Tessera's source.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
-#         -DUSE=install|subdirectory [-DLAUNCHER=<compiler launcher>] -P <this>
+#         -DUSE=install|archive|deb|subdirectory [-DLAUNCHER=<compiler launcher>] -P <this>
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -23,6 +24,7 @@ file(REMOVE_RECURSE "${SCRATCH}")
 string(REPLACE ";" "\\;" LAUNCHER "${LAUNCHER}")
 set(configure "${CMAKE_COMMAND}" -B "${SCRATCH}/build" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
               "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
+set(pack "${CMAKE_CPACK_COMMAND}" --config "${BUILD}/CPackConfig.cmake" -B "${SCRATCH}")
 
 if(USE STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
@@ -40,7 +42,20 @@ if(USE STREQUAL "install")
       endif()
     endforeach()
   endforeach()
-  run(${configure} -S "${mine}" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
+  set(prefix "${SCRATCH}/prefix")
+elseif(USE STREQUAL "archive")
+  run(${pack} -G TGZ)
+  file(GLOB made "${SCRATCH}/tessera-*.tar.gz")
+  file(ARCHIVE_EXTRACT INPUT "${made}" DESTINATION "${SCRATCH}")
+  string(REPLACE ".tar.gz" "/usr" prefix "${made}")
+elseif(USE STREQUAL "deb")
+  run(${pack} -G DEB)
+  file(GLOB made "${SCRATCH}/tessera-*.deb")
+  run(dpkg-deb -x "${made}" "${SCRATCH}/root")
+  set(prefix "${SCRATCH}/root/usr")
+endif()
+if(prefix)
+  run(${configure} -S "${mine}" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${prefix}")
 else()
   # Without optimization: what is shown is that the project builds, not how fast it runs.
   run(${configure} -S "${mine}/subdirectory" -DCMAKE_BUILD_TYPE=Debug "-DTESSERA_SOURCE=${SOURCE}"
