@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
-
-#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim::detail {
 
@@ -33,6 +32,18 @@ void check_options(const char* verb, Settings decays, Settings bounds) {
   for (const Setting& bound : bounds)
     if (!(bound.value >= 0 && std::isfinite(bound.value)))
       refuse(verb, bound.name, bound.value, fmt::format("{} >= 0", bound.name));
+}
+
+void blame(const char* verb, const Error& error, std::initializer_list<std::pair<const char*, const char*>> names) {
+  std::string words = error.what();
+  words.erase(0, words.find("] ") + 2);
+  for (const auto& [theirs, ours] : names) {
+    if (!words.starts_with(fmt::format("{}: ", theirs))) continue;
+    for (size_t at = words.find(theirs); at != std::string::npos; at = words.find(theirs, at + std::strlen(ours)))
+      words.replace(at, std::strlen(theirs), ours);
+    break;
+  }
+  throw Error(error.kind(), fmt::format("[{}] {}", verb, words));
 }
 
 void check_rate(const char* verb, const char* name, const Schedule& rate) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <initializer_list>
+#include <utility>
 
 #include "optim/schedule.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim::detail {
 
@@ -16,6 +18,11 @@ using Settings = std::initializer_list<Setting>;
 // Errors (bad_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is negative
 // or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
+
+// Throws the error of a transform's factory anew, as one of `verb`, the optimizer that is made of it; {"decay",
+// "momentum"}: what the transform calls decay, the optimizer calls momentum.
+[[noreturn]] void blame(const char* verb, const Error& error,
+                        std::initializer_list<std::pair<const char*, const char*>> names = {});
 
 // Error (bad_argument): a constant rate that is not finite. Other schedules are checked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "optim/per_array.h"
+#include "optim/step.h"
 #include "sharding/operations/operand.h"
 
 namespace tessera::optim {
@@ -42,24 +43,14 @@ struct ClipByGlobalNormState {
 
 // n = global_norm(all g): g if n < max_norm, else g / n * max_norm (without PyTorch's n + 1e-6).
 // Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2012).
-struct ClipByGlobalNorm {
+struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> {
   double max_norm;
 
   template <class Model>
-  ClipByGlobalNormState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
-                                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    ClipByGlobalNormState state;
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ClipByGlobalNormState& state, const Model&) const {
-    state.norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+  void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::Step& step) const {
+    const double norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+    step.tell_norm(norm);
+    step.write([norm, &state] { state.norm = norm; });
   }
 };
 // Error (bad_argument) unless max_norm > 0.

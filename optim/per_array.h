@@ -90,15 +90,11 @@ struct PerArray : Formula {
   std::pair<Model, State<Model>> update(Model grads, State<Model> state, const Model& params,
                                         std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    update_in_place(grads, state, params);
-    return {std::move(grads), std::move(state)};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, State<Model>& state, const Model& params) const {
     int64_t count = 1;
     if constexpr (requires { state.count; }) count = ++state.count;
-    detail::per_array(Formula::name, nn::leaves(updates), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
+    detail::per_array(Formula::name, nn::leaves(grads), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
                       nn::leaves(params), count, [this](const ArrayStep& step) { return Formula::operator()(step); });
+    return {std::move(grads), std::move(state)};
   }
 };
 

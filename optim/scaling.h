@@ -7,6 +7,7 @@
 
 #include "optim/per_array.h"
 #include "optim/schedule.h"
+#include "optim/step.h"
 #include "sharding/random/key.h"
 
 namespace tessera::optim {
@@ -21,18 +22,29 @@ void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
 
+// Updates as they are.
+struct Identity : detail::Runs<Identity, EmptyState> {
+  template <class Model>
+  void run(Model&, EmptyState&, const Model&, const detail::Step&) const {}
+};
+inline Identity identity() { return {}; }
+
+// Zeros. In place, the parameters are left alone.
+struct SetToZero : detail::Runs<SetToZero, EmptyState> {
+  template <class Model>
+  void run(Model& updates, EmptyState&, const Model&, const detail::Step& step) const {
+    step.set_to_zero(nn::bare_arrays(updates).arrays);
+  }
+};
+inline SetToZero set_to_zero() { return {}; }
+
 // step_size * g
-struct Scale {
+struct Scale : detail::Runs<Scale, EmptyState> {
   double step_size;
 
   template <class Model>
-  EmptyState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&) const {
-    detail::scale(nn::bare_arrays(grads).arrays, step_size);
-    return {std::move(grads), {}};
+  void run(Model& updates, EmptyState&, const Model&, const detail::Step&) const {
+    detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
 Scale scale(double step_size);
@@ -42,66 +54,41 @@ struct ScaleByScheduleState {
 };
 
 // step_size_fn(count) * g. Error (bad_argument): a schedule whose value is not finite, before anything is changed.
-struct ScaleBySchedule {
+struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
-    detail::scale(nn::bare_arrays(updates).arrays, value(state.count++));
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+    detail::scale(nn::bare_arrays(updates).arrays, value(state.count));
+    step.count(state.count);
   }
   double value(int64_t count) const;
 };
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
 
 // -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
-struct ScaleByLearningRate {
+struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleState> {
   Schedule learning_rate;
   bool flip_sign = true;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
-    const double rate = value(state.count++);
-    detail::scale(nn::bare_arrays(updates).arrays, flip_sign ? -rate : rate);
-  }
-  double value(int64_t count) const;
+  // What the updates are multiplied by: told, and counted in the state.
+  double factor(ScaleByScheduleState& state, const detail::Step& step) const;
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
 // g + weight_decay(count) * p for the parameters that the mask takes, else g
-struct AddDecayedWeights {
+struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model& params) const {
-    update_in_place(grads, state, params);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model& params) const {
-    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count++), mask);
+  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::Step& step) const {
+    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
+    step.count(state.count);
   }
   double value(int64_t count) const;
 };
@@ -148,15 +135,6 @@ struct ScaleBySign {
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
-
-// Zeros.
-struct SetToZero {
-  static constexpr const char* name = "set_to_zero";
-  template <class Model>
-  using State = EmptyState;
-  Array operator()(const ArrayStep& step) const;
-};
-inline PerArray<SetToZero> set_to_zero() { return {}; }
 
 // g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the whole array, at least min_norm; g if either
 // norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).

@@ -62,11 +62,11 @@ int64_t checked_period(int64_t steps, const char* verb, const char* name) {
   return steps;
 }
 
-bool all_finite(const nn::Leaves& tree) {
+bool all_finite(const Arrays& arrays) {
   at::AutoGradMode off(false);
   std::vector<Array> wrong;
-  for (const nn::Leaf& leaf : tree)
-    if (!leaf.value->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*leaf.value)), float32)));
+  for (const Array* x : arrays)
+    if (!x->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*x)), float32)));
   return known_value(total(wrong)).value_or(0) == 0;
 }
 
@@ -85,7 +85,7 @@ void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Lea
   }
 }
 
-void own_copies(const nn::Leaves& tree) {
+void make_own(const nn::Leaves& tree) {
   for (const nn::Leaf& leaf : tree) {
     Array& x = *leaf.value;
     if (!nn::is_trainable(leaf))
@@ -150,6 +150,14 @@ double Hyperparams::operator[](const std::string& name) const {
   const auto found = values_.find(name);
   if (found == values_.end()) unknown_name(name, values_);
   return found->second;
+}
+
+Hyperparams detail::hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count,
+                                   const Hyperparams& now) {
+  std::map<std::string, double> values = now.values();
+  for (const auto& [name, schedule] : schedules)
+    if (!schedule.constant() || !values.contains(name)) values[name] = schedule(count);
+  return Hyperparams(std::move(values));
 }
 
 }  // namespace tessera::optim
