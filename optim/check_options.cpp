@@ -70,6 +70,12 @@ double value_of(const Schedule& schedule, int64_t count, const char* verb, const
   return value;
 }
 
+int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given) {
+  if (given < least)
+    fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least {}.", name, given, least));
+  return given;
+}
+
 void check_positive(const char* verb, const char* name, double value) {
   if (!(value > 0 && std::isfinite(value))) refuse(verb, name, value, fmt::format("{} > 0", name));
 }

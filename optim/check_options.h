@@ -1,6 +1,7 @@
 // Checks of the settings of optimizers, made where an optimizer is made.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <utility>
 
@@ -33,6 +34,9 @@ void check_constant_bound(const char* verb, const char* name, const Schedule& sc
 
 // The schedule's value at `count`, for update number `count` + 1. Error (bad_argument): not finite, or count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
+
+// The number given. Error (bad_argument): less than `least`.
+int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given);
 
 // Errors (bad_argument) unless value > 0, or finite.
 void check_positive(const char* verb, const char* name, double value);

@@ -1,7 +1,6 @@
 // Transforms that bound gradients: by element, by array, by the whole tree; and zero_nans.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 
@@ -20,8 +19,6 @@ struct Clip {
   double max_delta;
 
   static constexpr const char* name = "clip";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<Clip> clip(double max_delta);
@@ -31,8 +28,6 @@ struct ClipByBlockRms {
   double threshold;
 
   static constexpr const char* name = "clip_by_block_rms";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ClipByBlockRms> clip_by_block_rms(double threshold);
@@ -67,8 +62,6 @@ struct AdaptiveGradClip {
   std::optional<Dims> axis = std::nullopt;
 
   static constexpr const char* name = "adaptive_grad_clip";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3,

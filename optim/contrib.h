@@ -71,12 +71,12 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
 };
 
 // Error (bad_argument): b1 outside (0, 1).
-double checked_schedule_free_b1(double b1);
-
 template <class Base>
 ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, double b1 = 0.9,
                                  double weight_lr_power = 2) {
-  return {{}, std::move(base_optimizer), std::move(learning_rate), checked_schedule_free_b1(b1), weight_lr_power};
+  detail::check_options("schedule_free", {{"b1", b1}}, {});
+  detail::check_positive("schedule_free", "b1", b1);
+  return {{}, std::move(base_optimizer), std::move(learning_rate), b1, weight_lr_power};
 }
 
 // x, computed from the optimizer's state and the parameters: (y - (1 - b1) z) / b1.

@@ -7,6 +7,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <array>
+#include <functional>
 
 #include "optim/internal.h"
 #include "sharding/redistribution/convert.h"
@@ -85,43 +86,20 @@ struct Group {
   std::vector<at::Tensor> params, grads, first = {}, second = {};
 };
 
-struct FusedAdam {
-  double b1, b2, eps;
-  int64_t count;  // of this update, from 1
-  double learning_rate;
-  double weight_decay = 0;
-  std::shared_ptr<const Taken> decays = nullptr;  // whether each parameter decays; null: all do
-
-  void operator()(Group& group) const {
-    const at::Tensor at = at::scalar_tensor(static_cast<double>(count), group.params[0].options().dtype(at::kFloat));
-    const std::vector<at::Tensor> counts(group.params.size(), at);
-    at::_fused_adamw_(group.params, group.grads, group.first, group.second, {}, counts, learning_rate, b1, b2,
-                      group.decayed ? weight_decay : 0.0, eps, false, false);
-  }
-};
-
-struct FusedSgd {
-  double learning_rate;
-  double momentum = 0;
-  bool nesterov = false;
-  std::shared_ptr<const Taken> decays = nullptr;
-
-  void operator()(Group& group) const {
-    at::_fused_sgd_(group.params, group.grads, group.first, 0.0, momentum, learning_rate, 0.0, nesterov, false, false);
-  }
-};
-
 // One update by a kernel, in the storage of params and moments; an array whose storage is shared is replaced by a copy.
 // A parameter whose gradient is absent is not changed.
-template <class Kernel>
 class FusedCall {
  public:
+  using Kernel = std::function<void(Group&)>;
+
   // The gradients come first: one that shares memory with its parameter makes the parameter a copy.
-  FusedCall(Kernel kernel, const Arrays& params, const Arrays& grads, std::array<Arrays, 2> moments)
+  FusedCall(Kernel kernel, const Taken* decays, const Arrays& params, const Arrays& grads,
+            std::array<Arrays, 2> moments)
       : kernel_(std::move(kernel)), params_(params), moments_(std::move(moments)) {
     for (size_t i = 0; i < params.size(); ++i) {
       ask_for_next(grads, i);
-      groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(i));
+      const bool decayed = !decays || (*decays)[0][i];
+      groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(decayed, *params[i]));
       if (groups_of_[i] == none) continue;
       Group& group = groups_[groups_of_[i]];
       add_gradient(*grads[i], materialized(*params[i], "Optimizer.update"), group.dtype, group.grads);
@@ -150,10 +128,9 @@ class FusedCall {
   };
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  size_t group_of(size_t i) {
-    const bool decayed = !kernel_.decays || (*kernel_.decays)[0][i];
-    const auto dtype = static_cast<at::ScalarType>(moment_dtype(params_[i]->dtype()));
-    const MeshImpl* mesh = params_[i]->impl()->type->mesh;
+  size_t group_of(bool decayed, const Array& parameter) {
+    const auto dtype = static_cast<at::ScalarType>(moment_dtype(parameter.dtype()));
+    const MeshImpl* mesh = parameter.impl()->type->mesh;
     const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
     for (size_t g = 0; g < groups_.size(); ++g)
       if (groups_[g].decayed == decayed && groups_[g].dtype == dtype && groups_[g].device == device) return g;
@@ -180,12 +157,12 @@ class FusedCall {
 };
 
 // Of all calls, nothing is written before all memory is there.
-template <class Kernel>
-void plan_call(Plan& plan, Kernel kernel, const Arrays& updates, std::array<Arrays, 2> moments) {
+void plan_call(Plan& plan, FusedCall::Kernel kernel, const Taken* decays, const Arrays& updates,
+               std::array<Arrays, 2> moments) {
   at::AutoGradMode off(false);
-  const auto call = std::make_shared<FusedCall<Kernel>>(std::move(kernel), plan.params, updates, std::move(moments));
+  const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, plan.params, updates, std::move(moments));
   plan.preparations.push_back([call] { call->gather(); });
-  plan.writes.push_back([call] { call->run(); });
+  plan.write([call] { call->run(); });
   for (Array* u : updates) *u = Array();
 }
 
@@ -216,15 +193,20 @@ bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& o, Mo
   Plan& plan = *step.in_place();
   if (o.eps_root != 0 || o.nesterov || o.mu_dtype) return false;
   if (!lie_with(moments.mu, plan.params, updates) || !lie_with(moments.nu, plan.params, updates)) return false;
-  check_count("scale_by_adam", moments.count + 1);
-  FusedAdam kernel{o.b1, o.b2, o.eps, moments.count + 1, -rate.part.factor(rate.state, step)};
+  const int64_t count = moments.count + 1;
+  check_count("scale_by_adam", count);
+  const double learning_rate = -rate.part.factor(rate.state, step);
+  const double weight_decay = decay ? decay->part.value(decay->state.count) : 0;
   step.count(moments.count);
-  if (decay) {
-    kernel.weight_decay = decay->part.value(decay->state.count);
-    if (kernel.weight_decay != 0) kernel.decays = decay->taken;
-    step.count(decay->state.count);
-  }
-  plan_call(plan, std::move(kernel), updates, {std::move(moments.mu), std::move(moments.nu)});
+  if (decay) step.count(decay->state.count);
+  const auto kernel = [o, count, learning_rate, weight_decay](Group& g) {
+    const at::Tensor t = at::scalar_tensor(static_cast<double>(count), g.params[0].options().dtype(at::kFloat));
+    const std::vector<at::Tensor> counts(g.params.size(), t);
+    at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
+                      g.decayed ? weight_decay : 0, o.eps, false, false);
+  };
+  plan_call(plan, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
+            {std::move(moments.mu), std::move(moments.nu)});
   return true;
 }
 
@@ -232,9 +214,11 @@ bool fuse_sgd(const Step& step, const Arrays& updates, const std::optional<PerAr
               Arrays trace, const FusedRate& rate) {
   Plan& plan = *step.in_place();
   if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, plan.params, updates))) return false;
-  const FusedSgd kernel{-rate.part.factor(rate.state, step), momentum ? momentum->decay : 0,
-                        momentum && momentum->nesterov};
-  plan_call(plan, kernel, updates, {momentum ? std::move(trace) : Arrays(), {}});
+  const double learning_rate = -rate.part.factor(rate.state, step), decay = momentum ? momentum->decay : 0;
+  const auto kernel = [learning_rate, decay, nesterov = momentum && momentum->nesterov](Group& g) {
+    at::_fused_sgd_(g.params, g.grads, g.first, 0.0, decay, learning_rate, 0.0, nesterov, false, false);
+  };
+  plan_call(plan, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
   return true;
 }
 

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "nn/tree/tree.h"
@@ -55,9 +53,10 @@ class Optimizer {
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
-  // as a part of a partition, and within named_chain, inject_hyperparams, apply_if_finite and accumulate. An array
-  // whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed. `grads`
-  // is only read; gradients that are pending sums are reduced first, all together (by accumulate at every k-th update).
+  // as a part of a partition, and within named_chain, masked, inject_hyperparams, apply_if_finite and accumulate. An
+  // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
+  // `grads` is only read; gradients that are pending sums are reduced first, all together (by accumulate at every k-th
+  // update).
   // After an error, model and state are unchanged. Errors: gradients that are all absent, of another model, or of one
   // that this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on
   // another mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the

@@ -3,16 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <fmt/format.h>
 
 #include <cmath>
 
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
-#include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"

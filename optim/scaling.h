@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "optim/per_array.h"
 #include "optim/schedule.h"
@@ -130,8 +128,6 @@ PerArray<Ema> ema(const Ema& options);
 // sign(g)
 struct ScaleBySign {
   static constexpr const char* name = "scale_by_sign";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
@@ -144,8 +140,6 @@ struct ScaleByTrustRatio {
   double eps = 0;
 
   static constexpr const char* name = "scale_by_trust_ratio";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
@@ -155,8 +149,6 @@ struct ScaleByParamBlockRms {
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_rms";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
@@ -165,8 +157,6 @@ struct ScaleByParamBlockNorm {  // g * max(|p|, min_scale)
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_norm";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
@@ -175,8 +165,6 @@ PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-
 // Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
 struct Centralize {
   static constexpr const char* name = "centralize";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<Centralize> centralize() { return {}; }
@@ -184,8 +172,6 @@ inline PerArray<Centralize> centralize() { return {}; }
 // -p where p + g would be below 0, else g.
 struct KeepParamsNonnegative {
   static constexpr const char* name = "keep_params_nonnegative";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }

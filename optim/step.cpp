@@ -65,9 +65,20 @@ void Told::take(const Told& newer) {
 Plan::Plan(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {}
 Plan::~Plan() = default;
 
+void Plan::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }
+void Plan::write(std::function<void()> f) {
+  struct Call : Write {
+    std::function<void()> f;
+    void operator()() override { f(); }
+  };
+  auto call = std::make_unique<Call>();
+  call->f = std::move(f);
+  write(std::move(call));
+}
+
 void Plan::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
   auto next = std::make_shared<std::vector<Array>>(sums(parameters, updates));
-  writes.push_back([this, next] {
+  write([this, next] {
     for (size_t i = 0; i < next->size(); ++i)
       if (!(*next)[i].is_absent()) *params[i] = std::move((*next)[i]);
   });
@@ -76,7 +87,7 @@ void Plan::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
 void Plan::carry_out() {
   at::AutoGradMode off(false);
   for (const auto& prepare : preparations) prepare();
-  for (const auto& write : writes) write();
+  for (const auto& write : writes) (*write)();
 }
 
 Step::Step(const ExtraArgs& extra, Plan* plan) : extra(extra), plan_(plan) {}
@@ -94,7 +105,7 @@ Step Step::labelled(const std::string& name) const {
   return step;
 }
 
-void Step::write(std::function<void()> f) const { plan_ ? plan_->writes.push_back(std::move(f)) : f(); }
+void Step::write(std::function<void()> f) const { plan_ ? plan_->write(std::move(f)) : f(); }
 
 void Step::count(int64_t& counted) const {
   write([&counted] { ++counted; });

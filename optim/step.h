@@ -44,6 +44,20 @@ struct Told {
   void take(const Told& newer);
 };
 
+// A write that waits until the whole update has been computed.
+struct Write {
+  virtual ~Write() = default;
+  virtual void operator()() = 0;
+};
+template <class State>
+struct Replace : Write {
+  State& state;
+  State next;
+
+  explicit Replace(State& state) : state(state), next(state) {}
+  void operator()() override { state = std::move(next); }
+};
+
 // What an update in place will write. Nothing is written before carry_out(), so that an error leaves model and state
 // unchanged. The functions are not inline, since every program that trains would compile them.
 struct Plan {
@@ -51,6 +65,16 @@ struct Plan {
   Plan(const Plan&) = delete;
   ~Plan();
 
+  // A copy of the state, which will take its place.
+  template <class State>
+  State& changed(State& state) {
+    auto replace = std::make_unique<Replace<State>>(state);
+    State& next = replace->next;
+    write(std::move(replace));
+    return next;
+  }
+  void write(std::unique_ptr<Write> write);
+  void write(std::function<void()> write);
   // Plans params + updates, where there are updates.
   void add(const nn::Leaves& parameters, const nn::Leaves& updates);
   void carry_out();
@@ -59,7 +83,7 @@ struct Plan {
   Answers& answers;
   Told told;
   std::vector<std::function<void()>> preparations;  // what may fail, after all else has been computed
-  std::vector<std::function<void()>> writes;
+  std::vector<std::unique_ptr<Write>> writes;
 };
 
 // What a transform gets that has, in place of `update`,
@@ -118,9 +142,8 @@ void Step::operator()(const T& part, Model& updates, State& state, const Model& 
   if constexpr (requires { part.run(updates, state, params, *this); }) {
     part.run(updates, state, params, *this);
   } else {
-    const auto next = plan_ ? std::make_shared<State>(state) : std::make_shared<State>(std::move(state));
-    std::tie(updates, *next) = updated(part, std::move(updates), std::move(*next), params, extra);
-    write([next, &state] { state = std::move(*next); });
+    State& next = plan_ ? plan_->changed(state) : state;
+    std::tie(updates, next) = updated(part, std::move(updates), std::move(next), params, extra);
   }
 }
 

@@ -29,7 +29,7 @@ concept TransformOf = requires(const T& transform, const Model& model) {
                         std::pair<Model, decltype(transform.init(model))>>;
 };
 
-struct EmptyState {};
+struct EmptyState {};  // of a transform that remembers nothing
 
 // What an update may depend on beside the gradients: optimizer.update(model, grads, {.value = loss}). A transform that
 // reads it takes a fourth argument, `const ExtraArgs& extra`; transforms that hold other transforms pass it on.

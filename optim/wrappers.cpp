@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "nn/tree/filter.h"
-#include "optim/check_options.h"
 #include "optim/internal.h"
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
@@ -57,11 +56,6 @@ void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
     if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());
 }
 
-int64_t checked_period(int64_t steps, const char* verb, const char* name) {
-  if (steps < 1) fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least 1.", name, steps));
-  return steps;
-}
-
 bool all_finite(const Arrays& arrays) {
   at::AutoGradMode off(false);
   std::vector<Array> wrong;
@@ -71,18 +65,12 @@ bool all_finite(const Arrays& arrays) {
 }
 
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {
-  at::AutoGradMode off(false);
-  check_same_tree("lookahead", "the state", slow, params);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    Array &u = *updates[i].value, &s = *slow[i].value;
-    if (u.is_absent()) continue;
-    check_has_state("lookahead", params[i], u, s);
-    follow("lookahead", s, params[i]);
-    const Array p = astype(*params[i].value, s.dtype());
-    const Array next = s + step_size * (p + u - s);
-    u = next - p;
-    s = kept(next, s, "lookahead");
-  }
+  per_array("lookahead", updates, slow, 1, params, 1, [&](const ArrayStep& step) {
+    Array& s = step.state[0];
+    const Array p = astype(step.p(), s.dtype());
+    s = s + step_size * (p + step.gradient - s);
+    return s - p;
+  });
 }
 
 void make_own(const nn::Leaves& tree) {
@@ -108,18 +96,6 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
     const Array now = astype(p, a.dtype());
     a = kept(moment(a, updates[i].value->is_absent() ? now : now + *updates[i].value, decay), a, "params_ema");
   }
-}
-
-double checked_step_size(double slow_step_size) {
-  check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
-  return slow_step_size;
-}
-
-int64_t checked_errors(int64_t max_consecutive_errors) {
-  if (max_consecutive_errors < 0)
-    fail(ErrorKind::bad_argument, "apply_if_finite",
-         fmt::format("max_consecutive_errors: {} given, expected at least 0.", max_consecutive_errors));
-  return max_consecutive_errors;
 }
 
 }  // namespace detail

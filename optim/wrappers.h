@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "optim/check_options.h"
 #include "optim/schedule.h"
 #include "optim/step.h"
 
@@ -17,9 +18,6 @@ namespace detail {
 void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
 // Brings the accumulated gradients to the parameters' element types and placements, reduced all together.
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
-int64_t checked_period(int64_t steps, const char* verb, const char* name);
-double checked_step_size(double slow_step_size);
-int64_t checked_errors(int64_t max_consecutive_errors);
 // Whether every element is finite. One all-reduce.
 bool all_finite(const Arrays& arrays);
 // slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
@@ -77,8 +75,7 @@ struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
   // Whether the next update is the k-th.
   template <class State>
   bool completes(const State& state) const {
-    return state.mini_step + 1 >=
-           detail::checked_period(every_k_schedule(state.gradient_step), "accumulate", "every_k");
+    return state.mini_step + 1 >= detail::at_least(1, "accumulate", "every_k", every_k_schedule(state.gradient_step));
   }
 };
 
@@ -89,7 +86,7 @@ struct MultiStepsOptions {
 // accumulate(adamw({.learning_rate = 3e-4}), 4). Error (bad_argument): k below 1.
 template <class Inner>
 MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
-  detail::checked_period(every_k, "accumulate", "every_k");
+  detail::at_least(1, "accumulate", "every_k", every_k);
   return {{}, std::move(opt), [every_k](int64_t) { return every_k; }, options.use_grad_mean};
 }
 template <class Inner>
@@ -135,7 +132,8 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
 // Error (bad_argument): max_consecutive_errors below 0.
 template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
-  return {{}, std::move(inner), detail::checked_errors(max_consecutive_errors)};
+  return {
+      {}, std::move(inner), detail::at_least(0, "apply_if_finite", "max_consecutive_errors", max_consecutive_errors)};
 }
 
 // ---- lookahead, averages --------------------------------------------------------------------------------------------
@@ -178,11 +176,9 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
 // Errors (bad_argument): sync_period below 1, slow_step_size negative or not finite.
 template <class Inner>
 Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
-  return {{},
-          std::move(fast_optimizer),
-          detail::checked_period(sync_period, "lookahead", "sync_period"),
-          detail::checked_step_size(slow_step_size),
-          reset_state};
+  detail::at_least(1, "lookahead", "sync_period", sync_period);
+  detail::check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
+  return {{}, std::move(fast_optimizer), sync_period, slow_step_size, reset_state};
 }
 
 template <class Model>
