@@ -63,8 +63,8 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
     Model z = state.z;
     detail::schedule_free({b1, detail::weight_of(weight, weight_sum)}, nn::leaves(updates), nn::leaves(z),
                           nn::leaves(params));
-    step.write([=, &state] {
-      state.max_lr = max_lr, state.weight_sum = weight_sum, state.z = z;
+    step.write([=, z = std::move(z), &state]() mutable {
+      state.max_lr = max_lr, state.weight_sum = weight_sum, state.z = std::move(z);
       state.step_count += 1;
     });
   }

@@ -99,6 +99,12 @@ Step Step::before() const {
   return step;
 }
 
+Step Step::made_anew() const {
+  Step step = *this;
+  step.remembers_ = false;
+  return step;
+}
+
 Step Step::labelled(const std::string& name) const {
   Step step = *this;
   step.label_ += label_.empty() ? name : "." + name;
@@ -112,14 +118,10 @@ void Step::count(int64_t& counted) const {
 }
 
 std::shared_ptr<const Taken> Step::asked(const void* whom, const std::function<Taken()>& ask) const {
-  if (!plan_) return std::make_shared<const Taken>(ask());
+  if (!plan_ || !remembers_) return std::make_shared<const Taken>(ask());
   std::shared_ptr<const Taken>& known = plan_->answers.all[whom];
   if (!known) known = std::make_shared<const Taken>(ask());
   return known;
-}
-
-void Step::forget() const {
-  if (plan_) plan_->answers.all.clear();
 }
 
 void Step::set_to_zero(const Arrays& updates) const {

@@ -101,6 +101,8 @@ class Step {
 
   // The step of a part whose updates are not those of the whole, but are changed by other parts.
   Step before() const;
+  // The step of a part that is made anew for every update, and so asks its masks and labels every time.
+  Step made_anew() const;
   // The step of a part that has a label: labels are joined by dots.
   Step labelled(const std::string& name) const;
 
@@ -110,9 +112,8 @@ class Step {
   // At once, or when the whole update has been computed.
   void write(std::function<void()> f) const;
   void count(int64_t& counted) const;  // adds 1 to it, likewise
-  // What the mask or the labels at this address say. In place they are not asked again before `forget`.
+  // What the mask or the labels at this address say: in place they are asked once.
   std::shared_ptr<const Taken> asked(const void* whom, const std::function<Taken()>& ask) const;
-  void forget() const;
   // Updates that change nothing: zeros.
   void set_to_zero(const Arrays& updates) const;
 
@@ -123,7 +124,7 @@ class Step {
 
  private:
   Plan* plan_;
-  bool last_ = true;
+  bool last_ = true, remembers_ = true;
   std::string label_;
 };
 

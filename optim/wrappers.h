@@ -62,13 +62,14 @@ struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
     detail::add_to_mean(nn::leaves(acc), nn::leaves(updates), state.mini_step, use_grad_mean);
     if (!completes(state)) {
       step.set_to_zero(nn::bare_arrays(updates).arrays);
-      return step.write([acc, &state] { state.acc_grads = acc, state.mini_step += 1; });
+      return step.write(
+          [acc = std::move(acc), &state]() mutable { state.acc_grads = std::move(acc), state.mini_step += 1; });
     }
     detail::finish_mean(nn::leaves(acc), nn::leaves(params));
     updates = std::move(acc);
     step(opt, updates, state.inner_opt_state, params);
-    step.write([zeros = zeros_like(params), &state] {
-      state.acc_grads = zeros, state.mini_step = 0, state.gradient_step += 1;
+    step.write([zeros = zeros_like(params), &state]() mutable {
+      state.acc_grads = std::move(zeros), state.mini_step = 0, state.gradient_step += 1;
     });
   }
 
@@ -169,7 +170,7 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
     if (since != 0) return;
     Model slow = state.slow;
     detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
-    step.write([slow, &state] { state.slow = slow; });
+    step.write([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
     if (reset_state) step.write([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
@@ -231,6 +232,7 @@ namespace detail {
 Hyperparams hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count, const Hyperparams& now);
 }  // namespace detail
 
+// `hyperparams` may be changed between updates.
 template <class State>
 struct InjectHyperparamsState {
   int64_t count = 0;
@@ -252,8 +254,7 @@ struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
     const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
-    step.forget();  // the inner transform is another one at every update
-    step(inner_factory(now), updates, state.inner_state, params);
+    step.made_anew()(inner_factory(now), updates, state.inner_state, params);
     step.write([now, &state] { state.hyperparams = now, state.count += 1; });
   }
 };

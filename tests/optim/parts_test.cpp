@@ -59,7 +59,7 @@ TEST(Parts, AskMasksAndLabelsAtTheFirstUpdate) {
   const auto label = [&](const std::string& path, const Array& p) { return ++labels, by_dims(path, p); };
   Toy model = Toy::init(1);
   Optimizer optimizer(model, partition(label, "matrix", adamw({.learning_rate = 0.1, .mask = decays}), "vector",
-                                       masked(sgd({.learning_rate = 0.1}), decays)));
+                                       masked(chain(injected(), scale(1)), decays)));
   masks = labels = 0;
   const Toy grads = gradients_for(model, 2);
   for (int i = 0; i < 3; ++i) optimizer.update(model, grads);
