@@ -34,18 +34,10 @@ Array full_for(const Array& parameter, double value) {
   return zeros.is_absent() || value == 0 ? zeros : full_like(zeros, value);
 }
 
-// The first tree in mu_dtype.
-Array with_mu_dtype(size_t tree, const Array& parameter, std::optional<DType> mu_dtype) {
-  return zeros_for(parameter, tree == 0 ? mu_dtype : std::nullopt);
-}
-
 Array over_root(const Array& m, const Array& v, double eps_root, double eps) { return m / (sqrt(v + eps_root) + eps); }
 
 }  // namespace
 
-Array ScaleByAdam::initial(size_t tree, const Array& parameter) const {
-  return with_mu_dtype(tree, parameter, mu_dtype);
-}
 Array ScaleByAdam::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
   mu = moment(mu, step.gradient, b1);
@@ -58,9 +50,6 @@ PerArray<ScaleByAdam> scale_by_adam(const ScaleByAdam& o) {
   return {o};
 }
 
-Array ScaleByAmsgrad::initial(size_t tree, const Array& parameter) const {
-  return with_mu_dtype(tree, parameter, mu_dtype);
-}
 Array ScaleByAmsgrad::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1], &nu_max = step.state[2];
   mu = moment(mu, step.gradient, b1);
@@ -209,9 +198,6 @@ PerArray<ScaleByAdan> scale_by_adan(const ScaleByAdan& o) {
   return {o};
 }
 
-Array ScaleByLion::initial(size_t tree, const Array& parameter) const {
-  return with_mu_dtype(tree, parameter, mu_dtype);
-}
 Array ScaleByLion::operator()(const ArrayStep& step) const {
   Array& mu = step.state[0];
   const Array update = sign(moment(mu, step.gradient, b1));
@@ -240,9 +226,6 @@ PerArray<ScaleByAdemamix> scale_by_ademamix(const ScaleByAdemamix& o) {
   return {o};
 }
 
-Array ScaleByAdopt::initial(size_t tree, const Array& parameter) const {
-  return with_mu_dtype(tree, parameter, mu_dtype);
-}
 Array ScaleByAdopt::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
   const int64_t before = step.count - 1;

@@ -25,7 +25,6 @@ struct ScaleByAdam {
   static constexpr const char* name = "scale_by_adam";
   template <class Model>
   using State = AdamState<Model>;
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByAdam> scale_by_adam(const ScaleByAdam& options = {});
@@ -46,7 +45,6 @@ struct ScaleByAmsgrad {
     int64_t count = 0;
     Model mu, nu, nu_max;
   };
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByAmsgrad> scale_by_amsgrad(const ScaleByAmsgrad& options = {});
@@ -213,7 +211,6 @@ struct ScaleByLion {
   static constexpr const char* name = "scale_by_lion";
   template <class Model>
   using State = MomentumState<Model>;
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByLion> scale_by_lion(const ScaleByLion& options = {});
@@ -256,7 +253,6 @@ struct ScaleByAdopt {
   static constexpr const char* name = "scale_by_adopt";
   template <class Model>
   using State = AdamState<Model>;
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByAdopt> scale_by_adopt(const ScaleByAdopt& options = {});

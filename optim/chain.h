@@ -1,4 +1,4 @@
-// chain and named_chain: transforms one after the other; Optional: a transform that may be left out.
+// chain and named_chain: transforms one after the other.
 #pragma once
 
 #include <array>
@@ -6,40 +6,33 @@
 #include <string_view>
 #include <tuple>
 
-#include "optim/transform.h"
+#include "optim/fused.h"
 
 namespace tessera::optim {
 
 // Transforms one after the other, each receiving the updates of the one before. The state is the tuple of their states.
 template <class... Parts>
-struct Chain {
+struct Chain : detail::Runs<Chain<Parts...>> {
   std::tuple<Parts...> parts;
+
+  explicit Chain(std::tuple<Parts...> parts) : parts(std::move(parts)) {}
 
   template <class Model>
   auto init(const Model& params) const {
     return std::apply([&](const auto&... part) { return std::make_tuple(part.init(params)...); }, parts);
   }
-
-  template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    std::pair<Model, State> result(grads, std::move(state));
-    update_in_place(result.first, result.second, params, extra);
-    return result;
-  }
-  template <class Model, class State>
-  void update_in_place(Model& updates, State& states, const Model& params, const ExtraArgs& extra) const {
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      (detail::update_in_place(std::get<I>(parts), updates, std::get<I>(states), params, extra), ...);
+  // In place, the parts at the end of the chain that one kernel computes are left to it.
+  template <size_t first = 0, class Model, class State>
+  void run(Model& updates, State& states, const Model& params, const detail::Step& step) const {
+    if constexpr (first < sizeof...(Parts)) {
+      const auto tail = detail::references_from<first>(parts);
+      const auto tail_states = detail::references_from<first>(states);
+      if constexpr (requires { detail::fuse(step, updates, params, tail, tail_states); })
+        if (step.in_place() && detail::fuse(step, updates, params, tail, tail_states)) return;
+      constexpr bool is_last = first + 1 == sizeof...(Parts);
+      (is_last ? step : step.before())(std::get<first>(parts), updates, std::get<first>(states), params);
+      run<first + 1>(updates, states, params, step);
     }
-    (std::index_sequence_for<Parts...>());
-  }
-
-  template <class State, class Visit>
-  void visit_parts(const State& states, Visit&& visit) const {
-    [&]<size_t... I>(std::index_sequence<I...>) { (visit("", std::get<I>(parts), std::get<I>(states)), ...); }
-    (std::index_sequence_for<Parts...>());
   }
 };
 
@@ -52,10 +45,6 @@ std::tuple<T> parts_of(const T& transform) {
 template <class... Parts>
 std::tuple<Parts...> parts_of(const Chain<Parts...>& chain) {
   return chain.parts;
-}
-template <class... Parts>
-Chain<Parts...> chain_of(std::tuple<Parts...> parts) {
-  return {std::move(parts)};
 }
 
 // The names and the transforms of f("a", x, "b", y).
@@ -81,7 +70,7 @@ void check_names(const char* verb, const std::string* names, size_t count);
 // of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
 template <class... Transforms>
 auto chain(const Transforms&... transforms) {
-  return detail::chain_of(std::tuple_cat(detail::parts_of(transforms)...));
+  return Chain(std::tuple_cat(detail::parts_of(transforms)...));
 }
 
 // The states of several transforms under their names.
@@ -97,33 +86,24 @@ struct NamedStates {
   }
 };
 
-namespace detail {
-template <size_t n, class... States>
-NamedStates<States...> named_states(const std::array<std::string, n>& names, std::tuple<States...> states) {
-  return {names, std::move(states)};
-}
-}  // namespace detail
+template <class... States>
+NamedStates(std::array<std::string, sizeof...(States)>, std::tuple<States...>) -> NamedStates<States...>;
 
 template <class... Parts>
-struct NamedChain {
+struct NamedChain : detail::Runs<NamedChain<Parts...>> {
   std::array<std::string, sizeof...(Parts)> names;
   Chain<Parts...> chain;
 
+  NamedChain(std::array<std::string, sizeof...(Parts)> names, std::tuple<Parts...> parts)
+      : names(std::move(names)), chain(std::move(parts)) {}
+
   template <class Model>
   auto init(const Model& params) const {
-    return detail::named_states(names, chain.init(params));
+    return NamedStates(names, chain.init(params));
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    Model updates = grads;
-    chain.update_in_place(updates, state.states, params, extra);
-    return {std::move(updates), std::move(state)};
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", chain, state.states);
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    chain.run(updates, state.states, params, step);
   }
 };
 
@@ -136,48 +116,7 @@ auto named_chain(const Args&... args) {
   const auto all = std::tie(args...);
   const auto names = detail::names_of<n>(all);
   detail::check_names("named_chain", names.data(), n);
-  return [&]<class... Parts>(std::tuple<Parts...> parts) {
-    return NamedChain<Parts...>{names, {std::move(parts)}};
-  }(detail::transforms_of<n>(all));
+  return NamedChain(names, detail::transforms_of<n>(all));
 }
-
-namespace detail {
-// Error (bad_argument): the state was made without the transform.
-[[noreturn]] void no_state_of_optional();
-}  // namespace detail
-
-// A transform that an option may leave out, as sgd's momentum. Its state is then left out, too.
-template <class Inner>
-struct Optional {
-  std::optional<Inner> inner;
-
-  template <class Model>
-  auto init(const Model& params) const {
-    using State = decltype(inner->init(params));
-    return inner ? std::optional<State>(inner->init(params)) : std::optional<State>();
-  }
-  template <class Model, class State>
-  std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {}) const {
-    update_in_place(grads, state, params, extra);
-    return {std::move(grads), std::move(state)};
-  }
-  template <class Model, class State>
-  void update_in_place(Model& updates, State& state, const Model& params, const ExtraArgs& extra) const {
-    if (!inner) return;
-    if (!state) detail::no_state_of_optional();
-    detail::update_in_place(*inner, updates, *state, params, extra);
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    if (inner && state) visit("", *inner, *state);
-  }
-};
-
-namespace detail {
-template <class Inner>
-Optional<Inner> when(bool used, const Inner& inner) {
-  return {used ? std::optional<Inner>(inner) : std::nullopt};
-}
-}  // namespace detail
 
 }  // namespace tessera::optim

@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
-
-#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim::detail {
 
@@ -35,6 +34,18 @@ void check_options(const char* verb, Settings decays, Settings bounds) {
       refuse(verb, bound.name, bound.value, fmt::format("{} >= 0", bound.name));
 }
 
+void blame(const char* verb, const Error& error, std::initializer_list<std::pair<const char*, const char*>> names) {
+  std::string words = error.what();
+  words.erase(0, words.find("] ") + 2);
+  for (const auto& [theirs, ours] : names) {
+    if (!words.starts_with(fmt::format("{}: ", theirs))) continue;
+    for (size_t at = words.find(theirs); at != std::string::npos; at = words.find(theirs, at + std::strlen(ours)))
+      words.replace(at, std::strlen(theirs), ours);
+    break;
+  }
+  throw Error(error.kind(), fmt::format("[{}] {}", verb, words));
+}
+
 void check_rate(const char* verb, const char* name, const Schedule& rate) {
   if (rate.constant()) check_finite(verb, name, *rate.constant());
 }
@@ -57,6 +68,12 @@ double value_of(const Schedule& schedule, int64_t count, const char* verb, const
         ErrorKind::bad_argument, verb,
         fmt::format("{}: the schedule is {} at count {}, expected a number. Nothing was updated.", name, value, count));
   return value;
+}
+
+int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given) {
+  if (given < least)
+    fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least {}.", name, given, least));
+  return given;
 }
 
 void check_positive(const char* verb, const char* name, double value) {

@@ -1,9 +1,12 @@
 // Checks of the settings of optimizers, made where an optimizer is made.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "optim/schedule.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim::detail {
 
@@ -17,6 +20,11 @@ using Settings = std::initializer_list<Setting>;
 // or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
 
+// Throws the error of a transform's factory anew, as one of `verb`, the optimizer that is made of it; {"decay",
+// "momentum"}: what the transform calls decay, the optimizer calls momentum.
+[[noreturn]] void blame(const char* verb, const Error& error,
+                        std::initializer_list<std::pair<const char*, const char*>> names = {});
+
 // Error (bad_argument): a constant rate that is not finite. Other schedules are checked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);
 
@@ -26,6 +34,9 @@ void check_constant_bound(const char* verb, const char* name, const Schedule& sc
 
 // The schedule's value at `count`, for update number `count` + 1. Error (bad_argument): not finite, or count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
+
+// The number given. Error (bad_argument): less than `least`.
+int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given);
 
 // Errors (bad_argument) unless value > 0, or finite.
 void check_positive(const char* verb, const char* name, double value);

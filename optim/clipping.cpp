@@ -65,7 +65,7 @@ PerArray<ClipByBlockRms> clip_by_block_rms(double threshold) {
 ClipByGlobalNorm clip_by_global_norm(double max_norm) {
   if (!(max_norm > 0))
     fail(ErrorKind::bad_argument, "clip_by_global_norm", fmt::format("max_norm {} given, expected above 0.", max_norm));
-  return {max_norm};
+  return {{}, max_norm};
 }
 
 namespace {

@@ -1,11 +1,11 @@
 // Transforms that bound gradients: by element, by array, by the whole tree; and zero_nans.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 
 #include "optim/per_array.h"
+#include "optim/step.h"
 #include "sharding/operations/operand.h"
 
 namespace tessera::optim {
@@ -19,8 +19,6 @@ struct Clip {
   double max_delta;
 
   static constexpr const char* name = "clip";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<Clip> clip(double max_delta);
@@ -30,8 +28,6 @@ struct ClipByBlockRms {
   double threshold;
 
   static constexpr const char* name = "clip_by_block_rms";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ClipByBlockRms> clip_by_block_rms(double threshold);
@@ -42,24 +38,14 @@ struct ClipByGlobalNormState {
 
 // n = global_norm(all g): g if n < max_norm, else g / n * max_norm (without PyTorch's n + 1e-6).
 // Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2012).
-struct ClipByGlobalNorm {
+struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> {
   double max_norm;
 
   template <class Model>
-  ClipByGlobalNormState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ClipByGlobalNormState> update(Model grads, ClipByGlobalNormState, const Model&,
-                                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    ClipByGlobalNormState state;
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ClipByGlobalNormState& state, const Model&) const {
-    state.norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+  void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::Step& step) const {
+    const double norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+    step.tell_norm(norm);
+    step.write([norm, &state] { state.norm = norm; });
   }
 };
 // Error (bad_argument) unless max_norm > 0.
@@ -76,8 +62,6 @@ struct AdaptiveGradClip {
   std::optional<Dims> axis = std::nullopt;
 
   static constexpr const char* name = "adaptive_grad_clip";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3,

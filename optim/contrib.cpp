@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "optim/check_options.h"
 #include "optim/internal.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -24,20 +23,12 @@ double weight_of(double weight, double total) {
 
 void schedule_free(const ScheduleFreeStep& o, const nn::Leaves& updates, const nn::Leaves& z,
                    const nn::Leaves& params) {
-  at::AutoGradMode off(false);
-  check_same_tree("schedule_free", "the update", updates, params);
-  check_same_tree("schedule_free", "the state", z, params);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    Array &u = *updates[i].value, &now = *z[i].value;
-    if (u.is_absent()) continue;
-    check_has_state("schedule_free", params[i], u, now);
-    follow("schedule_free", now, params[i]);
-    const Array y = astype(*params[i].value, now.dtype());
-    const Array x = (y - (1 - o.b1) * now) / o.b1;
-    const Array next = now + u;
-    u = o.b1 * ((1 - o.ck) * x + o.ck * next) + (1 - o.b1) * next - y;
-    now = kept(next, now, "schedule_free");
-  }
+  per_array("schedule_free", updates, z, 1, params, 1, [&](const ArrayStep& step) {
+    Array& now = step.state[0];
+    const Array y = astype(step.p(), now.dtype()), x = (y - (1 - o.b1) * now) / o.b1;
+    now = now + step.gradient;
+    return o.b1 * ((1 - o.ck) * x + o.ck * now) + (1 - o.b1) * now - y;
+  });
 }
 
 void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z) {
@@ -93,12 +84,6 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers be
 }
 
 }  // namespace detail
-
-double checked_schedule_free_b1(double b1) {
-  detail::check_options("schedule_free", {{"b1", b1}}, {});
-  detail::check_positive("schedule_free", "b1", b1);
-  return b1;
-}
 
 namespace {
 
@@ -173,8 +158,8 @@ ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& o) {
   if (o.rtol == 0 && o.atol == 0) refuse("rtol and atol: both 0 given, expected one above 0.");
   if (o.cooldown < 0) refuse(fmt::format("cooldown: {} given, expected 0 or more.", o.cooldown));
   if (!(o.min_scale >= 0)) refuse(fmt::format("min_scale: {} given, expected min_scale >= 0.", o.min_scale));
-  detail::checked_period(o.patience, "reduce_on_plateau", "patience");
-  detail::checked_period(o.accumulation_size, "reduce_on_plateau", "accumulation_size");
+  detail::at_least(1, "reduce_on_plateau", "patience", o.patience);
+  detail::at_least(1, "reduce_on_plateau", "accumulation_size", o.accumulation_size);
   return o;
 }
 

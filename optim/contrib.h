@@ -43,7 +43,7 @@ double weight_of(double weight, double total);
 // momentum (its b1 is 0). Learning rates are read at step_count, which begins at 1.
 // Defazio et al., "The road less scheduled" (2024).
 template <class Base>
-struct ScheduleFree {
+struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
   Base base_optimizer;
   Schedule learning_rate;
   double b1 = 0.9;
@@ -51,38 +51,32 @@ struct ScheduleFree {
 
   template <class Model>
   auto init(const Model& params) const {
-    ScheduleFreeState<Model, decltype(base_optimizer.init(params))> state{
-        .base_optimizer_state = base_optimizer.init(params), .z = params};
-    detail::own_copies(nn::leaves(state.z));
-    return state;
+    return ScheduleFreeState<Model, decltype(base_optimizer.init(params))>{
+        .base_optimizer_state = base_optimizer.init(params), .z = detail::own_copies(params)};
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    state.max_lr = std::max(state.max_lr, detail::schedule_free_rate(learning_rate, state.step_count));
-    const double weight = std::pow(state.max_lr, weight_lr_power);
-    state.weight_sum += weight;
-    state.step_count += 1;
-    Model updates = grads;
-    detail::update_in_place(base_optimizer, updates, state.base_optimizer_state, params, extra);
-    detail::schedule_free({b1, detail::weight_of(weight, state.weight_sum)}, nn::leaves(updates), nn::leaves(state.z),
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    const double rate = detail::schedule_free_rate(learning_rate, state.step_count);
+    const double max_lr = std::max(state.max_lr, rate), weight = std::pow(max_lr, weight_lr_power);
+    const double weight_sum = state.weight_sum + weight;
+    step.before()(base_optimizer, updates, state.base_optimizer_state, params);
+    Model z = state.z;
+    detail::schedule_free({b1, detail::weight_of(weight, weight_sum)}, nn::leaves(updates), nn::leaves(z),
                           nn::leaves(params));
-    return {std::move(updates), std::move(state)};
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", base_optimizer, state.base_optimizer_state);
+    step.write([=, z = std::move(z), &state]() mutable {
+      state.max_lr = max_lr, state.weight_sum = weight_sum, state.z = std::move(z);
+      state.step_count += 1;
+    });
   }
 };
 
 // Error (bad_argument): b1 outside (0, 1).
-double checked_schedule_free_b1(double b1);
-
 template <class Base>
 ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, double b1 = 0.9,
                                  double weight_lr_power = 2) {
-  return {std::move(base_optimizer), std::move(learning_rate), checked_schedule_free_b1(b1), weight_lr_power};
+  detail::check_options("schedule_free", {{"b1", b1}}, {});
+  detail::check_positive("schedule_free", "b1", b1);
+  return {{}, std::move(base_optimizer), std::move(learning_rate), b1, weight_lr_power};
 }
 
 // x, computed from the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
@@ -146,9 +140,7 @@ struct Prodigy {
 
   template <class Model>
   ProdigyState<Model> init(const Model& params) const {
-    ProdigyState<Model> state{zeros_like(params), zeros_like(params), zeros_like(params), params, options.estim_lr0};
-    detail::own_copies(nn::leaves(state.params0));
-    return state;
+    return {zeros_like(params), zeros_like(params), zeros_like(params), detail::own_copies(params), options.estim_lr0};
   }
   template <class Model>
   std::pair<Model, ProdigyState<Model>> update(Model grads, ProdigyState<Model> state, const Model& params,

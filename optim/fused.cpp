@@ -1,10 +1,13 @@
-// Who owns which memory, at::_fused_adamw_ and at::_fused_sgd_.
+// Adam, AdamW and SGD in place: who owns which memory, at::_fused_adamw_ and at::_fused_sgd_.
 #include "optim/fused.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/scalar_tensor.h>
+
+#include <array>
+#include <functional>
 
 #include "optim/internal.h"
 #include "sharding/redistribution/convert.h"
@@ -34,32 +37,6 @@ void ask_for_next(const Arrays& arrays, size_t i) {
 }
 
 namespace {
-
-// What one call of the kernel gets: parameters of one element type in one memory, all decayed or none.
-struct Group {
-  bool decayed;
-  at::ScalarType dtype;
-  c10::Device device;
-  std::vector<at::Tensor> params, grads, first, second;
-};
-
-// A parameter in half precision is updated as a float32 copy and rounded once.
-struct Rounded {
-  at::Tensor parameter, exact;
-};
-
-struct Groups {
-  std::vector<Group> all;
-  std::vector<Rounded> rounded;
-
-  Group& of(bool decayed, at::ScalarType dtype, c10::Device device, size_t expected) {
-    for (Group& group : all)
-      if (group.decayed == decayed && group.dtype == dtype && group.device == device) return group;
-    Group& made = all.emplace_back(Group{decayed, dtype, device, {}, {}, {}, {}});
-    for (auto* list : {&made.params, &made.grads, &made.first, &made.second}) list->reserve(expected);
-    return made;
-  }
-};
 
 bool owns_memory(const at::Tensor& t) {
   return t.use_count() == 1 && t.storage().use_count() == 1 && t.storage().unsafeGetStorageImpl()->resizable() &&
@@ -101,63 +78,92 @@ void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, s
   }
 }
 
-bool is_updated(const FusedCall& call, size_t i) { return !call.grads[i]->is_absent() && !call.params[i]->is_absent(); }
+// What one call of the kernel gets: parameters of one element type in one memory, all decayed or none.
+struct Group {
+  bool decayed;
+  at::ScalarType dtype;
+  c10::Device device;
+  std::vector<at::Tensor> params, grads, first = {}, second = {};
+};
 
-// The group of the i-th parameter.
-Group& group_of(Groups& groups, const FusedCall& call, size_t i) {
-  const auto* adam = std::get_if<FusedAdam>(&call.step);
-  const bool decayed = !adam || adam->weight_decay == 0 || !adam->decays || (*adam->decays)[i];
-  const auto dtype = static_cast<at::ScalarType>(moment_dtype(call.params[i]->dtype()));
-  const MeshImpl* mesh = call.params[i]->impl()->type->mesh;
-  return groups.of(decayed, dtype, mesh ? mesh->device : c10::Device(c10::kCPU), call.params.size());
-}
+// One update by a kernel, in the storage of params and moments; an array whose storage is shared is replaced by a copy.
+// A parameter whose gradient is absent is not changed.
+class FusedCall {
+ public:
+  using Kernel = std::function<void(Group&)>;
 
-// The gradients come first: one that shares memory with its parameter makes the parameter a copy.
-void gather_gradients(const FusedCall& call, Groups& groups) {
-  for (size_t i = 0; i < call.params.size(); ++i) {
-    ask_for_next(call.grads, i);
-    if (!is_updated(call, i)) continue;
-    Group& group = group_of(groups, call, i);
-    add_gradient(*call.grads[i], materialized(*call.params[i], "Optimizer.update"), group.dtype, group.grads);
-  }
-}
-
-void gather_moments(const FusedCall& call, const Arrays& moments, std::vector<at::Tensor> Group::*list,
-                    Groups& groups) {
-  for (size_t i = 0; i < moments.size(); ++i) {
-    ask_for_next(moments, i);
-    if (!is_updated(call, i)) continue;
-    std::vector<at::Tensor>& out = group_of(groups, call, i).*list;
-    for (const at::Tensor& t : writable(*moments[i]).local) out.push_back(t);
-  }
-}
-
-void gather_params(const FusedCall& call, Groups& groups) {
-  for (size_t i = 0; i < call.params.size(); ++i) {
-    ask_for_next(call.params, i);
-    if (!is_updated(call, i)) continue;
-    Group& group = group_of(groups, call, i);
-    for (const at::Tensor& t : writable(*call.params[i]).local) {
-      group.params.push_back(as_dtype(t, group.dtype));
-      if (t.scalar_type() != group.dtype) groups.rounded.push_back({t, group.params.back()});
+  // The gradients come first: one that shares memory with its parameter makes the parameter a copy.
+  FusedCall(Kernel kernel, const Taken* decays, const Arrays& params, const Arrays& grads,
+            std::array<Arrays, 2> moments)
+      : kernel_(std::move(kernel)), params_(params), moments_(std::move(moments)) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      ask_for_next(grads, i);
+      const bool decayed = !decays || (*decays)[0][i];
+      groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(decayed, *params[i]));
+      if (groups_of_[i] == none) continue;
+      Group& group = groups_[groups_of_[i]];
+      add_gradient(*grads[i], materialized(*params[i], "Optimizer.update"), group.dtype, group.grads);
     }
   }
-}
 
-void run(const FusedAdam& o, Group& group) {
-  const at::Tensor count = at::scalar_tensor(static_cast<double>(o.count), group.params[0].options().dtype(at::kFloat));
-  const std::vector<at::Tensor> counts(group.params.size(), count);
-  at::_fused_adamw_(group.params, group.grads, group.first, group.second, {}, counts, o.learning_rate, o.b1, o.b2,
-                    group.decayed ? o.weight_decay : 0.0, o.eps, false, false);
-}
+  void gather() {
+    gather(moments_[0], [](Group& group, const at::Tensor& t) { group.first.push_back(t); });
+    gather(moments_[1], [](Group& group, const at::Tensor& t) { group.second.push_back(t); });
+    gather(params_, [this](Group& group, const at::Tensor& t) {
+      group.params.push_back(as_dtype(t, group.dtype));
+      if (t.scalar_type() != group.dtype) rounded_.push_back({t, group.params.back()});
+    });
+  }
 
-void run(const FusedSgd& o, Group& group) {
-  at::_fused_sgd_(group.params, group.grads, group.first, 0.0, o.momentum, o.learning_rate, 0.0, o.nesterov, false,
-                  false);
-}
+  void run() {
+    for (Group& group : groups_)
+      if (!group.params.empty()) kernel_(group);
+    for (const Rounded& r : rounded_) r.parameter.copy_(r.exact);
+  }
 
-void round(const Groups& groups) {
-  for (const Rounded& r : groups.rounded) r.parameter.copy_(r.exact);
+ private:
+  // A parameter in half precision is updated as a float32 copy and rounded once.
+  struct Rounded {
+    at::Tensor parameter, exact;
+  };
+  static constexpr size_t none = static_cast<size_t>(-1);
+
+  size_t group_of(bool decayed, const Array& parameter) {
+    const auto dtype = static_cast<at::ScalarType>(moment_dtype(parameter.dtype()));
+    const MeshImpl* mesh = parameter.impl()->type->mesh;
+    const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
+    for (size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].decayed == decayed && groups_[g].dtype == dtype && groups_[g].device == device) return g;
+    Group& made = groups_.emplace_back(Group{decayed, dtype, device, {}, {}});
+    for (auto* list : {&made.params, &made.grads, &made.first, &made.second}) list->reserve(params_.size());
+    return groups_.size() - 1;
+  }
+
+  template <class Add>
+  void gather(const Arrays& arrays, Add add) {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      ask_for_next(arrays, i);
+      if (groups_of_[i] == none) continue;
+      for (const at::Tensor& t : writable(*arrays[i]).local) add(groups_[groups_of_[i]], t);
+    }
+  }
+
+  Kernel kernel_;
+  Arrays params_;
+  std::array<Arrays, 2> moments_;
+  std::vector<size_t> groups_of_;
+  std::vector<Group> groups_;
+  std::vector<Rounded> rounded_;
+};
+
+// Of all calls, nothing is written before all memory is there.
+void plan_call(Plan& plan, FusedCall::Kernel kernel, const Taken* decays, const Arrays& updates,
+               std::array<Arrays, 2> moments) {
+  at::AutoGradMode off(false);
+  const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, plan.params, updates, std::move(moments));
+  plan.preparations.push_back([call] { call->gather(); });
+  plan.write([call] { call->run(); });
+  for (Array* u : updates) *u = Array();
 }
 
 bool lies_with(Array& moment, const Array& parameter) {
@@ -169,9 +175,9 @@ bool lies_with(Array& moment, const Array& parameter) {
          m.slots == p.slots && m.local.size() == p.local.size();
 }
 
-}  // namespace
-
-bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) {
+// Whether the kernel can compute this step: each moment of a parameter with a gradient is placed as the parameter, in
+// the usual element type. Moments that were never placed are placed like their parameter.
+bool lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) {
   if (moments.size() != params.size() || grads.size() != params.size()) return false;
   for (size_t i = 0; i < params.size(); ++i) {
     ask_for_next(moments, i);
@@ -180,22 +186,40 @@ bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays&
   return true;
 }
 
-void run_fused(const std::vector<FusedCall>& calls) {
-  at::AutoGradMode off(false);
-  for (const FusedCall& call : calls)
-    if (const auto* adam = std::get_if<FusedAdam>(&call.step)) check_count("scale_by_adam", adam->count);
-  std::vector<Groups> groups(calls.size());
-  for (size_t i = 0; i < calls.size(); ++i) gather_gradients(calls[i], groups[i]);
-  for (size_t i = 0; i < calls.size(); ++i) {
-    gather_moments(calls[i], calls[i].first, &Group::first, groups[i]);
-    gather_moments(calls[i], calls[i].second, &Group::second, groups[i]);
-    gather_params(calls[i], groups[i]);
-  }
-  for (size_t i = 0; i < calls.size(); ++i) {
-    for (Group& group : groups[i].all)
-      if (!group.params.empty()) std::visit([&](const auto& step) { run(step, group); }, calls[i].step);
-    round(groups[i]);
-  }
+}  // namespace
+
+bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& o, Moments moments,
+               const std::optional<FusedDecay>& decay, const FusedRate& rate) {
+  Plan& plan = *step.in_place();
+  if (o.eps_root != 0 || o.nesterov || o.mu_dtype) return false;
+  if (!lie_with(moments.mu, plan.params, updates) || !lie_with(moments.nu, plan.params, updates)) return false;
+  const int64_t count = moments.count + 1;
+  check_count("scale_by_adam", count);
+  const double learning_rate = -rate.part.factor(rate.state, step);
+  const double weight_decay = decay ? decay->part.value(decay->state.count) : 0;
+  step.count(moments.count);
+  if (decay) step.count(decay->state.count);
+  const auto kernel = [o, count, learning_rate, weight_decay](Group& g) {
+    const at::Tensor t = at::scalar_tensor(static_cast<double>(count), g.params[0].options().dtype(at::kFloat));
+    const std::vector<at::Tensor> counts(g.params.size(), t);
+    at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
+                      g.decayed ? weight_decay : 0, o.eps, false, false);
+  };
+  plan_call(plan, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
+            {std::move(moments.mu), std::move(moments.nu)});
+  return true;
+}
+
+bool fuse_sgd(const Step& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum, bool has_trace,
+              Arrays trace, const FusedRate& rate) {
+  Plan& plan = *step.in_place();
+  if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, plan.params, updates))) return false;
+  const double learning_rate = -rate.part.factor(rate.state, step), decay = momentum ? momentum->decay : 0;
+  const auto kernel = [learning_rate, decay, nesterov = momentum && momentum->nesterov](Group& g) {
+    at::_fused_sgd_(g.params, g.grads, g.first, 0.0, decay, learning_rate, 0.0, nesterov, false, false);
+  };
+  plan_call(plan, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
+  return true;
 }
 
 }  // namespace tessera::optim::detail

@@ -1,42 +1,79 @@
-// Adam, AdamW and SGD in place: all blocks of all parameters in one kernel.
+// The ends of chains that one kernel computes in place: AdamW, Adam and SGD.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <variant>
-#include <vector>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
-#include "optim/transform.h"
+#include "optim/adaptive.h"
+#include "optim/optional.h"
+#include "optim/scaling.h"
+#include "optim/step.h"
 
 namespace tessera::optim::detail {
 
-struct FusedAdam {
-  double b1, b2, eps;
-  int64_t count;  // of this update, from 1
-  double learning_rate;
-  double weight_decay = 0;
-  std::shared_ptr<const std::vector<bool>> decays = nullptr;  // whether each parameter decays; null: all do
+// References to a tuple's elements from `first` on.
+template <size_t first, class Tuple>
+auto references_from(Tuple& tuple) {
+  return [&]<size_t... I>(std::index_sequence<I...>) { return std::tie(std::get<first + I>(tuple)...); }
+  (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Tuple>> - first>());
+}
+
+// The last parts of a chain, with their states.
+struct FusedRate {
+  const ScaleByLearningRate& part;
+  ScaleByScheduleState& state;
 };
-
-struct FusedSgd {
-  double learning_rate;
-  double momentum = 0;
-  bool nesterov = false;
+struct FusedDecay {
+  const AddDecayedWeights& part;
+  ScaleByScheduleState& state;
+  std::shared_ptr<const Taken> taken;  // the parameters that its mask takes
 };
-
-// One call of a kernel. A parameter whose gradient is absent is not changed.
-struct FusedCall {
-  std::variant<FusedAdam, FusedSgd> step;
-  Arrays params, grads;
-  Arrays first, second;  // mu and nu, or the trace, where the step has them
+struct Moments {
+  int64_t& count;
+  Arrays mu, nu;
 };
+template <class Model>
+Moments moments_of(AdamState<Model>& state) {
+  return {state.count, nn::bare_arrays(state.mu).arrays, nn::bare_arrays(state.nu).arrays};
+}
 
-// Whether the kernel can compute this step: each moment of a parameter with a gradient is placed as the parameter, in
-// the usual element type. Moments that were never placed are placed like their parameter.
-bool moments_lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads);
+// Plan a call of the kernel in step.in_place(), and make the updates absent. False, with nothing planned, if the kernel
+// cannot compute this update: settings that it does not have, moments that do not lie where their parameters lie.
+bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& adam, Moments moments,
+               const std::optional<FusedDecay>& decay, const FusedRate& rate);
+bool fuse_sgd(const Step& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum, bool has_trace,
+              Arrays trace, const FusedRate& rate);
 
-// Computes the steps in the storage of params and moments; an array whose storage is shared is replaced by a copy. All
-// gradients are brought to their parameters' placements before anything is written.
-void run_fused(const std::vector<FusedCall>& calls);
+// For the parts at the end of a chain and their states, if there is a kernel for them.
+template <class Model>
+bool fuse(const Step& step, Model& updates, const Model& params,
+          const std::tuple<const PerArray<ScaleByAdam>&, const AddDecayedWeights&, const ScaleByLearningRate&>& parts,
+          const std::tuple<AdamState<Model>&, ScaleByScheduleState&, ScaleByScheduleState&>& states) {
+  const auto& [adam, decay, rate] = parts;
+  const auto& [moments, decay_state, rate_state] = states;
+  const auto taken =
+      step.asked(&decay.mask, [&, &mask = decay.mask] { return Taken{detail::taken(mask, nn::leaves(params))}; });
+  return fuse_adam(step, nn::bare_arrays(updates).arrays, adam, moments_of(moments),
+                   FusedDecay{decay, decay_state, taken}, {rate, rate_state});
+}
+template <class Model>
+bool fuse(const Step& step, Model& updates, const Model&,
+          const std::tuple<const PerArray<ScaleByAdam>&, const ScaleByLearningRate&>& parts,
+          const std::tuple<AdamState<Model>&, ScaleByScheduleState&>& states) {
+  return fuse_adam(step, nn::bare_arrays(updates).arrays, std::get<0>(parts), moments_of(std::get<0>(states)), {},
+                   {std::get<1>(parts), std::get<1>(states)});
+}
+template <class Model>
+bool fuse(const Step& step, Model& updates, const Model&,
+          const std::tuple<const Optional<PerArray<Trace>>&, const ScaleByLearningRate&>& parts,
+          const std::tuple<std::optional<Trace::State<Model>>&, ScaleByScheduleState&>& states) {
+  auto& trace = std::get<0>(states);
+  return fuse_sgd(step, nn::bare_arrays(updates).arrays, std::get<0>(parts).inner, trace.has_value(),
+                  trace ? nn::bare_arrays(trace->trace).arrays : Arrays(), {std::get<1>(parts), std::get<1>(states)});
+}
 
 }  // namespace tessera::optim::detail

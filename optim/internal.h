@@ -38,6 +38,10 @@ Array total(const std::vector<Array>& scalars);
 // The placement of x without pending sums and reduced axes, which only arrays in a computation have.
 NamedSharding resting_place(const Array& x);
 
+// params + updates, in the parameters' own element types and placements; absent where the update is. Error: another
+// tree (check_same_tree).
+std::vector<Array> sums(const nn::Leaves& params, const nn::Leaves& updates);
+
 // Updates are not differentiated. Error (no_gradient): value_and_grad is recording one of these arrays.
 void check_constant(const char* verb, const nn::Leaves& leaves);
 void check_constant(const char* verb, const Arrays& arrays);

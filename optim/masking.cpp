@@ -25,25 +25,25 @@ Labels::Labels(std::initializer_list<std::pair<std::string, Mask>> filters) {
 
 namespace detail {
 
-std::vector<bool> taken(const Mask& mask, const nn::Leaves& params) {
-  std::vector<bool> result;
-  for (const nn::Leaf& p : params) result.push_back(!p.value->is_absent() && mask(p));
-  return result;
-}
-
-void keep(const nn::Leaves& tree, const std::vector<bool>& kept) {
+void keep(const Arrays& tree, const std::vector<bool>& kept) {
   for (size_t i = 0; i < std::min(tree.size(), kept.size()); ++i)
-    if (!kept[i]) *tree[i].value = Array();
+    if (!kept[i]) *tree[i] = Array();
 }
 
-void put_back(const nn::Leaves& into, const nn::Leaves& from, const std::vector<bool>& kept) {
+void put_back(const Arrays& into, const Arrays& from, const std::vector<bool>& kept) {
   for (size_t i = 0; i < std::min(into.size(), from.size()); ++i)
-    if (kept[i]) *into[i].value = *from[i].value;
+    if (kept[i]) *into[i] = *from[i];
 }
 
-std::vector<std::vector<bool>> parts_by_label(const Labels& labels, const std::string* names, size_t count,
-                                              const nn::Leaves& params) {
-  std::vector<std::vector<bool>> parts(count, std::vector<bool>(params.size()));
+void keep_labelled(const Arrays& updates, const Taken& parts) {
+  std::vector<bool> kept(updates.size());
+  for (const std::vector<bool>& part : parts)
+    for (size_t i = 0; i < std::min(kept.size(), part.size()); ++i) kept[i] = kept[i] || part[i];
+  keep(updates, kept);
+}
+
+Taken parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params) {
+  Taken parts(count, std::vector<bool>(params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
     if (!nn::is_trainable(params[i])) continue;
     const std::string label = labels(params[i]);

@@ -13,17 +13,24 @@
 namespace tessera::optim {
 
 namespace detail {
-// Whether the mask takes each parameter.
-std::vector<bool> taken(const Mask& mask, const nn::Leaves& params);
 // Makes the arrays that are not `kept` absent.
-void keep(const nn::Leaves& tree, const std::vector<bool>& kept);
+void keep(const Arrays& tree, const std::vector<bool>& kept);
 // Sets the `kept` arrays of `into` to those of `from`.
-void put_back(const nn::Leaves& into, const nn::Leaves& from, const std::vector<bool>& kept);
+void put_back(const Arrays& into, const Arrays& from, const std::vector<bool>& kept);
 
 template <class Model>
 Model only(Model tree, const std::vector<bool>& kept) {
-  keep(nn::leaves(tree), kept);
+  keep(nn::bare_arrays(tree).arrays, kept);
   return tree;
+}
+
+// Runs a transform on the parameters that are `kept`; the others are absent for it.
+template <class T, class Model, class State>
+void run_only(const std::vector<bool>& kept, const T& transform, Model& updates, State& state, const Model& params,
+              const Step& step) {
+  Model part = only(updates, kept);
+  step(transform, part, state, only(params, kept));
+  put_back(nn::bare_arrays(updates).arrays, nn::bare_arrays(part).arrays, kept);
 }
 }  // namespace detail
 
@@ -35,35 +42,26 @@ struct MaskedState {
 // Applies the inner transform to the parameters that the mask takes; other updates are not changed. The inner transform
 // sees a tree in which the other arrays are absent, and has no state for them.
 template <class Inner>
-struct Masked {
+struct Masked : detail::Runs<Masked<Inner>> {
   Inner inner;
   Mask mask;
 
   template <class Model>
   auto init(const Model& params) const {
-    return MaskedState<decltype(inner.init(params))>{
-        inner.init(detail::only(params, detail::taken(mask, nn::leaves(params))))};
+    auto state = inner.init(detail::only(params, detail::taken(mask, nn::leaves(params))));
+    return MaskedState<decltype(state)>{std::move(state)};
   }
   template <class Model, class State>
-  std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    const std::vector<bool> kept = detail::taken(mask, nn::leaves(params));
-    Model updates = detail::only(grads, kept);
-    detail::update_in_place(inner, updates, state.inner_state, detail::only(params, kept), extra);
-    detail::put_back(nn::leaves(grads), nn::leaves(updates), kept);
-    return {std::move(grads), std::move(state)};
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", inner, state.inner_state);
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    const auto kept = step.asked(&mask, [&] { return detail::Taken{detail::taken(mask, nn::leaves(params))}; });
+    detail::run_only((*kept)[0], inner, updates, state.inner_state, params, step);
   }
 };
 
 // optax.masked: masked(scale_by_trust_ratio(), matrices_only)
 template <class Inner>
 Masked<Inner> masked(Inner inner, Mask mask) {
-  return {std::move(inner), std::move(mask)};
+  return {{}, std::move(inner), std::move(mask)};
 }
 
 // optax.freeze: the parameters that the mask takes are not updated. Put it at the end of a chain.
@@ -89,57 +87,46 @@ class Labels {
 
 namespace detail {
 // For each transform: which parameters it updates. Error (bad_argument): a label that no transform has.
-std::vector<std::vector<bool>> parts_by_label(const Labels& labels, const std::string* names, size_t count,
-                                              const nn::Leaves& params);
+Taken parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params);
+// Makes the updates absent that belong to no part.
+void keep_labelled(const Arrays& updates, const Taken& parts);
 }  // namespace detail
 
 template <class... Parts>
-struct Partition {
+struct Partition : detail::Runs<Partition<Parts...>> {
   Labels param_labels;
   std::array<std::string, sizeof...(Parts)> names;
   std::tuple<Parts...> parts;
 
+  Partition(Labels param_labels, std::array<std::string, sizeof...(Parts)> names, std::tuple<Parts...> parts)
+      : param_labels(std::move(param_labels)), names(std::move(names)), parts(std::move(parts)) {}
+
   template <class Model>
   auto init(const Model& params) const {
-    const auto kept = groups(params);
-    return [&]<size_t... I>(std::index_sequence<I...>) {
-      return detail::named_states(names, std::make_tuple(std::get<I>(parts).init(detail::only(params, kept[I]))...));
-    }
-    (std::index_sequence_for<Parts...>());
+    const detail::Taken kept = groups(params);
+    return each([&]<size_t... I>(std::index_sequence<I...>) {
+      return NamedStates(names, std::make_tuple(std::get<I>(parts).init(detail::only(params, kept[I]))...));
+    });
   }
-
   template <class Model, class State>
-  std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    const auto kept = groups(params);
-    Model result = grads;
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      (update_part<I>(grads, params, kept[I], extra, std::get<I>(state.states), result), ...);
-    }
-    (std::index_sequence_for<Parts...>());
-    return {std::move(result), std::move(state)};
-  }
-
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      (visit(names[I], std::get<I>(parts), std::get<I>(state.states)), ...);
-    }
-    (std::index_sequence_for<Parts...>());
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    const auto kept = step.asked(&param_labels, [&] { return groups(params); });
+    detail::keep_labelled(nn::bare_arrays(updates).arrays, *kept);
+    each([&]<size_t... I>(std::index_sequence<I...>) {
+      (detail::run_only((*kept)[I], std::get<I>(parts), updates, std::get<I>(state.states), params,
+                        step.labelled(names[I])),
+       ...);
+    });
   }
 
  private:
   template <class Model>
-  std::vector<std::vector<bool>> groups(const Model& params) const {
+  detail::Taken groups(const Model& params) const {
     return detail::parts_by_label(param_labels, names.data(), sizeof...(Parts), nn::leaves(params));
   }
-  template <size_t I, class Model, class State>
-  void update_part(const Model& grads, const Model& params, const std::vector<bool>& kept, const ExtraArgs& extra,
-                   State& state, Model& result) const {
-    Model updates = detail::only(grads, kept);
-    detail::update_in_place(std::get<I>(parts), updates, state, detail::only(params, kept), extra);
-    detail::put_back(nn::leaves(result), nn::leaves(updates), kept);
+  template <class F>
+  static auto each(F f) {
+    return f(std::index_sequence_for<Parts...>());
   }
 };
 
@@ -155,9 +142,7 @@ auto partition(Labels param_labels, const Args&... transforms) {
   const auto all = std::tie(transforms...);
   const auto names = detail::names_of<n>(all);
   detail::check_names("partition", names.data(), n);
-  return [&]<class... Parts>(std::tuple<Parts...> parts) {
-    return Partition<Parts...>{std::move(param_labels), names, std::move(parts)};
-  }(detail::transforms_of<n>(all));
+  return Partition(std::move(param_labels), names, detail::transforms_of<n>(all));
 }
 
 // optax.selective_transform: the optimizer for all parameters but those that the mask takes, which are not updated.

@@ -178,26 +178,15 @@ std::vector<NewtonSchulzCoefficients> dion_coefficients() {
           {2.8366, -3.0525, 1.2012}};
 }
 
-namespace {
-
-void check_muon(const char* verb, const ScaleByMuonOptions& o) {
+ScaleByMuon scale_by_muon(const ScaleByMuonOptions& o) {
+  constexpr const char* verb = "scale_by_muon";
   detail::check_options(verb, {{"beta", o.beta}}, {{"eps", o.eps}});
   detail::check_positive(verb, "ns_steps", static_cast<double>(o.ns_steps));
   const auto n = static_cast<int64_t>(o.ns_coeffs.size());
   if (n == 0 || (n > 1 && n < o.ns_steps))
     fail(ErrorKind::bad_argument, verb,
          fmt::format("ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n, o.ns_steps));
-}
-
-ScaleByMuonOptions options_of(const MuonOptions& o) {
-  return {o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive, o.preconditioning};
-}
-
-}  // namespace
-
-ScaleByMuon scale_by_muon(const ScaleByMuonOptions& options) {
-  check_muon("scale_by_muon", options);
-  return {options};
+  return {o};
 }
 
 Array ScaleByShape::operator()(const ArrayStep& step) const {
@@ -216,26 +205,27 @@ PerArray<ScaleByShape> scale_by_shape(std::optional<double> consistent_rms) {
   return {ScaleByShape{consistent_rms}};
 }
 
-MuonMatrices muon_matrices(MuonOptions o) {
-  detail::check_rate("muon", "learning_rate", o.learning_rate);
-  detail::check_rate("muon", "weight_decay", o.weight_decay);
-  check_muon("muon", options_of(o));
-  return {
-      {{options_of(o)}, scale_by_shape(o.consistent_rms), {o.weight_decay, o.weight_decay_mask}, {o.learning_rate}}};
+MuonMatrices muon_matrices(MuonOptions o) try {
+  return chain(
+      scale_by_muon({o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive, o.preconditioning}),
+      scale_by_shape(o.consistent_rms), add_decayed_weights(o.weight_decay, o.weight_decay_mask),
+      scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("muon", error);
 }
 
 Muon muon(MuonOptions o) {
   detail::check_options("muon", {{"adam_b1", o.adam_b1}, {"adam_b2", o.adam_b2}}, {{"adam_eps_root", o.adam_eps_root}});
-  const Adamw rest = adamw({.learning_rate = o.adam_learning_rate.value_or(o.learning_rate),
-                            .b1 = o.adam_b1,
-                            .b2 = o.adam_b2,
-                            .eps = o.eps,
-                            .eps_root = o.adam_eps_root,
-                            .weight_decay = o.adam_weight_decay,
-                            .mu_dtype = o.mu_dtype,
-                            .nesterov = o.nesterov});
   const auto label = [](const std::string&, const Array& p) { return p.ndim() == 2 ? "muon" : "adam"; };
-  return {Labels(label), {"muon", "adam"}, {muon_matrices(std::move(o)), rest}};
+  return partition(Labels(label), "muon", muon_matrices(o), "adam",
+                   adamw({.learning_rate = o.adam_learning_rate.value_or(o.learning_rate),
+                          .b1 = o.adam_b1,
+                          .b2 = o.adam_b2,
+                          .eps = o.eps,
+                          .eps_root = o.adam_eps_root,
+                          .weight_decay = o.adam_weight_decay,
+                          .mu_dtype = o.mu_dtype,
+                          .nesterov = o.nesterov}));
 }
 
 }  // namespace tessera::optim

@@ -75,8 +75,6 @@ struct ScaleByShape {
   std::optional<double> consistent_rms = std::nullopt;
 
   static constexpr const char* name = "scale_by_shape";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByShape> scale_by_shape(std::optional<double> consistent_rms = std::nullopt);

@@ -1,201 +1,199 @@
-// The optimizers' chains, and the checks of their options.
+// The optimizers' sentences: what each chains. Their errors name the optimizer, not the transform that checks a number.
 #include "optim/optimizers.h"
 
 #include "optim/check_options.h"
+#include "sharding/diagnostics/error.h"
 
 namespace tessera::optim {
 
 namespace {
 
-void check(const char* verb, const Schedule& learning_rate, detail::Settings decays, detail::Settings bounds) {
-  detail::check_rate(verb, "learning_rate", learning_rate);
-  detail::check_options(verb, decays, bounds);
-}
-
-void check_decay(const char* verb, const Schedule& weight_decay) {
-  detail::check_rate(verb, "weight_decay", weight_decay);
-}
-
-Optional<PerArray<Trace>> momentum_of(const char* verb, const std::optional<double>& momentum, bool nesterov,
-                                      std::optional<DType> dtype) {
-  if (!momentum) return {};
-  detail::check_options(verb, {{"momentum", *momentum}}, {});
-  return {PerArray<Trace>{Trace{*momentum, nesterov, dtype}}};
+// trace, whose decay is the momentum of an optimizer.
+PerArray<Trace> momentum(double decay, bool nesterov, std::optional<DType> accumulator_dtype = std::nullopt) try {
+  return trace({decay, nesterov, accumulator_dtype});
+} catch (const Error& error) {
+  detail::blame("trace", error, {{"decay", "momentum"}});
 }
 
 }  // namespace
 
-Sgd sgd(SgdOptions o) {
-  check("sgd", o.learning_rate, {}, {});
-  return {{momentum_of("sgd", o.momentum, o.nesterov, o.accumulator_dtype), {o.learning_rate}}};
+Sgd sgd(SgdOptions o) try {
+  const auto traced = [&](double decay) { return momentum(decay, o.nesterov, o.accumulator_dtype); };
+  return chain(detail::where_given(o.momentum, traced), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("sgd", error);
 }
 
-namespace {
-
-PerArray<ScaleByAdam> adam_of(const char* verb, const AdamOptions& o) {
-  check(verb, o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {ScaleByAdam{o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}};
+Adam adam(AdamOptions o) try {
+  return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adam", error);
 }
 
-Adamw adamw_of(const char* verb, const AdamwOptions& o) {
-  check_decay(verb, o.weight_decay);
-  return {{adam_of(verb, {o.learning_rate, o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}),
-           {o.weight_decay, o.mask},
-           {o.learning_rate}}};
-}
-
-}  // namespace
-
-Adam adam(AdamOptions o) { return {{adam_of("adam", o), {o.learning_rate}}}; }
-
-Adam nadam(AdamOptions o) {
+Adam nadam(AdamOptions o) try {
   o.nesterov = true;
-  return {{adam_of("nadam", o), {o.learning_rate}}};
+  return adam(o);
+} catch (const Error& error) {
+  detail::blame("nadam", error);
 }
 
-Adamw adamw(AdamwOptions o) { return adamw_of("adamw", o); }
+Adamw adamw(AdamwOptions o) try {
+  return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}),
+               add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adamw", error);
+}
 
-Adamw nadamw(AdamwOptions o) {
+Adamw nadamw(AdamwOptions o) try {
   o.nesterov = true;
-  return adamw_of("nadamw", o);
+  return adamw(o);
+} catch (const Error& error) {
+  detail::blame("nadamw", error);
 }
 
-Amsgrad amsgrad(AmsgradOptions o) {
-  check("amsgrad", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {{{ScaleByAmsgrad{o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.bias_correction_mu, o.bias_correction_nu}},
-           {o.learning_rate}}};
+Amsgrad amsgrad(AmsgradOptions o) try {
+  return chain(
+      scale_by_amsgrad({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.bias_correction_mu, o.bias_correction_nu}),
+      scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("amsgrad", error);
 }
 
-Adamax adamax(AdamaxOptions o) {
-  check("adamax", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
-  return {{{ScaleByAdamax{o.b1, o.b2, o.eps}}, {o.learning_rate}}};
+Adamax adamax(AdamaxOptions o) try {
+  return chain(scale_by_adamax({o.b1, o.b2, o.eps}), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adamax", error);
 }
 
-Adamaxw adamaxw(AdamaxwOptions o) {
-  check("adamaxw", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
-  check_decay("adamaxw", o.weight_decay);
-  return {{{ScaleByAdamax{o.b1, o.b2, o.eps}}, {o.weight_decay, o.mask}, {o.learning_rate}}};
+Adamaxw adamaxw(AdamaxwOptions o) try {
+  return chain(scale_by_adamax({o.b1, o.b2, o.eps}), add_decayed_weights(o.weight_decay, o.mask),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adamaxw", error);
 }
 
-Adagrad adagrad(AdagradOptions o) {
-  check("adagrad", o.learning_rate, {}, {{"initial_accumulator_value", o.initial_accumulator_value}, {"eps", o.eps}});
-  return {{{ScaleByRss{o.initial_accumulator_value, o.eps}}, {o.learning_rate}}};
+Adagrad adagrad(AdagradOptions o) try {
+  return chain(scale_by_rss({o.initial_accumulator_value, o.eps}), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adagrad", error);
 }
 
-Adadelta adadelta(AdadeltaOptions o) {
-  check("adadelta", o.learning_rate.value_or(0.0), {{"rho", o.rho}}, {{"eps", o.eps}});
-  check_decay("adadelta", o.weight_decay);
-  Adadelta result{{{o.weight_decay, o.weight_decay_mask}, {ScaleByAdadelta{o.rho, o.eps}}, {}}};
-  if (o.learning_rate) std::get<2>(result.parts).inner = ScaleByLearningRate{*o.learning_rate};
-  return result;
+Adadelta adadelta(AdadeltaOptions o) try {
+  const auto scaled = [](const Schedule& rate) { return scale_by_learning_rate(rate); };
+  return chain(add_decayed_weights(o.weight_decay, o.weight_decay_mask), scale_by_adadelta({o.rho, o.eps}),
+               detail::where_given(o.learning_rate, scaled));
+} catch (const Error& error) {
+  detail::blame("adadelta", error);
 }
 
-Adabelief adabelief(AdabeliefOptions o) {
-  check("adabelief", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {{{ScaleByBelief{o.b1, o.b2, o.eps, o.eps_root, o.nesterov}}, {o.learning_rate}}};
+Adabelief adabelief(AdabeliefOptions o) try {
+  return chain(scale_by_belief({o.b1, o.b2, o.eps, o.eps_root, o.nesterov}), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adabelief", error);
 }
 
-Adan adan(AdanOptions o) {
-  check("adan", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}, {"b3", o.b3}},
-        {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  check_decay("adan", o.weight_decay);
-  return {{{ScaleByAdan{o.b1, o.b2, o.b3, o.eps, o.eps_root}}, {o.weight_decay, o.mask}, {o.learning_rate}}};
+Adan adan(AdanOptions o) try {
+  return chain(scale_by_adan({o.b1, o.b2, o.b3, o.eps, o.eps_root}), add_decayed_weights(o.weight_decay, o.mask),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adan", error);
 }
 
-Rmsprop rmsprop(RmspropOptions o) {
-  check("rmsprop", o.learning_rate, {{"decay", o.decay}}, {{"eps", o.eps}, {"initial_scale", o.initial_scale}});
-  const ScaleByRms rms{o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction};
-  const ScaleByStddev stddev{o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction};
-  return {{detail::when(!o.centered, PerArray<ScaleByRms>{rms}),
-           detail::when(o.centered, PerArray<ScaleByStddev>{stddev}),
-           {o.learning_rate},
-           momentum_of("rmsprop", o.momentum, o.nesterov, {})}};
+Rmsprop rmsprop(RmspropOptions o) try {
+  const auto traced = [&](double decay) { return momentum(decay, o.nesterov); };
+  return chain(
+      detail::when(!o.centered, scale_by_rms({o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction})),
+      detail::when(o.centered, scale_by_stddev({o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction})),
+      scale_by_learning_rate(o.learning_rate), detail::where_given(o.momentum, traced));
+} catch (const Error& error) {
+  detail::blame("rmsprop", error);
 }
 
-Lion lion(LionOptions o) {
-  check("lion", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {});
-  check_decay("lion", o.weight_decay);
-  return {{{ScaleByLion{o.b1, o.b2, o.mu_dtype}}, {o.weight_decay, o.mask}, {o.learning_rate}}};
+Lion lion(LionOptions o) try {
+  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype}), add_decayed_weights(o.weight_decay, o.mask),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("lion", error);
 }
 
-Lamb lamb(LambOptions o) {
-  check("lamb", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  check_decay("lamb", o.weight_decay);
-  return {{{ScaleByAdam{o.b1, o.b2, o.eps, o.eps_root}}, {o.weight_decay, o.mask}, {}, {o.learning_rate}}};
+Lamb lamb(LambOptions o) try {
+  return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root}), add_decayed_weights(o.weight_decay, o.mask),
+               scale_by_trust_ratio(), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("lamb", error);
 }
 
 Array MaskedTrustRatio::operator()(const ArrayStep& step) const {
   return mask(step.parameter) ? ratio(step) : step.gradient;
 }
 
-Lars lars(LarsOptions o) {
-  check("lars", o.learning_rate, {{"momentum", o.momentum}}, {{"eps", o.eps}});
-  check_decay("lars", o.weight_decay);
-  detail::check_finite("lars", "trust_coefficient", o.trust_coefficient);
-  return {{{o.weight_decay, o.weight_decay_mask},
-           {MaskedTrustRatio{{0, o.trust_coefficient, o.eps}, o.trust_ratio_mask}},
-           {o.learning_rate},
-           {Trace{o.momentum, o.nesterov}}}};
+Lars lars(LarsOptions o) try {
+  const ScaleByTrustRatio ratio = scale_by_trust_ratio({0, o.trust_coefficient, o.eps});
+  return chain(add_decayed_weights(o.weight_decay, o.weight_decay_mask),
+               PerArray<MaskedTrustRatio>{{ratio, o.trust_ratio_mask}}, scale_by_learning_rate(o.learning_rate),
+               momentum(o.momentum, o.nesterov));
+} catch (const Error& error) {
+  detail::blame("lars", error);
 }
 
-Radam radam(RadamOptions o) {
-  detail::check_finite("radam", "threshold", o.threshold);
-  check("radam", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {{{ScaleByRadam{o.b1, o.b2, o.eps, o.eps_root, o.threshold, o.nesterov}}, {o.learning_rate}}};
+Radam radam(RadamOptions o) try {
+  return chain(scale_by_radam({o.b1, o.b2, o.eps, o.eps_root, o.threshold, o.nesterov}),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("radam", error);
 }
 
-Yogi yogi(YogiOptions o) {
-  check("yogi", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
-  return {{{ScaleByYogi{o.b1, o.b2, o.eps}}, {o.learning_rate}}};
+Yogi yogi(YogiOptions o) try {
+  return chain(scale_by_yogi({o.b1, o.b2, o.eps}), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("yogi", error);
 }
 
-Novograd novograd(NovogradOptions o) {
-  check("novograd", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}},
-        {{"eps", o.eps}, {"eps_root", o.eps_root}, {"weight_decay", o.weight_decay}});
-  return {{ScaleByNovograd{o.b1, o.b2, o.eps, o.eps_root, o.weight_decay}, {o.learning_rate}}};
+Novograd novograd(NovogradOptions o) try {
+  return chain(scale_by_novograd({o.b1, o.b2, o.eps, o.eps_root, o.weight_decay}),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("novograd", error);
 }
 
-Adafactor adafactor(AdafactorOptions o) {
-  check("adafactor", o.learning_rate.value_or(0.0), {}, {{"decay_rate", o.decay_rate}, {"eps", o.eps}});
-  check_decay("adafactor", o.weight_decay_rate.value_or(0.0));
-  Adafactor result{{{o.factored, o.decay_rate, o.decay_offset, o.min_dim_size_to_factor, o.eps},
-                    {},
-                    {},
-                    detail::when(o.multiply_by_parameter_scale, PerArray<ScaleByParamBlockRms>{}),
-                    {},
-                    {},
-                    {-1.0}}};
-  auto& parts = result.parts;
-  if (o.clipping_threshold) std::get<1>(parts).inner = clip_by_block_rms(*o.clipping_threshold);
-  if (o.learning_rate) std::get<2>(parts).inner = ScaleByLearningRate{*o.learning_rate, false};
-  if (o.momentum) std::get<4>(parts).inner = ema({*o.momentum, false, o.dtype_momentum});
-  if (o.weight_decay_rate) std::get<5>(parts).inner = AddDecayedWeights{*o.weight_decay_rate, o.weight_decay_mask};
-  return result;
+Adafactor adafactor(AdafactorOptions o) try {
+  const auto scaled = [](const Schedule& rate) { return scale_by_learning_rate(rate, false); };
+  const auto averaged = [&](double decay) { return ema({decay, false, o.dtype_momentum}); };
+  const auto decayed = [&](const Schedule& rate) { return add_decayed_weights(rate, o.weight_decay_mask); };
+  return chain(scale_by_factored_rms({o.factored, o.decay_rate, o.decay_offset, o.min_dim_size_to_factor, o.eps}),
+               detail::where_given(o.clipping_threshold, clip_by_block_rms),
+               detail::where_given(o.learning_rate, scaled),
+               detail::when(o.multiply_by_parameter_scale, scale_by_param_block_rms()),
+               detail::where_given(o.momentum, averaged), detail::where_given(o.weight_decay_rate, decayed), scale(-1));
+} catch (const Error& error) {
+  detail::blame("adafactor", error, {{"decay", "momentum"}, {"epsilon", "eps"}});
 }
 
-SignSgd sign_sgd(SignSgdOptions o) {
-  check("sign_sgd", o.learning_rate, {}, {});
-  return {{{}, {o.learning_rate}}};
+SignSgd sign_sgd(SignSgdOptions o) try {
+  return chain(scale_by_sign(), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("sign_sgd", error);
 }
 
-Signum signum(SignumOptions o) {
-  check("signum", o.learning_rate, {{"beta", o.beta}}, {});
-  return {{{Ema{o.beta, false, o.accumulator_dtype}}, {}, {o.learning_rate}}};
+Signum signum(SignumOptions o) try {
+  return chain(ema({o.beta, false, o.accumulator_dtype}), scale_by_sign(), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("signum", error, {{"decay", "beta"}});
 }
 
-Ademamix ademamix(AdemamixOptions o) {
-  check("ademamix", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  check_decay("ademamix", o.weight_decay);
-  detail::check_constant_decay("ademamix", "b3", o.b3);
-  return {{{ScaleByAdemamix{o.b1, o.b2, o.b3, o.alpha, o.eps, o.eps_root, o.mu_dtype}},
-           {o.weight_decay, o.mask},
-           {o.learning_rate}}};
+Ademamix ademamix(AdemamixOptions o) try {
+  return chain(scale_by_ademamix({o.b1, o.b2, o.b3, o.alpha, o.eps, o.eps_root, o.mu_dtype}),
+               add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("ademamix", error);
 }
 
-Adopt adopt(AdoptOptions o) {
-  check("adopt", o.learning_rate, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
-  if (o.clip_value) detail::check_constant_bound("adopt", "clip_value", *o.clip_value);
-  return {{{ScaleByAdopt{o.b1, o.b2, o.eps, o.mu_dtype, o.nesterov, o.use_clipping, o.clip_value}}, {o.learning_rate}}};
+Adopt adopt(AdoptOptions o) try {
+  return chain(scale_by_adopt({o.b1, o.b2, o.eps, o.mu_dtype, o.nesterov, o.use_clipping, o.clip_value}),
+               scale_by_learning_rate(o.learning_rate));
+} catch (const Error& error) {
+  detail::blame("adopt", error);
 }
 
 }  // namespace tessera::optim

@@ -158,8 +158,6 @@ struct MaskedTrustRatio {
   Mask mask;
 
   static constexpr const char* name = "lars";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 // trace(-lr trust_ratio(g + weight_decay p)). You, Gitman and Ginsburg (2017).

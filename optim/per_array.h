@@ -21,16 +21,26 @@ struct ArrayStep {
 
 // A Formula is a struct with settings and
 //   static constexpr const char* name = "scale_by_lion";    // for messages
-//   template <class Model> struct State { int64_t count = 0; Model mu; };   // trees, and at most a count; or
-//   template <class Model> using State = EmptyState;
 //   Array operator()(const ArrayStep& step) const;           // the update of one array; sets step.state
-// and, if a state does not begin with zeros,
+// and, if it has a state,
+//   template <class Model> struct State { int64_t count = 0; Model mu; };   // trees, and at most a count
+// The trees begin with zeros, the first one in the element type `mu_dtype` if the formula has that field; or with
 //   Array initial(size_t tree, const Array& parameter) const;
 // PerArray<Formula> is the transform. Arrays of the state keep their parameter's placement and their own element type.
 template <class Formula>
 struct PerArray;
 
 namespace detail {
+
+template <class Formula, class Model>
+struct StateOf {
+  using Type = EmptyState;
+};
+template <class Formula, class Model>
+requires requires { typename Formula::template State<Model>; }
+struct StateOf<Formula, Model> {
+  using Type = typename Formula::template State<Model>;
+};
 
 // A state whose fields of type Model are copies of `params`, for their structure and the names of dims.
 template <class Model, class State>
@@ -68,6 +78,9 @@ template <class Formula>
 Initial initial_of(const Formula& formula) {
   if constexpr (requires(const Array& x) { formula.initial(size_t(), x); })
     return [&formula](size_t tree, const Array& parameter) { return formula.initial(tree, parameter); };
+  else if constexpr (requires { formula.mu_dtype; })
+    return
+        [&formula](size_t tree, const Array& p) { return tree == 0 ? zeros_for(p, formula.mu_dtype) : zeros_for(p); };
   else
     return [](size_t, const Array& parameter) { return zeros_for(parameter); };
 }
@@ -77,7 +90,7 @@ Initial initial_of(const Formula& formula) {
 template <class Formula>
 struct PerArray : Formula {
   template <class Model>
-  using State = typename Formula::template State<Model>;
+  using State = typename detail::StateOf<Formula, Model>::Type;
 
   template <class Model>
   State<Model> init(const Model& params) const {
@@ -90,15 +103,11 @@ struct PerArray : Formula {
   std::pair<Model, State<Model>> update(Model grads, State<Model> state, const Model& params,
                                         std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    update_in_place(grads, state, params);
-    return {std::move(grads), std::move(state)};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, State<Model>& state, const Model& params) const {
     int64_t count = 1;
     if constexpr (requires { state.count; }) count = ++state.count;
-    detail::per_array(Formula::name, nn::leaves(updates), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
+    detail::per_array(Formula::name, nn::leaves(grads), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
                       nn::leaves(params), count, [this](const ArrayStep& step) { return Formula::operator()(step); });
+    return {std::move(grads), std::move(state)};
   }
 };
 

@@ -3,16 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <fmt/format.h>
 
 #include <cmath>
 
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
-#include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
@@ -80,7 +77,7 @@ void normalize(const Arrays& updates, double scale_factor, double eps) {
 
 Scale scale(double step_size) {
   detail::check_finite("scale", "step_size", step_size);
-  return {step_size};
+  return {{}, step_size};
 }
 
 double ScaleBySchedule::value(int64_t count) const {
@@ -88,15 +85,18 @@ double ScaleBySchedule::value(int64_t count) const {
 }
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
   detail::check_rate("scale_by_schedule", "step_size_fn", step_size_fn);
-  return {std::move(step_size_fn)};
+  return {{}, std::move(step_size_fn)};
 }
 
-double ScaleByLearningRate::value(int64_t count) const {
-  return detail::value_of(learning_rate, count, "scale_by_learning_rate", "learning_rate");
+double ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::Step& step) const {
+  const double rate = detail::value_of(learning_rate, state.count, "scale_by_learning_rate", "learning_rate");
+  step.tell_learning_rate(rate);
+  step.count(state.count);
+  return flip_sign ? -rate : rate;
 }
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
   detail::check_rate("scale_by_learning_rate", "learning_rate", rate);
-  return {std::move(rate), flip_sign};
+  return {{}, std::move(rate), flip_sign};
 }
 
 double AddDecayedWeights::value(int64_t count) const {
@@ -104,7 +104,7 @@ double AddDecayedWeights::value(int64_t count) const {
 }
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {
   detail::check_rate("add_decayed_weights", "weight_decay", weight_decay);
-  return {std::move(weight_decay), std::move(mask)};
+  return {{}, std::move(weight_decay), std::move(mask)};
 }
 
 Array Trace::initial(size_t, const Array& parameter) const { return zeros_for(parameter, accumulator_dtype); }
@@ -130,8 +130,6 @@ PerArray<Ema> ema(const Ema& o) {
 }
 
 Array ScaleBySign::operator()(const ArrayStep& step) const { return sign(step.gradient); }
-
-Array SetToZero::operator()(const ArrayStep& step) const { return tessera::zeros_like(step.gradient); }
 
 Array ScaleByTrustRatio::operator()(const ArrayStep& step) const {
   const Array size = maximum(norm(astype(step.p(), step.gradient.dtype())), min_norm);

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "optim/per_array.h"
 #include "optim/schedule.h"
+#include "optim/step.h"
 #include "sharding/random/key.h"
 
 namespace tessera::optim {
@@ -21,18 +20,29 @@ void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
 
+// Updates as they are.
+struct Identity : detail::Runs<Identity, EmptyState> {
+  template <class Model>
+  void run(Model&, EmptyState&, const Model&, const detail::Step&) const {}
+};
+inline Identity identity() { return {}; }
+
+// Zeros. In place, the parameters are left alone.
+struct SetToZero : detail::Runs<SetToZero, EmptyState> {
+  template <class Model>
+  void run(Model& updates, EmptyState&, const Model&, const detail::Step& step) const {
+    step.set_to_zero(nn::bare_arrays(updates).arrays);
+  }
+};
+inline SetToZero set_to_zero() { return {}; }
+
 // step_size * g
-struct Scale {
+struct Scale : detail::Runs<Scale, EmptyState> {
   double step_size;
 
   template <class Model>
-  EmptyState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&) const {
-    detail::scale(nn::bare_arrays(grads).arrays, step_size);
-    return {std::move(grads), {}};
+  void run(Model& updates, EmptyState&, const Model&, const detail::Step&) const {
+    detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
 Scale scale(double step_size);
@@ -42,66 +52,41 @@ struct ScaleByScheduleState {
 };
 
 // step_size_fn(count) * g. Error (bad_argument): a schedule whose value is not finite, before anything is changed.
-struct ScaleBySchedule {
+struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
-    detail::scale(nn::bare_arrays(updates).arrays, value(state.count++));
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+    detail::scale(nn::bare_arrays(updates).arrays, value(state.count));
+    step.count(state.count);
   }
   double value(int64_t count) const;
 };
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
 
 // -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
-struct ScaleByLearningRate {
+struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleState> {
   Schedule learning_rate;
   bool flip_sign = true;
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model&) const {
-    update_in_place(grads, state, grads);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model&) const {
-    const double rate = value(state.count++);
-    detail::scale(nn::bare_arrays(updates).arrays, flip_sign ? -rate : rate);
-  }
-  double value(int64_t count) const;
+  // What the updates are multiplied by: told, and counted in the state.
+  double factor(ScaleByScheduleState& state, const detail::Step& step) const;
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
 // g + weight_decay(count) * p for the parameters that the mask takes, else g
-struct AddDecayedWeights {
+struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};
 
   template <class Model>
-  ScaleByScheduleState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ScaleByScheduleState> update(Model grads, ScaleByScheduleState state, const Model& params) const {
-    update_in_place(grads, state, params);
-    return {std::move(grads), state};
-  }
-  template <class Model>
-  void update_in_place(Model& updates, ScaleByScheduleState& state, const Model& params) const {
-    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count++), mask);
+  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::Step& step) const {
+    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
+    step.count(state.count);
   }
   double value(int64_t count) const;
 };
@@ -143,20 +128,9 @@ PerArray<Ema> ema(const Ema& options);
 // sign(g)
 struct ScaleBySign {
   static constexpr const char* name = "scale_by_sign";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
-
-// Zeros.
-struct SetToZero {
-  static constexpr const char* name = "set_to_zero";
-  template <class Model>
-  using State = EmptyState;
-  Array operator()(const ArrayStep& step) const;
-};
-inline PerArray<SetToZero> set_to_zero() { return {}; }
 
 // g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the whole array, at least min_norm; g if either
 // norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
@@ -166,8 +140,6 @@ struct ScaleByTrustRatio {
   double eps = 0;
 
   static constexpr const char* name = "scale_by_trust_ratio";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
@@ -177,8 +149,6 @@ struct ScaleByParamBlockRms {
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_rms";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
@@ -187,8 +157,6 @@ struct ScaleByParamBlockNorm {  // g * max(|p|, min_scale)
   double min_scale = 1e-3;
 
   static constexpr const char* name = "scale_by_param_block_norm";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
@@ -197,8 +165,6 @@ PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-
 // Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
 struct Centralize {
   static constexpr const char* name = "centralize";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<Centralize> centralize() { return {}; }
@@ -206,8 +172,6 @@ inline PerArray<Centralize> centralize() { return {}; }
 // -p where p + g would be below 0, else g.
 struct KeepParamsNonnegative {
   static constexpr const char* name = "keep_params_nonnegative";
-  template <class Model>
-  using State = EmptyState;
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }

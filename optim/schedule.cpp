@@ -22,11 +22,6 @@ void check_numbers(const char* verb, detail::Settings numbers) {
   }
 }
 
-void check_steps(const char* verb, const char* name, int64_t given, int64_t least) {
-  if (given < least)
-    fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least {}.", name, given, least));
-}
-
 void check_scales(const char* verb, const std::map<int64_t, double>& boundaries_and_scales) {
   for (const auto& [boundary, scale] : boundaries_and_scales)
     if (!(scale >= 0 && std::isfinite(scale)))
@@ -51,8 +46,8 @@ Schedule constant_schedule(double value) {
 Schedule polynomial_schedule(const PolynomialSchedule& o) {
   constexpr const char* verb = "polynomial_schedule";
   check_numbers(verb, {{"init_value", o.init_value}, {"end_value", o.end_value}, {"power", o.power}});
-  check_steps(verb, "transition_steps", o.transition_steps, 1);
-  check_steps(verb, "transition_begin", o.transition_begin, 0);
+  detail::at_least(1, verb, "transition_steps", o.transition_steps);
+  detail::at_least(0, verb, "transition_begin", o.transition_begin);
   return [o](int64_t count) {
     const int64_t n = std::clamp<int64_t>(count - o.transition_begin, 0, o.transition_steps);
     const double left = 1 - as_double(n) / as_double(o.transition_steps);
@@ -60,24 +55,22 @@ Schedule polynomial_schedule(const PolynomialSchedule& o) {
   };
 }
 
-Schedule linear_schedule(const LinearSchedule& o) {
-  constexpr const char* verb = "linear_schedule";
-  check_numbers(verb, {{"init_value", o.init_value}, {"end_value", o.end_value}});
-  check_steps(verb, "transition_steps", o.transition_steps, 1);
-  check_steps(verb, "transition_begin", o.transition_begin, 0);
+Schedule linear_schedule(const LinearSchedule& o) try {
   return polynomial_schedule({.init_value = o.init_value,
                               .end_value = o.end_value,
                               .power = 1,
                               .transition_steps = o.transition_steps,
                               .transition_begin = o.transition_begin});
+} catch (const Error& error) {
+  detail::blame("linear_schedule", error);
 }
 
 Schedule exponential_decay(const ExponentialDecay& o) {
   constexpr const char* verb = "exponential_decay";
   check_numbers(verb, {{"init_value", o.init_value}, {"decay_rate", o.decay_rate}});
   if (o.end_value) check_numbers(verb, {{"end_value", *o.end_value}});
-  check_steps(verb, "transition_steps", o.transition_steps, 1);
-  check_steps(verb, "transition_begin", o.transition_begin, 0);
+  detail::at_least(1, verb, "transition_steps", o.transition_steps);
+  detail::at_least(0, verb, "transition_begin", o.transition_begin);
   detail::check_positive(verb, "decay_rate", o.decay_rate);
   return [o](int64_t count) {
     const int64_t n = count - o.transition_begin;
@@ -92,7 +85,7 @@ Schedule exponential_decay(const ExponentialDecay& o) {
 Schedule cosine_decay_schedule(const CosineDecay& o) {
   constexpr const char* verb = "cosine_decay_schedule";
   check_numbers(verb, {{"init_value", o.init_value}, {"alpha", o.alpha}, {"exponent", o.exponent}});
-  check_steps(verb, "decay_steps", o.decay_steps, 1);
+  detail::at_least(1, verb, "decay_steps", o.decay_steps);
   return [o](int64_t count) {
     const double done = as_double(std::min(count, o.decay_steps)) / as_double(o.decay_steps);
     const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * done));
@@ -116,7 +109,7 @@ Schedule piecewise_interpolate_schedule(const PiecewiseInterpolate& o) {
   constexpr const char* verb = "piecewise_interpolate_schedule";
   check_numbers(verb, {{"init_value", o.init_value}});
   check_scales(verb, o.boundaries_and_scales);
-  for (const auto& [boundary, scale] : o.boundaries_and_scales) check_steps(verb, "a boundary", boundary, 0);
+  for (const auto& [boundary, scale] : o.boundaries_and_scales) detail::at_least(0, verb, "a boundary", boundary);
   return [o](int64_t count) {
     int64_t begin = 0;
     double value = o.init_value;
@@ -134,9 +127,20 @@ Schedule piecewise_interpolate_schedule(const PiecewiseInterpolate& o) {
 Schedule warmup_constant_schedule(const WarmupConstant& o) {
   constexpr const char* verb = "warmup_constant_schedule";
   check_numbers(verb, {{"init_value", o.init_value}, {"peak_value", o.peak_value}});
-  check_steps(verb, "warmup_steps", o.warmup_steps, 1);
+  detail::at_least(1, verb, "warmup_steps", o.warmup_steps);
   return linear_schedule({.init_value = o.init_value, .end_value = o.peak_value, .transition_steps = o.warmup_steps});
 }
+
+namespace {
+
+Schedule after_warmup(double init_value, double peak_value, int64_t warmup_steps, const Schedule& decay) {
+  if (warmup_steps == 0) return decay;
+  return join_schedules(
+      {linear_schedule({.init_value = init_value, .end_value = peak_value, .transition_steps = warmup_steps}), decay},
+      {warmup_steps});
+}
+
+}  // namespace
 
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& o) {
   constexpr const char* verb = "warmup_cosine_decay_schedule";
@@ -154,34 +158,26 @@ Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& o) {
                                                 .decay_steps = o.decay_steps - o.warmup_steps,
                                                 .alpha = o.peak_value == 0 ? 0 : o.end_value / o.peak_value,
                                                 .exponent = o.exponent});
-  if (o.warmup_steps == 0) return decay;
-  return join_schedules(
-      {linear_schedule({.init_value = o.init_value, .end_value = o.peak_value, .transition_steps = o.warmup_steps}),
-       decay},
-      {o.warmup_steps});
+  return after_warmup(o.init_value, o.peak_value, o.warmup_steps, decay);
 }
 
 Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& o) {
   constexpr const char* verb = "warmup_exponential_decay_schedule";
   check_numbers(verb, {{"init_value", o.init_value}, {"peak_value", o.peak_value}});
-  check_steps(verb, "warmup_steps", o.warmup_steps, 0);
+  detail::at_least(0, verb, "warmup_steps", o.warmup_steps);
   const Schedule decay = exponential_decay({.init_value = o.peak_value,
                                             .transition_steps = o.transition_steps,
                                             .decay_rate = o.decay_rate,
                                             .transition_begin = o.transition_begin,
                                             .staircase = o.staircase,
                                             .end_value = o.end_value});
-  if (o.warmup_steps == 0) return decay;
-  return join_schedules(
-      {linear_schedule({.init_value = o.init_value, .end_value = o.peak_value, .transition_steps = o.warmup_steps}),
-       decay},
-      {o.warmup_steps});
+  return after_warmup(o.init_value, o.peak_value, o.warmup_steps, decay);
 }
 
 Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
   constexpr const char* verb = "linear_onecycle_schedule";
   check_numbers(verb, {{"peak_value", o.peak_value}, {"pct_start", o.pct_start}, {"pct_final", o.pct_final}});
-  check_steps(verb, "transition_steps", o.transition_steps, 1);
+  detail::at_least(1, verb, "transition_steps", o.transition_steps);
   detail::check_positive(verb, "div_factor", o.div_factor);
   detail::check_positive(verb, "final_div_factor", o.final_div_factor);
   const double steps = as_double(o.transition_steps);
@@ -201,7 +197,7 @@ Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
 Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
   constexpr const char* verb = "cosine_onecycle_schedule";
   check_numbers(verb, {{"peak_value", o.peak_value}, {"pct_start", o.pct_start}});
-  check_steps(verb, "transition_steps", o.transition_steps, 1);
+  detail::at_least(1, verb, "transition_steps", o.transition_steps);
   detail::check_positive(verb, "div_factor", o.div_factor);
   detail::check_positive(verb, "final_div_factor", o.final_div_factor);
   const auto up = static_cast<int64_t>(o.pct_start * as_double(o.transition_steps));

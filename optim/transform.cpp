@@ -167,14 +167,21 @@ void make_zeros(const nn::Leaves& state) {
   for (const nn::Leaf& leaf : state) *leaf.value = nn::is_trainable(leaf) ? zeros_for(*leaf.value) : Array();
 }
 
-void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
+std::vector<Array> sums(const nn::Leaves& params, const nn::Leaves& updates) {
   at::AutoGradMode off(false);
   check_same_tree("apply_updates", "the update", updates, params);
+  std::vector<Array> result(params.size());
   for (size_t i = 0; i < updates.size(); ++i) {
-    Array& p = *params[i].value;
-    if (!updates[i].value->is_absent())
-      p = like_parameter(astype(p + *updates[i].value, p.dtype()), p, "apply_updates");
+    const Array &p = *params[i].value, &u = *updates[i].value;
+    if (!u.is_absent()) result[i] = like_parameter(astype(p + u, p.dtype()), p, "apply_updates");
   }
+  return result;
+}
+
+void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
+  std::vector<Array> next = sums(params, updates);
+  for (size_t i = 0; i < next.size(); ++i)
+    if (!next[i].is_absent()) *params[i].value = std::move(next[i]);
 }
 
 void no_state_of_optional() {

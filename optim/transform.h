@@ -29,7 +29,7 @@ concept TransformOf = requires(const T& transform, const Model& model) {
                         std::pair<Model, decltype(transform.init(model))>>;
 };
 
-struct EmptyState {};
+struct EmptyState {};  // of a transform that remembers nothing
 
 // What an update may depend on beside the gradients: optimizer.update(model, grads, {.value = loss}). A transform that
 // reads it takes a fourth argument, `const ExtraArgs& extra`; transforms that hold other transforms pass it on.
@@ -53,24 +53,6 @@ using Arrays = std::vector<Array*>;
 // These replace the arrays of the first tree, which the caller has copied.
 void make_zeros(const nn::Leaves& state);
 void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);
-
-// transform.update, with `extra` if it takes that, on gradients and a state that the caller has copied and that are
-// overwritten. Transforms that hold others call them so; simple transforms have it as a member, which saves copies.
-template <class T, class Model, class State>
-void update_in_place(const T& transform, Model& updates, State& state, const Model& params, const ExtraArgs& extra) {
-  const auto take = [&](std::pair<Model, State> result) {
-    updates = std::move(result.first);
-    state = std::move(result.second);
-  };
-  if constexpr (requires { transform.update_in_place(updates, state, params, extra); })
-    transform.update_in_place(updates, state, params, extra);
-  else if constexpr (requires { transform.update_in_place(updates, state, params); })
-    transform.update_in_place(updates, state, params);
-  else if constexpr (requires { transform.update(updates, std::move(state), params, extra); })
-    take(transform.update(std::as_const(updates), std::move(state), params, extra));
-  else
-    take(transform.update(std::as_const(updates), std::move(state), params));
-}
 }  // namespace detail
 
 // params + updates, in the parameters' own element types and placements; a parameter whose update is absent stays.
@@ -88,18 +70,5 @@ Model zeros_like(Model params) {
   detail::make_zeros(nn::leaves(params));
   return params;
 }
-
-// Updates as they are.
-struct Identity {
-  template <class Model>
-  EmptyState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, EmptyState> update(const Model& grads, EmptyState, const Model&) const {
-    return {grads, {}};
-  }
-};
-inline Identity identity() { return {}; }
 
 }  // namespace tessera::optim

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "nn/tree/filter.h"
-#include "optim/check_options.h"
 #include "optim/internal.h"
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
@@ -57,35 +56,24 @@ void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
     if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());
 }
 
-int64_t checked_period(int64_t steps, const char* verb, const char* name) {
-  if (steps < 1) fail(ErrorKind::bad_argument, verb, fmt::format("{}: {} given, expected at least 1.", name, steps));
-  return steps;
-}
-
-bool all_finite(const nn::Leaves& tree) {
+bool all_finite(const Arrays& arrays) {
   at::AutoGradMode off(false);
   std::vector<Array> wrong;
-  for (const nn::Leaf& leaf : tree)
-    if (!leaf.value->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*leaf.value)), float32)));
+  for (const Array* x : arrays)
+    if (!x->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*x)), float32)));
   return known_value(total(wrong)).value_or(0) == 0;
 }
 
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {
-  at::AutoGradMode off(false);
-  check_same_tree("lookahead", "the state", slow, params);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    Array &u = *updates[i].value, &s = *slow[i].value;
-    if (u.is_absent()) continue;
-    check_has_state("lookahead", params[i], u, s);
-    follow("lookahead", s, params[i]);
-    const Array p = astype(*params[i].value, s.dtype());
-    const Array next = s + step_size * (p + u - s);
-    u = next - p;
-    s = kept(next, s, "lookahead");
-  }
+  per_array("lookahead", updates, slow, 1, params, 1, [&](const ArrayStep& step) {
+    Array& s = step.state[0];
+    const Array p = astype(step.p(), s.dtype());
+    s = s + step_size * (p + step.gradient - s);
+    return s - p;
+  });
 }
 
-void own_copies(const nn::Leaves& tree) {
+void make_own(const nn::Leaves& tree) {
   for (const nn::Leaf& leaf : tree) {
     Array& x = *leaf.value;
     if (!nn::is_trainable(leaf))
@@ -108,18 +96,6 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
     const Array now = astype(p, a.dtype());
     a = kept(moment(a, updates[i].value->is_absent() ? now : now + *updates[i].value, decay), a, "params_ema");
   }
-}
-
-double checked_step_size(double slow_step_size) {
-  check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
-  return slow_step_size;
-}
-
-int64_t checked_errors(int64_t max_consecutive_errors) {
-  if (max_consecutive_errors < 0)
-    fail(ErrorKind::bad_argument, "apply_if_finite",
-         fmt::format("max_consecutive_errors: {} given, expected at least 0.", max_consecutive_errors));
-  return max_consecutive_errors;
 }
 
 }  // namespace detail
@@ -150,6 +126,14 @@ double Hyperparams::operator[](const std::string& name) const {
   const auto found = values_.find(name);
   if (found == values_.end()) unknown_name(name, values_);
   return found->second;
+}
+
+Hyperparams detail::hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count,
+                                   const Hyperparams& now) {
+  std::map<std::string, double> values = now.values();
+  for (const auto& [name, schedule] : schedules)
+    if (!schedule.constant() || !values.contains(name)) values[name] = schedule(count);
+  return Hyperparams(std::move(values));
 }
 
 }  // namespace tessera::optim

@@ -7,8 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "optim/check_options.h"
 #include "optim/schedule.h"
-#include "optim/transform.h"
+#include "optim/step.h"
 
 namespace tessera::optim {
 
@@ -17,28 +18,17 @@ namespace detail {
 void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
 // Brings the accumulated gradients to the parameters' element types and placements, reduced all together.
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
-int64_t checked_period(int64_t steps, const char* verb, const char* name);
-double checked_step_size(double slow_step_size);
-int64_t checked_errors(int64_t max_consecutive_errors);
 // Whether every element is finite. One all-reduce.
-bool all_finite(const nn::Leaves& tree);
-// What apply_if_finite counts.
-struct FiniteCounts {
-  int64_t notfinite_count;  // in a row
-  bool last_finite;
-  int64_t total_notfinite;
-
-  template <class State>
-  void store(State& state) const {
-    state.notfinite_count = notfinite_count;
-    state.last_finite = last_finite;
-    state.total_notfinite = total_notfinite;
-  }
-};
+bool all_finite(const Arrays& arrays);
 // slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
 // Replaces the arrays that are trained by copies; in float32 for half precision.
-void own_copies(const nn::Leaves& tree);
+void make_own(const nn::Leaves& tree);
+template <class Model>
+Model own_copies(Model params) {
+  make_own(nn::leaves(params));
+  return params;
+}
 void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay);
 }  // namespace detail
 
@@ -57,7 +47,7 @@ struct MultiStepsState {
 // reduced once, all together. k may depend on the number of inner updates done. A NaN reaches the parameters at the
 // k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
 template <class Inner>
-struct MultiSteps {
+struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
   Inner opt;
   std::function<int64_t(int64_t gradient_step)> every_k_schedule;
   bool use_grad_mean = true;
@@ -66,51 +56,27 @@ struct MultiSteps {
   auto init(const Model& params) const {
     return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params)};
   }
-
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    Model acc = added(grads, state);
-    if (!completes(state)) {
-      state.mini_step += 1;
-      state.acc_grads = std::move(acc);
-      return {zeros_like(params), std::move(state)};
-    }
-    Model updates = finished(std::move(acc), params);
-    detail::update_in_place(opt, updates, state.inner_opt_state, params, extra);
-    begin_anew(state, params);
-    return {std::move(updates), std::move(state)};
-  }
-
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", opt, state.inner_opt_state);
-  }
-
-  // The steps of an update: the mean with these gradients, whether they are the k-th, the mean as the inner transform
-  // gets it, and the reset of the state after the inner update.
-  template <class Model, class State>
-  Model added(const Model& grads, const State& state) const {
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
     Model acc = state.acc_grads;
-    detail::add_to_mean(nn::leaves(acc), nn::leaves(grads), state.mini_step, use_grad_mean);
-    return acc;
+    detail::add_to_mean(nn::leaves(acc), nn::leaves(updates), state.mini_step, use_grad_mean);
+    if (!completes(state)) {
+      step.set_to_zero(nn::bare_arrays(updates).arrays);
+      return step.write(
+          [acc = std::move(acc), &state]() mutable { state.acc_grads = std::move(acc), state.mini_step += 1; });
+    }
+    detail::finish_mean(nn::leaves(acc), nn::leaves(params));
+    updates = std::move(acc);
+    step(opt, updates, state.inner_opt_state, params);
+    step.write([zeros = zeros_like(params), &state]() mutable {
+      state.acc_grads = std::move(zeros), state.mini_step = 0, state.gradient_step += 1;
+    });
   }
+
+  // Whether the next update is the k-th.
   template <class State>
   bool completes(const State& state) const {
-    return state.mini_step + 1 >=
-           detail::checked_period(every_k_schedule(state.gradient_step), "accumulate", "every_k");
-  }
-  template <class Model>
-  Model finished(Model acc, const Model& params) const {
-    detail::finish_mean(nn::leaves(acc), nn::leaves(params));
-    return acc;
-  }
-  template <class Model, class State>
-  void begin_anew(State& state, const Model& params) const {
-    state.acc_grads = zeros_like(params);
-    state.mini_step = 0;
-    state.gradient_step += 1;
+    return state.mini_step + 1 >= detail::at_least(1, "accumulate", "every_k", every_k_schedule(state.gradient_step));
   }
 };
 
@@ -121,13 +87,13 @@ struct MultiStepsOptions {
 // accumulate(adamw({.learning_rate = 3e-4}), 4). Error (bad_argument): k below 1.
 template <class Inner>
 MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
-  detail::checked_period(every_k, "accumulate", "every_k");
-  return {std::move(opt), [every_k](int64_t) { return every_k; }, options.use_grad_mean};
+  detail::at_least(1, "accumulate", "every_k", every_k);
+  return {{}, std::move(opt), [every_k](int64_t) { return every_k; }, options.use_grad_mean};
 }
 template <class Inner>
 MultiSteps<Inner> accumulate(Inner opt, std::function<int64_t(int64_t)> every_k_schedule,
                              MultiStepsOptions options = {}) {
-  return {std::move(opt), std::move(every_k_schedule), options.use_grad_mean};
+  return {{}, std::move(opt), std::move(every_k_schedule), options.use_grad_mean};
 }
 
 // ---- apply_if_finite ------------------------------------------------------------------------------------------------
@@ -143,7 +109,7 @@ struct ApplyIfFiniteState {
 // optax.apply_if_finite: gradients with an infinity or a NaN give zeros and do not change the inner state, unless more
 // than max_consecutive_errors of them came in a row: then they are applied.
 template <class Inner>
-struct ApplyIfFinite {
+struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
   Inner inner;
   int64_t max_consecutive_errors;
 
@@ -152,36 +118,23 @@ struct ApplyIfFinite {
     return ApplyIfFiniteState<decltype(inner.init(params))>{.inner_state = inner.init(params)};
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    const detail::FiniteCounts now = counts(grads, state);
-    now.store(state);
-    if (!applies(now)) return {zeros_like(params), std::move(state)};
-    Model updates = grads;
-    detail::update_in_place(inner, updates, state.inner_state, params, extra);
-    return {std::move(updates), std::move(state)};
-  }
-
-  // The steps of an update: the counts with these gradients, and whether the inner transform gets them.
-  template <class Model, class State>
-  detail::FiniteCounts counts(const Model& grads, const State& state) const {
-    const bool finite = detail::all_finite(nn::leaves(grads));
-    return {finite ? 0 : state.notfinite_count + 1, finite, state.total_notfinite + !finite};
-  }
-  bool applies(const detail::FiniteCounts& now) const {
-    return now.last_finite || now.notfinite_count > max_consecutive_errors;
-  }
-
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", inner, state.inner_state);
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    const bool finite = detail::all_finite(nn::bare_arrays(updates).arrays);
+    const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
+    if (finite || in_a_row > max_consecutive_errors)
+      step(inner, updates, state.inner_state, params);
+    else
+      step.set_to_zero(nn::bare_arrays(updates).arrays);
+    step.write([finite, in_a_row, &state] {
+      state.notfinite_count = in_a_row, state.last_finite = finite, state.total_notfinite += !finite;
+    });
   }
 };
 // Error (bad_argument): max_consecutive_errors below 0.
 template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
-  return {std::move(inner), detail::checked_errors(max_consecutive_errors)};
+  return {
+      {}, std::move(inner), detail::at_least(0, "apply_if_finite", "max_consecutive_errors", max_consecutive_errors)};
 }
 
 // ---- lookahead, averages --------------------------------------------------------------------------------------------
@@ -198,41 +151,35 @@ struct LookaheadState {
 // keeps both in the parameters). With reset_state, the state of the fast optimizer is reset, too.
 // Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
 template <class Inner>
-struct Lookahead {
+struct Lookahead : detail::Runs<Lookahead<Inner>> {
   Inner fast_optimizer;
   int64_t sync_period;
   double slow_step_size;
-  bool reset_state = false;
+  bool reset_state;
 
   template <class Model>
   auto init(const Model& params) const {
-    LookaheadState<Model, decltype(fast_optimizer.init(params))> state{fast_optimizer.init(params), params, 0};
-    detail::own_copies(nn::leaves(state.slow));
-    return state;
+    return LookaheadState<Model, decltype(fast_optimizer.init(params))>{fast_optimizer.init(params),
+                                                                        detail::own_copies(params), 0};
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    Model updates = grads;
-    detail::update_in_place(fast_optimizer, updates, state.fast_state, params, extra);
-    state.steps_since_sync = (state.steps_since_sync + 1) % sync_period;
-    if (state.steps_since_sync == 0) {
-      detail::look_ahead(nn::leaves(updates), nn::leaves(state.slow), nn::leaves(params), slow_step_size);
-      if (reset_state) state.fast_state = fast_optimizer.init(params);
-    }
-    return {std::move(updates), std::move(state)};
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    visit("", fast_optimizer, state.fast_state);
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    step.before()(fast_optimizer, updates, state.fast_state, params);
+    const int64_t since = (state.steps_since_sync + 1) % sync_period;
+    step.write([since, &state] { state.steps_since_sync = since; });
+    if (since != 0) return;
+    Model slow = state.slow;
+    detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
+    step.write([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
+    if (reset_state) step.write([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
 // Errors (bad_argument): sync_period below 1, slow_step_size negative or not finite.
 template <class Inner>
 Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
-  return {std::move(fast_optimizer), detail::checked_period(sync_period, "lookahead", "sync_period"),
-          detail::checked_step_size(slow_step_size), reset_state};
+  detail::at_least(1, "lookahead", "sync_period", sync_period);
+  detail::check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
+  return {{}, std::move(fast_optimizer), sync_period, slow_step_size, reset_state};
 }
 
 template <class Model>
@@ -249,16 +196,13 @@ struct ParamsEma {
 
   template <class Model>
   ParamsEmaState<Model> init(const Model& params) const {
-    ParamsEmaState<Model> state{0, params};
-    detail::own_copies(nn::leaves(state.ema));
-    return state;
+    return {0, detail::own_copies(params)};
   }
   template <class Model>
-  std::pair<Model, ParamsEmaState<Model>> update(const Model& grads, ParamsEmaState<Model> state,
-                                                 const Model& params) const {
+  std::pair<Model, ParamsEmaState<Model>> update(Model grads, ParamsEmaState<Model> state, const Model& params) const {
     state.count += 1;
     detail::update_average(nn::leaves(state.ema), nn::leaves(params), nn::leaves(grads), decay);
-    return {grads, std::move(state)};
+    return {std::move(grads), std::move(state)};
   }
 };
 ParamsEma params_ema(double decay);
@@ -283,6 +227,12 @@ class Hyperparams {
   std::map<std::string, double> values_;
 };
 
+namespace detail {
+// The numbers as they stand, and the schedules' values.
+Hyperparams hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count, const Hyperparams& now);
+}  // namespace detail
+
+// `hyperparams` may be changed between updates.
 template <class State>
 struct InjectHyperparamsState {
   int64_t count = 0;
@@ -291,45 +241,21 @@ struct InjectHyperparamsState {
 };
 
 template <class Factory>
-struct InjectHyperparams {
+struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
   Factory inner_factory;
   std::map<std::string, Schedule> schedules;
 
   template <class Model>
   auto init(const Model& params) const {
-    Hyperparams values = at(0, {});
+    Hyperparams values = detail::hyperparams_at(schedules, 0, {});
     auto inner = inner_factory(std::as_const(values)).init(params);
     return InjectHyperparamsState<decltype(inner)>{0, std::move(values), std::move(inner)};
   }
   template <class Model, class State>
-  std::pair<Model, State> update(const Model& grads, State state, const Model& params, const ExtraArgs& extra = {},
-                                 std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
-    state.hyperparams = hyperparams(state);
-    Model updates = grads;
-    detail::update_in_place(inner_factory(std::as_const(state.hyperparams)), updates, state.inner_state, params, extra);
-    state.count += 1;
-    return {std::move(updates), std::move(state)};
-  }
-
-  // The hyperparameters of the next update.
-  template <class State>
-  Hyperparams hyperparams(const State& state) const {
-    return at(state.count, state.hyperparams);
-  }
-  template <class State, class Visit>
-  void visit_parts(const State& state, Visit&& visit) const {
-    const Hyperparams now = hyperparams(state);
-    visit("", inner_factory(now), state.inner_state);
-  }
-
- private:
-  // The numbers as they stand, and the schedules' values.
-  Hyperparams at(int64_t count, const Hyperparams& now) const {
-    std::map<std::string, double> values = now.values();
-    for (const auto& [name, schedule] : schedules)
-      if (!schedule.constant() || !values.contains(name)) values[name] = schedule(count);
-    return Hyperparams(std::move(values));
+  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+    const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
+    step.made_anew()(inner_factory(now), updates, state.inner_state, params);
+    step.write([now, &state] { state.hyperparams = now, state.count += 1; });
   }
 };
 
@@ -342,7 +268,7 @@ struct InjectHyperparams {
 // The factory is called at every update. Error (bad_argument): a name that the factory reads and that is not given.
 template <class Factory>
 InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {
-  return {std::move(inner_factory), std::move(hyperparams)};
+  return {{}, std::move(inner_factory), std::move(hyperparams)};
 }
 
 }  // namespace tessera::optim

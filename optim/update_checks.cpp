@@ -1,15 +1,13 @@
-// What an update asks before it changes anything.
-#include "optim/bulk.h"
+// Models, gradients and states that do not fit together, each with its message.
+#include "optim/update_checks.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
-#include "optim/parts.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/moved_from.h"
 
@@ -20,116 +18,6 @@ using namespace tessera::detail;
 namespace {
 
 const MeshImpl* mesh_of(const Array& x) { return x.is_absent() ? nullptr : x.impl()->type->mesh; }
-
-}  // namespace
-
-std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
-  if (numbers.empty() && label.empty()) return std::nullopt;
-  const auto as_first = [&](const auto& n) { return n.second == numbers[0].second; };
-  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second;
-  std::vector<std::string> labels;
-  for (const auto& [known, number] : numbers) {
-    if (known == label) return number;
-    labels.push_back(fmt::format("\"{}\"", known));
-  }
-  fail(ErrorKind::bad_argument, verb,
-       fmt::format("\"{}\" given, expected the label of a part that has one ({}).", label, fmt::join(labels, ", ")));
-}
-
-std::string label_below(const std::string& label, std::string_view name) {
-  return label.empty() || name.empty() ? label + std::string(name) : label + "." + std::string(name);
-}
-
-bool FirstNumbers::lacks(const std::string& label) const {
-  return std::none_of(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
-}
-void FirstNumbers::add(const std::string& label, double number) { numbers.emplace_back(label, number); }
-
-// ---- plans ----------------------------------------------------------------------------------------------------------
-
-Plan::Plan() = default;
-Plan::~Plan() = default;
-void Plan::call(FusedCall call) { calls_.push_back(std::move(call)); }
-void Plan::write(std::function<void()> write) { writes_.push_back(std::move(write)); }
-void Plan::count(int64_t& counted) {
-  write([&counted] { ++counted; });
-}
-void Plan::keep_alive(std::shared_ptr<void> x) { kept_alive_.push_back(std::move(x)); }
-void Plan::carry_out() const {
-  run_fused(calls_);
-  for (const auto& write : writes_) write();
-}
-
-Answers::Answers() = default;
-Answers::Answers(const Answers&) {}
-Answers& Answers::operator=(const Answers&) {
-  forget();
-  return *this;
-}
-void Answers::forget() { all_.clear(); }
-Answers::~Answers() = default;
-
-const Kept& Answers::taken(const Mask& mask, const Params& params) {
-  std::vector<Kept>& known = all_[&mask];
-  if (known.empty()) known.push_back(std::make_shared<const std::vector<bool>>(detail::taken(mask, params())));
-  return known[0];
-}
-
-const Kept* Answers::parts(const Labels& labels, std::span<const std::string> names, const Params& params) {
-  std::vector<Kept>& known = all_[&labels];
-  if (known.empty())
-    for (std::vector<bool>& kept : parts_by_label(labels, names.data(), names.size(), params()))
-      known.push_back(std::make_shared<const std::vector<bool>>(std::move(kept)));
-  return known.data();
-}
-
-nn::Leaves leaves_of(nn::Leaves params, const Kept& part) {
-  static Array absent;
-  for (size_t i = 0; part && i < params.size(); ++i)
-    if (!(*part)[i]) params[i].value = &absent;
-  return params;
-}
-
-namespace {
-double learning_rate_of(const FusedTail& tail) {
-  return tail.rate.value(tail.rate_count) * (tail.rate.flip_sign ? 1 : -1);
-}
-}  // namespace
-
-bool plan_sgd(const FusedTail& tail, const Optional<PerArray<Trace>>& momentum, bool has_trace, Arrays trace,
-              Plan& plan) {
-  const std::optional<PerArray<Trace>>& by = momentum.inner;
-  if (by && (by->accumulator_dtype || !has_trace)) return false;
-  if (by && !moments_lie_with(trace, tail.params, tail.grads)) return false;
-  const FusedSgd call{learning_rate_of(tail), by ? by->decay : 0, by && by->nesterov};
-  plan.call({call, tail.params, tail.grads, by ? std::move(trace) : Arrays(), {}});
-  plan.count(tail.rate_count);
-  return true;
-}
-
-bool plan_adam(const FusedTail& tail, const ScaleByAdam& adam, int64_t& count, Arrays mu, Arrays nu,
-               const FusedDecay* decay, Plan& plan) {
-  if (adam.eps_root != 0 || adam.nesterov || adam.mu_dtype) return false;
-  if (!moments_lie_with(mu, tail.params, tail.grads) || !moments_lie_with(nu, tail.params, tail.grads)) return false;
-  FusedAdam call{adam.b1, adam.b2, adam.eps, count + 1, learning_rate_of(tail)};
-  if (decay) {
-    call.weight_decay = decay->part.value(decay->count);
-    call.decays = decay->kept;
-    plan.count(decay->count);
-  }
-  plan.call({std::move(call), tail.params, tail.grads, std::move(mu), std::move(nu)});
-  plan.count(count);
-  plan.count(tail.rate_count);
-  return true;
-}
-
-void put_back(const Arrays& params, const Arrays& from, const Kept& part) {
-  for (size_t i = 0; i < params.size(); ++i)
-    if (!part || (*part)[i]) *params[i] = *from[i];
-}
-
-namespace {
-
 const Type* type_of(const Array& x) { return x.is_absent() ? nullptr : x.impl()->type; }
 
 bool plainly_fits(const Type* gradient, const Type* parameter) {
@@ -260,6 +148,10 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
            fmt::format("{}: the state lies on {}, the model on {}. Move the optimizer with "
                        "nn::filter_shard(optimizer, layout), or make a new one.",
                        x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string()));
+}
+
+bool any_given(const Arrays& updates) {
+  return std::any_of(updates.begin(), updates.end(), [](const Array* u) { return !u->is_absent(); });
 }
 
 bool lies_elsewhere(const Arrays& grads, const Arrays& params) {

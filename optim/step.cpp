@@ -1,0 +1,139 @@
+// What an update in place remembers until it writes, and what it tells.
+#include "optim/step.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "optim/internal.h"
+
+namespace tessera::optim::detail {
+
+std::vector<bool> taken(const Mask& mask, const nn::Leaves& params) {
+  std::vector<bool> result;
+  for (const nn::Leaf& p : params) result.push_back(!p.value->is_absent() && mask(p));
+  return result;
+}
+
+Answers::Answers() = default;
+Answers::Answers(const Answers&) {}
+Answers& Answers::operator=(const Answers&) {
+  all.clear();
+  return *this;
+}
+Answers::~Answers() = default;
+
+std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
+  if (numbers.empty() && label.empty()) return std::nullopt;
+  const auto as_first = [&](const auto& n) { return n.second == numbers[0].second; };
+  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second;
+  std::vector<std::string> labels;
+  for (const auto& [known, number] : numbers) {
+    if (known == label) return number;
+    labels.push_back(fmt::format("\"{}\"", known));
+  }
+  fail(ErrorKind::bad_argument, verb,
+       fmt::format("\"{}\" given, expected the label of a part that has one ({}).", label, fmt::join(labels, ", ")));
+}
+
+namespace {
+
+auto entry_of(LabelledNumbers& numbers, const std::string& label) {
+  return std::find_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
+}
+
+void add(LabelledNumbers& numbers, const std::string& label, double number) {
+  if (entry_of(numbers, label) == numbers.end()) numbers.emplace_back(label, number);
+}
+
+void take(LabelledNumbers& numbers, const LabelledNumbers& newer) {
+  for (const auto& [label, number] : newer) {
+    add(numbers, label, number);
+    entry_of(numbers, label)->second = number;
+  }
+}
+
+}  // namespace
+
+void Told::take(const Told& newer) {
+  detail::take(learning_rates, newer.learning_rates);
+  detail::take(norms, newer.norms);
+}
+
+Plan::Plan(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {}
+Plan::~Plan() = default;
+
+void Plan::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }
+void Plan::write(std::function<void()> f) {
+  struct Call : Write {
+    std::function<void()> f;
+    void operator()() override { f(); }
+  };
+  auto call = std::make_unique<Call>();
+  call->f = std::move(f);
+  write(std::move(call));
+}
+
+void Plan::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
+  auto next = std::make_shared<std::vector<Array>>(sums(parameters, updates));
+  write([this, next] {
+    for (size_t i = 0; i < next->size(); ++i)
+      if (!(*next)[i].is_absent()) *params[i] = std::move((*next)[i]);
+  });
+}
+
+void Plan::carry_out() {
+  at::AutoGradMode off(false);
+  for (const auto& prepare : preparations) prepare();
+  for (const auto& write : writes) (*write)();
+}
+
+Step::Step(const ExtraArgs& extra, Plan* plan) : extra(extra), plan_(plan) {}
+Step::~Step() = default;
+
+Step Step::before() const {
+  Step step = *this;
+  step.last_ = false;
+  return step;
+}
+
+Step Step::made_anew() const {
+  Step step = *this;
+  step.remembers_ = false;
+  return step;
+}
+
+Step Step::labelled(const std::string& name) const {
+  Step step = *this;
+  step.label_ += label_.empty() ? name : "." + name;
+  return step;
+}
+
+void Step::write(std::function<void()> f) const { plan_ ? plan_->write(std::move(f)) : f(); }
+
+void Step::count(int64_t& counted) const {
+  write([&counted] { ++counted; });
+}
+
+std::shared_ptr<const Taken> Step::asked(const void* whom, const std::function<Taken()>& ask) const {
+  if (!plan_ || !remembers_) return std::make_shared<const Taken>(ask());
+  std::shared_ptr<const Taken>& known = plan_->answers.all[whom];
+  if (!known) known = std::make_shared<const Taken>(ask());
+  return known;
+}
+
+void Step::set_to_zero(const Arrays& updates) const {
+  check_constant("set_to_zero", updates);
+  for (Array* u : updates) *u = in_place() ? Array() : zeros_for(*u);
+}
+
+void Step::tell_learning_rate(double rate) const {
+  if (plan_) add(plan_->told.learning_rates, label_, rate);
+}
+void Step::tell_norm(double norm) const {
+  if (plan_) add(plan_->told.norms, label_, norm);
+}
+
+}  // namespace tessera::optim::detail

@@ -1,0 +1,167 @@
+// One update on its way through a transform: its parts, and in place a plan of all that it will write.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "optim/transform.h"
+#include "sharding/diagnostics/caller.h"
+
+namespace tessera::optim::detail {
+
+// For each of several parts: which parameters it updates.
+using Taken = std::vector<std::vector<bool>>;
+// Whether the mask takes each parameter.
+std::vector<bool> taken(const Mask& mask, const nn::Leaves& params);
+
+// What masks and labels said of each parameter: they are asked at the first update only. By their addresses, so that a
+// copy starts empty.
+struct Answers {
+  Answers();
+  Answers(const Answers&);
+  Answers& operator=(const Answers&);
+  ~Answers();
+
+  std::map<const void*, std::shared_ptr<const Taken>> all;
+};
+
+// Numbers that parts of a transform told, by the labels of these parts: the first part of a label counts.
+using LabelledNumbers = std::vector<std::pair<std::string, double>>;
+
+// The number of this label; for an empty label, the number that all parts have, or std::nullopt if there is none.
+// Errors (bad_argument): an empty label although the numbers differ, a label without a number.
+std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label);
+
+struct Told {
+  LabelledNumbers learning_rates, norms;
+  void take(const Told& newer);
+};
+
+// A write that waits until the whole update has been computed.
+struct Write {
+  virtual ~Write() = default;
+  virtual void operator()() = 0;
+};
+template <class State>
+struct Replace : Write {
+  State& state;
+  State next;
+
+  explicit Replace(State& state) : state(state), next(state) {}
+  void operator()() override { state = std::move(next); }
+};
+
+// What an update in place will write. Nothing is written before carry_out(), so that an error leaves model and state
+// unchanged. The functions are not inline, since every program that trains would compile them.
+struct Plan {
+  Plan(Arrays params, Answers& answers);
+  Plan(const Plan&) = delete;
+  ~Plan();
+
+  // A copy of the state, which will take its place.
+  template <class State>
+  State& changed(State& state) {
+    auto replace = std::make_unique<Replace<State>>(state);
+    State& next = replace->next;
+    write(std::move(replace));
+    return next;
+  }
+  void write(std::unique_ptr<Write> write);
+  void write(std::function<void()> write);
+  // Plans params + updates, where there are updates.
+  void add(const nn::Leaves& parameters, const nn::Leaves& updates);
+  void carry_out();
+
+  Arrays params;  // of the model
+  Answers& answers;
+  Told told;
+  std::vector<std::function<void()>> preparations;  // what may fail, after all else has been computed
+  std::vector<std::unique_ptr<Write>> writes;
+};
+
+// What a transform gets that has, in place of `update`,
+//   template <class Model, class State>
+//   void run(Model& updates, State& state, const Model& params, const Step& step) const
+// It replaces `updates`, which are the gradients at first, and hands what it changes of its state to `write`. So do all
+// that hold other transforms, whose parts they run by step(part, updates, state, params).
+class Step {
+ public:
+  explicit Step(const ExtraArgs& extra, Plan* plan = nullptr);  // without a plan, by the pure algebra
+  ~Step();
+
+  template <class T, class Model, class State>
+  void operator()(const T& part, Model& updates, State& state, const Model& params) const;
+
+  // The step of a part whose updates are not those of the whole, but are changed by other parts.
+  Step before() const;
+  // The step of a part that is made anew for every update, and so asks its masks and labels every time.
+  Step made_anew() const;
+  // The step of a part that has a label: labels are joined by dots.
+  Step labelled(const std::string& name) const;
+
+  // The plan, if the updates of this part are those of the whole: then it may plan by itself what becomes of the
+  // parameters, and leave their updates absent.
+  Plan* in_place() const { return last_ ? plan_ : nullptr; }
+  // At once, or when the whole update has been computed.
+  void write(std::function<void()> f) const;
+  void count(int64_t& counted) const;  // adds 1 to it, likewise
+  // What the mask or the labels at this address say: in place they are asked once.
+  std::shared_ptr<const Taken> asked(const void* whom, const std::function<Taken()>& ask) const;
+  // Updates that change nothing: zeros.
+  void set_to_zero(const Arrays& updates) const;
+
+  void tell_learning_rate(double rate) const;
+  void tell_norm(double norm) const;
+
+  const ExtraArgs& extra;
+
+ private:
+  Plan* plan_;
+  bool last_ = true, remembers_ = true;
+  std::string label_;
+};
+
+// transform.update, with `extra` if it takes that.
+template <class T, class Model, class State>
+std::pair<Model, State> updated(const T& transform, Model updates, State state, const Model& params,
+                                const ExtraArgs& extra) {
+  if constexpr (requires { transform.update(std::move(updates), std::move(state), params, extra); })
+    return transform.update(std::move(updates), std::move(state), params, extra);
+  else
+    return transform.update(std::move(updates), std::move(state), params);
+}
+
+template <class T, class Model, class State>
+void Step::operator()(const T& part, Model& updates, State& state, const Model& params) const {
+  if constexpr (requires { part.run(updates, state, params, *this); }) {
+    part.run(updates, state, params, *this);
+  } else {
+    State& next = plan_ ? plan_->changed(state) : state;
+    std::tie(updates, next) = updated(part, std::move(updates), std::move(next), params, extra);
+  }
+}
+
+// `update` of a transform that has `run`; and `init`, where the state is OneState for every model.
+template <class Self, class OneState = void>
+struct Runs {
+  template <class Model>
+  OneState init(const Model&) const {
+    return OneState();
+  }
+  template <class Model, class State = OneState>
+  std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
+                                 std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    static_cast<const Self&>(*this).run(grads, state, params, Step(extra));
+    return {std::move(grads), std::move(state)};
+  }
+};
+
+}  // namespace tessera::optim::detail
