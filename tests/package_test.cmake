@@ -1,8 +1,10 @@
-# A project that uses Tessera, built and run from clean folders: with an installed package, with what
-# is unpacked from an archive or a Debian package, or with Tessera's source.
+# A project that uses Tessera, built and run from clean folders, by each way in which it can have Tessera.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
 #         -DUSE=install|archive|deb|subdirectory [-DLAUNCHER=<compiler launcher>] -P <this>
+#
+# install: as it is installed. archive, deb: what is unpacked of an archive or a Debian package. subdirectory: with
+# Tessera's source.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
