@@ -23,7 +23,7 @@ struct Chain : detail::Runs<Chain<Parts...>> {
   }
   // In place, the parts at the end of the chain that one kernel computes are left to it.
   template <size_t first = 0, class Model, class State>
-  void run(Model& updates, State& states, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& states, const Model& params, const detail::UpdateStep& step) const {
     if constexpr (first < sizeof...(Parts)) {
       const auto tail = detail::references_from<first>(parts);
       const auto tail_states = detail::references_from<first>(states);
@@ -102,7 +102,7 @@ struct NamedChain : detail::Runs<NamedChain<Parts...>> {
     return NamedStates(names, chain.init(params));
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     chain.run(updates, state.states, params, step);
   }
 };

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "optim/per_array.h"
-#include "optim/step.h"
+#include "optim/update_step.h"
 #include "sharding/operations/operand.h"
 
 namespace tessera::optim {
@@ -42,7 +42,7 @@ struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> 
   double max_norm;
 
   template <class Model>
-  void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::Step& step) const {
+  void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::UpdateStep& step) const {
     const double norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
     step.tell_norm(norm);
     step.write([norm, &state] { state.norm = norm; });

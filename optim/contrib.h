@@ -55,7 +55,7 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
         .base_optimizer_state = base_optimizer.init(params), .z = detail::own_copies(params)};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     const double rate = detail::schedule_free_rate(learning_rate, state.step_count);
     const double max_lr = std::max(state.max_lr, rate), weight = std::pow(max_lr, weight_lr_power);
     const double weight_sum = state.weight_sum + weight;

@@ -157,12 +157,12 @@ class FusedCall {
 };
 
 // Of all calls, nothing is written before all memory is there.
-void plan_call(Plan& plan, FusedCall::Kernel kernel, const Taken* decays, const Arrays& updates,
-               std::array<Arrays, 2> moments) {
+void add_call(PendingUpdate& pending, FusedCall::Kernel kernel, const Taken* decays, const Arrays& updates,
+              std::array<Arrays, 2> moments) {
   at::AutoGradMode off(false);
-  const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, plan.params, updates, std::move(moments));
-  plan.preparations.push_back([call] { call->gather(); });
-  plan.write([call] { call->run(); });
+  const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, pending.params, updates, std::move(moments));
+  pending.preparations.push_back([call] { call->gather(); });
+  pending.write([call] { call->run(); });
   for (Array* u : updates) *u = Array();
 }
 
@@ -188,11 +188,11 @@ bool lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) 
 
 }  // namespace
 
-bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& o, Moments moments,
+bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& o, Moments moments,
                const std::optional<FusedDecay>& decay, const FusedRate& rate) {
-  Plan& plan = *step.in_place();
+  PendingUpdate& pending = *step.in_place();
   if (o.eps_root != 0 || o.nesterov || o.mu_dtype) return false;
-  if (!lie_with(moments.mu, plan.params, updates) || !lie_with(moments.nu, plan.params, updates)) return false;
+  if (!lie_with(moments.mu, pending.params, updates) || !lie_with(moments.nu, pending.params, updates)) return false;
   const int64_t count = moments.count + 1;
   check_count("scale_by_adam", count);
   const double learning_rate = -rate.part.factor(rate.state, step);
@@ -205,20 +205,21 @@ bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& o, Mo
     at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
                       g.decayed ? weight_decay : 0, o.eps, false, false);
   };
-  plan_call(plan, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
-            {std::move(moments.mu), std::move(moments.nu)});
+  add_call(pending, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
+           {std::move(moments.mu), std::move(moments.nu)});
   return true;
 }
 
-bool fuse_sgd(const Step& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum, bool has_trace,
-              Arrays trace, const FusedRate& rate) {
-  Plan& plan = *step.in_place();
-  if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, plan.params, updates))) return false;
+bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum,
+              bool has_trace, Arrays trace, const FusedRate& rate) {
+  PendingUpdate& pending = *step.in_place();
+  if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, pending.params, updates)))
+    return false;
   const double learning_rate = -rate.part.factor(rate.state, step), decay = momentum ? momentum->decay : 0;
   const auto kernel = [learning_rate, decay, nesterov = momentum && momentum->nesterov](Group& g) {
     at::_fused_sgd_(g.params, g.grads, g.first, 0.0, decay, learning_rate, 0.0, nesterov, false, false);
   };
-  plan_call(plan, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
+  add_call(pending, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
   return true;
 }
 

@@ -11,7 +11,7 @@
 #include "optim/adaptive.h"
 #include "optim/optional.h"
 #include "optim/scaling.h"
-#include "optim/step.h"
+#include "optim/update_step.h"
 
 namespace tessera::optim::detail {
 
@@ -41,16 +41,16 @@ Moments moments_of(AdamState<Model>& state) {
   return {state.count, nn::bare_arrays(state.mu).arrays, nn::bare_arrays(state.nu).arrays};
 }
 
-// Plan a call of the kernel in step.in_place(), and make the updates absent. False, with nothing planned, if the kernel
+// Add a call of the kernel to step.in_place(), and make the updates absent. False, with nothing added, if the kernel
 // cannot compute this update: settings that it does not have, moments that do not lie where their parameters lie.
-bool fuse_adam(const Step& step, const Arrays& updates, const ScaleByAdam& adam, Moments moments,
+bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& adam, Moments moments,
                const std::optional<FusedDecay>& decay, const FusedRate& rate);
-bool fuse_sgd(const Step& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum, bool has_trace,
-              Arrays trace, const FusedRate& rate);
+bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum,
+              bool has_trace, Arrays trace, const FusedRate& rate);
 
 // For the parts at the end of a chain and their states, if there is a kernel for them.
 template <class Model>
-bool fuse(const Step& step, Model& updates, const Model& params,
+bool fuse(const UpdateStep& step, Model& updates, const Model& params,
           const std::tuple<const PerArray<ScaleByAdam>&, const AddDecayedWeights&, const ScaleByLearningRate&>& parts,
           const std::tuple<AdamState<Model>&, ScaleByScheduleState&, ScaleByScheduleState&>& states) {
   const auto& [adam, decay, rate] = parts;
@@ -61,14 +61,14 @@ bool fuse(const Step& step, Model& updates, const Model& params,
                    FusedDecay{decay, decay_state, taken}, {rate, rate_state});
 }
 template <class Model>
-bool fuse(const Step& step, Model& updates, const Model&,
+bool fuse(const UpdateStep& step, Model& updates, const Model&,
           const std::tuple<const PerArray<ScaleByAdam>&, const ScaleByLearningRate&>& parts,
           const std::tuple<AdamState<Model>&, ScaleByScheduleState&>& states) {
   return fuse_adam(step, nn::bare_arrays(updates).arrays, std::get<0>(parts), moments_of(std::get<0>(states)), {},
                    {std::get<1>(parts), std::get<1>(states)});
 }
 template <class Model>
-bool fuse(const Step& step, Model& updates, const Model&,
+bool fuse(const UpdateStep& step, Model& updates, const Model&,
           const std::tuple<const Optional<PerArray<Trace>>&, const ScaleByLearningRate&>& parts,
           const std::tuple<std::optional<Trace::State<Model>>&, ScaleByScheduleState&>& states) {
   auto& trace = std::get<0>(states);

@@ -27,7 +27,7 @@ Model only(Model tree, const std::vector<bool>& kept) {
 // Runs a transform on the parameters that are `kept`; the others are absent for it.
 template <class T, class Model, class State>
 void run_only(const std::vector<bool>& kept, const T& transform, Model& updates, State& state, const Model& params,
-              const Step& step) {
+              const UpdateStep& step) {
   Model part = only(updates, kept);
   step(transform, part, state, only(params, kept));
   put_back(nn::bare_arrays(updates).arrays, nn::bare_arrays(part).arrays, kept);
@@ -52,7 +52,7 @@ struct Masked : detail::Runs<Masked<Inner>> {
     return MaskedState<decltype(state)>{std::move(state)};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     const auto kept = step.asked(&mask, [&] { return detail::Taken{detail::taken(mask, nn::leaves(params))}; });
     detail::run_only((*kept)[0], inner, updates, state.inner_state, params, step);
   }
@@ -109,7 +109,7 @@ struct Partition : detail::Runs<Partition<Parts...>> {
     });
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     const auto kept = step.asked(&param_labels, [&] { return groups(params); });
     detail::keep_labelled(nn::bare_arrays(updates).arrays, *kept);
     each([&]<size_t... I>(std::index_sequence<I...>) {

@@ -13,8 +13,8 @@
 #include "optim/masking.h"
 #include "optim/optimizers.h"
 #include "optim/state_placement.h"
-#include "optim/step.h"
 #include "optim/update_checks.h"
+#include "optim/update_step.h"
 #include "optim/wrappers.h"
 #include "sharding/diagnostics/caller.h"
 
@@ -151,11 +151,11 @@ class Optimizer {
 
   // The update where everything lies alike.
   void step(Model& model, Model updates, const ExtraArgs& extra) {
-    detail::Plan plan(nn::bare_arrays(model).arrays, answers_);
-    detail::Step(extra, &plan)(transform_, updates, state_, std::as_const(model));
-    if (detail::any_given(nn::bare_arrays(updates).arrays)) plan.add(nn::leaves(model), nn::leaves(updates));
-    plan.carry_out();
-    told_.take(plan.told);
+    detail::PendingUpdate pending(nn::bare_arrays(model).arrays, answers_);
+    detail::UpdateStep(extra, &pending)(transform_, updates, state_, std::as_const(model));
+    if (detail::any_given(nn::bare_arrays(updates).arrays)) pending.add(nn::leaves(model), nn::leaves(updates));
+    pending.carry_out();
+    told_.take(pending.told);
   }
 
   Transform transform_;

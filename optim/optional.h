@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "optim/step.h"
+#include "optim/update_step.h"
 
 namespace tessera::optim {
 
@@ -26,7 +26,7 @@ struct Optional : detail::Runs<Optional<Inner>> {
     return inner ? std::optional<State>(inner->init(params)) : std::optional<State>();
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     if (!inner) return;
     if (!state) detail::no_state_of_optional();
     step(*inner, updates, *state, params);

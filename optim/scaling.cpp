@@ -88,7 +88,7 @@ ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
   return {{}, std::move(step_size_fn)};
 }
 
-double ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::Step& step) const {
+double ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
   const double rate = detail::value_of(learning_rate, state.count, "scale_by_learning_rate", "learning_rate");
   step.tell_learning_rate(rate);
   step.count(state.count);

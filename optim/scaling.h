@@ -5,7 +5,7 @@
 
 #include "optim/per_array.h"
 #include "optim/schedule.h"
-#include "optim/step.h"
+#include "optim/update_step.h"
 #include "sharding/random/key.h"
 
 namespace tessera::optim {
@@ -23,14 +23,14 @@ void normalize(const Arrays& updates, double scale_factor, double eps);
 // Updates as they are.
 struct Identity : detail::Runs<Identity, EmptyState> {
   template <class Model>
-  void run(Model&, EmptyState&, const Model&, const detail::Step&) const {}
+  void run(Model&, EmptyState&, const Model&, const detail::UpdateStep&) const {}
 };
 inline Identity identity() { return {}; }
 
 // Zeros. In place, the parameters are left alone.
 struct SetToZero : detail::Runs<SetToZero, EmptyState> {
   template <class Model>
-  void run(Model& updates, EmptyState&, const Model&, const detail::Step& step) const {
+  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep& step) const {
     step.set_to_zero(nn::bare_arrays(updates).arrays);
   }
 };
@@ -41,7 +41,7 @@ struct Scale : detail::Runs<Scale, EmptyState> {
   double step_size;
 
   template <class Model>
-  void run(Model& updates, EmptyState&, const Model&, const detail::Step&) const {
+  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep&) const {
     detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
@@ -56,7 +56,7 @@ struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
   template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
     detail::scale(nn::bare_arrays(updates).arrays, value(state.count));
     step.count(state.count);
   }
@@ -70,11 +70,11 @@ struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleSt
   bool flip_sign = true;
 
   template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::Step& step) const {
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
     detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
   // What the updates are multiplied by: told, and counted in the state.
-  double factor(ScaleByScheduleState& state, const detail::Step& step) const;
+  double factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
@@ -84,7 +84,7 @@ struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState>
   Mask mask = {};
 
   template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::UpdateStep& step) const {
     detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
     step.count(state.count);
   }

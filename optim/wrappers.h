@@ -9,7 +9,7 @@
 
 #include "optim/check_options.h"
 #include "optim/schedule.h"
-#include "optim/step.h"
+#include "optim/update_step.h"
 
 namespace tessera::optim {
 
@@ -57,7 +57,7 @@ struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
     return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params)};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     Model acc = state.acc_grads;
     detail::add_to_mean(nn::leaves(acc), nn::leaves(updates), state.mini_step, use_grad_mean);
     if (!completes(state)) {
@@ -118,7 +118,7 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
     return ApplyIfFiniteState<decltype(inner.init(params))>{.inner_state = inner.init(params)};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     const bool finite = detail::all_finite(nn::bare_arrays(updates).arrays);
     const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
     if (finite || in_a_row > max_consecutive_errors)
@@ -163,7 +163,7 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
                                                                         detail::own_copies(params), 0};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     step.before()(fast_optimizer, updates, state.fast_state, params);
     const int64_t since = (state.steps_since_sync + 1) % sync_period;
     step.write([since, &state] { state.steps_since_sync = since; });
@@ -252,7 +252,7 @@ struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
     return InjectHyperparamsState<decltype(inner)>{0, std::move(values), std::move(inner)};
   }
   template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::Step& step) const {
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
     step.made_anew()(inner_factory(now), updates, state.inner_state, params);
     step.write([now, &state] { state.hyperparams = now, state.count += 1; });

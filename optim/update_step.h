@@ -1,4 +1,4 @@
-// One update on its way through a transform: its parts, and in place a plan of all that it will write.
+// One update on its way through a transform: its parts, and in place all that it will write.
 #pragma once
 
 #include <functional>
@@ -60,10 +60,10 @@ struct Replace : Write {
 
 // What an update in place will write. Nothing is written before carry_out(), so that an error leaves model and state
 // unchanged. The functions are not inline, since every program that trains would compile them.
-struct Plan {
-  Plan(Arrays params, Answers& answers);
-  Plan(const Plan&) = delete;
-  ~Plan();
+struct PendingUpdate {
+  PendingUpdate(Arrays params, Answers& answers);
+  PendingUpdate(const PendingUpdate&) = delete;
+  ~PendingUpdate();
 
   // A copy of the state, which will take its place.
   template <class State>
@@ -75,7 +75,7 @@ struct Plan {
   }
   void write(std::unique_ptr<Write> write);
   void write(std::function<void()> write);
-  // Plans params + updates, where there are updates.
+  // params + updates, where there are updates.
   void add(const nn::Leaves& parameters, const nn::Leaves& updates);
   void carry_out();
 
@@ -88,27 +88,27 @@ struct Plan {
 
 // What a transform gets that has, in place of `update`,
 //   template <class Model, class State>
-//   void run(Model& updates, State& state, const Model& params, const Step& step) const
+//   void run(Model& updates, State& state, const Model& params, const UpdateStep& step) const
 // It replaces `updates`, which are the gradients at first, and hands what it changes of its state to `write`. So do all
 // that hold other transforms, whose parts they run by step(part, updates, state, params).
-class Step {
+class UpdateStep {
  public:
-  explicit Step(const ExtraArgs& extra, Plan* plan = nullptr);  // without a plan, by the pure algebra
-  ~Step();
+  explicit UpdateStep(const ExtraArgs& extra, PendingUpdate* pending = nullptr);  // without it, by the pure algebra
+  ~UpdateStep();
 
   template <class T, class Model, class State>
   void operator()(const T& part, Model& updates, State& state, const Model& params) const;
 
   // The step of a part whose updates are not those of the whole, but are changed by other parts.
-  Step before() const;
+  UpdateStep before() const;
   // The step of a part that is made anew for every update, and so asks its masks and labels every time.
-  Step made_anew() const;
+  UpdateStep made_anew() const;
   // The step of a part that has a label: labels are joined by dots.
-  Step labelled(const std::string& name) const;
+  UpdateStep labelled(const std::string& name) const;
 
-  // The plan, if the updates of this part are those of the whole: then it may plan by itself what becomes of the
+  // What will be written, if the updates of this part are those of the whole: then it may add what becomes of the
   // parameters, and leave their updates absent.
-  Plan* in_place() const { return last_ ? plan_ : nullptr; }
+  PendingUpdate* in_place() const { return last_ ? pending_ : nullptr; }
   // At once, or when the whole update has been computed.
   void write(std::function<void()> f) const;
   void count(int64_t& counted) const;  // adds 1 to it, likewise
@@ -123,7 +123,7 @@ class Step {
   const ExtraArgs& extra;
 
  private:
-  Plan* plan_;
+  PendingUpdate* pending_;
   bool last_ = true, remembers_ = true;
   std::string label_;
 };
@@ -139,11 +139,11 @@ std::pair<Model, State> updated(const T& transform, Model updates, State state, 
 }
 
 template <class T, class Model, class State>
-void Step::operator()(const T& part, Model& updates, State& state, const Model& params) const {
+void UpdateStep::operator()(const T& part, Model& updates, State& state, const Model& params) const {
   if constexpr (requires { part.run(updates, state, params, *this); }) {
     part.run(updates, state, params, *this);
   } else {
-    State& next = plan_ ? plan_->changed(state) : state;
+    State& next = pending_ ? pending_->changed(state) : state;
     std::tie(updates, next) = updated(part, std::move(updates), std::move(next), params, extra);
   }
 }
@@ -159,7 +159,7 @@ struct Runs {
   std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    static_cast<const Self&>(*this).run(grads, state, params, Step(extra));
+    static_cast<const Self&>(*this).run(grads, state, params, UpdateStep(extra));
     return {std::move(grads), std::move(state)};
   }
 };

@@ -1,5 +1,5 @@
 // What an update in place remembers until it writes, and what it tells.
-#include "optim/step.h"
+#include "optim/update_step.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -62,11 +62,11 @@ void Told::take(const Told& newer) {
   detail::take(norms, newer.norms);
 }
 
-Plan::Plan(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {}
-Plan::~Plan() = default;
+PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {}
+PendingUpdate::~PendingUpdate() = default;
 
-void Plan::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }
-void Plan::write(std::function<void()> f) {
+void PendingUpdate::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }
+void PendingUpdate::write(std::function<void()> f) {
   struct Call : Write {
     std::function<void()> f;
     void operator()() override { f(); }
@@ -76,7 +76,7 @@ void Plan::write(std::function<void()> f) {
   write(std::move(call));
 }
 
-void Plan::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
+void PendingUpdate::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
   auto next = std::make_shared<std::vector<Array>>(sums(parameters, updates));
   write([this, next] {
     for (size_t i = 0; i < next->size(); ++i)
@@ -84,56 +84,56 @@ void Plan::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
   });
 }
 
-void Plan::carry_out() {
+void PendingUpdate::carry_out() {
   at::AutoGradMode off(false);
   for (const auto& prepare : preparations) prepare();
   for (const auto& write : writes) (*write)();
 }
 
-Step::Step(const ExtraArgs& extra, Plan* plan) : extra(extra), plan_(plan) {}
-Step::~Step() = default;
+UpdateStep::UpdateStep(const ExtraArgs& extra, PendingUpdate* pending) : extra(extra), pending_(pending) {}
+UpdateStep::~UpdateStep() = default;
 
-Step Step::before() const {
-  Step step = *this;
+UpdateStep UpdateStep::before() const {
+  UpdateStep step = *this;
   step.last_ = false;
   return step;
 }
 
-Step Step::made_anew() const {
-  Step step = *this;
+UpdateStep UpdateStep::made_anew() const {
+  UpdateStep step = *this;
   step.remembers_ = false;
   return step;
 }
 
-Step Step::labelled(const std::string& name) const {
-  Step step = *this;
+UpdateStep UpdateStep::labelled(const std::string& name) const {
+  UpdateStep step = *this;
   step.label_ += label_.empty() ? name : "." + name;
   return step;
 }
 
-void Step::write(std::function<void()> f) const { plan_ ? plan_->write(std::move(f)) : f(); }
+void UpdateStep::write(std::function<void()> f) const { pending_ ? pending_->write(std::move(f)) : f(); }
 
-void Step::count(int64_t& counted) const {
+void UpdateStep::count(int64_t& counted) const {
   write([&counted] { ++counted; });
 }
 
-std::shared_ptr<const Taken> Step::asked(const void* whom, const std::function<Taken()>& ask) const {
-  if (!plan_ || !remembers_) return std::make_shared<const Taken>(ask());
-  std::shared_ptr<const Taken>& known = plan_->answers.all[whom];
+std::shared_ptr<const Taken> UpdateStep::asked(const void* whom, const std::function<Taken()>& ask) const {
+  if (!pending_ || !remembers_) return std::make_shared<const Taken>(ask());
+  std::shared_ptr<const Taken>& known = pending_->answers.all[whom];
   if (!known) known = std::make_shared<const Taken>(ask());
   return known;
 }
 
-void Step::set_to_zero(const Arrays& updates) const {
+void UpdateStep::set_to_zero(const Arrays& updates) const {
   check_constant("set_to_zero", updates);
   for (Array* u : updates) *u = in_place() ? Array() : zeros_for(*u);
 }
 
-void Step::tell_learning_rate(double rate) const {
-  if (plan_) add(plan_->told.learning_rates, label_, rate);
+void UpdateStep::tell_learning_rate(double rate) const {
+  if (pending_) add(pending_->told.learning_rates, label_, rate);
 }
-void Step::tell_norm(double norm) const {
-  if (plan_) add(plan_->told.norms, label_, norm);
+void UpdateStep::tell_norm(double norm) const {
+  if (pending_) add(pending_->told.norms, label_, norm);
 }
 
 }  // namespace tessera::optim::detail
