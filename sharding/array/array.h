@@ -79,10 +79,11 @@ class Array {
   // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
   const std::string& path() const;
 
-  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis). An integer selects one element
-  // and removes its dim; {} and omitted entries select all. Along a sharded dim each device gets the elements of its
-  // block of the result from the devices that hold them; a dim that its mesh axes no longer divide becomes whole.
-  // Errors (bad_argument): an integer out of range, more entries than dims, two ellipses, a step of zero.
+  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis), x.at(ids). An integer selects
+  // one element and removes its dim, an array of integers those that take() would; {} and omitted entries select all.
+  // Along a sharded dim each device gets the elements of its block of the result from the devices that hold them; a dim
+  // that its mesh axes no longer divide becomes whole. Errors (bad_argument): an integer out of range, more entries
+  // than dims, two ellipses or arrays, a step of zero.
   Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
            Index sixth = {}) const;
 

@@ -1,4 +1,4 @@
-// Index: one entry between the brackets of numpy's x[...]: an integer, a range, an ellipsis or a new dim.
+// Index: one entry between the brackets of numpy's x[...]: an integer, a range, an array, an ellipsis or a new dim.
 #pragma once
 
 #include <concepts>
@@ -22,13 +22,14 @@ inline Range range(std::optional<int64_t> start, std::optional<int64_t> stop, in
 }
 inline Range range(int64_t stop) { return {0, stop}; }
 
+class Array;
 struct Ellipsis {};
 struct NewAxis {};
 inline constexpr Ellipsis ellipsis;  // all dims that have no other entry
 inline constexpr NewAxis newaxis;    // a new dim of size one
 
 struct Index {
-  enum class Kind : uint8_t { nothing, integer, range, ellipsis, newaxis };
+  enum class Kind : uint8_t { nothing, integer, range, array, ellipsis, newaxis };
 
   Index() = default;  // all of a dim
   template <std::integral T>
@@ -39,12 +40,15 @@ struct Index {
   = delete;  // a mask is not an index: see where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
+  Index(const Array& ids, std::source_location where = std::source_location::current())
+      : kind(Kind::array), ids(&ids), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
   Index(NewAxis, std::source_location where = std::source_location::current()) : kind(Kind::newaxis), where(where) {}
 
   Kind kind = Kind::nothing;
   int64_t integer = 0;
   Range range = {};
+  const Array* ids = nullptr;  // not owned: use an Index as a parameter only
   std::source_location where;
 
  private:

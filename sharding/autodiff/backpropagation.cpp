@@ -5,6 +5,8 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +14,7 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/error.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/replica_checks.h"
 
@@ -65,7 +68,7 @@ Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& t
   plan_chunks();
 }
 
-void Backpropagation::run(const ArrayImpl& root) {
+void Backpropagation::run(const ArrayImpl& root) try {
   if (leaves_.empty()) fail_no_gradient();
   Tensors seeds;
   for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
@@ -74,6 +77,10 @@ void Backpropagation::run(const ArrayImpl& root) {
   gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
   add_late_gradients();
   if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
+} catch (const c10::Error& error) {
+  const std::string words = error.what_without_backtrace();
+  fail(ErrorKind::bad_argument, gradients_operation,
+       fmt::format("LibTorch's backward pass: {}", words.substr(0, words.find('\n'))));
 }
 
 std::vector<Array> Backpropagation::finish_recorded() {

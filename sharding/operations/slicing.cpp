@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/indexing.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/shapes.h"
 
@@ -145,14 +146,16 @@ Part part_of_range(const Range& r, int64_t size) {
 // What the entries say of each dim of x, and of the result.
 struct ReadIndex {
   Parts parts;
-  Dims gone, fresh;  // dims of the slice that integers take away; dims of the result that are new
+  Dims gone, fresh;            // dims of the slice that integers take away; dims of the result that are new
+  const Array* ids = nullptr;  // to take along dim `taken` of what is then the result
+  int taken = 0;
 };
 
 ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
   using Kind = Index::Kind;
   int named = 0, ellipses = 0;
   for (const Index& e : entries) {
-    named += e.kind == Kind::integer || e.kind == Kind::range;
+    named += e.kind == Kind::integer || e.kind == Kind::range || e.kind == Kind::array;
     ellipses += e.kind == Kind::ellipsis;
   }
   if (named > x.ndim() || ellipses > 1)
@@ -166,6 +169,10 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
       read.fresh.push_back(out++);
     } else if (e.kind == Kind::ellipsis) {
       dim += x.ndim() - named, out += x.ndim() - named;
+    } else if (e.kind == Kind::array) {
+      if (read.ids) fail(ErrorKind::bad_argument, "at", "two arrays of indices, expected one. Take them in turn.");
+      read.ids = e.ids, read.taken = out;
+      ++dim, ++out;
     } else if (e.kind == Kind::range) {
       read.parts[dim] = part_of_range(e.range, x.shape()[dim]);
       ++dim, ++out;
@@ -196,7 +203,8 @@ Array Array::at(Index first, Index second, Index third, Index fourth, Index fift
   const ReadIndex read = read_index(*this, entries);
   Array result = take_parts({*this, where}, read.parts);
   if (!read.gone.empty()) result = squeeze({result, where}, read.gone);
-  return read.fresh.empty() ? result : expand_dims({result, where}, read.fresh);
+  if (!read.fresh.empty()) result = expand_dims({result, where}, read.fresh);
+  return read.ids ? take({result, where}, *read.ids, read.taken) : result;
 }
 
 // ---- slices at computed places

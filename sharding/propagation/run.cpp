@@ -15,6 +15,7 @@
 #include "sharding/array/consistency.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/module_path.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/propagation/planner.h"
 #include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/convert.h"
@@ -152,6 +153,12 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
 [[gnu::noinline]] void bring(Prepared& call, const CallSite& site, const Array* const* operands, int i, const Type* to,
                              bool recorded) {
   ArrayImpl& a = *operands[i]->impl();
+  if (recorded && !a.type->mesh && to->mesh && to->mesh->abstract)
+    fail(
+        ErrorKind::device_mismatch, site.operation.name,
+        fmt::format("the parameter {} lies on no mesh, other operands on the abstract mesh ({}), where no gradient has "
+                    "values. Place the model there with filter_shard.",
+                    a.type->to_string(), Mesh(to->mesh).to_string()));
   if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
     call.array[i] = known->get();
     return;

@@ -132,6 +132,18 @@ TEST(IndexingTest, WrongUseIsRefused) {
 
 // ---- steps
 
+TEST(IndexingTest, AnArrayOfIdsIsAnIndex) {
+  const Array x = reshape(arange(24), {2, 3, 4}), ids = array<int32_t>({2, 0});
+  const Array on = device_put(x, NamedSharding(make_mesh({{"a", 2}}), P{"a"}));
+  for (const Array& y : {x, on}) {
+    EXPECT_EQ(gather(y.at({}, ids)).to_host<int32_t>(), take(x, ids, 1).to_host<int32_t>());
+    EXPECT_EQ(gather(y.at(1, ids, range(2))).to_host<int32_t>(), (std::vector<int32_t>{20, 21, 12, 13}));
+    EXPECT_EQ(y.at(newaxis, ellipsis, reshape(ids, {1, 2})).shape(), (Shape{1, 2, 3, 1, 2}));
+  }
+  expect_error(ErrorKind::bad_argument, "[at] two arrays of indices", [&] { x.at(ids, ids); });
+  expect_error(ErrorKind::dtype_mismatch, "[take] ids are bool[2], expected integers", [&] { x.at(ids > 1); });
+}
+
 TEST(IndexingTest, ARangeOfOneNumberBeginsAtZero) {
   const Array x = arange(8);
   EXPECT_EQ(x.at(range(3)).to_host<int32_t>(), (std::vector<int32_t>{0, 1, 2}));
