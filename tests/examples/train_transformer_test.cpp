@@ -254,6 +254,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d."},
       {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
       {"--rules mlp=model", "rules without a mesh"},
+      {"--mesh dp=8", "\"dp\" = 8 is in no rule: all devices would do the same work."},
       {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data. Use these, or replicated."},
       {"--mesh data=2 --shard-state model", "--shard-state: \"model\" is no axis of the mesh. It has: data."},
       {"--strategy tp --shard-state data", "\"data\" is no axis of the mesh. It has: model."},
