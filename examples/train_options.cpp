@@ -115,17 +115,16 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
   return with_all_names(std::move(rules));
 }
 
-// Devices that no rule gives a part of their own would all do the same work.
-void check_divided(const std::vector<MeshAxis>& mesh, const Rules& rules) {
-  const auto is_used = [&](const MeshAxis& axis) {
+// Devices that no rule gives a part of their own all do the same work.
+bool is_divided(const std::vector<MeshAxis>& mesh, const Rules& rules) {
+  return std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) {
     const auto names_it = [&](const Rule& rule) { return contains(rule.mesh_axes, axis.name); };
     return axis.size > 1 && std::any_of(rules.begin(), rules.end(), names_it);
-  };
-  const auto wide = std::find_if(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
-  if (wide != mesh.end() && std::none_of(mesh.begin(), mesh.end(), is_used))
-    refuse("--mesh", fmt::format("\"{0}\" = {1} is in no rule: all devices would do the same work. Name the axis data, or "
-                                 "give --rules batch={0}.",
-                                 wide->name, wide->size));
+  });
+}
+
+bool has_devices(const std::vector<MeshAxis>& mesh) {
+  return std::any_of(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
 }
 
 // ---- strategies
@@ -173,8 +172,9 @@ void resolve(Placement given, TrainOptions& options) {
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
     options.rules = rules_of(given.rules.value_or(""), options.mesh, names);
-    check_divided(options.mesh, options.rules);
     options.placement = "as given";
+    if (has_devices(options.mesh) && !is_divided(options.mesh, options.rules))
+      options.placement += "; no rule names an axis of it, so nothing is divided and all devices do the same work";
   } else {
     const Strategy& strategy = strategy_of(given.strategy.value_or("2d"));
     options.mesh = parse_mesh_axes(strategy.mesh);

@@ -235,9 +235,11 @@ TEST(FilterShardErrors, a_sharding_that_does_not_fit_says_where) {
 }
 
 TEST(FilterShardErrors, a_tree_of_one_array_has_no_path_to_name) {
-  expect_error(ErrorKind::uneven, "[filter_shard] dim 0", [] {
-    filter_shard(Param{ones({3}), {"data"}}.value, NamedSharding(mesh(), P{"data"}));
-  });
+  expect_error(
+      ErrorKind::uneven,
+      "[filter_shard] dim 0 of (3) = 3 is not divisible by mesh axis \"data\" = 2. Change the spec, the mesh or "
+      "the dim.",
+      [] { filter_shard(ones({3}), NamedSharding(mesh(), P{"data"})); });
 }
 
 TEST(FilterShardErrors, one_array_in_two_places) {
