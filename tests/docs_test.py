@@ -86,17 +86,18 @@ def tested_sources(root, build):
     """Of each file that is compiled, included by such a file, or run by a test: its lines, in order and as a set."""
     waiting = [os.path.realpath(entry["file"]) for entry in json.load(open(build / "compile_commands.json"))]
     waiting += map(str, [*root.glob("tests/consumer/**/*"), *root.glob("tests/**/*.py")])
-    texts = {}
+    texts = {}  # those in the build folder only include others: the files of a folder that are compiled together
     while waiting:
         path = Path(waiting.pop())
-        if path in texts or not path.is_file() or not path.is_relative_to(root) or path.is_relative_to(build):
+        if path in texts or not path.is_file() or not path.is_relative_to(root):
             continue
         texts[path] = path.read_text().splitlines()
         for line in texts[path]:
             included = re.match(r'#include "([^"]+)"', line)
             if included:
                 waiting += [str(root / included[1]), str(path.parent / included[1])]
-    return [(lines, {line.strip() for line in lines}) for lines in texts.values()]
+    return [(lines, {line.strip() for line in lines})
+            for path, lines in texts.items() if not path.is_relative_to(build)]
 
 
 def is_compiled(parts, sources):
