@@ -40,7 +40,7 @@ void check_mesh(const Blocks& blocks, const Type* type) {
 
 ArrayPtr summed(const Array& x) {
   ArrayImpl& a = materialized(x, "global_norm");
-  static const Text reason = std::make_shared<const std::string>("a norm is not linear: the pending sum comes first");
+  static const Text reason = tessera::detail::as_text("a norm is not linear: the pending sum comes first");
   return convert(a, x.impl(), with_unreduced(a.type, 0),
                  {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
 }
@@ -92,15 +92,15 @@ void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::ve
 // Of all devices' blocks, the same bits on all processes.
 at::Tensor over_devices(const at::Tensor& norm, const Blocks& blocks) {
   if (!blocks.mesh) return norm;
-  const auto text = [](std::string words) { return std::make_shared<const std::string>(std::move(words)); };
   const auto said = [&]() -> Communication {
     return {.bytes = item_size(blocks.dtype),
             .cause = {.operation = "global_norm",
                       .where = {},
-                      .reason = text(fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
+                      .reason = tessera::detail::as_text(
+                          fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
                       .path = {}},
-            .operand = text(fmt::format("{} arrays", blocks.arrays)),
-            .result = text(fmt::format("{}[]", name_of(blocks.dtype)))};
+            .operand = tessera::detail::as_text(fmt::format("{} arrays", blocks.arrays)),
+            .result = tessera::detail::as_text(fmt::format("{}[]", name_of(blocks.dtype)))};
   };
   const Sum sum{.operation = "global_norm",
                 .mesh = blocks.mesh,

@@ -78,7 +78,7 @@ DimAxes axes_for(const MeshImpl* mesh, int64_t matrices) {
 }
 
 Cause cause_of(const char* words) {
-  return {.operation = "scale_by_muon", .where = {}, .reason = std::make_shared<const std::string>(words), .path = {}};
+  return {.operation = "scale_by_muon", .where = {}, .reason = tessera::detail::as_text(words), .path = {}};
 }
 
 // Every device's own part of a stack whose first dim is dealt out.

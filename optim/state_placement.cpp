@@ -81,11 +81,9 @@ void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf 
     homes.push_back(type);
     to.push_back(!type->mesh ? whole(a.type) : type->dtype == a.type->dtype ? type : with_dtype(type, a.type->dtype));
   }
-  std::vector<ArrayPtr> placed = convert_coalesced(arrays, to,
-                                                   {.operation = "Optimizer.update",
-                                                    .where = {},
-                                                    .reason = std::make_shared<const std::string>(reason),
-                                                    .path = {}});
+  std::vector<ArrayPtr> placed = convert_coalesced(
+      arrays, to,
+      {.operation = "Optimizer.update", .where = {}, .reason = tessera::detail::as_text(reason), .path = {}});
   for (size_t i = 0; i < values.size(); ++i) {
     if (!homes[i]->mesh) placed[i] = unplaced(placed[i]);
     if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));

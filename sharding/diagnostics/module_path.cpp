@@ -1,4 +1,4 @@
-// The thread's innermost_path module path.
+// The thread's innermost module path.
 #include "sharding/diagnostics/module_path.h"
 
 #include <utility>
