@@ -196,7 +196,7 @@ std::string describe_checkpoint(const fs::path& path) {
   }
   text += fmt::format("\n{}, {}\n", detail::counted(static_cast<int64_t>(manifest.tensors.size()), "array"),
                       detail::counted(bytes, "byte"));
-  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
+  for (const auto& [name, value] : state.scalars) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);
   return text;

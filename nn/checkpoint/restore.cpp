@@ -70,7 +70,7 @@ class Restore {
         saved_(read_state(checkpoint_)),
         restored_{.step = manifest_.step, .extra = saved_.extra, .metrics = saved_.metrics, .kept = {}, .unused = {}} {
     match_arrays(state.arrays);
-    match_numbers(state.numbers);
+    match_numbers(state.scalars);
     differences_.refuse_any(checkpoint_);
   }
 
@@ -133,9 +133,9 @@ class Restore {
       if (!used.contains(name)) pass_over(name);
   }
 
-  void match_numbers(const Numbers& numbers) {
+  void match_numbers(const Scalars& numbers) {
     std::set<std::string> used;
-    for (const Number& number : numbers) {
+    for (const Scalar& number : numbers) {
       const auto found = saved_.numbers.find(name_of_path(number.path));
       if (found == saved_.numbers.end()) {
         miss(number.path);
@@ -183,7 +183,7 @@ class Restore {
   Restored restored_;
   Differences differences_;
   std::vector<RestoreTarget> targets_;
-  std::vector<std::pair<Number, std::string>> numbers_;
+  std::vector<std::pair<Scalar, std::string>> numbers_;
   std::vector<std::string> numbers_before_;
 };
 

@@ -123,7 +123,7 @@ SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
     if (!std::isfinite(value))
       fail(ErrorKind::bad_argument, "save",
            fmt::format("metric \"{}\": {} given, expected a finite number.", name, value));
-  for (const Number& number : state.numbers)
+  for (const Scalar& number : state.scalars)
     if (!saved.numbers.emplace(number.path, number.to_json()).second)
       refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
   saved.to_json();  // an extra that is no JSON is an error now

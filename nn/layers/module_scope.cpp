@@ -3,11 +3,11 @@
 
 namespace tessera::nn::detail {
 
-std::string StampFinder::module_path() const {
-  if (!found_) return "";
-  const std::string &stamped = found_->path(), &below = place_.path();
-  if (below.empty()) return stamped;
-  const std::string end = '.' + below;
+std::string module_path_of(const StampFinder& finder) {
+  if (!finder.found) return "";
+  const std::string& stamped = finder.found->path();
+  if (finder.below.empty()) return stamped;
+  const std::string end = '.' + finder.below;
   return stamped.ends_with(end) ? stamped.substr(0, stamped.size() - end.size()) : "";
 }
 

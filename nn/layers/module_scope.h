@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/module_path.h"
@@ -12,34 +11,26 @@ namespace tessera::nn {
 namespace detail {
 
 // Finds the first array that filter_shard has stamped with a path, and the array's path below the module.
-class StampFinder {
- public:
-  static constexpr bool sees_values = false;
-  bool keeps_path() const { return !found_; }
-  size_t push(std::string_view name) { return found_ ? 0 : place_.push(name); }
-  void pop(size_t before) {
-    if (!found_) place_.pop(before);
+struct StampFinder {
+  const Array* found = nullptr;
+  std::string below = "";
+  template <class T>
+  void operator()(T& part, const Place& place) {
+    if constexpr (is_leaf<T>) {
+      const Array& x = *leaf_of(part).value;
+      if (!found && !x.is_absent() && !x.path().empty()) found = &x, below = place.path();
+    }
   }
-  void leaf(Array& x) {
-    if (!found_ && !x.is_absent() && !x.path().empty()) found_ = &x;
-  }
-  template <class Leaf>
-  void leaf(Leaf& x) {
-    leaf(x.value);
-  }
-  // "layers.2.mlp" for an array up.kernel with the stamp layers.2.mlp.up.kernel; empty if no array has a stamp.
-  std::string module_path() const;
-
- private:
-  const Array* found_ = nullptr;
-  Place place_{""};
 };
+
+// "layers.2.mlp" for an array up.kernel with the stamp layers.2.mlp.up.kernel; empty if no array has a stamp.
+std::string module_path_of(const StampFinder& finder);
 
 template <class Module>
 std::string module_path_of(const Module& module) {
   StampFinder finder;
   walk_all(module, finder);
-  return finder.module_path();
+  return module_path_of(finder);
 }
 
 }  // namespace detail

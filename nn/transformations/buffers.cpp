@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sharding/array/array_impl.h"
 #include "sharding/redistribution/coalesced.h"
 
@@ -74,15 +76,14 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
   for (size_t i = 0; i < arrays.size(); ++i) *arrays[i] = values[i];
 }
 
-void StaticFields::add(StaticField field) { fields_.push_back(field); }
-void StaticFields::note(size_t choice) { structure_ = structure_with(structure_, choice); }
-
-void StaticFields::check_fits(const StaticFields& from, const char* verb) const {
-  if (structure_ != from.structure_ || fields_.size() != from.fields_.size()) fail_structure(verb);
+void check_same_parts(const Parts& model, const Parts& copy, const char* verb) {
+  const auto alike = [](const Part& a, const Part& b) { return a.path == b.path && a.type == b.type; };
+  if (!std::equal(model.begin(), model.end(), copy.begin(), copy.end(), alike)) fail_structure(verb);
 }
 
-void StaticFields::take(const StaticFields& from) const {
-  for (size_t i = 0; i < fields_.size(); ++i) fields_[i].assign(fields_[i].field, from.fields_[i].field);
+void take_static_values(const Parts& model, const Parts& copy) {
+  for (size_t i = 0; i < model.size(); ++i)
+    if (model[i].type->assign) model[i].type->assign(model[i].node, copy[i].node);
 }
 
 std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,

@@ -1,10 +1,9 @@
 // Buffers and static fields that a call changes, and how their new values get back to the caller's module.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
-#include "nn/tree/tree.h"
+#include "nn/tree/tree_parts.h"
 
 // A module that changes when it is called has a non-const operator(). The call may write to Buffers (running
 // statistics, the vectors of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to
@@ -19,44 +18,9 @@ namespace tessera::nn {
 
 namespace detail {
 
-// A static field and the function that assigns to it.
-struct StaticField {
-  void* field;
-  void (*assign)(void* to, const void* from);
-};
-
-// The static fields of a tree and its structure (as BareArrays): those of one structure correspond one by one.
-class StaticFields {
- public:
-  static constexpr bool sees_values = true;
-  bool keeps_path() const { return false; }
-  size_t push(std::string_view) { return 0; }
-  void pop(size_t) {}
-  void note(size_t choice);
-  template <class T>
-  void leaf(T&) {}
-  template <class T>
-  void node(T&) {}
-  template <class T>
-  void value(T& field) {
-    add({&field, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
-  }
-  // Error (bad_argument): the structures differ. Assigns nothing.
-  void check_fits(const StaticFields& from, const char* verb) const;
-  void take(const StaticFields& from) const;
-
- private:
-  void add(StaticField field);
-  std::vector<StaticField> fields_;
-  size_t structure_ = 0;
-};
-
-template <class Tree>
-StaticFields static_fields(Tree& tree) {
-  StaticFields visitor;
-  walk_all(tree, visitor);
-  return visitor;
-}
+// Error (bad_argument): the structures of the two differ. take_static_values assigns those of the copy to the model.
+void check_same_parts(const Parts& model, const Parts& copy, const char* verb);
+void take_static_values(const Parts& model, const Parts& copy);
 
 // The arrays of a model after a call on a copy of it: the copy's for Buffers that the call changed, else the model's
 // own. `given` are the copy's arrays before the call, `left` those after it. With `settle`, changed Buffers become
@@ -71,11 +35,11 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
 // Writes the Buffers in `kept`, and the copy's static fields, to the model.
 template <class Model>
 void write_back(Model& model, const Leaves& places, const std::vector<Array>& kept, Model& copy, const char* verb) {
-  const StaticFields to = static_fields(model), from = static_fields(copy);
-  to.check_fits(from, verb);
+  const Parts to = parts_of(model), from = parts_of(copy);
+  check_same_parts(to, from, verb);
   for (size_t i = 0; i < places.size(); ++i)
     if (places[i].kind == Kind::buffer) *places[i].value = kept[i];
-  to.take(from);
+  take_static_values(to, from);
 }
 
 // The same with the copy's own Buffers, which are plain values already.

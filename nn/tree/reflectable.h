@@ -1,6 +1,7 @@
 // The compile-time checks that a struct can be walked as a tree, and their messages.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -84,6 +85,17 @@ inline constexpr bool is_pointer_like =
     std::same_as<T, std::string_view> || is_specialization<T, std::unique_ptr> ||
     is_specialization<T, std::shared_ptr> || is_specialization<T, std::weak_ptr> ||
     is_specialization<T, std::reference_wrapper>;
+
+// Without namespaces: Linear, vector<tessera::Array>.
+template <class T>
+constexpr std::string_view type_name() {
+  constexpr std::string_view all = __PRETTY_FUNCTION__;  // g++: ... [with T = Linear; ...]; clang: ... [T = Linear]
+  constexpr size_t begin = all.find("T = ") + 4;
+  std::string_view name = all.substr(begin, std::min(all.find(';', begin), all.rfind(']')) - begin);
+  const size_t arguments = std::min(name.find('<'), name.size());
+  const size_t scope = name.substr(0, arguments).rfind("::");
+  return scope == std::string_view::npos ? name : name.substr(scope + 2);
+}
 
 template <class T>
 constexpr bool is_closure() {

@@ -52,17 +52,18 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
 
 // ---- walks ----------------------------------------------------------------------------------------------------------
 
-detail::Place::Place(std::string path) : path_(std::move(path)) {}
-size_t detail::Place::push(std::string_view name) {
-  const size_t before = path_.size();
-  if (before) path_ += '.';
-  path_ += name;
-  return before;
+detail::Place::Place(std::string_view root) {
+  steps_.reserve(8);
+  if (!root.empty()) push(root);
 }
-void detail::Place::pop(size_t before) { path_.resize(before); }
 
-void detail::Collector::add_leaf(Array& x, Kind kind, const Axes* axes, const Rules* rules) {
-  leaves_->push_back({place_.path(), &x, kind, axes, rules});
+std::string detail::Place::path() const {
+  std::string path;
+  for (const Step& step : steps_) {
+    if (!path.empty()) path += '.';
+    path += step.name.data() ? std::string(step.name) : std::to_string(step.number);
+  }
+  return path;
 }
 
 }  // namespace tessera::nn

@@ -95,16 +95,22 @@ inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-// The dotted path of the current position of a walk. push returns the value to pass to the matching pop.
+// Where a walk is. The dotted path is made when it is asked for.
 class Place {
  public:
-  explicit Place(std::string path);
-  const std::string& path() const { return path_; }
-  size_t push(std::string_view name);
-  void pop(size_t before);
+  explicit Place(std::string_view root = "");
+  std::string path() const;
+  std::string_view name() const { return steps_.empty() ? "" : steps_.back().name; }  // no name: a number
+  void push(std::string_view name) { steps_.push_back({name, 0}); }
+  void push(size_t number) { steps_.push_back({{}, number}); }
+  void pop() { steps_.pop_back(); }
 
  private:
-  std::string path_;
+  struct Step {
+    std::string_view name;
+    size_t number;
+  };
+  std::vector<Step> steps_;
 };
 
 // Whether T is a static value, neither walked nor an array: a number, a string, a vector of numbers.
@@ -126,129 +132,97 @@ constexpr void check_elements() {
                   "tessera: a module has no std::array of modules; use std::vector.");
 }
 
-// Calls the visitor for every part of a tree: leaf(x) for an array and, if Visitor::sees_values, value(x) for a static
-// field and node(x) for a struct or container, before its parts. push(name) and pop(...) enclose each part;
-// note(choice), if the visitor has it, reports what the type leaves open: sizes, keys, alternatives.
-template <class T, class Visitor>
-void walk(T& node, Visitor& visitor);
-
-template <class Visitor>
-void note(size_t choice, Visitor& visitor) {
-  if constexpr (requires { visitor.note(choice); }) visitor.note(choice);
-}
-
-template <class T, class Visitor>
-void walk_under(std::string_view name, T& node, Visitor& visitor) {
-  if constexpr (is_value<T>() && !Visitor::sees_values) return;
-  const size_t before = visitor.push(name);
-  walk(node, visitor);
-  visitor.pop(before);
-}
-template <class T, class Visitor>
-void walk_under(size_t number, T& node, Visitor& visitor) {
-  if constexpr (is_value<T>() && !Visitor::sees_values) return;
-  const size_t before = visitor.keeps_path() ? visitor.push(std::to_string(number)) : 0;
-  walk(node, visitor);
-  visitor.pop(before);
-}
-
-template <class T, class Visitor>
-void walk_map(T& node, Visitor& visitor) {
-  for (auto& [key, item] : node) {
-    note(std::hash<std::remove_cvref_t<decltype(key)>>()(key), visitor);
-    if constexpr (std::convertible_to<decltype(key), std::string_view>)
-      walk_under(std::string_view(key), item, visitor);
-    else
-      walk_under(std::string_view(std::to_string(key)), item, visitor);
-  }
-}
-
-template <class T, class Visitor>
-void walk_container(T& node, Visitor& visitor) {
-  size_t i = 0;
-  if constexpr (is_sequence<T>) {
-    check_elements<T>();
-    note(node.size(), visitor);
-    for (auto& item : node) walk_under(i++, item, visitor);
-  } else if constexpr (is_optional<T>) {
-    note(node.has_value(), visitor);
-    if (node) walk(*node, visitor);
-  } else if constexpr (is_map<T>) {
-    walk_map(node, visitor);
-  } else if constexpr (is_variant<T>) {
-    note(node.index(), visitor);
-    std::visit([&](auto& active) { walk(active, visitor); }, node);
-  } else {
-    std::apply([&](auto&... items) { (walk_under(i++, items, visitor), ...); }, node);
-  }
-}
-
 template <class T>
 inline constexpr auto field_names = boost::pfr::names_as_array<T>();
 
-template <class T, class Visitor>
-void walk_fields(T& node, Visitor& visitor) {
-  boost::pfr::for_each_field(node, [&](auto& field, auto number) -> void {
-    walk_under(std::string_view(field_names<T>[number]), field, visitor);
-  });
-}
-
-template <class T, class Visitor>
-void walk(T& node, Visitor& visitor) {
-  if constexpr (is_leaf<T>) {
-    visitor.leaf(node);
-  } else if constexpr (is_value<T>()) {
-    if constexpr (Visitor::sees_values) visitor.value(node);
-  } else {
-    if constexpr (Visitor::sees_values) visitor.node(node);
-    if constexpr (is_container<T>) {
-      walk_container(node, visitor);
-    } else if constexpr (has_hook<T>) {
-      node.visit_fields([&](std::string_view name, auto& field) { walk_under(name, field, visitor); });
-    } else if constexpr (check_reflectable<T>()) {
-      if constexpr (field_count<T> != 0) walk_fields(node, visitor);
-    }
+// Calls visit(part, place) for every part of a tree in its order: arrays, static values, and structs and containers
+// before what is in them.
+template <class T, class Visit>
+void walk(T& node, Place& place, Visit& visit) {
+  const auto under = [&](auto step, auto& part) {
+    place.push(step);
+    walk(part, place, visit);
+    place.pop();
+  };
+  visit(node, std::as_const(place));
+  size_t i = 0;
+  if constexpr (is_leaf<T> || is_value<T>()) {
+    return;
+  } else if constexpr (is_sequence<T>) {
+    check_elements<T>();
+    for (auto& item : node) under(i++, item);
+  } else if constexpr (is_optional<T>) {
+    if (node) walk(*node, place, visit);
+  } else if constexpr (is_map<T>) {
+    for (auto& [key, item] : node)
+      if constexpr (std::convertible_to<decltype(key), std::string_view>)
+        under(std::string_view(key), item);
+      else
+        under(std::string_view(std::to_string(key)), item);
+  } else if constexpr (is_variant<T>) {
+    std::visit([&](auto& active) { walk(active, place, visit); }, node);
+  } else if constexpr (is_container<T>) {
+    std::apply([&](auto&... items) { (under(i++, items), ...); }, node);
+  } else if constexpr (has_hook<T>) {
+    node.visit_fields(under);
+  } else if constexpr (check_reflectable<T>()) {
+    if constexpr (field_count<T> != 0)
+      boost::pfr::for_each_field(
+          node, [&](auto& field, auto number) { under(std::string_view(field_names<T>[number]), field); });
   }
 }
 
 // Walks a const tree as a non-const one: a visitor of a const tree must not write to it.
-template <class Tree, class Visitor>
-void walk_all(Tree& tree, Visitor& visitor) {
-  walk(const_cast<std::remove_const_t<Tree>&>(tree), visitor);
+template <class Tree, class Visit>
+void walk_all(Tree& tree, Visit&& visit, std::string_view root = "") {
+  Place place(root);
+  walk(const_cast<std::remove_const_t<Tree>&>(tree), place, visit);
 }
 
-// Collects leaves with their paths, or arrays alone.
-class Collector {
- public:
-  static constexpr bool sees_values = false;
-  Collector(Leaves& out, const std::string& path) : leaves_(&out), place_(path) {}
-  explicit Collector(BareArrays& out) : bare_(&out), place_("") {}
+inline Leaf leaf_of(Array& x) { return {"", &x}; }
+inline Leaf leaf_of(NamedArray& x) { return {"", &x.value, Kind::named_array, &x.axes}; }
+inline Leaf leaf_of(Param& x) { return {"", &x.value, Kind::param, &x.axes, &x.rules}; }
+inline Leaf leaf_of(Buffer& x) { return {"", &x.value, Kind::buffer, &x.axes}; }
 
-  bool keeps_path() const { return leaves_; }
-  size_t push(std::string_view name) { return leaves_ ? place_.push(name) : 0; }
-  void pop(size_t before) {
-    if (leaves_) place_.pop(before);
+struct LeafCollector {
+  Leaves leaves;
+  template <class T>
+  void operator()(T& part, const Place& place) {
+    if constexpr (is_leaf<T>) {
+      leaves.push_back(leaf_of(part));
+      leaves.back().path = place.path();
+    }
   }
-  void note(size_t choice) {
-    if (bare_) bare_->structure = structure_with(bare_->structure, choice);
-  }
-  void leaf(Array& x) { add(x, Kind::array, nullptr, nullptr); }
-  void leaf(NamedArray& x) { add(x.value, Kind::named_array, &x.axes, nullptr); }
-  void leaf(Param& x) { add(x.value, Kind::param, &x.axes, &x.rules); }
-  void leaf(Buffer& x) { add(x.value, Kind::buffer, &x.axes, nullptr); }
+};
 
- private:
-  void add(Array& x, Kind kind, const Axes* axes, const Rules* rules) {
-    if (leaves_)
-      add_leaf(x, kind, axes, rules);
-    else
-      bare_->arrays.push_back(&x);
+// What a container's type leaves open: its size, its keys, its alternative.
+template <class T>
+size_t structure_of(const T& container) {
+  if constexpr (is_sequence<T>) {
+    return container.size();
+  } else if constexpr (is_optional<T>) {
+    return container.has_value();
+  } else if constexpr (is_variant<T>) {
+    return container.index();
+  } else if constexpr (is_map<T>) {
+    size_t keys = container.size();
+    for (const auto& [key, item] : container)
+      keys = structure_with(keys, std::hash<std::remove_cvref_t<decltype(key)>>()(key));
+    return keys;
+  } else {
+    return 0;
   }
-  void add_leaf(Array& x, Kind kind, const Axes* axes, const Rules* rules);
+}
 
-  Leaves* leaves_ = nullptr;
-  BareArrays* bare_ = nullptr;
-  Place place_;
+struct BareCollector {
+  BareArrays bare;
+  template <class T>
+  void operator()(T& part, const Place&) {
+    if constexpr (is_leaf<T>)
+      bare.arrays.push_back(leaf_of(part).value);
+    else if constexpr (is_container<T> && !is_value<T>())
+      bare.structure = structure_with(bare.structure, structure_of(part));
+  }
 };
 
 }  // namespace detail
@@ -256,20 +230,18 @@ class Collector {
 // All arrays of a tree, in the order of its fields, with their paths below `path`.
 template <class Tree>
 Leaves leaves(Tree& tree, const std::string& path = "") {
-  Leaves out;
-  detail::Collector collector(out, path);
-  detail::walk_all(tree, collector);
-  return out;
+  detail::LeafCollector collector;
+  detail::walk_all(tree, collector, path);
+  return std::move(collector.leaves);
 }
 inline const Leaves& leaves(const Leaves& already) { return already; }
 
 // The same arrays without paths.
 template <class Tree>
 BareArrays bare_arrays(Tree& tree) {
-  BareArrays out;
-  detail::Collector collector(out);
+  detail::BareCollector collector;
   detail::walk_all(tree, collector);
-  return out;
+  return std::move(collector.bare);
 }
 
 // Several trees under names of their own: named("model", model, "optimizer", optimizer).

@@ -17,16 +17,6 @@ namespace tessera::nn {
 
 namespace detail {
 
-template <class T>
-constexpr std::string_view type_name() {
-  constexpr std::string_view all = __PRETTY_FUNCTION__;  // g++: ... [with T = Linear; ...]; clang: ... [T = Linear]
-  constexpr size_t begin = all.find("T = ") + 4;
-  std::string_view name = all.substr(begin, std::min(all.find(';', begin), all.rfind(']')) - begin);
-  const size_t arguments = std::min(name.find('<'), name.size());
-  const size_t scope = name.substr(0, arguments).rfind("::");
-  return scope == std::string_view::npos ? name : name.substr(scope + 2);
-}
-
 // Whether a value of type V can replace a node of type T: the same type, an Array for a leaf, a value for an optional,
 // an alternative of a variant, a number for a number, or what converts to a static type.
 template <class T, class V>
@@ -116,51 +106,29 @@ bool has_arrays(T& tree) {
     return !bare_arrays(tree).arrays.empty();
 }
 
-// Replaces the nodes whose path matches.
+// Replaces the parts whose path matches.
 template <class Replace>
-class Replacer {
- public:
-  static constexpr bool sees_values = true;
-  Replacer(std::string pattern, const Replace& replace) : pattern_(std::move(pattern)), replace_(replace), place_("") {}
-
-  bool keeps_path() const { return true; }
-  size_t push(std::string_view name) { return place_.push(name); }
-  void pop(size_t before) { place_.pop(before); }
-  template <class T>
-  void leaf(T& node) {
-    visit(node);
-  }
-  template <class T>
-  void value(T& node) {
-    visit(node);
-  }
-  template <class T>
-  void node(T& node) {
-    visit(node);
-  }
-
-  std::vector<std::string> seen, matched, replaced;
-  std::string_view type;       // of the last node that matched but was not replaced
+struct Replacer {
+  std::string pattern;
+  const Replace& replace;
+  std::vector<std::string> seen = {}, matched = {}, replaced = {};
+  std::string_view type = {};  // of the last part that matched but was not replaced
   bool shares_arrays = false;  // whether the value that was put in has arrays
 
- private:
   template <class T>
-  void visit(T& node) {
-    if (seen.empty() || seen.back() != place_.path()) seen.push_back(place_.path());
-    if (!path_matches(place_.path(), pattern_)) return;
-    matched.push_back(place_.path());
-    if (!replaced.empty() && replaced.back() == place_.path()) return;  // together with its variant or optional
-    if (!replace_node(node, replace_)) {
+  void operator()(T& part, const Place& place) {
+    const std::string path = place.path();
+    if (seen.empty() || seen.back() != path) seen.push_back(path);
+    if (!path_matches(path, pattern)) return;
+    matched.push_back(path);
+    if (!replaced.empty() && replaced.back() == path) return;  // together with its variant or optional
+    if (!replace_node(part, replace)) {
       type = type_name<T>();
       return;
     }
-    replaced.push_back(place_.path());
-    if constexpr (takes<T, Replace>()) shares_arrays |= has_arrays(node);
+    replaced.push_back(path);
+    if constexpr (takes<T, Replace>()) shares_arrays |= has_arrays(part);
   }
-
-  std::string pattern_;
-  const Replace& replace_;
-  Place place_;
 };
 
 // Errors (bad_argument): no path matches; the replacement fits no match; one value with arrays for several nodes.
@@ -183,10 +151,9 @@ void check_replaced(std::string_view pattern, const std::vector<std::string>& se
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   if constexpr (std::convertible_to<Where, std::string_view>) {
-    const std::string pattern{std::string_view(where)};
-    detail::Replacer<Replace> replacer(pattern, replace);
+    detail::Replacer<Replace> replacer{.pattern = std::string(std::string_view(where)), .replace = replace};
     detail::walk_all(tree, replacer);
-    detail::check_replaced(pattern, replacer.seen, replacer.matched, replacer.replaced, replacer.type,
+    detail::check_replaced(replacer.pattern, replacer.seen, replacer.matched, replacer.replaced, replacer.type,
                            detail::type_name<Replace>(), replacer.shares_arrays);
   } else {
     using Part = decltype(std::invoke(where, tree));

@@ -23,6 +23,11 @@ std::string text_of(const Axes& value) { return value.to_string(); }
 std::string text_of(const AxisName& value) { return value.to_string(); }
 std::string text_of(const Rules& value) { return value.to_string(); }
 std::string text_of(const PartitionSpec& value) { return value.to_string(); }
+std::string text_of(const Leaf& leaf) {
+  if (!leaf.axes || leaf.kind == Kind::array) return "array";
+  const char* const kind = leaf.kind == Kind::param ? "param" : leaf.kind == Kind::buffer ? "buffer" : "array";
+  return fmt::format("{} {}", kind, leaf.axes->to_string());
+}
 
 namespace {
 
@@ -46,7 +51,7 @@ std::string difference(const Part& a, const Part& b, const TreeEqualOptions& opt
   const auto differ = [&](const std::string& x, const std::string& y) {
     return fmt::format("{}: {} and {}", name_of(a.path), x, y);
   };
-  if (a.text != b.text) return differ(a.text, b.text);
+  if (const std::string x = a.text(), y = b.text(); x != y) return differ(x, y);
   if (!a.value) return "";
   if (type_of(*a.value) != type_of(*b.value)) return differ(type_of(*a.value), type_of(*b.value));
   if (a.value->is_absent() || have_equal_values(*a.value, *b.value, options)) return "";

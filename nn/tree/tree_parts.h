@@ -1,21 +1,40 @@
-// A flat list of all parts of a tree: its structs and containers, its static fields, its arrays.
+// A flat list of all parts of a tree: its structs and containers, its static values, its arrays.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "nn/tree/tree.h"
-#include "nn/tree/tree_at.h"
 
-namespace tessera::nn::detail {
+namespace tessera::nn {
 
-// One part of a tree. The pointer points into the tree.
+enum class ScalarKind : uint8_t { boolean, integer, unsigned_integer, floating, text, key, none };
+
+namespace detail {
+
+// What is done with the parts of one type where the type itself is forgotten.
+struct PartType {
+  std::string (*text)(const void* part);  // a module's type, a container's size, a value, a leaf's kind and names
+  bool is_module;
+  void (*assign)(void* to, const void* from);                                 // static values only
+  ScalarKind kind;                                                            // none: no scalar
+  int size;                                                                   // bytes
+  const PartType* element;                                                    // of a sequence of static values
+  void (*for_each)(void* sequence, const std::function<void(void*)>& visit);  // none of a vector<bool>
+};
+
+// One part of a tree. The pointers point into the tree.
 struct Part {
   std::string path;
-  std::string text;        // a module's type, a container's size, a static field's value, a leaf's kind and names
-  Array* value = nullptr;  // the array of a leaf; else null
-  bool is_module = false;
+  void* node;
+  const PartType* type;
+  Array* value;  // the array of a leaf; else null
+  std::string text() const { return type->text(node); }
 };
 using Parts = std::vector<Part>;
 
@@ -30,6 +49,7 @@ std::string text_of(const Axes& value);
 std::string text_of(const AxisName& value);
 std::string text_of(const Rules& value);
 std::string text_of(const PartitionSpec& value);
+std::string text_of(const Leaf& leaf);
 
 template <class T>
 std::string text_of_value(const T& value) {
@@ -53,57 +73,85 @@ std::string text_of_value(const T& value) {
   }
 }
 
-class PartCollector {
- public:
-  static constexpr bool sees_values = true;
-  explicit PartCollector(Parts& parts) : parts_(parts), place_("") {}
+template <class T>
+std::string text_of_part(const T& part) {
+  if constexpr (is_leaf<T>)
+    return text_of(leaf_of(const_cast<T&>(part)));
+  else if constexpr (is_value<T>())
+    return text_of_value(part);
+  else if constexpr (is_sequence<T> || is_map<T>)
+    return std::string("a container of ").append(std::to_string(part.size()));
+  else if constexpr (is_optional<T>)
+    return part ? "optional" : "nothing";
+  else if constexpr (is_variant<T>)
+    return std::string("alternative ").append(std::to_string(part.index()));
+  else if constexpr (is_container<T>)
+    return "a tuple";
+  else
+    return std::string(type_name<T>());
+}
 
-  bool keeps_path() const { return true; }
-  size_t push(std::string_view name) { return place_.push(name); }
-  void pop(size_t before) { place_.pop(before); }
+template <class T>
+constexpr ScalarKind scalar_kind() {
+  if constexpr (std::same_as<T, bool>)
+    return ScalarKind::boolean;
+  else if constexpr (std::is_floating_point_v<T>)
+    return ScalarKind::floating;
+  else if constexpr (std::same_as<T, std::string>)
+    return ScalarKind::text;
+  else if constexpr (std::same_as<T, Key>)
+    return ScalarKind::key;
+  else if constexpr (std::is_enum_v<T> || std::is_arithmetic_v<T>)
+    return std::is_unsigned_v<T> ? ScalarKind::unsigned_integer : ScalarKind::integer;
+  else
+    return ScalarKind::none;
+}
 
-  void leaf(Array& x) { add_leaf("array", x); }
-  void leaf(NamedArray& x) { add_leaf("array", x); }
-  void leaf(Param& x) { add_leaf("param", x); }
-  void leaf(Buffer& x) { add_leaf("buffer", x); }
+template <class T>
+struct TypeOf {
+  static const PartType value;
+};
+
+template <class T>
+constexpr PartType make_part_type() {
+  PartType type{.text = [](const void* part) { return text_of_part(*static_cast<const T*>(part)); },
+                .is_module = is_module<T>,
+                .assign = nullptr,
+                .kind = scalar_kind<T>(),
+                .size = sizeof(T),
+                .element = nullptr,
+                .for_each = nullptr};
+  if constexpr (is_value<T>())
+    type.assign = [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); };
+  if constexpr (is_value<T>() && is_sequence<T>) {
+    type.element = &TypeOf<typename T::value_type>::value;
+    if constexpr (!std::same_as<T, std::vector<bool>>)
+      type.for_each = [](void* sequence, const std::function<void(void*)>& visit) {
+        for (auto& item : *static_cast<T*>(sequence)) visit(&item);
+      };
+  }
+  return type;
+}
+template <class T>
+constinit const PartType TypeOf<T>::value = make_part_type<T>();
+
+struct PartCollector {
+  Parts parts;
   template <class T>
-  void value(T& field) {
-    add(text_of_value(field));
+  void operator()(T& part, const Place& place) {
+    Array* value = nullptr;
+    if constexpr (is_leaf<T>) value = leaf_of(part).value;
+    parts.push_back({place.path(), &part, &TypeOf<T>::value, value});
   }
-  template <class T>
-  void node(T& node) {
-    if constexpr (is_sequence<T> || is_map<T>)
-      add(std::string("a container of ").append(std::to_string(node.size())));
-    else if constexpr (is_optional<T>)
-      add(node ? "optional" : "nothing");
-    else if constexpr (is_variant<T>)
-      add(std::string("alternative ").append(std::to_string(node.index())));
-    else if constexpr (is_container<T>)
-      add("a tuple");
-    else
-      add(std::string(type_name<T>()), nullptr, true);
-  }
-
- private:
-  void add(std::string text, Array* value = nullptr, bool is_module = false) {
-    parts_.push_back({place_.path(), std::move(text), value, is_module});
-  }
-  void add_leaf(const char* kind, Array& x) { add(kind, &x); }
-  template <class Leaf>
-  void add_leaf(const char* kind, Leaf& x) {
-    add(std::string(kind).append(" ").append(x.axes.to_string()), &x.value);
-  }
-
-  Parts& parts_;
-  Place place_;
 };
 
 template <class Tree>
-Parts parts_of(const Tree& tree) {
-  Parts parts;
-  PartCollector collector(parts);
-  walk_all(tree, collector);
-  return parts;
+Parts parts_of(Tree& tree, std::string_view root = "") {
+  PartCollector collector;
+  walk_all(tree, collector, root);
+  return std::move(collector.parts);
 }
 
-}  // namespace tessera::nn::detail
+}  // namespace detail
+
+}  // namespace tessera::nn

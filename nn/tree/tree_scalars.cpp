@@ -1,4 +1,4 @@
-// Numbers as JSON, and back into the field they came from.
+// Scalars found, written as JSON, and back into the field they came from.
 #include "nn/tree/tree_scalars.h"
 
 #include <fmt/format.h>
@@ -20,21 +20,21 @@ namespace json = boost::json;
 
 // The field's bytes as a number of type T.
 template <class T>
-T load(const Number& number) {
+T load(const Scalar& scalar) {
   T value{};
-  std::memcpy(&value, number.value, sizeof value);
+  std::memcpy(&value, scalar.value, sizeof value);
   return value;
 }
 template <class T>
-void store(const Number& number, T value) {
-  std::memcpy(number.value, &value, sizeof value);
+void store(const Scalar& scalar, T value) {
+  std::memcpy(scalar.value, &value, sizeof value);
 }
 
 // f(T()) for the integer, or floating, type T of so many bytes.
 template <class F>
-auto with_integer(const Number& number, F f) {
-  const bool has_sign = number.kind == NumberKind::integer;
-  switch (number.size) {
+auto with_integer(const Scalar& scalar, F f) {
+  const bool has_sign = scalar.kind == ScalarKind::integer;
+  switch (scalar.size) {
     case 1:
       return has_sign ? f(int8_t()) : f(uint8_t());
     case 2:
@@ -46,9 +46,9 @@ auto with_integer(const Number& number, F f) {
   }
 }
 template <class F>
-auto with_floating(const Number& number, F f) {
-  if (number.size == sizeof(float)) return f(float());
-  if (number.size == sizeof(double)) return f(double());
+auto with_floating(const Scalar& scalar, F f) {
+  if (scalar.size == sizeof(float)) return f(float());
+  if (scalar.size == sizeof(double)) return f(double());
   return f(static_cast<long double>(0));
 }
 
@@ -72,85 +72,104 @@ std::optional<uint32_t> word_in(const json::value& value) {
   return static_cast<uint32_t>(value.get_int64());
 }
 
-json::value value_of(const Number& number) {
-  switch (number.kind) {
-    case NumberKind::boolean:
-      return load<bool>(number);
-    case NumberKind::floating:
-      return with_floating(number, [&](auto t) { return of_double(static_cast<double>(load<decltype(t)>(number))); });
-    case NumberKind::text:
-      return json::value(*static_cast<const std::string*>(number.value));
-    case NumberKind::key: {
-      const auto& data = static_cast<const Key*>(number.value)->data;
+json::value value_of(const Scalar& scalar) {
+  switch (scalar.kind) {
+    case ScalarKind::boolean:
+      return load<bool>(scalar);
+    case ScalarKind::floating:
+      return with_floating(scalar, [&](auto t) { return of_double(static_cast<double>(load<decltype(t)>(scalar))); });
+    case ScalarKind::text:
+      return json::value(*static_cast<const std::string*>(scalar.value));
+    case ScalarKind::key: {
+      const auto& data = static_cast<const Key*>(scalar.value)->data;
       return json::array{data[0], data[1]};
     }
     default:
-      return with_integer(number, [&](auto t) { return json::value(load<decltype(t)>(number)); });
+      return with_integer(scalar, [&](auto t) { return json::value(load<decltype(t)>(scalar)); });
   }
 }
 
-const char* words_for(NumberKind kind) {
+const char* words_for(ScalarKind kind) {
   switch (kind) {
-    case NumberKind::boolean:
+    case ScalarKind::boolean:
       return "true or false";
-    case NumberKind::floating:
+    case ScalarKind::floating:
       return "a number";
-    case NumberKind::text:
+    case ScalarKind::text:
       return "a string";
-    case NumberKind::key:
+    case ScalarKind::key:
       return "two whole numbers below 2^32";
     default:
       return "a whole number";
   }
 }
 
-bool set_integer(const Number& number, const json::value& value) {
-  return with_integer(number, [&](auto t) {
+bool set_integer(const Scalar& scalar, const json::value& value) {
+  return with_integer(scalar, [&](auto t) {
     boost::system::error_code error;
     const auto exact = value.is_int64() || value.is_uint64() ? value.to_number<decltype(t)>(error) : t;
     if (!value.is_number() || value.is_double() || error) return false;
-    store(number, exact);
+    store(scalar, exact);
     return true;
   });
 }
 
-bool set_key(const Number& number, const json::value& value) {
+bool set_key(const Scalar& scalar, const json::value& value) {
   const json::array* words = value.if_array();
   if (!words || words->size() != 2) return false;
   const auto high = word_in((*words)[0]), low = word_in((*words)[1]);
   if (!high || !low) return false;
-  *static_cast<Key*>(number.value) = Key::from_data(*high, *low);
+  *static_cast<Key*>(scalar.value) = Key::from_data(*high, *low);
   return true;
 }
 
-bool set_floating(const Number& number, const json::value& value) {
+bool set_floating(const Scalar& scalar, const json::value& value) {
   const auto x = double_in(value);
-  if (x) with_floating(number, [&](auto t) { store(number, static_cast<decltype(t)>(*x)); });
+  if (x) with_floating(scalar, [&](auto t) { store(scalar, static_cast<decltype(t)>(*x)); });
   return x.has_value();
 }
 
-bool set_value(const Number& number, const json::value& value) {
-  switch (number.kind) {
-    case NumberKind::boolean:
-      if (value.is_bool()) store(number, value.get_bool());
+bool set_value(const Scalar& scalar, const json::value& value) {
+  switch (scalar.kind) {
+    case ScalarKind::boolean:
+      if (value.is_bool()) store(scalar, value.get_bool());
       return value.is_bool();
-    case NumberKind::floating:
-      return set_floating(number, value);
-    case NumberKind::text:
-      if (value.is_string()) *static_cast<std::string*>(number.value) = std::string(value.get_string());
+    case ScalarKind::floating:
+      return set_floating(scalar, value);
+    case ScalarKind::text:
+      if (value.is_string()) *static_cast<std::string*>(scalar.value) = std::string(value.get_string());
       return value.is_string();
-    case NumberKind::key:
-      return set_key(number, value);
+    case ScalarKind::key:
+      return set_key(scalar, value);
     default:
-      return set_integer(number, value);
+      return set_integer(scalar, value);
   }
 }
 
 }  // namespace
 
-std::string Number::to_json() const { return json::serialize(value_of(*this)); }
+Scalars detail::scalars_of(const Parts& parts) {
+  Scalars scalars;
+  const auto add = [&](std::string path, const PartType& type, void* value) {
+    if (type.kind != ScalarKind::none) scalars.push_back({std::move(path), type.kind, type.size, value});
+  };
+  for (const Part& part : parts) {
+    size_t i = 0;
+    if (!part.type->element)
+      add(part.path, *part.type, part.node);
+    else if (part.type->for_each)
+      part.type->for_each(part.node,
+                          [&](void* item) { add(fmt::format("{}.{}", part.path, i++), *part.type->element, item); });
+    else
+      fail(ErrorKind::bad_argument, "named_state",
+           part.path + ": a std::vector<bool> given, which has no values to point to. Make it a std::vector<uint8_t>.");
+  }
+  return scalars;
+}
 
-void Number::set_json(std::string_view text) const {
+std::string Scalar::to_json() const { return json::serialize(value_of(*this)); }
+
+void Scalar::set_json(std::string_view text) const {
   if (!set_value(*this, parse_json(text, "restore", path)))
     fail(ErrorKind::bad_file, "restore",
          fmt::format("{}: {} given, expected {} that fits {} bytes.", path, text, words_for(kind), size));

@@ -60,9 +60,10 @@ std::string table(const std::vector<Cells>& rows) {
 std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
   std::vector<Cells> rows{{"path", "module", "arrays", "elements", "bytes"}};
   for (size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
-      rows.push_back(row(parts[i].path, parts[i].text, sums_below(parts, i)));
-  if (!parts.empty()) rows.push_back(row("total", parts[0].is_module ? parts[0].text : "", sums_below(parts, 0)));
+    if (parts[i].type->is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
+      rows.push_back(row(parts[i].path, parts[i].text(), sums_below(parts, i)));
+  if (!parts.empty())
+    rows.push_back(row("total", parts[0].type->is_module ? parts[0].text() : "", sums_below(parts, 0)));
   return table(rows);
 }
 

@@ -39,11 +39,11 @@ struct Counters {
 
 std::vector<std::string> texts_of(Counters& counters) {
   std::vector<std::string> texts;
-  for (const Number& number : numbers(counters, "c")) texts.push_back(number.path + " " + number.to_json());
+  for (const Scalar& number : scalars(counters, "c")) texts.push_back(number.path + " " + number.to_json());
   return texts;
 }
 
-TEST(Numbers, AreListedWithTheirPathsAndValues) {
+TEST(Scalars, AreListedWithTheirPathsAndValues) {
   Counters counters;
   EXPECT_EQ(texts_of(counters), (std::vector<std::string>{
                                     "c.count -9007199254740993", "c.large 18446744073709551615", "c.byte 200",
@@ -52,13 +52,13 @@ TEST(Numbers, AreListedWithTheirPathsAndValues) {
                                     "c.inner.sizes.0 3", "c.inner.sizes.1 4", "c.inner.rates.a 2.5E-1"}));
 }
 
-TEST(Numbers, ComeBackAsTheyWere) {
+TEST(Scalars, ComeBackAsTheyWere) {
   Counters saved, other;
   other.inner.sizes = {0, 0};
   other.inner.rates = {{"a", 0.0f}};
-  const Numbers from = numbers(saved), to = numbers(other);
-  for (const Number& number : to) {
-    const bool is_text = number.kind == NumberKind::text;
+  const Scalars from = scalars(saved), to = scalars(other);
+  for (const Scalar& number : to) {
+    const bool is_text = number.kind == ScalarKind::text;
     if (!is_text) std::fill_n(static_cast<char*>(number.value), number.size, 0);
   }
   ASSERT_EQ(from.size(), to.size());
@@ -70,9 +70,9 @@ TEST(Numbers, ComeBackAsTheyWere) {
   EXPECT_TRUE(std::isnan(other.third));
 }
 
-TEST(Numbers, OfAnotherKindAreRefused) {
+TEST(Scalars, OfAnotherKindAreRefused) {
   Counters counters;
-  const Numbers all = numbers(counters, "c");
+  const Scalars all = scalars(counters, "c");
   const struct {
     size_t number;
     const char *text, *expected;
