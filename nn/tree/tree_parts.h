@@ -13,6 +13,7 @@
 
 namespace tessera::nn {
 
+// What kind of scalar a static value is; none: another static value, or a sequence of them.
 enum class ScalarKind : uint8_t { boolean, integer, unsigned_integer, floating, text, key, none };
 
 namespace detail {

@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
 #include <tuple>
 
+#include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
-#include "sharding/operations/call_cache.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/halo_windows.h"
 #include "sharding/propagation/run.h"
@@ -229,14 +231,16 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
 const Convolution& known_convolution(const Array& x, const Array& rhs, const Integers& strides, const Padding& padding,
                                      const ConvOptions& options) {
   using Word = std::string;
-  thread_local Recent<Convolution, Type, const Type*, Integers, Word, Pairs, Integers, Integers, Word, Word, Word,
-                      int64_t>
-      recent;
+  using Key =
+      std::tuple<const Type*, const Type*, Integers, Word, Pairs, Integers, Integers, Word, Word, Word, int64_t>;
+  thread_local Memo<std::map<Key, Convolution, std::less<>>, 128> known;
   const ConvDimensionNumbers& numbers = options.dimension_numbers;
-  return recent.get(
-      {type_of(x, conv_op), type_of(rhs, conv_op), strides, padding.name(), padding.pairs(), options.lhs_dilation,
-       options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out, options.feature_group_count},
-      [&] { return convolution(x, rhs, strides, padding, options); });
+  return known
+      .get(std::forward_as_tuple(type_of(x, conv_op), type_of(rhs, conv_op), strides, padding.name(), padding.pairs(),
+                                 options.lhs_dilation, options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out,
+                                 options.feature_group_count),
+           [&] { return convolution(x, rhs, strides, padding, options); })
+      .second;
 }
 
 at::Tensor by_kernel(const at::Tensor& image, const at::Tensor& kernel, const Convolution& c) {
@@ -342,9 +346,12 @@ Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef wind
 
 const Pooling& known_pooling(const Operation& operation, const Array& a, const Integers& window,
                              const Integers& strides, const Padding& padding) {
-  thread_local Recent<Pooling, Type, const Operation*, Integers, Integers, std::string, Pairs> recent;
-  return recent.get({type_of(a, operation), &operation, window, strides, padding.name(), padding.pairs()},
-                    [&] { return pooling(operation, a, window, strides, padding); });
+  using Key = std::tuple<const Type*, const Operation*, Integers, Integers, std::string, Pairs>;
+  thread_local Memo<std::map<Key, Pooling, std::less<>>, 128> known;
+  return known
+      .get(std::forward_as_tuple(type_of(a, operation), &operation, window, strides, padding.name(), padding.pairs()),
+           [&] { return pooling(operation, a, window, strides, padding); })
+      .second;
 }
 
 using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/memo.h"
 #include "sharding/propagation/plan.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
@@ -84,8 +85,7 @@ Resharding without_fill(Resharding resharding) {
 }
 
 // The local tensors of operands that lie at `from`, exchanged to `to`, as one node of the graph.
-Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, std::shared_ptr<const Step> step,
-                const Cause& cause) {
+Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, StepPtr step, const Cause& cause) {
   Tensors in;
   for (const ArrayPtr& operand : operands) in.append(operand->local.begin(), operand->local.end());
   const auto resharding = std::make_shared<Resharding>(Resharding{
@@ -103,27 +103,6 @@ Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, std::shar
   return Array(std::move(result));
 }
 
-// Steps by the types and maps they were made for.
-class Steps {
- public:
-  template <class Make>
-  std::shared_ptr<const Step> find(std::vector<int64_t> key, Make make) {
-    auto found = steps_.find(key);
-    if (found != steps_.end()) return found->second;
-    if (steps_.size() >= most) steps_.clear();
-    return steps_.emplace(std::move(key), std::make_shared<const Step>(make())).first->second;
-  }
-
- private:
-  static constexpr size_t most = 1 << 12;
-  std::map<std::vector<int64_t>, std::shared_ptr<const Step>> steps_;
-};
-
-Steps& steps() {
-  thread_local Steps kept;
-  return kept;
-}
-
 std::vector<int64_t> key_of(const Rearrangement& call, const std::vector<const Type*>& from, const Type* to) {
   std::vector<int64_t> key{reinterpret_cast<int64_t>(to), std::bit_cast<int64_t>(call.fill)};
   for (const Type* type : from) key.push_back(reinterpret_cast<int64_t>(type));
@@ -137,6 +116,7 @@ std::vector<int64_t> key_of(const Rearrangement& call, const std::vector<const T
 }  // namespace
 
 Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
+  thread_local Memo<std::map<std::vector<int64_t>, StepPtr>, 1 << 12> steps;
   const char* verb = call.operation.name;
   std::vector<const Type*> given;
   for (const Array& x : operands) given.push_back(materialized(x, verb).type);
@@ -152,14 +132,11 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
     placed.push_back(
         varied(convert(*operands[i].impl(), operands[i].impl(), intern(alike), cause), key.varying, cause));
   }
-  return exchanged(placed, to,
-                   steps().find(key_of(call, from, to),
-                                [&] {
-                                  return exchange_step(from[0], to,
-                                                       std::make_shared<const BlockExchange>(
-                                                           make_block_exchange(from, to, call.map, call.fill)));
-                                }),
-                   cause);
+  const auto make_step = [&] {
+    auto exchange = std::make_shared<const BlockExchange>(make_block_exchange(from, to, call.map, call.fill));
+    return std::make_shared<const Step>(exchange_step(from[0], to, std::move(exchange)));
+  };
+  return exchanged(placed, to, steps.get(key_of(call, from, to), make_step).second, cause);
 }
 
 // ---- reshapes
@@ -250,10 +227,11 @@ Array reshape_across_devices(const Operation& operation, const Operand& x, const
   const Type* from = given->type;
   const Cause cause{.operation = operation.name, .where = x.where(), .reason = reason_of(operation, from, to)};
   const ArrayPtr start = convert(*given, given, from, cause);
-  return exchanged({start}, to,
-                   steps().find({reinterpret_cast<int64_t>(from), reinterpret_cast<int64_t>(to)},
-                                [&] { return exchange_step(from, to, reshape_exchange(from, to)); }),
-                   cause);
+  thread_local Memo<std::map<std::pair<const Type*, const Type*>, StepPtr>, 1 << 12> steps;
+  const auto make_step = [&] {
+    return std::make_shared<const Step>(exchange_step(from, to, reshape_exchange(from, to)));
+  };
+  return exchanged({start}, to, steps.get(std::pair(from, to), make_step).second, cause);
 }
 
 }  // namespace tessera::detail

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 
+#include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/rearrange.h"
@@ -115,32 +116,22 @@ const Operation transpose_op{"transpose", transpose_rule, additive};
 
 // Where the blocks of a reshape go, found once for each type and shape: null where reshape_rule says it too, or where
 // no common factors of the shapes say what would move.
-class Crossings {
- public:
-  const Type* find(const Type* from, const Shape& shape) {
-    if (!from->sharded) return nullptr;
-    const auto key = std::pair(from, shape);
-    if (auto found = known_.find(key); found != known_.end()) return found->second;
-    if (known_.size() >= most) known_.clear();
-    return known_[key] = make(from, shape);
-  }
+const Type* made_crossing(const Type* from, const Shape& shape) {
+  if (from->elements == 0) return nullptr;
+  const Type* to = reshaped_type(from, shape);
+  if (!reshape_exchange(from, to)) return nullptr;
+  Attributes attributes;
+  for (int64_t size : shape) attributes.push_back(size);
+  const auto plan =
+      make_plan({.operation = reshape_op, .attributes = attributes, .operands = {from}, .out_dtype = from->dtype});
+  return plan->out[0] == to && plan->operands[0].plain == from ? nullptr : to;
+}
 
- private:
-  static constexpr size_t most = 1 << 12;
-
-  static const Type* make(const Type* from, const Shape& shape) {
-    if (from->elements == 0) return nullptr;
-    const Type* to = reshaped_type(from, shape);
-    if (!reshape_exchange(from, to)) return nullptr;
-    Attributes attributes;
-    for (int64_t size : shape) attributes.push_back(size);
-    const auto plan =
-        make_plan({.operation = reshape_op, .attributes = attributes, .operands = {from}, .out_dtype = from->dtype});
-    return plan->out[0] == to && plan->operands[0].plain == from ? nullptr : to;
-  }
-
-  std::map<std::pair<const Type*, Shape>, const Type*> known_;
-};
+const Type* crossing(const Type* from, const Shape& shape) {
+  thread_local Memo<std::map<std::pair<const Type*, Shape>, const Type*>, 1 << 12> crossings;
+  if (!from->sharded) return nullptr;
+  return crossings.get(std::pair(from, shape), [&] { return made_crossing(from, shape); }).second;
+}
 
 // Where the call wants a sharded array's reshape, if that is a matter of blocks alone.
 const Type* asked_type(const Type* from, const Shape& shape, const ResultOptions& options) {
@@ -148,11 +139,6 @@ const Type* asked_type(const Type* from, const Shape& shape, const ResultOptions
   const NamedSharding sharding(Mesh(from->mesh), *options.out_sharding);
   const Type* to = placed_type(from->dtype, shape, sharding, "reshape");
   return to->unreduced == from->unreduced && to->reduced == from->reduced && !from->varying ? to : nullptr;
-}
-
-const Type* crossing(const Type* from, const Shape& shape) {
-  thread_local Crossings crossings;
-  return crossings.find(from, shape);
 }
 
 }  // namespace

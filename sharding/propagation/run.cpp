@@ -14,6 +14,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/memo.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/propagation/planner.h"
@@ -66,17 +67,12 @@ struct PlanKeyHash {
   size_t operator()(const PlanKey& k) const { return hash_of(k.kind, k.attributes); }
 };
 
-using PlanCache = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
+using PlanMap = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
 
 struct Plans {
-  PlanCache current, retired;
+  Memo<PlanMap, most_plans> all;
   // The plan that was found last for each remainder of the hash: most calls need not look further.
-  std::array<const PlanCache::value_type*, 512> recent{};
-
-  void set_aside() {
-    retired = std::exchange(current, {});
-    recent.fill(nullptr);
-  }
+  std::array<const PlanMap::value_type*, 512> recent{};
 };
 
 Plans& plans() {
@@ -104,7 +100,7 @@ ArrayPtr held_already(const Prepared& call, int operand, const Array* const* ope
 
 }  // namespace
 
-size_t plan_count() { return plans().current.size(); }
+size_t plan_count() { return plans().all.size(); }
 void clear_plans() { plans() = {}; }
 
 namespace {
@@ -126,25 +122,19 @@ namespace {
 
 // Kept out of prepare(), as all that a known plan does not need, so that what it does need lies close together.
 [[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
-                                            const PlanCache::value_type*& recent) try {
+                                            const PlanMap::value_type*& recent) try {
   std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
-  PlanKey key{kind, site.attributes};
-  PlanCache& cache = plans().current;
-  auto found = cache.find(key);
-  if (found == cache.end()) {
-    std::shared_ptr<const Plan> plan = made_plan(site, kind);
-    if (cache.size() >= most_plans) plans().set_aside();
-    found = cache.emplace(std::move(key), std::move(plan)).first;
-  }
-  recent = &*found;
-  return found->second.get();
+  const auto& found = plans().all.get(PlanKey{kind, site.attributes}, [&] { return made_plan(site, kind); });
+  if (plans().all.size() == 1) plans().recent.fill(nullptr);  // the others may have been set aside
+  recent = &found;
+  return found.second.get();
 } catch (const Error& error) {
   rethrow_with_path(error, arrays, kind.operands);
 }
 
 const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays) {
   auto& recent = plans().recent;
-  const PlanCache::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
+  const PlanMap::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
   if (last && last->first.kind == kind && last->first.attributes == site.attributes) return last->second.get();
   return known_or_made(site, kind, arrays, last);
 }

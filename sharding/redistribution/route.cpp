@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <unordered_map>
+#include <tuple>
+
+#include "sharding/diagnostics/memo.h"
 
 namespace tessera::detail {
 
@@ -338,29 +341,11 @@ Route cheapest(const Type* from, AxisSet slots, const Type* to) {
   return *std::move(exchanged);
 }
 
-struct RouteKey {
-  const Type* from;
-  const Type* to;
-  AxisSet slots;
-  bool operator==(const RouteKey&) const = default;
-};
-
-struct RouteKeyHash {
-  size_t operator()(const RouteKey& k) const {
-    return reinterpret_cast<size_t>(k.from) * 0x9E3779B97F4A7C15ull ^
-           reinterpret_cast<size_t>(k.to) * 0xC2B2AE3D27D4EB4Full ^ k.slots;
-  }
-};
-
 }  // namespace
 
 const Route& route(const Type* from, AxisSet slots, const Type* to) {
-  constexpr size_t most = 1 << 14;
-  thread_local std::unordered_map<RouteKey, Route, RouteKeyHash> routes;
-  const RouteKey key{from, to, slots};
-  if (auto found = routes.find(key); found != routes.end()) return found->second;
-  if (routes.size() >= most) routes.clear();
-  return routes.emplace(key, cheapest(from, slots, to)).first->second;
+  thread_local Memo<std::map<std::tuple<const Type*, const Type*, AxisSet>, Route>, 1 << 14> routes;
+  return routes.get(std::tuple(from, to, slots), [&] { return cheapest(from, slots, to); }).second;
 }
 
 Step exchange_step(const Type* from, const Type* to, std::shared_ptr<const BlockExchange> exchange) {
