@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/diagnostics/scoped_value.h"
 #include "sharding/diagnostics/source_lines.h"
 
 namespace tessera {
@@ -22,14 +23,10 @@ using namespace detail;
 class CommunicationGuard::Watch : public Watcher {
  public:
   explicit Watch(AllowedCommunication allowed, bool forbids)
-      : Watcher(Role::may_prevent),
-        allowed_(std::move(allowed)),
-        forbids_(forbids),
-        outer_(std::exchange(innermost_, this)) {}
-  ~Watch() override { innermost_ = outer_; }
+      : Watcher(Role::may_prevent), allowed_(std::move(allowed)), forbids_(forbids), innermost_(innermost(), this) {}
 
   void ask(const Communication& c) override {
-    if (this == innermost_ && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(record_of(c));
+    if (this == innermost() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(record_of(c));
   }
 
  private:
@@ -57,13 +54,15 @@ class CommunicationGuard::Watch : public Watcher {
              r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r)));
   }
 
-  static thread_local const Watch* innermost_;
+  static const Watch*& innermost() {
+    thread_local const Watch* watch = nullptr;
+    return watch;
+  }
+
   AllowedCommunication allowed_;
   bool forbids_;
-  const Watch* outer_;
+  ScopedValue<const Watch*> innermost_;
 };
-
-thread_local const CommunicationGuard::Watch* CommunicationGuard::Watch::innermost_ = nullptr;
 
 CommunicationGuard::CommunicationGuard(std::unique_ptr<Watch> watch) : watch_(std::move(watch)) {}
 CommunicationGuard::CommunicationGuard(CommunicationGuard&&) noexcept = default;

@@ -7,12 +7,9 @@ namespace tessera {
 
 using namespace detail;
 
-Forecast::Forecast() : meter_(std::make_shared<Meter>()), outer_(current_meter()) {
-  meter_->outer = outer_;
-  set_meter(meter_);
+Forecast::Forecast() : meter_(std::make_shared<Meter>()), current_(current_meter(), meter_) {
+  meter_->outer = current_.outer();
 }
-
-Forecast::~Forecast() { set_meter(outer_); }
 
 int64_t Forecast::live_bytes() const { return meter_->live; }
 int64_t Forecast::peak_bytes() const { return meter_->peak; }

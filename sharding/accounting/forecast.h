@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "sharding/accounting/ledger.h"
+#include "sharding/diagnostics/scoped_value.h"
 
 namespace tessera {
 
@@ -23,9 +24,6 @@ struct Meter;
 class Forecast {
  public:
   Forecast();
-  ~Forecast();
-  Forecast(const Forecast&) = delete;
-  Forecast& operator=(const Forecast&) = delete;
 
   const CommLedger& ledger() const { return ledger_; }
   // The bytes of the abstract arrays made since this began: now, and at most.
@@ -40,7 +38,8 @@ class Forecast {
 
  private:
   CommLedger ledger_;
-  std::shared_ptr<detail::Meter> meter_, outer_;
+  std::shared_ptr<detail::Meter> meter_;
+  detail::ScopedValue<std::shared_ptr<detail::Meter>> current_;
 };
 
 }  // namespace tessera

@@ -280,9 +280,8 @@ at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype) {
 
 at::Tensor abstract_block(const Type* type) { return abstract_tensor(type->local, type->dtype); }
 
-Interceptor* set_interceptor(Interceptor* next) { return std::exchange(interceptor, next); }
+Interceptor*& current_interceptor() { return interceptor; }
 
-const std::shared_ptr<Meter>& current_meter() { return innermost; }
-std::shared_ptr<Meter> set_meter(std::shared_ptr<Meter> meter) { return std::exchange(innermost, std::move(meter)); }
+std::shared_ptr<Meter>& current_meter() { return innermost; }
 
 }  // namespace tessera::detail

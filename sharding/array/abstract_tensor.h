@@ -32,8 +32,8 @@ class Interceptor {
                     const std::function<void()>& compute) = 0;
 };
 
-// Installs an interceptor for this thread (null: none) and returns the one before.
-Interceptor* set_interceptor(Interceptor* interceptor);
+// This thread's; null: none. A ScopedValue installs one.
+Interceptor*& current_interceptor();
 
 // The bytes of the abstract tensors made since the meter was opened (now, and at most), and the floating point
 // operations of matrix products, convolutions and attention (a multiplication and an addition are two).
@@ -51,9 +51,7 @@ struct Meter {
   void end_forward();
 };
 
-// The innermost open meter of this thread; null if there is none.
-const std::shared_ptr<Meter>& current_meter();
-// Makes this the innermost meter and returns the one before.
-std::shared_ptr<Meter> set_meter(std::shared_ptr<Meter> meter);
+// The innermost open meter of this thread; null if there is none. A ScopedValue opens one.
+std::shared_ptr<Meter>& current_meter();
 
 }  // namespace tessera::detail

@@ -1,22 +1,18 @@
 // The tapes of this thread.
 #include "sharding/array/tape_state.h"
 
-#include <utility>
-
 namespace tessera::detail {
-namespace {
 
-thread_local TapeState* current = nullptr;
-thread_local TapeState* differentiated = nullptr;
+TapeState*& current_tape() {
+  thread_local TapeState* current = nullptr;
+  return current;
+}
 
-}  // namespace
+TapeState*& differentiated_tape() {
+  thread_local TapeState* differentiated = nullptr;
+  return differentiated;
+}
 
-TapeState* current_tape() { return current; }
-bool is_nested() { return current && current->nested; }
-TapeState* differentiated_tape() { return differentiated; }
-
-TapeScope::TapeScope(TapeState* tape, As as)
-    : place_(as == As::current ? current : differentiated), outer_(std::exchange(place_, tape)) {}
-TapeScope::~TapeScope() { place_ = outer_; }
+bool is_nested() { return current_tape() && current_tape()->nested; }
 
 }  // namespace tessera::detail

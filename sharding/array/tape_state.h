@@ -29,25 +29,11 @@ struct TapeState {
   std::map<const ArrayImpl*, ArrayPtr> outside;
 };
 
-// The innermost open tape of this thread; null outside.
-TapeState* current_tape();
+// The innermost open tape of this thread; null outside. A ScopedValue sets it.
+TapeState*& current_tape();
 // Whether what is computed now may be differentiated twice.
 bool is_nested();
-// The tape whose gradients this thread is computing; null outside.
-TapeState* differentiated_tape();
-
-// While the scope lives, `tape` is this thread's current tape, or its differentiated tape.
-class TapeScope {
- public:
-  enum class As : uint8_t { current, differentiated };
-  TapeScope(TapeState* tape, As as);
-  ~TapeScope();
-  TapeScope(const TapeScope&) = delete;
-  TapeScope& operator=(const TapeScope&) = delete;
-
- private:
-  TapeState*& place_;
-  TapeState* outer_;
-};
+// The tape whose gradients this thread is computing; null outside. A ScopedValue sets it.
+TapeState*& differentiated_tape();
 
 }  // namespace tessera::detail

@@ -13,9 +13,7 @@ namespace tessera::detail {
 namespace {
 
 struct Quiet {
-  Quiet() : outer(set_interceptor(nullptr)) {}
-  ~Quiet() { set_interceptor(outer); }
-  Interceptor* outer;
+  ScopedValue<Interceptor*> none{current_interceptor(), nullptr};
 };
 
 bool is_kept(std::string_view operation) {
@@ -95,11 +93,8 @@ bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit
 
 SavingScope::SavingScope(SavedResults* results) {
   if (!results) return;
-  outer_ = set_interceptor(results);
+  interceptor_.emplace(current_interceptor(), results);
   all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));
-}
-SavingScope::~SavingScope() {
-  if (all_operations_) set_interceptor(outer_);
 }
 
 }  // namespace tessera::detail

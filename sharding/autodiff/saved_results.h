@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/diagnostics/scoped_value.h"
 
 namespace tessera::detail {
 
@@ -43,12 +44,9 @@ class SavedResults : public Interceptor {
 class SavingScope {
  public:
   explicit SavingScope(SavedResults* results);
-  ~SavingScope();
-  SavingScope(const SavingScope&) = delete;
-  SavingScope& operator=(const SavingScope&) = delete;
 
  private:
-  Interceptor* outer_ = nullptr;
+  std::optional<ScopedValue<Interceptor*>> interceptor_;
   std::optional<c10::impl::IncludeDispatchKeyGuard> all_operations_;
 };
 

@@ -14,6 +14,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
+#include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"
 
 namespace tessera {
@@ -21,8 +22,8 @@ namespace tessera {
 using namespace detail;
 
 struct Tape::Guard {
-  explicit Guard(TapeState* tape) : current(tape, TapeScope::As::current) {}
-  TapeScope current;
+  explicit Guard(TapeState* tape) : current(current_tape(), tape) {}
+  ScopedValue<TapeState*> current;
   at::AutoGradMode recording{true};
 };
 
@@ -109,7 +110,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   state_->spent = true;
   Backpropagation backward(shadows_, *state_);
   {
-    const TapeScope now(state_.get(), TapeScope::As::differentiated);
+    const ScopedValue now(differentiated_tape(), state_.get());
     backward.run(*root);
   }
   if (state_->nested) return backward.finish_recorded();

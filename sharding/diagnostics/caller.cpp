@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <utility>
 
 namespace tessera {
 namespace {
@@ -30,17 +29,16 @@ bool is_library_source(std::string_view file) {
 }  // namespace
 
 CallerScope::CallerScope(const std::source_location& where, const std::source_location& here)
-    : where_(where), file_(here.file_name()), outer_(std::exchange(innermost, this)) {}
-CallerScope::~CallerScope() { innermost = outer_; }
+    : where_(where), file_(here.file_name()), innermost_(innermost, this) {}
 
 CallerLine::CallerLine(const std::source_location& where) : where_(where) {
   const auto is_library = [](std::string_view file) {
     if (is_library_source(file)) return true;
-    for (const CallerScope* scope = innermost; scope; scope = scope->outer_)
+    for (const CallerScope* scope = innermost; scope; scope = scope->innermost_.outer())
       if (file == scope->file_) return true;
     return false;
   };
-  for (const CallerScope* scope = innermost; scope && is_library(where_.file_name()); scope = scope->outer_)
+  for (const CallerScope* scope = innermost; scope && is_library(where_.file_name()); scope = scope->innermost_.outer())
     if (*scope->where_.file_name()) where_ = scope->where_;
 }
 

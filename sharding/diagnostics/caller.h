@@ -3,6 +3,8 @@
 
 #include <source_location>
 
+#include "sharding/diagnostics/scoped_value.h"
+
 namespace tessera {
 
 // Opened, with the caller's line, by code that computes on its caller's behalf (a layer, an optimizer, value_and_grad).
@@ -17,15 +19,12 @@ class CallerScope {
  public:
   explicit CallerScope(const std::source_location& where,
                        const std::source_location& here = std::source_location::current());
-  ~CallerScope();
-  CallerScope(const CallerScope&) = delete;
-  CallerScope& operator=(const CallerScope&) = delete;
 
  private:
   friend class CallerLine;
   std::source_location where_;
   const char* file_;
-  const CallerScope* outer_;
+  detail::ScopedValue<const CallerScope*> innermost_;
 };
 
 // A line for a communication: `where`, or, if that is in library code, the innermost open scope's line that is not.

@@ -4,7 +4,14 @@
 #include <memory>
 #include <string>
 
+#include "sharding/diagnostics/scoped_value.h"
+
 namespace tessera {
+
+namespace detail {
+// Null outside any scope.
+std::shared_ptr<const std::string>& current_module_path();
+}  // namespace detail
 
 // While it lives, ledgers record `path` for a communication that belongs to no parameter, and an Error whose message
 // names no path at or below `path` begins with it: "[matmul] layers.2.mlp: ...". Scopes belong to their thread; of
@@ -12,17 +19,9 @@ namespace tessera {
 class ModulePathScope {
  public:
   explicit ModulePathScope(std::string path);
-  ~ModulePathScope();
-  ModulePathScope(const ModulePathScope&) = delete;
-  ModulePathScope& operator=(const ModulePathScope&) = delete;
 
  private:
-  std::shared_ptr<const std::string> outer_;
+  detail::ScopedValue<std::shared_ptr<const std::string>> path_;
 };
-
-namespace detail {
-// Null outside any scope.
-const std::shared_ptr<const std::string>& current_module_path();
-}  // namespace detail
 
 }  // namespace tessera

@@ -5,23 +5,16 @@
 
 namespace tessera::detail {
 
-// The manual axes of the innermost shard_map whose body runs in this thread; `mesh` is null outside of one.
+// The manual axes of the innermost shard_map whose body runs; `mesh` is null outside of one.
 struct ManualAxes {
   const MeshImpl* mesh = nullptr;
   AxisSet axes = 0;
 };
-const ManualAxes& manual_axes();
 
-// While the scope lives, these axes are manual in its thread.
-class ManualScope {
- public:
-  explicit ManualScope(const ManualAxes& axes);
-  ~ManualScope();
-  ManualScope(const ManualScope&) = delete;
-  ManualScope& operator=(const ManualScope&) = delete;
-
- private:
-  ManualAxes outer_;
-};
+// This thread's; a ScopedValue sets them.
+inline ManualAxes& manual_axes() {
+  thread_local ManualAxes innermost;
+  return innermost;
+}
 
 }  // namespace tessera::detail

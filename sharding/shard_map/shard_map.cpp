@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/varying.h"
@@ -234,7 +235,8 @@ void ShardMapCall::leave(const std::vector<Array*>& results, const Inside& insid
 
 ShardMapCall::Inside::Inside(const ShardMapCall& call)
     : axes_(call.manual()),
-      scope_(std::make_unique<ManualScope>(ManualAxes{call.mesh_.impl(), manual_axes().axes | axes_})) {}
+      scope_(std::make_unique<ScopedValue<ManualAxes>>(manual_axes(),
+                                                       ManualAxes{call.mesh_.impl(), manual_axes().axes | axes_})) {}
 ShardMapCall::Inside::~Inside() = default;
 
 }  // namespace tessera::detail

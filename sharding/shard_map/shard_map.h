@@ -43,7 +43,9 @@ struct ShardMapOptions {
 
 namespace detail {
 
-class ManualScope;
+struct ManualAxes;
+template <class T>
+class ScopedValue;
 
 // What shard_map does before and after the function.
 class ShardMapCall {
@@ -61,7 +63,7 @@ class ShardMapCall {
 
    private:
     uint32_t axes_;
-    std::unique_ptr<ManualScope> scope_;
+    std::unique_ptr<ScopedValue<ManualAxes>> scope_;
   };
 
   // The arguments as the function sees them.
