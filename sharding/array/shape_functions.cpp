@@ -121,30 +121,6 @@ Values attention_backward(Arguments a) {
           stored_by_position(a[3].toTensor())};
 }
 
-const std::unordered_map<std::string, ShapeFunction> shapes = {
-    {"aten::embedding", embedding},
-    {"aten::embedding_dense_backward", embedding_backward},
-    {"aten::index_add_", in_place},
-    {"aten::index_select", index_select},
-    {"aten::where.self", where},
-    {"aten::native_layer_norm", layer_norm},
-    {"aten::native_layer_norm_backward", layer_norm_backward},
-    {"aten::convolution", convolution},
-    {"aten::convolution_backward", convolution_backward},
-    {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
-    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
-    {"aten::logical_and", logical},
-    {"aten::logical_and_", in_place},
-    {"aten::logical_not", logical_not},
-    {"aten::logical_not_", in_place},
-    {"aten::logical_or", logical},
-    {"aten::logical_or_", in_place},
-    {"aten::logical_xor", logical},
-    {"aten::logical_xor_", in_place},
-    {"aten::roll", like_first},
-    {"aten::flip", like_first},
-};
-
 // ---- cost
 
 double elements(const c10::IValue& tensor) { return static_cast<double>(tensor.toTensor().numel()); }
@@ -167,6 +143,29 @@ double convolution_flops(double results, const c10::IValue& weight) {
 }  // namespace
 
 ShapeFunction shape_function(const std::string& operation) {
+  static const std::unordered_map<std::string, ShapeFunction> shapes = {
+      {"aten::embedding", embedding},
+      {"aten::embedding_dense_backward", embedding_backward},
+      {"aten::index_add_", in_place},
+      {"aten::index_select", index_select},
+      {"aten::where.self", where},
+      {"aten::native_layer_norm", layer_norm},
+      {"aten::native_layer_norm_backward", layer_norm_backward},
+      {"aten::convolution", convolution},
+      {"aten::convolution_backward", convolution_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+      {"aten::logical_and", logical},
+      {"aten::logical_and_", in_place},
+      {"aten::logical_not", logical_not},
+      {"aten::logical_not_", in_place},
+      {"aten::logical_or", logical},
+      {"aten::logical_or_", in_place},
+      {"aten::logical_xor", logical},
+      {"aten::logical_xor_", in_place},
+      {"aten::roll", like_first},
+      {"aten::flip", like_first},
+  };
   const auto found = shapes.find(operation);
   return found == shapes.end() ? nullptr : found->second;
 }

@@ -55,8 +55,6 @@ struct Orders {
   bool operator<(const Orders& o) const { return std::tie(lhs, rhs, out) < std::tie(o.lhs, o.rhs, o.out); }
 };
 
-constexpr const char* conv_verb = "conv_general_dilated";
-
 bool fits(const std::string& spec, const std::string& rhs, char first, char second) {
   std::string letters = rhs, given = spec;
   std::replace(letters.begin(), letters.end(), 'O', first);
@@ -75,7 +73,7 @@ Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   }
   if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
       !fits(d.out, d.rhs, 'N', 'C'))
-    misfit(conv_verb,
+    misfit("conv_general_dilated",
            fmt::format("dimension numbers \"{}\", \"{}\", \"{}\" for {} dims, expected as in \"NHWC\", \"HWIO\", "
                        "\"NHWC\".",
                        d.lhs, d.rhs, d.out, ndim));
@@ -113,7 +111,7 @@ ShardingRule conv_rule(const Attributes& a, const OperandTypes& operands) {
   return {{arranged(orders.lhs, lhs), arranged(orders.rhs, rhs)}, {arranged(orders.out, out)}};
 }
 
-const Operation conv_op{conv_verb, conv_rule, Linearity::multilinear};
+const Operation conv_op{"conv_general_dilated", conv_rule, Linearity::multilinear};
 
 Sizes spatial_sizes(const Array& x, const Sizes& order) {
   Sizes sizes;

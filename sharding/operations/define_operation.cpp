@@ -32,12 +32,11 @@ void check_definition(const std::string& name, const std::string& text, const Sh
 const Operation& interned_operation(const std::string& name, const std::string& rule, Linearity linearity) {
   static std::mutex mutex;
   static std::map<std::tuple<std::string, std::string, Linearity>, std::unique_ptr<Operation>> operations;
-  ShardingRule parsed = parse_rule(name, rule);
-  check_definition(name, rule, parsed);
+  check_definition(name, rule, parse_rule(name, rule));
   std::lock_guard lock(mutex);
   const auto [found, fresh] = operations.try_emplace({name, rule, linearity});
-  if (fresh)
-    found->second = std::make_unique<Operation>(std::get<0>(found->first).c_str(), std::move(parsed), linearity);
+  const auto& [its_name, its_rule, unused] = found->first;
+  if (fresh) found->second = std::make_unique<Operation>(its_name.c_str(), its_rule.c_str(), linearity);
   return *found->second;
 }
 

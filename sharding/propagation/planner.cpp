@@ -35,7 +35,9 @@ struct Score {
 class Planner {
  public:
   explicit Planner(const Problem& problem)
-      : problem_(problem), rule_(bind_rule(problem.operation.name, rule_of(problem), problem.operands)) {
+      : problem_(problem),
+        rule_(bind_rule(problem.operation.name, problem.operation.rule(problem.attributes, problem.operands),
+                        problem.operands)) {
     for (const Type* type : problem.operands)
       if (type->mesh) plan_.mesh = type->mesh;
     for (const Type* type : problem.operands) plan_.varying |= type->varying;
@@ -60,11 +62,6 @@ class Planner {
   }
 
  private:
-  static ShardingRule rule_of(const Problem& problem) {
-    const Operation& operation = problem.operation;
-    return operation.rule_of_call ? operation.rule_of_call(problem.attributes, problem.operands) : operation.rule;
-  }
-
   const MeshImpl* mesh() const { return plan_.mesh; }
   bool is_weight(size_t operand) const { return problem_.weights >> operand & 1; }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "sharding/diagnostics/error.h"
@@ -30,31 +31,15 @@ RuleDims numbered_factors(size_t n) {
 
 // ---- operations
 
-namespace {
-
-std::vector<const Operation*>& operations() {
-  static std::vector<const Operation*> all;
-  return all;
+ShardingRule Operation::rule(const Attributes& attributes, const OperandTypes& operands) const {
+  if (rule_of_call_) return rule_of_call_(attributes, operands);
+  const ShardingRule* parsed = parsed_.load();
+  if (!parsed) {
+    auto mine = std::make_unique<const ShardingRule>(parse_rule(name, text_));
+    if (parsed_.compare_exchange_strong(parsed, mine.get())) parsed = mine.release();  // else another thread was first
+  }
+  return *parsed;
 }
-
-}  // namespace
-
-Operation::Operation(const char* name, ShardingRule rule, Linearity linearity)
-    : name(name), rule(std::move(rule)), linearity(linearity) {
-  operations().push_back(this);
-}
-
-Operation::Operation(const char* name, const char* rule, Linearity linearity)
-    : Operation(name, parse_rule(name, rule), linearity) {}
-
-Operation::Operation(const char* name, RuleOfCall rule, Linearity linearity)
-    : Operation(name, ShardingRule{}, linearity) {
-  rule_of_call = rule;
-}
-
-Operation::~Operation() { std::erase(operations(), this); }
-
-const std::vector<const Operation*>& registered_operations() { return operations(); }
 
 // ---- binding
 

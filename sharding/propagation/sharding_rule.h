@@ -1,6 +1,7 @@
 // Sharding rules: what an operation does to dims, said with factors in einsum's manner.
 #pragma once
 
+#include <atomic>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -72,25 +73,27 @@ ShardingRule parse_rule(std::string_view operation, std::string_view text);
 // ---- operations
 
 // An operation: its name, rule and linearity. Its function on local tensors is given at the call (run.h).
-// An operation is identified by its address and registered while it lives: define each as a constant at file scope.
+// An operation is identified by its address: define each as a constant at file scope. It is ready before any code runs.
 struct Operation {
   using RuleOfCall = ShardingRule (*)(const Attributes&, const OperandTypes&);
 
-  Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear);
-  Operation(const char* name, ShardingRule rule, Linearity linearity);
-  Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear);
-  ~Operation();
+  constexpr Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear)
+      : name(name), linearity(linearity), text_(rule) {}
+  constexpr Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear)
+      : name(name), linearity(linearity), rule_of_call_(rule) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  const char* name;
-  ShardingRule rule;
-  RuleOfCall rule_of_call = nullptr;  // makes the rule, where it depends on the call; `rule` is empty then
-  Linearity linearity;
-};
+  ShardingRule rule(const Attributes& attributes, const OperandTypes& operands) const;
 
-// All operations of the program, in no order; a test checks that each has test cases.
-const std::vector<const Operation*>& registered_operations();
+  const char* name;
+  Linearity linearity;
+
+ private:
+  const char* text_ = nullptr;
+  RuleOfCall rule_of_call_ = nullptr;                          // where the rule depends on the call
+  mutable std::atomic<const ShardingRule*> parsed_ = nullptr;  // the text's, once it was asked for
+};
 
 // ---- a rule, bound to operands
 

@@ -9,6 +9,10 @@ namespace {
 
 using namespace tessera::testing;
 
+const Array made_at_file_scope = sum(matmul(full({2, 3}, 2), full({3, 2}, 1)) + 1.0);
+
+TEST(Operation, IsReadyBeforeMain) { EXPECT_EQ(made_at_file_scope.item<float>(), 28); }
+
 TEST(PlanCache, AHitGivesWhatAMissGave) {
   const Mesh mesh = make_mesh({{"a", 2}});
   const auto left = [&] { return placed(random_tensor({4, 4}, 1), mesh, P{"a"}); };
