@@ -1,7 +1,10 @@
 // value_and_grad: a loss and its gradient, which is a model of the same type, placed as the model is.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <source_location>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -122,21 +125,65 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
   return value_and_grad(std::move(f), is_trainable, options, where);
 }
 
-// The gradients alone, or with aux a pair of gradients and aux (jax.grad). Everything else is as above.
-template <class F>
-auto grad(F f, Filter trained, GradientOptions options = {},
-          std::source_location where = std::source_location::current()) {
-  return [call = value_and_grad(std::move(f), std::move(trained), options, where)](auto&& model, const auto&... args) {
-    auto [value, gradient] = call(std::forward<decltype(model)>(model), args...);
+// With numbers of arguments, the gradients of those instead of the first argument's: the gradient itself of one, a
+// std::tuple of several, in the order of the numbers (jax's argnums). Each is any tree.
+//   auto [loss, grads] = nn::value_and_grad<0, 2>(loss_fn)(x, w, b);
+//   auto [dx, db] = grads;
+template <size_t First, size_t... Rest, class F>
+auto value_and_grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  return [f, options, where](const auto&... args) {
+    constexpr size_t numbers[] = {First, Rest...};
+    static_assert(((First < sizeof...(args)) && ... && (Rest < sizeof...(args))),
+                  "tessera: value_and_grad is given the number of an argument that the call does not have.");
+    const auto all = std::forward_as_tuple(args...);
+    const auto pick = [&]<size_t Argument>(const auto& chosen) -> decltype(auto) {
+      constexpr size_t place = std::find(std::begin(numbers), std::end(numbers), Argument) - std::begin(numbers);
+      if constexpr (place < std::size(numbers))
+        return std::get<place>(chosen);
+      else
+        return std::get<Argument>(all);
+    };
+    const auto loss = [&](const auto& chosen) {
+      return [&]<size_t... Argument>(std::index_sequence<Argument...>) {
+        return f(pick.template operator()<Argument>(chosen)...);
+      }
+      (std::index_sequence_for<decltype(args)...>());
+    };
+    const std::tuple chosen(std::get<First>(all), std::get<Rest>(all)...);
+    auto [value, gradients] = value_and_grad(loss, options, where)(chosen);
+    if constexpr (sizeof...(Rest) == 0)
+      return std::pair(std::move(value), std::get<0>(std::move(gradients)));
+    else
+      return std::pair(std::move(value), std::move(gradients));
+  };
+}
+
+namespace detail {
+template <class ValueAndGrad>
+auto without_loss(ValueAndGrad call) {
+  return [call = std::move(call)](auto&&... args) {
+    auto [value, gradient] = call(std::forward<decltype(args)>(args)...);
     if constexpr (std::is_same_v<decltype(value), Array>)
       return std::move(gradient);
     else
       return std::pair(std::move(gradient), std::move(value.second));
   };
 }
+}  // namespace detail
+
+// The gradients alone, or with aux a pair of gradients and aux (jax.grad). Everything else is as above.
+template <class F>
+auto grad(F f, Filter trained, GradientOptions options = {},
+          std::source_location where = std::source_location::current()) {
+  return detail::without_loss(value_and_grad(std::move(f), std::move(trained), options, where));
+}
 template <class F>
 auto grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
   return grad(std::move(f), is_trainable, options, where);
+}
+template <size_t First, size_t... Rest, class F>
+auto grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  return detail::without_loss(value_and_grad<First, Rest...>(std::move(f), options, where));
 }
 
 }  // namespace tessera::nn

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sharding/array/array.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/files/json.h"
@@ -297,6 +298,11 @@ const TensorInfo& SafetensorsFile::info(std::string_view name) const {
 std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
   const TensorInfo& tensor = info(name);
   return contents_->data.subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.end - tensor.begin));
+}
+
+Array SafetensorsFile::array(std::string_view name) const {
+  const TensorInfo& tensor = info(name);
+  return array_from_bytes(bytes(name), tensor.dtype, tensor.shape);
 }
 
 void SafetensorsFile::read(std::string_view name, void* out) const {

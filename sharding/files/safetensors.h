@@ -16,6 +16,8 @@
 
 namespace tessera {
 
+class Array;
+
 // What a file says about one tensor.
 struct TensorInfo {
   DType dtype = DType::float32;
@@ -49,13 +51,16 @@ class SafetensorsFile {
 
   bool contains(std::string_view name) const;
 
-  // Error (bad_file) if the file has no such tensor; the same for bytes() and read().
+  // Error (bad_file) if the file has no such tensor; the same for bytes(), array() and read().
   const TensorInfo& info(std::string_view name) const;
 
   // The values, valid as long as a copy of this handle lives. They may begin at any address, since writers need not
   // align the header: copy them (std::memcpy, or read) before use as numbers. A file that another program makes
   // shorter in the meantime ends this one with a bus error, as with every mapped file.
   std::span<const std::byte> bytes(std::string_view name) const;
+
+  // The tensor as an array on no mesh; its values are copied. Error (bad_file) if a BOOL has a byte other than 0 and 1.
+  Array array(std::string_view name) const;
 
   // Copies the values to `out`, which has room for info(name).end - info(name).begin bytes.
   void read(std::string_view name, void* out) const;

@@ -250,6 +250,13 @@ Array gather(const Array& x, std::source_location where) {
   return put(x, NamedSharding(Mesh(x.impl()->type->mesh), PartitionSpec{}), Reach::own_mesh, "gather", where);
 }
 
+Array finish_sum(const Array& x, std::source_location where) {
+  const Type* type = materialized(x, "finish_sum").type;
+  if (!type->unreduced) return x;
+  return Array(place(x, with_unreduced(type, 0),
+                     {.operation = "finish_sum", .where = where, .reason = asked_for(), .path = {}}));
+}
+
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {
   const ArrayImpl& a = materialized(x, "with_sharding_constraint");
   if (!a.layout) return x;

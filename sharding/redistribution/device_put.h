@@ -62,6 +62,10 @@ Array reshard(const Array& x, const Spec& spec, std::source_location where = std
 // processes call. An array that is not placed comes back as it is.
 Array gather(const Array& x, std::source_location where = std::source_location::current());
 
+// x with its pending sums (unreduced axes) finished where it lies: every dim keeps its mesh axes. Nothing pends in most
+// arrays, which come back as they are: operations finish what they cannot carry on.
+Array finish_sum(const Array& x, std::source_location where = std::source_location::current());
+
 // By names, with the rules of the layout that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If x
 // carries none, since nothing that it was computed from was placed by a layout, x comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,
