@@ -103,6 +103,15 @@ bool spans_much(const std::vector<double>& values) {
   return most > 0 && (most >= 1e8 || least < 1e-4 || most / least > 1000);
 }
 
+template <class T>
+std::vector<std::string> aligned(const std::vector<T>& values) {
+  std::vector<std::string> texts;
+  size_t width = 0;
+  for (const T& v : values) texts.push_back(fmt::format("{}", v)), width = std::max(width, texts.back().size());
+  for (std::string& text : texts) text = fmt::format("{:>{}}", text, width);
+  return texts;
+}
+
 // All alike: whole parts right-aligned, fractions left-aligned (with zeros in scientific notation).
 std::vector<std::string> floats_text(const std::vector<double>& values, at::ScalarType dtype) {
   const bool exponents = spans_much(values);
@@ -117,7 +126,6 @@ std::vector<std::string> floats_text(const std::vector<double>& values, at::Scal
     whole = std::max(whole, parts.back().whole.size()), fraction = std::max(fraction, parts.back().fraction.size());
     exponent = std::max(exponent, std::to_string(std::abs(parts.back().exponent)).size());
   }
-  size_t width = 0;
   std::vector<std::string> texts;
   for (size_t i = 0; i < values.size(); ++i) {
     const Parts& p = parts[i];
@@ -125,19 +133,8 @@ std::vector<std::string> floats_text(const std::vector<double>& values, at::Scal
                     : exponents               ? fmt::format("{}.{:0<{}}e{}{:0{}}", p.whole, p.fraction, fraction,
                                               p.exponent < 0 ? '-' : '+', std::abs(p.exponent), exponent)
                                               : fmt::format("{:>{}}.{:<{}}", p.whole, whole, p.fraction, fraction));
-    width = std::max(width, texts.back().size());
   }
-  for (std::string& text : texts) text = fmt::format("{:>{}}", text, width);
-  return texts;
-}
-
-template <class T>
-std::vector<std::string> aligned(const std::vector<T>& values) {
-  std::vector<std::string> texts;
-  size_t width = 0;
-  for (const T& v : values) texts.push_back(fmt::format("{}", v)), width = std::max(width, texts.back().size());
-  for (std::string& text : texts) text = fmt::format("{:>{}}", text, width);
-  return texts;
+  return aligned(texts);
 }
 
 template <class T>
