@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
-#include "nn/tree/number_format.h"
 #include "sharding/diagnostics/moved_from.h"
+#include "sharding/diagnostics/text_format.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 
 namespace tessera::nn {
 
-using tessera::detail::Votes;
+using tessera::detail::counted, tessera::detail::Votes, tessera::detail::with_commas;
 
 namespace {
 
@@ -182,21 +182,20 @@ std::string describe_checkpoint(const fs::path& path) {
   const Manifest manifest = read_manifest(checkpoint);
   const SavedState state = read_state(checkpoint);
   std::string text = fmt::format("{}\nstep {}\n\n", checkpoint.string(), manifest.step);
-  size_t widest = 0;
   int64_t bytes = 0;
-  for (const SavedTensor& tensor : manifest.tensors) widest = std::max(widest, tensor.name.size());
+  std::vector<tessera::detail::Cells> rows;
   for (const SavedTensor& tensor : manifest.tensors) {
     std::string axes;
     for (const std::string& axis : tensor.axes.value_or(std::vector<std::string>()))
       axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : printable(axis));
-    text +=
-        fmt::format("{:<{}}  {:<18} {:<10} {:>16}  {}  {}\n", printable(tensor.name), widest, to_string(tensor.shape),
-                    name_of(tensor.dtype), detail::with_commas(tensor.bytes()), printable(tensor.file), axes);
+    rows.push_back({printable(tensor.name),
+                    fmt::format("{:<18} {:<10} {:>16}  {}  {}", to_string(tensor.shape), name_of(tensor.dtype),
+                                with_commas(tensor.bytes()), printable(tensor.file), axes)});
     bytes += tensor.bytes();
   }
-  text += fmt::format("\n{}, {}\n", detail::counted(static_cast<int64_t>(manifest.tensors.size()), "array"),
-                      detail::counted(bytes, "byte"));
-  for (const auto& [name, value] : state.scalars) text += fmt::format("{} = {}\n", printable(name), value);
+  text += tessera::detail::text_table(rows, "<  <");
+  text += fmt::format("\n{}, {}\n", counted(std::ssize(manifest.tensors), "array"), counted(bytes, "byte"));
+  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
   for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);
   return text;

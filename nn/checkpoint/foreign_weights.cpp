@@ -40,8 +40,7 @@ class Reader {
 
  private:
   Array value(const std::string& name) const {
-    const TensorInfo& info = file_.info(name);
-    return array_from_bytes(file_.bytes(name), info.dtype, info.shape);
+    return file_.array(name);
   }
   const SafetensorsFile& file_;
   std::string prefix_;

@@ -125,8 +125,7 @@ class Weights {
       fail(ErrorKind::bad_file, "load_hugging_face",
            fmt::format("{}: it has no \"{}\". Are these weights of this architecture?", path_.string(), name));
     used_.insert(found->first);
-    const TensorInfo& info = found->second.info(found->first);
-    return to_tensor(array_from_bytes(found->second.bytes(found->first), info.dtype, info.shape));
+    return to_tensor(found->second.array(found->first));
   }
 
   void check_all_used() const {

@@ -9,12 +9,12 @@
 #include <ostream>
 
 #include "nn/placement/path_folding.h"
-#include "nn/tree/number_format.h"
+#include "sharding/diagnostics/text_format.h"
 #include "sharding/files/json.h"
 
 namespace tessera::nn {
 
-using detail::with_commas;
+using tessera::detail::with_commas;
 
 namespace {
 

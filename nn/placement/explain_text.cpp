@@ -7,11 +7,11 @@
 
 #include "nn/placement/explain.h"
 #include "nn/placement/path_folding.h"
-#include "nn/tree/number_format.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
 
-using detail::with_commas;
+using tessera::detail::with_commas;
 
 namespace {
 
@@ -86,7 +86,7 @@ std::string Explanation::to_text() const {
   std::vector<std::string> paths, looks, idle;
   for (const ExplainedArray& a : arrays_) paths.push_back(a.path), looks.push_back(entry_of(a));
   std::string text =
-      fmt::format("{} on the mesh ({})\n\n", detail::counted(static_cast<int64_t>(arrays_.size()), "array"), mesh_);
+      fmt::format("{} on the mesh ({})\n\n", tessera::detail::counted(std::ssize(arrays_), "array"), mesh_);
   for (const detail::Folded& f : detail::fold_paths(paths, looks)) text += f.path + '\n' + looks[f.members[0]];
   for (const IdleRule& rule : idle_) idle.push_back(fmt::format("{}: {}", rule.rule, rule.reason));
   std::vector<std::string> errors;

@@ -9,11 +9,11 @@
 
 #include "nn/placement/path_folding.h"
 #include "nn/placement/table.h"
-#include "nn/tree/number_format.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
 
-using detail::with_commas;
+using tessera::detail::counted, tessera::detail::with_commas;
 
 namespace {
 
@@ -167,9 +167,8 @@ Lines lines_of(const PlacementTable& table, const TableFormat& format) {
 // ---- the sums below
 
 std::string totals(const PlacementTable& table) {
-  return fmt::format(
-      "{}, {}, {}; bytes per device:", detail::counted(static_cast<int64_t>(table.rows().size()), "array"),
-      detail::counted(table.elements(), "element"), detail::counted(table.bytes(), "byte"));
+  return fmt::format("{}, {}, {}; bytes per device:", counted(std::ssize(table.rows()), "array"),
+                     counted(table.elements(), "element"), counted(table.bytes(), "byte"));
 }
 
 std::vector<std::string> axis_lines(const PlacementTable& table) {
@@ -237,16 +236,6 @@ std::array<std::string, count> title_cells() {
   return cells;
 }
 
-// Where the column of bytes per device begins.
-size_t begin_of_bytes(const Columns& columns, const Widths& widths) {
-  size_t begin = 0;
-  for (int c : columns) {
-    if (c == bytes_per_device) break;
-    begin += widths[c] + 2;
-  }
-  return begin;
-}
-
 }  // namespace
 
 std::string PlacementTable::to_text(const TableFormat& format) const {
@@ -259,7 +248,8 @@ std::string PlacementTable::to_text(const TableFormat& format) const {
   const std::string rule = std::string(line_width(columns, widths), '-') + '\n';
   std::string text = aligned(title_cells(), columns, widths) + rule;
   for (const Line& line : lines) text += aligned(line.cells, columns, widths);
-  const size_t begin = begin_of_bytes(columns, widths);
+  const auto bytes_column = std::find(columns.begin(), columns.end(), Column::bytes_per_device);
+  const size_t begin = line_width({columns.begin(), bytes_column}, widths) + 2;
   const std::string words = totals(*this);
   text += rule;
   if (words.size() <= begin)

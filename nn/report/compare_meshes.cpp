@@ -8,13 +8,13 @@
 #include <cmath>
 #include <ostream>
 
-#include "nn/tree/number_format.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
 
-using detail::with_commas;
+using tessera::detail::with_commas;
 
 namespace {
 
@@ -196,17 +196,9 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
 }
 
 std::string MeshComparison::to_text() const {
-  const std::vector<Line> lines = lines_of(steps_);
-  std::vector<size_t> widths(steps_.size() + 1, 0);
-  for (const Line& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  std::string text;
-  for (const Line& line : lines) {
-    text += fmt::format("{:<{}}", line[0], widths[0]);
-    for (size_t i = 1; i < line.size(); ++i) text += fmt::format("  {:>{}}", line[i], widths[i]);
-    text += '\n';
-  }
-  return text + errors_of(steps_);
+  std::string line = "<";
+  for (size_t i = 0; i < steps_.size(); ++i) line += "  >";
+  return tessera::detail::text_table(lines_of(steps_), line) + errors_of(steps_);
 }
 
 std::string MeshComparison::to_markdown() const {

@@ -10,13 +10,13 @@
 #include <memory>
 #include <ostream>
 
-#include "nn/tree/number_format.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
 
-using detail::with_commas;
+using tessera::detail::with_commas;
 
 namespace {
 

@@ -1,18 +1,15 @@
 // Sums over the modules of a tree, in aligned columns.
 #include "nn/tree/tree_summary.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 
-#include "nn/tree/number_format.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn::detail {
 
 namespace {
 
-using Cells = std::array<std::string, 5>;
+using tessera::detail::Cells, tessera::detail::with_commas;
 
 struct Sums {
   int64_t arrays = 0, elements = 0, bytes = 0;
@@ -44,17 +41,6 @@ Sums sums_below(const Parts& parts, size_t module) {
   return sums;
 }
 
-std::string table(const std::vector<Cells>& rows) {
-  std::array<size_t, 5> widths{};
-  for (const Cells& cells : rows)
-    for (size_t c = 0; c < cells.size(); ++c) widths[c] = std::max(widths[c], cells[c].size());
-  std::string text;
-  for (const Cells& c : rows)
-    text += fmt::format("{:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", c[0], widths[0], c[1], widths[1], c[2], widths[2],
-                        c[3], widths[3], c[4], widths[4]);
-  return text;
-}
-
 }  // namespace
 
 std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
@@ -64,7 +50,7 @@ std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
       rows.push_back(row(parts[i].path, parts[i].text(), sums_below(parts, i)));
   if (!parts.empty())
     rows.push_back(row("total", parts[0].type->is_module ? parts[0].text() : "", sums_below(parts, 0)));
-  return table(rows);
+  return tessera::detail::text_table(rows, "<  <  >  >  >");
 }
 
 }  // namespace tessera::nn::detail

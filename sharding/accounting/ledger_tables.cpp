@@ -8,6 +8,7 @@
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/diagnostics/source_lines.h"
+#include "sharding/diagnostics/text_format.h"
 
 namespace tessera {
 namespace {
@@ -37,15 +38,15 @@ std::string CommLedger::table() const {
   for (const CommRecord& r : records()) rows[{r.backward, r.axes, r.kind}].add(r, r.operation);
   if (rows.empty()) return nothing();
 
-  size_t kinds = 15, axes = 14;  // at least, and a space behind the longest name
+  constexpr auto rest = "{:>8}{:>7}{:>14}  {:<9} {}";  // the two columns before it are at least as wide as here:
+  std::vector<detail::Cells> lines{
+      {"collective    ", "mesh axes    ", fmt::format(rest, "devices", "count", "bytes/device", "pass", "caused by")}};
   for (const auto& [key, row] : rows)
-    kinds = std::max(kinds, std::get<2>(key).size() + 1), axes = std::max(axes, std::get<1>(key).size() + 1);
-  std::string text = fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", "collective", kinds, "mesh axes", axes,
-                                 "devices", "count", "bytes/device", "pass", "caused by");
-  for (const auto& [key, row] : rows)
-    text += fmt::format("{:<{}}{:<{}}{:>8}{:>7}{:>14}  {:<9} {}\n", std::get<2>(key), kinds, std::get<1>(key), axes,
-                        row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text());
-  return text + fmt::format("{:<{}}{:>8}{:>7}{:>14}\n", "total", kinds + axes, "", count(), bytes());
+    lines.push_back(
+        {std::get<2>(key), std::get<1>(key),
+         fmt::format(rest, row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text())});
+  lines.push_back({"total", "", fmt::format("{:>8}{:>7}{:>14}", "", count(), bytes())});
+  return detail::text_table(lines, "< < <");
 }
 
 std::string CommLedger::table_by_axis() const {
@@ -78,12 +79,10 @@ std::string CommLedger::table_by_line() const {
   std::vector<std::pair<std::string, Sum>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  size_t width = 4;
-  for (const auto& [name, row] : sorted) width = std::max(width, name.size());
-  std::string text = fmt::format("{:<{}}{:>7}{:>14}  {}\n", "line", width, "count", "bytes/device", "what");
-  for (const auto& [name, row] : sorted)
-    text += fmt::format("{:<{}}{:>7}{:>14}  {}\n", name, width, row.count, row.bytes, row.text());
-  return text;
+  constexpr auto rest = "{:>7}{:>14}  {}";
+  std::vector<detail::Cells> lines{{"line", fmt::format(rest, "count", "bytes/device", "what")}};
+  for (const auto& [name, row] : sorted) lines.push_back({name, fmt::format(rest, row.count, row.bytes, row.text())});
+  return detail::text_table(lines, "<<");
 }
 
 }  // namespace tessera

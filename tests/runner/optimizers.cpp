@@ -23,8 +23,7 @@ struct Numbers {
   std::vector<std::string> names;
 
   Array array(const std::string& name) const {
-    const TensorInfo& info = file.info(name);
-    return array_from_bytes(file.bytes(name), info.dtype, info.shape);
+    return file.array(name);
   }
   Tree params() const {
     Tree tree;

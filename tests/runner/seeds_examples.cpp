@@ -56,8 +56,7 @@ void Example::compare(const std::string& section, const std::string& name, const
 Array Example::tensor(const std::string& name) const {
   const std::string key = std::string(expected_.at("id").as_string()) + "/" + name;
   if (!tensors_) fail(ErrorKind::bad_file, "seeds_examples", fmt::format("no tensors beside the file: {}.", key));
-  const TensorInfo& info = tensors_->info(key);
-  return array_from_bytes(tensors_->bytes(key), info.dtype, info.shape);
+  return tensors_->array(key);
 }
 
 void Example::array(const std::string& name, const Array& x) {

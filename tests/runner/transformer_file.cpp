@@ -85,8 +85,7 @@ TransformerFile TransformerFile::open(const std::filesystem::path& file) {
 }
 
 Array TransformerFile::array(const std::string& name) const {
-  const TensorInfo& info = tensors.info(name);
-  return array_from_bytes(tensors.bytes(name), info.dtype, info.shape);
+  return tensors.array(name);
 }
 
 TokenBatch TransformerFile::batch(size_t step) const {

@@ -254,10 +254,8 @@ TEST(LoadWeights, APlacedLayerStaysPlaced) {
   MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", 6}, 2), layout);
   load_weights(layer, file, "pytorch.attention.weights", Library::pytorch);
   EXPECT_EQ(layer.q.kernel.value.type_string(), "float32[6,6@model]");
-  const TensorInfo& info = file.info("pytorch.attention.x");
-  const Array x = array_from_bytes(file.bytes("pytorch.attention.x"), info.dtype, info.shape);
-  const TensorInfo& out = file.info("pytorch.attention.y");
-  expect_near(layer(x), array_from_bytes(file.bytes("pytorch.attention.y"), out.dtype, out.shape), 3e-6, "value");
+  const Array x = file.array("pytorch.attention.x");
+  expect_near(layer(x), file.array("pytorch.attention.y"), 3e-6, "value");
 }
 
 TEST(Attention, DropoutOfHalfPrecisionGivesNumbers) {

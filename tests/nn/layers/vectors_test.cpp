@@ -26,8 +26,7 @@ const SafetensorsFile& file() {
 }
 
 Array stored(const std::string& name) {
-  const TensorInfo& info = file().info(name);
-  return array_from_bytes(file().bytes(name), info.dtype, info.shape);
+  return file().array(name);
 }
 
 template <class Layer>

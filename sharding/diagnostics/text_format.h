@@ -1,0 +1,47 @@
+// How reports lay out their text: the columns of a table, and numbers.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::detail {
+
+using Cells = std::vector<std::string>;  // a row of a table
+
+// A line for each row, drawn as `line` is: '<' and '>' stand for its cells, which lie to the left or right in columns
+// as wide as their widest cell; all else stands for itself: "<  >  >". A '<' at the end of `line` is not padded.
+inline std::string text_table(const std::vector<Cells>& rows, std::string_view line) {
+  std::vector<size_t> widths(line.size());
+  for (const Cells& row : rows)
+    for (size_t c = 0; c + line.ends_with('<') < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  std::string text;
+  for (const Cells& row : rows) {
+    auto cell = row.begin();
+    auto width = widths.begin();
+    for (const char mark : line)
+      text += mark == '<'   ? fmt::format("{:<{}}", *cell++, *width++)
+              : mark == '>' ? fmt::format("{:>{}}", *cell++, *width++)
+                            : std::string(1, mark);
+    text += '\n';
+  }
+  return text;
+}
+
+// "1,234,567"
+inline std::string with_commas(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), 1, ',');
+  return digits;
+}
+
+// "1 array", "2,300 arrays"
+inline std::string counted(int64_t number, const char* what) {
+  return with_commas(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+}  // namespace tessera::detail
