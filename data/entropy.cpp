@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cmath>
-#include <memory>
 #include <span>
 #include <vector>
 

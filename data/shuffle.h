@@ -1,7 +1,6 @@
 // Shuffling by arithmetic: a keyed permutation of [0, n) that is computed index by index, with no buffer.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>

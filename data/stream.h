@@ -1,7 +1,6 @@
 // Stream: records in order, whose number is known only when they are made: filters, flat maps, packing.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

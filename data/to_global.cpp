@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <span>
 
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/process_group.h"

@@ -1,7 +1,6 @@
 // Comparing a tree with a checkpoint, and filling its blocks with their bytes.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -10,7 +9,6 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/read.h"
 #include "nn/checkpoint/save.h"
-#include "nn/checkpoint/write_plan.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/files/crc32c.h"
 

@@ -2,7 +2,6 @@
 #include "nn/placement/explain.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

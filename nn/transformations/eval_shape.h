@@ -2,7 +2,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "nn/transformations/remat.h"
 #include "nn/tree/tree.h"

@@ -11,7 +11,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "sharding/array/shape_functions.h"
 #include "sharding/diagnostics/error.h"

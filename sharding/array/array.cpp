@@ -5,10 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
-#include <map>
 
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"

@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string>
 #include <utility>

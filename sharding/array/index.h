@@ -6,7 +6,6 @@
 #include <limits>
 #include <optional>
 #include <source_location>
-#include <utility>
 
 namespace tessera {
 

@@ -1,7 +1,6 @@
 // TapeState: what one forward pass under value_and_grad keeps.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <vector>
 

@@ -1,9 +1,6 @@
 // What the files of operations share: checked dims and indices, floating operands.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "sharding/operations/operand.h"
 
 namespace tessera::detail {

@@ -2,8 +2,6 @@
 #include "sharding/operations/cumulative.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"

@@ -2,7 +2,6 @@
 #include "sharding/operations/rearrange_dims.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace tessera::detail {
 

@@ -3,9 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-#include <vector>
-
 #include "sharding/operations/argument_checks.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"

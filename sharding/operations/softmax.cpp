@@ -2,8 +2,6 @@
 #include "sharding/operations/softmax.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reduction_dims.h"

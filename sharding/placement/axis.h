@@ -3,9 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <tuple>
 
 #include "sharding/diagnostics/error.h"
 #include "sharding/placement/resolver.h"

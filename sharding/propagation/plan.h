@@ -2,8 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <initializer_list>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>

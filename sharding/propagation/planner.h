@@ -1,10 +1,7 @@
 // The planner: how an operation runs on operands of given types, worked out without looking at data.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string_view>
-#include <vector>
 
 #include "sharding/propagation/plan.h"
 

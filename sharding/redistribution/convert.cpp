@@ -2,7 +2,6 @@
 #include "sharding/redistribution/convert.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"

@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <functional>
-#include <source_location>
 #include <utility>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include "sharding/shard_map/shard_map.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"

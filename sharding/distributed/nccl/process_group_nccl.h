@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <memory>
 #include <vector>
 
 #include "sharding/distributed/process_group.h"
