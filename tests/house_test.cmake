@@ -26,8 +26,8 @@ set(rooms_of_nn tree placement layers transformations checkpoint report)
 set(door "^(sharding|nn)/[a-z_]+[.]h$")
 # What programs include beside doors, since it costs time that not every program wants to spend: one layer, ATen's Tensor.
 set(beside_doors "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
-# The files of sharding/ stand beside its ladder: they know diagnostics, and of placement what an element and a shape is.
-set(known_to_files "^sharding/(files/|diagnostics/|placement/(dtype|shape)[.]h$)")
+# The files of sharding/ stand beside its ladder: they know diagnostics, what an element and a shape is, and arrays.
+set(known_to_files "^sharding/(files/|diagnostics/|placement/(dtype|shape)[.]h$|array/array[.]h$)")
 
 function(check_arrow folder file included)
   if(folder STREQUAL "data" AND file MATCHES "^data/to_global\\.")
