@@ -302,7 +302,10 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
 
 Array SafetensorsFile::array(std::string_view name) const {
   const TensorInfo& tensor = info(name);
-  return array_from_bytes(bytes(name), tensor.dtype, tensor.shape);
+  const std::span<const std::byte> values = bytes(name);
+  if (tensor.dtype == boolean && std::ranges::any_of(values, [](std::byte b) { return b > std::byte{1}; }))
+    refuse(path(), fmt::format("\"{}\" is a BOOL with bytes other than 0 and 1. Write it again.", name));
+  return array_from_bytes(values, tensor.dtype, tensor.shape);
 }
 
 void SafetensorsFile::read(std::string_view name, void* out) const {

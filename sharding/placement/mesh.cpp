@@ -294,6 +294,20 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   return Mesh(entry.get());
 }
 
+int64_t device_count() {
+  const int64_t each = available_devices();
+  return process_count() * (each == most_devices ? 1 : each);
+}
+
+std::vector<int> devices() { return numbered(device_count()); }
+
+std::vector<int> local_devices() {
+  const int64_t each = device_count() / process_count();
+  std::vector<int> devices = numbered(each);
+  for (int& device : devices) device += static_cast<int>(process_index() * each);
+  return devices;
+}
+
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   std::vector<MeshAxis> axes;
   const std::string whole(text);

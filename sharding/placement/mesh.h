@@ -82,6 +82,13 @@ class Mesh {
 // than the grid.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 
+// The ids of all devices of this run, of this process's, and how many there are: TESSERA_CPU_DEVICES for each process,
+// one without it (a mesh may still have more: see make_mesh), one GPU with TESSERA_DEVICE=cuda.
+//   make_mesh({{"batch", device_count()}})
+std::vector<int> devices();
+std::vector<int> local_devices();
+int64_t device_count();
+
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes.
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
 

@@ -177,6 +177,26 @@ struct Scalar {
   Array x;
 };
 
+Array affine_sum(const Array& x, const Linear& layer, const Array& b) { return sum(square(layer(x) + b)); }
+
+TEST(ValueAndGrad, of_arguments_by_their_numbers) {
+  const Linear layer = Linear::init(Key(0), {"in", 3}, {"out", 2});
+  const Array x = normal(Key(1), {4, 3}), b = normal(Key(2), {2});
+  const auto [loss, of_layer] = value_and_grad<1>(affine_sum)(x, layer, b);
+  const auto [dx, db] = grad<0, 2>(affine_sum)(x, layer, b);
+  const Array residual = 2 * (layer(x) + b);
+  expect_near(db, sum(residual, {0}), tolerance, "b");
+  expect_near(dx, matmul(residual, transpose(layer.kernel)), tolerance, "x");
+  expect_near(of_layer.bias->value, db, tolerance, "bias");
+  expect_near(loss, affine_sum(x, layer, b), tolerance, "loss");
+  const auto backwards = grad<2, 0>(affine_sum)(x, layer, b);
+  expect_near(std::get<0>(backwards), db, tolerance, "in the order of the numbers");
+  const auto with_aux = [](const Array& a, const Array& c) { return std::pair(sum(a * c), c); };
+  const auto [gradient, aux] = grad<1>(with_aux)(b, b + 1);
+  expect_near(gradient, b, tolerance, "with aux");
+  expect_near(aux, b + 1, tolerance, "aux");
+}
+
 TEST(ValueAndGrad, nests_without_mixing) {
   const auto cube = [](const Scalar& s) { return s.x * s.x * s.x; };
   const auto slope_squared = [&](const Scalar& s) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <utility>
 
+#include "sharding/array/array.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/files/json.h"
 
@@ -95,6 +96,16 @@ TEST_F(SafetensorsTest, ReadsNamesTypesShapesAndValues) {
   file.read("w", w);
   EXPECT_EQ(w[0], 1.5f);
   EXPECT_EQ(w[1], -2.0f);
+  EXPECT_EQ(file.array("w").type_string(), "float32[2,1]");
+  EXPECT_EQ(file.array("w").to_host<float>(), (std::vector<float>{1.5f, -2.0f}));
+}
+
+TEST_F(SafetensorsTest, AnArrayOfBooleansHasZerosAndOnes) {
+  const auto file = [&](const std::string& data) {
+    return open(file_of("{" + entry("x", "BOOL", "[2]", "[0,2]") + "}", data));
+  };
+  EXPECT_EQ(file({'\0', '\1'}).array("x").to_host<bool>(), (std::vector<bool>{false, true}));
+  EXPECT_THROW(file({'\0', '\2'}).array("x"), Error);
 }
 
 TEST_F(SafetensorsTest, ReadsMetadata) {

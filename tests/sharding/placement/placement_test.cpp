@@ -179,6 +179,31 @@ TEST(Placement, TheEnvironmentLimitsTheDevices) {
   }
 }
 
+TEST(Placement, DevicesAreThoseOfTheEnvironmentOrOne) {
+  EXPECT_EQ(devices(), (std::vector<int>{0}));
+  const Environment four("4");
+  EXPECT_EQ(device_count(), 4);
+  EXPECT_EQ(devices(), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(local_devices(), devices());
+  EXPECT_EQ(make_mesh({{"batch", device_count()}}).devices(), devices());
+}
+
+TEST(Placement, FinishSumLeavesEveryDimWhereItLies) {
+  const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
+  const Array x = placed(random_tensor({4, 8}, 1), mesh, P{"data", "model"});
+  const Array pending = sum(x, {1});
+  ASSERT_EQ(pending.type_string(), "float32[4@data]{U:model}");
+  CommLedger ledger;
+  const Array finished = finish_sum(pending);
+  EXPECT_EQ(finished.type_string(), "float32[4@data]");
+  ASSERT_EQ(ledger.records().size(), 1u);
+  EXPECT_EQ(ledger.records()[0].kind, "all_reduce");
+  EXPECT_EQ(ledger.records()[0].operation, "finish_sum");
+  EXPECT_TRUE(at::allclose(to_tensor(finished), to_tensor(x).sum(1)));
+  EXPECT_TRUE(finish_sum(finished).is_same(finished));
+  EXPECT_TRUE(finish_sum(x).is_same(x));
+}
+
 TEST(Placement, EveryRefusalSaysWhatToDo) {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}), other = make_mesh({{"model", 2}}),
              wide = make_mesh({{"a", 16}});
