@@ -79,13 +79,14 @@ void fail_cache(int64_t size) {
 
 void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size) {
   if (step < 1) bad("slice", "a step of " + std::to_string(step) + ", expected at least 1");
-  if (begin >= 0 && begin < end && end <= size) return;
+  if (begin >= 0 && begin <= end && end <= size) return;
   bad("slice", "[" + std::to_string(begin) + ", " + count_of(end) + ") of " + count_of(size) +
-                   " records, expected 0 <= begin < end <= size");
+                   " records, expected 0 <= begin <= end <= size");
 }
 
 void check_repeat(int64_t times, int64_t size) {
   if (times < 1) bad("repeat", std::to_string(times) + " times, expected at least 1");
+  check_not_empty("repeat", size);
   if (times != endless && size != endless && size > (endless - 1) / times) {
     bad("repeat", std::to_string(size) + " records " + std::to_string(times) + " times is beyond 2^63; use repeat()");
   }

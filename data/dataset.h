@@ -134,14 +134,15 @@ class Dataset {
   }
 
   // All epochs one after another as one endless epoch, or each `times` epochs as one.
-  // Error (bad_argument) if times < 1 or the result has more than 2^63 - 2 records.
+  // Error (bad_argument) if times < 1, there is no record, or the result has more than 2^63 - 2 records.
   auto repeat(int64_t times = endless) const {
     detail::check_repeat(times, size());
     return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
   }
 
   // Every step-th of the records [begin, end) of every epoch; after shuffle() they differ from epoch to epoch.
-  // Error (bad_argument) unless 0 <= begin < end <= size() and step >= 1.
+  // Of begin = end nothing is left: such a dataset can be looped over, and neither repeated nor loaded.
+  // Error (bad_argument) unless 0 <= begin <= end <= size() and step >= 1.
   auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
     detail::check_slice(begin, end, step, size());
     return chain(detail::SliceNode<Node>{{node_}, begin, end, step});
@@ -207,7 +208,10 @@ class Dataset {
   static Dataset<typename N::value_type, N> chain(N node) {
     return Dataset<typename N::value_type, N>(std::move(node));
   }
-  auto stream() const { return Stream<T, detail::Singles<Node>>(detail::Singles<Node>{{node_}}, {}); }
+  auto stream() const {
+    detail::check_not_empty("stream", size());
+    return Stream<T, detail::Singles<Node>>(detail::Singles<Node>{{node_}}, {});
+  }
 
   Node node_;
 };

@@ -184,6 +184,7 @@ class Loader {
 
   template <class Node, class Collate>
   static Core indexed(Node node, Collate collate, const LoaderOptions& options, std::string words) {
+    detail::check_not_empty("Loader", node.size());
     const detail::DatasetFacts facts{node.size(), node.round(), std::move(words)};
     return std::make_unique<detail::IndexedCore>(
         options, facts, Collate::pads,

@@ -210,7 +210,7 @@ template <class N>
 struct SliceNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t begin, end, step;
-  int64_t size() const { return end == endless ? endless : (end - begin - 1) / step + 1; }
+  int64_t size() const { return end == endless ? endless : begin == end ? 0 : (end - begin - 1) / step + 1; }
   int64_t round() const {
     return this->parent.size() == endless ? std::max<int64_t>(1, this->parent.round() / step) : size();
   }

@@ -244,6 +244,17 @@ TEST(Dataset, HugeOnesCostNothing) {
   EXPECT_LT(records[(int64_t{1} << 60)], int64_t{1} << 40);
 }
 
+TEST(Dataset, ASliceOfNothingHasNoRecords) {
+  for (const int64_t part : {0, 1, 2, 3}) {
+    const RecordSpan span = even_split(3, {part, 4});
+    EXPECT_EQ(epoch_of(range(3).slice(span.begin, span.end)), part < 3 ? std::vector{part} : std::vector<int64_t>{});
+  }
+  EXPECT_EQ(range(5).slice(5, 5, 3).size(), 0);
+  EXPECT_EQ(epoch_of(range(5).slice(2, 2).map([](int64_t x) { return x + 1; }).shuffle(1).window_shuffle(4, 1)),
+            std::vector<int64_t>{});
+  expect_error(ErrorKind::bad_argument, {"[at]", "record 0"}, [] { range(5).slice(2, 2)[0]; });
+}
+
 TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   constexpr auto bad = ErrorKind::bad_argument;
   const auto ten = range(10);
@@ -254,7 +265,9 @@ TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
   expect_error(bad, {"from_vector", "0 records"}, [] { Dataset<int>::from_vector({}); });
   expect_error(bad, {"[shuffle]", "shuffle first"}, [&] { ten.repeat().shuffle(0); });
   expect_error(bad, {"[slice]", "[3, 11) of 10"}, [&] { ten.slice(3, 11); });
-  expect_error(bad, {"[slice]"}, [&] { ten.slice(3, 3); });
+  expect_error(bad, {"[slice]"}, [&] { ten.slice(3, 2); });
+  expect_error(bad, {"[repeat]", "0 records"}, [&] { ten.slice(3, 3).repeat(); });
+  expect_error(bad, {"[stream]", "0 records"}, [&] { ten.slice(3, 3).filter([](int64_t) { return true; }); });
   expect_error(bad, {"[slice]", "step of 0"}, [&] { ten.slice(0, 3, 0); });
   expect_error(bad, {"[window_shuffle]", "0 records"}, [&] { ten.window_shuffle(0, 1); });
   expect_error(bad, {"[window_shuffle]", "2^62"}, [&] { ten.repeat().window_shuffle(endless, 1); });
