@@ -28,15 +28,14 @@ void FileWatch::check() const {
 void FileWatch::look() const {
   struct stat now;
   if (::stat(absolute_.c_str(), &now) != 0 || now.st_ino != opened_.st_ino || now.st_dev != opened_.st_dev) return;
-  if (now.st_size != opened_.st_size) {
-    fail_changed("it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
-                 std::to_string(now.st_size));
-  }
-  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
-    fail_changed("it was written to after it was opened");
-}
-
-void FileWatch::fail_changed(const std::string& how) const {
+  std::string how;
+  if (now.st_size != opened_.st_size)
+    how = "it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
+          std::to_string(now.st_size);
+  else if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+    how = "it was written to after it was opened";
+  else
+    return;
   looked_.store(-1, std::memory_order_relaxed);
   fail(ErrorKind::bad_file, "read",
        path_ + ": the file changed underneath, " + how + "; leave files alone while they are read, and open again");

@@ -23,9 +23,6 @@ class FileWatch {
   // 4 ms), so a change between two looks is noticed only at the second.
   void check() const;
 
-  // Throws the Error of a file that changed: "[read] path: the file changed underneath, `how`; what to do".
-  [[noreturn]] void fail_changed(const std::string& how) const;
-
  private:
   void look() const;
 

@@ -1,14 +1,9 @@
-// Rows of mapped tensors, with a guard around the map.
+// Rows of mapped tensors, of a file that is watched.
 #include "data/safetensors_source.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <optional>
-#include <span>
 
 #include "data/file_watch.h"
-#include "data/map_guard.h"
 #include "data/source.h"
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/files/safetensors.h"
@@ -36,20 +31,8 @@ struct SafetensorsRows::Contents {
   FileWatch watch;
   SafetensorsFile file;
   std::vector<std::string> names;
-  std::optional<MapGuard> guard;  // one of all tensors: neighbours share a page
   int64_t rows = 0;
   std::string bytes;  // how many, and a checksum
-
-  void guard_tensors() {
-    std::span<const std::byte> all = file.bytes(names.front());
-    for (const std::string& name : names) {
-      const auto bytes = file.bytes(name);
-      const auto* begin = std::min(all.data(), bytes.data(), std::less<>());
-      const auto* end = std::max(all.data() + all.size(), bytes.data() + bytes.size(), std::less<>());
-      all = {begin, end};
-    }
-    guard.emplace(all.data(), all.size());
-  }
 };
 
 SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std::string>& names) {
@@ -67,7 +50,6 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
     contents->rows = shape.front();
   }
   if (contents->rows == 0) bad_rows(path, "\"" + names.front() + "\" has no rows, expected at least one");
-  contents->guard_tensors();
   contents->bytes = ByteSource::open({path}).describe();
   contents_ = std::move(contents);
 }
@@ -81,13 +63,8 @@ Array SafetensorsRows::row(size_t tensor, int64_t index) const {
   contents.watch.check();
   const auto bytes = contents.file.bytes(name);
   const size_t each = bytes.size() / static_cast<size_t>(contents.rows);
-  const Array row = array_from_bytes(bytes.subspan(static_cast<size_t>(index) * each, each), info.dtype,
-                                     Shape(info.shape.begin() + 1, info.shape.end()));
-  if (contents.guard->is_broken()) {
-    contents.watch.fail_changed("a page could not be read for row " + std::to_string(index) + " of \"" + name +
-                                "\": it was cut short, or its disk fails");
-  }
-  return row;
+  return array_from_bytes(bytes.subspan(static_cast<size_t>(index) * each, each), info.dtype,
+                          Shape(info.shape.begin() + 1, info.shape.end()));
 }
 
 std::string SafetensorsRows::describe() const {

@@ -59,7 +59,10 @@ struct SafetensorsRecords {
 //
 // The file is memory-mapped; tensors that the struct does not name are ignored. For several files, use concat.
 // Errors (bad_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors that
-// differ in their number of rows, no rows, and a file that was written to or cut short while it was read.
+// differ in their number of rows, no rows, and a file that was written to or cut short before a read: it is looked at
+// every few milliseconds. Rows that are cut off after a look, or that a failing disk does not give, end the process
+// when they are read (SIGBUS), as in every program that maps files: write a new file and rename it to the old one's
+// name, or read a copy.
 template <class Record>
 auto safetensors_rows(const std::string& path) {
   return from_source(detail::SafetensorsRecords<Record>{detail::SafetensorsRows(path, detail::leaf_paths<Record>())});

@@ -12,13 +12,12 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "data/file_list.h"
 #include "data/file_watch.h"
-#include "data/map_guard.h"
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/moved_from.h"
 
@@ -83,28 +82,21 @@ struct ByteSource::Impl {
       if (address_ == MAP_FAILED)
         bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
                                 "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
-      guard_.emplace(address_, size_);
     }
     Map(const Map&) = delete;
     Map& operator=(const Map&) = delete;
     ~Map() {
-      guard_.reset();
       if (address_ != MAP_FAILED) ::munmap(address_, size_);
     }
 
     const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
 
-    void check_before() const { watch_.check(); }
-    void check_after() const {
-      if (guard_->is_broken())
-        watch_.fail_changed("a page of it could not be read: it was cut short, or its disk fails");
-    }
+    void check() const { watch_.check(); }
 
    private:
     detail::FileWatch watch_;
     size_t size_;
     void* address_ = MAP_FAILED;
-    std::optional<detail::MapGuard> guard_;
   };
 
   struct Piece {
@@ -131,19 +123,17 @@ struct ByteSource::Impl {
     size += file.size;
   }
 
-  std::vector<Piece>::const_iterator piece_at(int64_t offset) const {
-    return std::upper_bound(pieces.begin(), pieces.end(), offset, [](int64_t o, auto& p) { return o < p.begin; }) - 1;
-  }
-
   template <class Visit>
   void for_each_piece(int64_t offset, size_t count, Visit visit) const {
     detail::check_range("bytes", offset, count, size);
-    for (auto piece = piece_at(offset); count > 0; ++piece) {
-      const int64_t skip = offset - piece->begin;
-      const size_t here = std::min(static_cast<size_t>(piece->size - skip), count);
-      if (piece->map) piece->map->check_before();
-      visit(std::span(piece->data + skip, here));
-      if (piece->map) piece->map->check_after();
+    constexpr int64_t most_of_a_map = 1 << 20;  // between two looks at its file
+    const auto is_before = [](int64_t o, const Piece& p) { return o < p.begin; };
+    while (count > 0) {
+      const Piece& piece = *std::prev(std::upper_bound(pieces.begin(), pieces.end(), offset, is_before));
+      if (piece.map) piece.map->check();
+      const int64_t skip = offset - piece.begin, rest = piece.size - skip;
+      const size_t here = std::min(static_cast<size_t>(piece.map ? std::min(rest, most_of_a_map) : rest), count);
+      visit(std::span(piece.data + skip, here));
       offset += static_cast<int64_t>(here);
       count -= here;
     }

@@ -14,7 +14,8 @@ struct ByteSourceOptions {
   // Which files of a folder are read: {".h", ".cuh"}. Empty: every file. Files named directly are always read.
   std::vector<std::string> extensions = {};
   // Files of at least this many bytes are memory-mapped, smaller ones are read into one buffer when the source is
-  // opened: a process may hold some 65,000 maps (vm.max_map_count), and a folder may hold more small files.
+  // opened: a process may hold some 65,000 maps (vm.max_map_count), and a folder may hold more small files. A number
+  // above the sizes of all files maps none: they take memory, and what happens to them later does not matter.
   int64_t map_from = 1 << 20;
 };
 
@@ -34,9 +35,11 @@ void check_range(const char* what, int64_t offset, size_t count, int64_t size);
 // theirs. Copies share the bytes; any number of threads may read at once.
 //
 // The files must not be changed while the source lives. A change of a mapped file is noticed: every few milliseconds
-// a read checks the file's size and time of change, and a page that was cut off meanwhile causes no bus error; read()
-// and scan() then throw an Error (bad_file) that names the file. (A file that is replaced by another of the same name
-// is not changed: the source goes on with the old file.)
+// a read looks at the file's size and time of change, and read() and scan() throw an Error (bad_file) that names the
+// file if they differ. (A file that is replaced by another of the same name is not changed: the source goes on with the
+// old file.) Bytes that are cut off in the milliseconds after a look, or that a failing disk does not give, end the
+// process when they are read (SIGBUS), as in every program that maps files. Where that may happen, set
+// ByteSourceOptions::map_from above the files' sizes.
 class ByteSource {
  public:
   using value_type = uint8_t;
@@ -55,7 +58,8 @@ class ByteSource {
   // Errors: bad_argument unless they all lie within [0, size()); bad_file if a file was changed.
   void read(int64_t offset, std::span<uint8_t> out) const;
 
-  // visit(piece) with `count` bytes from offset on, in order, in pieces as they lie in memory: nothing is copied.
+  // visit(piece) with `count` bytes from offset on, in order, in pieces as they lie in memory, of a mapped file at most
+  // 1 MiB at once: nothing is copied.
   // Errors as read; if there is one, what `visit` has seen of that file may be wrong.
   void scan(int64_t offset, int64_t count, const std::function<void(std::span<const uint8_t>)>& visit) const;
 

@@ -1,8 +1,6 @@
 // The loader as a citizen of its process: threads and descriptors that it gives back, limits, and fork().
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +13,6 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "data/map_guard.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
@@ -121,106 +118,26 @@ TEST(Process, AForkedLoaderGoesOnWithThreadsOfItsOwn) {
   expect_to_go_on_after_fork(range(97).shuffle(1).repeat().filter(odd));
 }
 
-// ---- the handler of SIGBUS ------------------------------------------------------------------------------------------
-
-// A page of a file that is cut off after it was mapped.
-class CutPage {
- public:
-  CutPage() {
-    const auto path = folder_.write("a", std::string(size, 'a'));
-    const int file = ::open(path.c_str(), O_RDONLY);
-    map_ = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-    ::close(file);
-    fs::resize_file(path, 10);
-  }
-  CutPage(const CutPage&) = delete;
-  CutPage& operator=(const CutPage&) = delete;
-  ~CutPage() { ::munmap(map_, size); }
-  const void* data() const { return map_; }
-  int last_byte() const { return static_cast<const volatile char*>(map_)[size - 1]; }
-  static constexpr size_t size = 100'000;
-
- private:
-  ScratchFolder folder_;
-  void* map_;
-};
-
-void exit_with_7(int) { ::_exit(7); }
-void exit_with_8(int, siginfo_t*, void*) { ::_exit(8); }
-
 using Handler = void (*)(int);
-Handler handler_now() {
+Handler handler_of_bus_errors() {
   struct sigaction now = {};
   ::sigaction(SIGBUS, nullptr, &now);
   return now.sa_handler;
 }
 
-TEST(MapGuard, TakesTheHandlerWhileAnyGuardLives) {
-  const CutPage page;
-  const Handler before = handler_now();
-  {
-    const detail::MapGuard guard(page.data(), CutPage::size);
-    EXPECT_NE(handler_now(), before);
-    { const detail::MapGuard other(page.data(), 1); }
-    EXPECT_NE(handler_now(), before) << "one guard is left";
-    EXPECT_EQ(page.last_byte(), 0);
-    EXPECT_TRUE(guard.is_broken());
+TEST(Process, AMappedFileLeavesTheSignalsAsTheyWere) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a", std::string(100'000, 'a'));
+  for (const Handler before : {Handler{SIG_DFL}, Handler{[](int) {}}}) {
+    const Handler outside = ::signal(SIGBUS, before);
+    {
+      Loader loader(windows(ByteSource::open({path}, {.map_from = 1}), 100), rows, {.batch_size = 2, .prefetch = 2});
+      loader.next();
+      EXPECT_EQ(handler_of_bus_errors(), before);
+    }
+    EXPECT_EQ(handler_of_bus_errors(), before);
+    ::signal(SIGBUS, outside);
   }
-  EXPECT_EQ(handler_now(), before);
-}
-
-TEST(MapGuard, WhatIsNotGuardedGoesToTheHandlerBefore) {
-  const CutPage guarded, other;
-  const auto with = [&](const std::function<void()>& install, const std::function<void()>& fault) {
-    return status_in_child([&] {
-      ::signal(SIGBUS, SIG_DFL);
-      install();
-      const detail::MapGuard guard(guarded.data(), CutPage::size);
-      if (guarded.last_byte() != 0 || !guard.is_broken()) return 50;
-      fault();
-      return 51;
-    });
-  };
-  const auto no_handler = [] {};
-  const auto simple = [] { ::signal(SIGBUS, exit_with_7); };
-  const auto full = [] {
-    struct sigaction action = {};
-    action.sa_sigaction = exit_with_8;
-    action.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGBUS, &action, nullptr);
-  };
-  const auto fault = [&] { other.last_byte(); };
-  const auto raise = [] { ::raise(SIGBUS); };
-  EXPECT_EQ(with(no_handler, fault), -SIGBUS) << "ends the process, as without a guard";
-  EXPECT_EQ(with(no_handler, raise), -SIGBUS);
-  EXPECT_EQ(with(simple, fault), 7);
-  EXPECT_EQ(with(simple, raise), 7);
-  EXPECT_EQ(with(full, fault), 8);
-  EXPECT_EQ(with([] { ::signal(SIGBUS, SIG_IGN); }, fault), -SIGBUS) << "a fault cannot be ignored";
-  EXPECT_EQ(with([] { ::signal(SIGBUS, SIG_IGN); }, raise), 51) << "a signal can";
-}
-
-struct sigaction before_mine;
-void pass_on(int number, siginfo_t* info, void* context) { before_mine.sa_sigaction(number, info, context); }
-
-TEST(MapGuard, AHandlerThatCameLaterPassesOnWhatItDoesNotKnow) {
-  const CutPage first, second;
-  EXPECT_EQ(status_in_child([&] {
-              struct sigaction action = {};
-              {
-                const detail::MapGuard guard(first.data(), CutPage::size);
-                action.sa_sigaction = pass_on;
-                action.sa_flags = SA_SIGINFO;
-                ::sigaction(SIGBUS, &action, &before_mine);
-                if (first.last_byte() != 0 || !guard.is_broken()) return 1;
-              }
-              const detail::MapGuard guard(second.data(), CutPage::size);  // the later handler stays in front
-              struct sigaction now = {};
-              ::sigaction(SIGBUS, nullptr, &now);
-              if (now.sa_sigaction != pass_on) return 2;
-              return second.last_byte() == 0 && guard.is_broken() ? 0 : 3;
-            }),
-            0);
 }
 
 }  // namespace
