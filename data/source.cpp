@@ -1,11 +1,7 @@
 // Small files are read into one buffer, large ones mapped; neighbours in the buffer are one piece.
 #include "data/source.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +16,7 @@
 #include "data/file_watch.h"
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/moved_from.h"
+#include "sharding/files/file.h"
 
 namespace tessera::data {
 
@@ -29,32 +26,12 @@ namespace {
   fail(ErrorKind::bad_file, "open", path + ": " + what);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) bad_file(path, std::string(std::strerror(errno)) + "; the file must be readable");
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(fd_); }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-void read_whole(const FileEntry& file, uint8_t* out) {
-  const Descriptor descriptor(file.path);
-  int64_t done = 0;
-  while (done < file.size) {
-    const ssize_t n = ::read(descriptor.get(), out + done, static_cast<size_t>(file.size - done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) bad_file(file.path, std::strerror(errno));
-    if (n == 0) bad_file(file.path, "the file became shorter while it was read");
-    done += n;
-  }
-  uint8_t more;
-  if (::read(descriptor.get(), &more, 1) == 1) bad_file(file.path, "the file became longer while it was read");
+// The file, of the size that it was listed with.
+File opened(const FileEntry& listed) {
+  File file = File::try_open(listed.path, "open");
+  if (!file.is_open()) bad_file(listed.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  if (file.size() != listed.size) bad_file(listed.path, "the file changed while it was opened");
+  return file;
 }
 
 uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
@@ -71,32 +48,18 @@ void detail::check_range(const char* what, int64_t offset, size_t count, int64_t
 
 struct ByteSource::Impl {
   // A file as memory, that notices when the file changes.
-  class Map {
-   public:
-    explicit Map(const FileEntry& file) : watch_(file.path), size_(static_cast<size_t>(file.size)) {
-      const Descriptor descriptor(file.path);
-      struct stat opened;
-      if (::fstat(descriptor.get(), &opened) != 0 || opened.st_size != file.size || watch_.size() != file.size)
-        bad_file(file.path, "the file changed while it was opened");
-      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
-      if (address_ == MAP_FAILED)
-        bad_file(file.path, std::string("cannot be mapped: ") + std::strerror(errno) +
-                                "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
-    }
-    Map(const Map&) = delete;
-    Map& operator=(const Map&) = delete;
-    ~Map() {
-      if (address_ != MAP_FAILED) ::munmap(address_, size_);
+  struct Map {
+    explicit Map(const FileEntry& listed) : watch(listed.path) {
+      const File file = opened(listed);
+      bytes = file.map(static_cast<size_t>(listed.size));
+      if (!bytes)
+        bad_file(listed.path, std::string("cannot be mapped: ") + std::strerror(errno) +
+                                  "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+      if (watch.size() != listed.size) bad_file(listed.path, "the file changed while it was opened");
     }
 
-    const uint8_t* data() const { return static_cast<const uint8_t*>(address_); }
-
-    void check() const { watch_.check(); }
-
-   private:
-    detail::FileWatch watch_;
-    size_t size_;
-    void* address_ = MAP_FAILED;
+    detail::FileWatch watch;
+    std::shared_ptr<const void> bytes;
   };
 
   struct Piece {
@@ -130,7 +93,7 @@ struct ByteSource::Impl {
     const auto is_before = [](int64_t o, const Piece& p) { return o < p.begin; };
     while (count > 0) {
       const Piece& piece = *std::prev(std::upper_bound(pieces.begin(), pieces.end(), offset, is_before));
-      if (piece.map) piece.map->check();
+      if (piece.map) piece.map->watch.check();
       const int64_t skip = offset - piece.begin, rest = piece.size - skip;
       const size_t here = std::min(static_cast<size_t>(piece.map ? std::min(rest, most_of_a_map) : rest), count);
       visit(std::span(piece.data + skip, here));
@@ -151,12 +114,12 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
   uint8_t* free = impl->buffer.get();
   for (const auto& file : files) {
     if (is_small(file)) {
-      read_whole(file, free);
+      opened(file).read_at({reinterpret_cast<std::byte*>(free), static_cast<size_t>(file.size)}, 0);
       impl->append(file, free);
       free += file.size;
     } else {
       const Impl::Map& map = impl->maps.emplace_back(file);
-      impl->append(file, map.data(), &map);
+      impl->append(file, static_cast<const uint8_t*>(map.bytes.get()), &map);
     }
   }
   if (impl->size == 0) {

@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "sharding/diagnostics/error.h"
@@ -59,25 +59,32 @@ auto again(Call call) {
 
 }  // namespace
 
-File File::opened(const std::filesystem::path& path, int flags, const char* verb) {
+// A pipe without a writer would keep a reader waiting.
+File File::try_open(const std::filesystem::path& path, const char* verb) {
   File file(-1, path, verb);
-  file.fd_ = again([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
-  if (file.fd_ < 0)
-    file.refuse((flags & O_ACCMODE) == O_RDONLY ? "it cannot be opened" : "it cannot be written to", errno);
+  file.fd_ = again([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
   return file;
 }
 
-// A pipe without a writer would keep a reader waiting.
 File File::open(const std::filesystem::path& path, const char* verb) {
-  return opened(path, O_RDONLY | O_NONBLOCK, verb);
+  File file = try_open(path, verb);
+  if (!file.is_open()) file.refuse("it cannot be opened", errno);
+  return file;
+}
+
+File File::writable(const std::filesystem::path& path, int flags, const char* verb) {
+  File file(-1, path, verb);
+  file.fd_ = again([&] { return ::open(path.c_str(), O_RDWR | flags | O_CLOEXEC, 0666); });
+  if (!file.is_open()) file.refuse("it cannot be written to", errno);
+  return file;
 }
 File File::create(const std::filesystem::path& path, const char* verb) {
-  return opened(path, O_RDWR | O_CREAT | O_TRUNC, verb);
+  return writable(path, O_CREAT | O_TRUNC, verb);
 }
-File File::modify(const std::filesystem::path& path, const char* verb) { return opened(path, O_RDWR, verb); }
+File File::modify(const std::filesystem::path& path, const char* verb) { return writable(path, 0, verb); }
 
 File File::lock(const std::filesystem::path& path, const char* verb) {
-  File file = opened(path, O_RDWR | O_CREAT, verb);
+  File file = writable(path, O_CREAT, verb);
   if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
   if (errno == EWOULDBLOCK)
     fail(ErrorKind::bad_file, verb,
@@ -128,6 +135,12 @@ int64_t File::size() const {
   struct stat status {};
   if (::fstat(fd_, &status) != 0) refuse("its size is not known", errno);
   return status.st_size;
+}
+
+std::shared_ptr<const void> File::map(size_t size) const {
+  void* begin = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd_, 0);
+  if (begin == MAP_FAILED) return nullptr;
+  return {begin, [size](void* map) { ::munmap(map, size); }};
 }
 
 void File::reserve(int64_t size) const {

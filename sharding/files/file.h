@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,12 +13,15 @@
 namespace tessera {
 
 // Every failure is an Error (bad_file) "[verb] path: what the system says. What to do"; `verb` says who wants the file.
+// Only try_open and map leave the words to their caller.
 class File {
  public:
   File() = default;                                                         // none
   static File open(const std::filesystem::path& path, const char* verb);    // to read
   static File create(const std::filesystem::path& path, const char* verb);  // to write; what was there is gone
   static File modify(const std::filesystem::path& path, const char* verb);  // to write into one that is there
+  // As open; where that fails the File is not open, and errno says why.
+  static File try_open(const std::filesystem::path& path, const char* verb);
   // Opens a lock file, which one process of a machine holds at a time; the lock ends with the File or with the process,
   // however that ends. Makes the file if it is missing; an Error if another process holds it.
   static File lock(const std::filesystem::path& path, const char* verb);
@@ -30,6 +34,10 @@ class File {
   // Fills `bytes`; a file that ends earlier is an Error.
   void read_at(std::span<std::byte> bytes, int64_t offset) const;
   int64_t size() const;
+  // The first `size` bytes, mapped to memory until the last copy goes, which may outlive the File. Null if that fails
+  // or `size` is 0, and errno says why. Bytes that the file does not have, or that a failing disk does not give, end
+  // the process when they are read (SIGBUS).
+  std::shared_ptr<const void> map(size_t size) const;
 
   // Sets the file's size and, where the filesystem can, allocates its space, so that a full disk is noticed at once.
   void reserve(int64_t size) const;
@@ -39,10 +47,11 @@ class File {
   void sync() const;
 
   const std::filesystem::path& path() const { return path_; }
+  bool is_open() const { return fd_ >= 0; }
 
  private:
   File(int fd, std::filesystem::path path, const char* verb) : fd_(fd), path_(std::move(path)), verb_(verb) {}
-  static File opened(const std::filesystem::path& path, int flags, const char* verb);
+  static File writable(const std::filesystem::path& path, int flags, const char* verb);
   [[noreturn]] void refuse(std::string_view what, int error) const;
 
   int fd_ = -1;

@@ -1,12 +1,8 @@
 // The safetensors reader: maps the file, reads the header, and checks that the tensors tile the data.
 #include "sharding/files/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -21,6 +17,7 @@
 #include "sharding/array/array.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/diagnostics/moved_from.h"
+#include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/safetensors_writer.h"
 
@@ -36,58 +33,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
   fail(ErrorKind::bad_file, "safetensors", fmt::format("{}: {}", path.string(), message));
 }
-
-// --- the mapped file ---
-
-class Descriptor {
- public:
-  explicit Descriptor(const std::filesystem::path& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-}  // namespace
-
-class SafetensorsFile::Mapping {
- public:
-  explicit Mapping(const std::filesystem::path& path);
-  ~Mapping() {
-    if (size_ > 0) ::munmap(data_, size_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
-
- private:
-  void* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-SafetensorsFile::Mapping::Mapping(const std::filesystem::path& path) {
-  const Descriptor file(path);
-  struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0)
-    refuse(path, fmt::format("the file cannot be opened ({}). Check the path.", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode))
-    refuse(path, "this is not a regular file. Give the path of one file that ends in .safetensors.");
-  if (status.st_size == 0) return;
-  void* data = ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED)
-    refuse(path, fmt::format("the file cannot be mapped ({}). Copy it to a local disk.", std::strerror(errno)));
-  data_ = data;
-  size_ = static_cast<size_t>(status.st_size);
-}
-
-namespace {
 
 // --- the header ---
 
@@ -241,10 +186,10 @@ std::string some_of(const std::vector<std::string>& names) {
 }  // namespace
 
 struct SafetensorsFile::Contents {
-  explicit Contents(const std::filesystem::path& file) : path(file), mapping(file) {}
+  explicit Contents(const std::filesystem::path& file) : path(file) {}
 
   std::filesystem::path path;
-  Mapping mapping;
+  std::shared_ptr<const void> map;
   std::span<const std::byte> data;
   std::vector<std::string> names;
   std::map<std::string, TensorInfo, std::less<>> tensors;
@@ -252,8 +197,17 @@ struct SafetensorsFile::Contents {
 };
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  const File opened = File::try_open(path, "safetensors");
+  if (!opened.is_open())
+    refuse(path, fmt::format("the file cannot be opened ({}). Check the path.", std::strerror(errno)));
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored))
+    refuse(path, "this is not a regular file. Give the path of one file that ends in .safetensors.");
+  const auto size = static_cast<size_t>(opened.size());
   auto contents = std::make_shared<Contents>(path);
-  const std::span<const std::byte> file = contents->mapping.bytes();
+  contents->map = opened.map(size);
+  if (size > 0 && !contents->map)
+    refuse(path, fmt::format("the file cannot be mapped ({}). Copy it to a local disk.", std::strerror(errno)));
+  const std::span<const std::byte> file(static_cast<const std::byte*>(contents->map.get()), size);
   const std::string_view text = header_of(path, file);
   contents->data = file.subspan(length_bytes + text.size());
 

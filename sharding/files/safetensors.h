@@ -69,7 +69,6 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const;
 
  private:
-  class Mapping;
   struct Contents;
   explicit SafetensorsFile(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   std::shared_ptr<const Contents> contents_;
