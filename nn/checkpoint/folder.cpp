@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <new>
 #include <set>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 
 namespace tessera::nn {
 namespace {
@@ -19,10 +19,8 @@ constexpr const char* kMark = "commit_success.txt";
 constexpr std::string_view kTemporary = ".tmp", kDeleted = ".deleted";
 
 std::optional<int64_t> number_in(std::string_view name) {
-  int64_t step = 0;
-  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc{} || rest != name.data() + name.size() || step < 0) return std::nullopt;
-  return std::to_string(step) == name ? std::optional(step) : std::nullopt;
+  const std::optional step = tessera::detail::parse_number<int64_t>(name);
+  return step && *step >= 0 && std::to_string(*step) == name ? step : std::nullopt;
 }
 
 bool is_leftover(const std::string& name) {

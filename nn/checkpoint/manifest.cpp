@@ -10,9 +10,9 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
-#include <charconv>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/files/json.h"
 
@@ -87,11 +87,9 @@ bool is_file_of_checkpoint(std::string_view file) {
 
 uint32_t checksum_in(const Reader& reader) {
   const std::string digits = reader.string();
-  uint32_t crc = 0;
-  const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), crc, 16);
-  if (digits.size() != 8 || error != std::errc{} || rest != digits.data() + digits.size())
-    reader.refuse("8 hexadecimal digits");
-  return crc;
+  const std::optional crc = tessera::detail::parse_number<uint32_t>(digits, 16);
+  if (digits.size() != 8 || !crc) reader.refuse("8 hexadecimal digits");
+  return *crc;
 }
 
 Shape shape_in(const Reader& reader) {

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 
 namespace tessera::detail {
 namespace {
@@ -64,21 +64,11 @@ bool is_there(const Environment& get, const Launcher& launcher) {
   return false;
 }
 
-template <class Refuse>
-int number(std::string_view text, Refuse refuse) {
-  int n = 0;
-  if (auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-      error != std::errc{} || rest != text.data() + text.size())
-    refuse();
-  return n;
-}
-
 int number(const Environment& get, const Launcher& launcher, const char* name) {
-  return number(value(get, name), [&] {
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{}'s {}=\"{}\", expected a number. Start the program with its launcher, or unset the variable.",
-                     launcher.name, name, get(name)));
-  });
+  if (const std::optional n = parse_number<int>(value(get, name))) return *n;
+  fail(ErrorKind::bad_argument, "initialize",
+       fmt::format("{}'s {}=\"{}\", expected a number. Start the program with its launcher, or unset the variable.",
+                   launcher.name, name, get(name)));
 }
 
 void check_complete(const Environment& get, const Launcher& launcher, const std::vector<const char*>& names) {
@@ -209,15 +199,13 @@ void parse_address(const char* what, const std::string& text, Launch& launch) {
   const size_t colon = std::min(text.rfind(':'), text.size());
   launch.host = text.substr(0, colon);
   const std::string port = text.substr(std::min(colon + 1, text.size()));
-  const auto refuse = [&] {
+  launch.port = parse_number<int>(port).value_or(0);
+  if (launch.port < 1 || launch.port > 65535 || launch.host.empty())
     fail(ErrorKind::bad_argument, "initialize",
          fmt::format("{}=\"{}\", expected a number from 1 to 65535{}. Set it to a port that is free on the machine of "
                      "process 0.",
                      what, std::strcmp(what, "MASTER_PORT") == 0 ? port : text,
                      std::strcmp(what, "MASTER_PORT") == 0 ? "" : " behind a host and a colon"));
-  };
-  launch.port = number(port, refuse);
-  if (launch.port < 1 || launch.port > 65535 || launch.host.empty()) refuse();
 }
 
 }  // namespace tessera::detail

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/launcher_environment.h"
@@ -65,13 +65,12 @@ Duration timeout_of(const char* option, std::optional<Duration> given, const cha
   if (given) return *given;
   const char* text = environment(variable);
   if (!text || !*text) return fallback;
-  double said = 0;
-  const char* end = text + std::string_view(text).size();
-  if (auto [rest, error] = std::from_chars(text, end, said); error != std::errc{} || rest != end || !is_timeout(said))
+  const std::optional said = detail::parse_number<double>(text);
+  if (!said || !is_timeout(*said))
     fail(ErrorKind::bad_argument, "initialize",
          fmt::format("{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.", variable, text,
                      seconds(fallback)));
-  return Duration(static_cast<int64_t>(said * 1000));
+  return Duration(static_cast<int64_t>(*said * 1000));
 }
 
 detail::Launch launch_of(const ProcessesOptions& options) {

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <set>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/accelerator.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/placement/mesh_impl.h"
@@ -93,12 +93,11 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
 int64_t available_devices() {
   const char* text = std::getenv("TESSERA_CPU_DEVICES");
   if (!text || !*text) return most_devices;
-  int64_t available = 0;
-  const char* end = text + std::string_view(text).size();
-  if (auto [rest, error] = std::from_chars(text, end, available); error != std::errc{} || rest != end || available < 1)
+  const std::optional available = detail::parse_number<int64_t>(text);
+  if (!available || *available < 1)
     fail(ErrorKind::bad_argument, "make_mesh",
          fmt::format("TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.", text));
-  return available;
+  return *available;
 }
 
 // The processes of this run, and how many device ids each has: process p those from p * each on.
@@ -316,13 +315,12 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
     more = item.size() < text.size();
     text.remove_prefix(item.size() + more);
     const size_t equals = item.find('=');
-    int64_t size = 0;
     const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
-    const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
-    if (equals == 0 || digits.empty() || error != std::errc{} || rest != digits.data() + digits.size())
+    const std::optional size = detail::parse_number<int64_t>(digits);
+    if (equals == 0 || !size)
       fail(ErrorKind::bad_argument, "parse_mesh_axes",
            fmt::format("\"{}\" in \"{}\", expected name=size, as in data=4,model=2.", item, whole));
-    axes.push_back({std::string(item.substr(0, equals)), size});
+    axes.push_back({std::string(item.substr(0, equals)), *size});
   }
   return axes;
 }

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <set>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/parse_number.h"
 #include "sharding/propagation/sharding_rule.h"
 
 namespace tessera::detail {
@@ -110,10 +110,8 @@ class Parser {
       wrong(fmt::format("\"{}\" is no dim, expected i, [i], i=4, {{i j}}, 1 or ...", token));
     bool& sized = sized_[factor.name];
     if (equals == text.size()) return factor;
-    const char *digits = text.data() + equals + 1, *last = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(digits, last, factor.size);
-    if (error != std::errc{} || rest != last || factor.size < 1)
-      wrong(fmt::format("\"{}\" gives no size, expected one from 1", token));
+    factor.size = parse_number<int64_t>(text.substr(equals + 1)).value_or(0);
+    if (factor.size < 1) wrong(fmt::format("\"{}\" gives no size, expected one from 1", token));
     sized = true;
     return factor;
   }
