@@ -2,6 +2,7 @@
 #include "data/combine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <numeric>
@@ -14,11 +15,7 @@ namespace {
 
 constexpr int64_t kFinest = 10'000;
 
-std::string list_of(const std::vector<double>& weights) {
-  std::string text;
-  for (const double weight : weights) text += fmt::format("{}{:g}", text.empty() ? "" : ", ", weight);
-  return "{" + text + "}";
-}
+std::string list_of(const std::vector<double>& weights) { return fmt::format("{{{:g}}}", fmt::join(weights, ", ")); }
 
 bool divides(const std::vector<double>& fractions, int64_t denominator) {
   for (const double fraction : fractions) {
@@ -83,11 +80,7 @@ int64_t Proportions::size(const std::vector<int64_t>& sizes) const {
   return least;
 }
 
-std::string Proportions::describe() const {
-  std::string text;
-  for (const int64_t share : shares_) text += (text.empty() ? "" : " ") + std::to_string(share);
-  return text;
-}
+std::string Proportions::describe() const { return fmt::format("{}", fmt::join(shares_, " ")); }
 
 int64_t concatenated_size(const std::vector<int64_t>& sizes) {
   int64_t sum = 0;
@@ -110,9 +103,7 @@ int64_t zipped_size(const std::vector<int64_t>& sizes) {
 }
 
 std::string joined(const char* word, const std::vector<std::string>& parts) {
-  std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return std::string(word) + "(" + text + ")";
+  return fmt::format("{}({})", word, fmt::join(parts, "; "));
 }
 
 }  // namespace tessera::data::detail

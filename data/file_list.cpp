@@ -2,6 +2,7 @@
 #include "data/file_list.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -34,12 +35,6 @@ struct stat status_of(const std::string& path) {
   bad_path(path, reason + "; expected a file or a folder that can be read, check the spelling and the working folder");
 }
 
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 class Lister {
  public:
   explicit Lister(std::vector<std::string> extensions) : extensions_(std::move(extensions)) {
@@ -67,7 +62,8 @@ class Lister {
 
   std::string nothing_found() const {
     if (extensions_.empty()) return "a folder without any file, expected at least one";
-    return "no file ends in " + join(extensions_) + "; give other extensions, or none to take every file";
+    return fmt::format("no file ends in {}; give other extensions, or none to take every file",
+                       fmt::join(extensions_, " "));
   }
 
   void add_file(const std::string& path, const struct stat& status) {

@@ -1,6 +1,9 @@
 // Rows of mapped tensors, of a file that is watched.
 #include "data/safetensors_source.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstddef>
 
 #include "data/file_watch.h"
@@ -14,12 +17,6 @@ namespace {
 
 [[noreturn]] void bad_rows(const std::string& path, const std::string& what) {
   fail(ErrorKind::bad_file, "safetensors_rows", path + ": " + what);
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 }  // namespace
@@ -40,7 +37,7 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   if (names.empty()) bad_rows(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
     if (!contents->file.contains(name))
-      bad_rows(path, "no tensor \"" + name + "\"; it has " + joined(contents->file.names()));
+      bad_rows(path, fmt::format("no tensor \"{}\"; it has {}", name, fmt::join(contents->file.names(), ", ")));
     const Shape& shape = contents->file.info(name).shape;
     if (shape.empty()) bad_rows(path, "\"" + name + "\" is a scalar, expected rows along its first dim");
     if (&name != &names.front() && shape.front() != contents->rows) {

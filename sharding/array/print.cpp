@@ -215,12 +215,6 @@ using namespace detail;
 
 namespace {
 
-std::string ranges_text(const IndexRanges& index) {
-  std::string text;
-  for (const auto& [start, stop] : index) text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", start, stop);
-  return fmt::format("[{}]", text);
-}
-
 // Of an array that other processes have parts of: what this one's devices hold, each block once.
 std::ostream& print_shards(std::ostream& out, const Array& x) {
   const Mesh mesh(x.impl()->type->mesh);

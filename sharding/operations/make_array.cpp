@@ -18,12 +18,6 @@ using namespace detail;
 
 namespace {
 
-std::string ranges_text(const IndexRanges& block) {
-  std::string text;
-  for (const auto& [start, stop] : block) text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", start, stop);
-  return fmt::format("[{}]", text);
-}
-
 // One device's block as a tensor, checked against the block's type.
 class BlockReader {
  public:

@@ -1,4 +1,4 @@
-// Shapes as text, and their whole ranges.
+// Shapes and ranges as text.
 #include "sharding/placement/shape.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,12 @@ IndexRanges detail::whole_block(const Shape& shape) {
   IndexRanges ranges;
   for (int64_t size : shape) ranges.emplace_back(0, size);
   return ranges;
+}
+
+std::string detail::ranges_text(const IndexRanges& ranges) {
+  std::string text;
+  for (const auto& [start, stop] : ranges) text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", start, stop);
+  return fmt::format("[{}]", text);
 }
 
 }  // namespace tessera
