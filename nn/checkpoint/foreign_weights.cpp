@@ -23,7 +23,7 @@ class Reader {
     for (size_t begin = 0; begin <= names.size();) {
       const size_t end = std::min(names.find('|', begin), names.size());
       const std::string name = prefix_ + names.substr(begin, end - begin);
-      if (file_.contains(name)) return used_.insert(name), value(name);
+      if (file_.contains(name)) return used_.insert(name), file_.array(name);
       begin = end + 1;
     }
     missing.push_back(prefix_ + names);
@@ -39,9 +39,6 @@ class Reader {
   std::vector<std::string> missing;
 
  private:
-  Array value(const std::string& name) const {
-    return file_.array(name);
-  }
   const SafetensorsFile& file_;
   std::string prefix_;
   std::set<std::string> used_;

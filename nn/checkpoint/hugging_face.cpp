@@ -30,54 +30,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Row {
-  std::string_view path, name;  // # stands for a layer's number
-  bool transposed = false;
-  int64_t part = 0, parts = 1;
-  std::string_view otherwise = {};
-};
-
-constexpr Row gpt2_rows[] = {{"embed.tokens", "transformer.wte.weight"},
-                             {"embed.positions", "transformer.wpe.weight"},
-                             {"layers.#.ln1.scale", "transformer.h.#.ln_1.weight"},
-                             {"layers.#.ln1.bias", "transformer.h.#.ln_1.bias"},
-                             {"layers.#.attn.q.kernel", "transformer.h.#.attn.c_attn.weight", false, 0, 3},
-                             {"layers.#.attn.k.kernel", "transformer.h.#.attn.c_attn.weight", false, 1, 3},
-                             {"layers.#.attn.v.kernel", "transformer.h.#.attn.c_attn.weight", false, 2, 3},
-                             {"layers.#.attn.q.bias", "transformer.h.#.attn.c_attn.bias", false, 0, 3},
-                             {"layers.#.attn.k.bias", "transformer.h.#.attn.c_attn.bias", false, 1, 3},
-                             {"layers.#.attn.v.bias", "transformer.h.#.attn.c_attn.bias", false, 2, 3},
-                             {"layers.#.attn.o.kernel", "transformer.h.#.attn.c_proj.weight"},
-                             {"layers.#.attn.o.bias", "transformer.h.#.attn.c_proj.bias"},
-                             {"layers.#.ln2.scale", "transformer.h.#.ln_2.weight"},
-                             {"layers.#.ln2.bias", "transformer.h.#.ln_2.bias"},
-                             {"layers.#.mlp.up.kernel", "transformer.h.#.mlp.c_fc.weight"},
-                             {"layers.#.mlp.up.bias", "transformer.h.#.mlp.c_fc.bias"},
-                             {"layers.#.mlp.down.kernel", "transformer.h.#.mlp.c_proj.weight"},
-                             {"layers.#.mlp.down.bias", "transformer.h.#.mlp.c_proj.bias"},
-                             {"final_ln.scale", "transformer.ln_f.weight"},
-                             {"final_ln.bias", "transformer.ln_f.bias"},
-                             {"head.kernel", "lm_head.weight", true, 0, 1, "transformer.wte.weight"}};
-
-constexpr Row llama_rows[] = {{"embed.tokens", "model.embed_tokens.weight"},
-                              {"layers.#.norm1.scale", "model.layers.#.input_layernorm.weight"},
-                              {"layers.#.attn.q.kernel", "model.layers.#.self_attn.q_proj.weight", true},
-                              {"layers.#.attn.k.kernel", "model.layers.#.self_attn.k_proj.weight", true},
-                              {"layers.#.attn.v.kernel", "model.layers.#.self_attn.v_proj.weight", true},
-                              {"layers.#.attn.o.kernel", "model.layers.#.self_attn.o_proj.weight", true},
-                              {"layers.#.norm2.scale", "model.layers.#.post_attention_layernorm.weight"},
-                              {"layers.#.mlp.gate.kernel", "model.layers.#.mlp.gate_proj.weight", true},
-                              {"layers.#.mlp.up.kernel", "model.layers.#.mlp.up_proj.weight", true},
-                              {"layers.#.mlp.down.kernel", "model.layers.#.mlp.down_proj.weight", true},
-                              {"final_norm.scale", "model.norm.weight"},
-                              {"head.kernel", "lm_head.weight", true, 0, 1, "model.embed_tokens.weight"}};
-
-std::span<const Row> rows_of(HuggingFaceLayout layout) {
-  if (layout == HuggingFaceLayout::gpt2) return gpt2_rows;
-  return llama_rows;
+// # stands for a layer's number.
+const std::vector<HuggingFaceName>& rows_of(HuggingFaceLayout layout) {
+  static const std::vector<HuggingFaceName> gpt2{
+      {"embed.tokens", "transformer.wte.weight"},
+      {"embed.positions", "transformer.wpe.weight"},
+      {"layers.#.ln1.scale", "transformer.h.#.ln_1.weight"},
+      {"layers.#.ln1.bias", "transformer.h.#.ln_1.bias"},
+      {"layers.#.attn.q.kernel", "transformer.h.#.attn.c_attn.weight", false, 0, 3},
+      {"layers.#.attn.k.kernel", "transformer.h.#.attn.c_attn.weight", false, 1, 3},
+      {"layers.#.attn.v.kernel", "transformer.h.#.attn.c_attn.weight", false, 2, 3},
+      {"layers.#.attn.q.bias", "transformer.h.#.attn.c_attn.bias", false, 0, 3},
+      {"layers.#.attn.k.bias", "transformer.h.#.attn.c_attn.bias", false, 1, 3},
+      {"layers.#.attn.v.bias", "transformer.h.#.attn.c_attn.bias", false, 2, 3},
+      {"layers.#.attn.o.kernel", "transformer.h.#.attn.c_proj.weight"},
+      {"layers.#.attn.o.bias", "transformer.h.#.attn.c_proj.bias"},
+      {"layers.#.ln2.scale", "transformer.h.#.ln_2.weight"},
+      {"layers.#.ln2.bias", "transformer.h.#.ln_2.bias"},
+      {"layers.#.mlp.up.kernel", "transformer.h.#.mlp.c_fc.weight"},
+      {"layers.#.mlp.up.bias", "transformer.h.#.mlp.c_fc.bias"},
+      {"layers.#.mlp.down.kernel", "transformer.h.#.mlp.c_proj.weight"},
+      {"layers.#.mlp.down.bias", "transformer.h.#.mlp.c_proj.bias"},
+      {"final_ln.scale", "transformer.ln_f.weight"},
+      {"final_ln.bias", "transformer.ln_f.bias"},
+      {"head.kernel", "lm_head.weight", true, 0, 1, "transformer.wte.weight"}};
+  static const std::vector<HuggingFaceName> llama{
+      {"embed.tokens", "model.embed_tokens.weight"},
+      {"layers.#.norm1.scale", "model.layers.#.input_layernorm.weight"},
+      {"layers.#.attn.q.kernel", "model.layers.#.self_attn.q_proj.weight", true},
+      {"layers.#.attn.k.kernel", "model.layers.#.self_attn.k_proj.weight", true},
+      {"layers.#.attn.v.kernel", "model.layers.#.self_attn.v_proj.weight", true},
+      {"layers.#.attn.o.kernel", "model.layers.#.self_attn.o_proj.weight", true},
+      {"layers.#.norm2.scale", "model.layers.#.post_attention_layernorm.weight"},
+      {"layers.#.mlp.gate.kernel", "model.layers.#.mlp.gate_proj.weight", true},
+      {"layers.#.mlp.up.kernel", "model.layers.#.mlp.up_proj.weight", true},
+      {"layers.#.mlp.down.kernel", "model.layers.#.mlp.down_proj.weight", true},
+      {"final_norm.scale", "model.norm.weight"},
+      {"head.kernel", "lm_head.weight", true, 0, 1, "model.embed_tokens.weight"}};
+  return layout == HuggingFaceLayout::gpt2 ? gpt2 : llama;
 }
 
-std::string_view embedding_of(HuggingFaceLayout layout) { return rows_of(layout)[0].name; }
+const std::string& embedding_of(HuggingFaceLayout layout) { return rows_of(layout)[0].name; }
 
 // layers.12.ln1.scale -> layers.#.ln1.scale, and the 12.
 std::pair<std::string, std::string> without_number(const std::string& path) {
@@ -195,7 +188,7 @@ void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName
   constexpr const char* head = "lm_head.weight";
   const bool has_head = std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.name == head; });
   if (has_head || !weights.contains(head)) return;
-  const at::Tensor theirs = weights.read(head), embedding = weights.read(std::string(embedding_of(layout)));
+  const at::Tensor theirs = weights.read(head), embedding = weights.read(embedding_of(layout));
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
     fail(ErrorKind::bad_file, "load_hugging_face",
          "lm_head.weight differs from the embedding, and the model has no head of its own. Give it a field `head`.");
@@ -207,14 +200,14 @@ std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const 
   std::vector<HuggingFaceName> names;
   for (const Leaf& leaf : model) {
     const auto [pattern, number] = without_number(leaf.path);
-    const std::span<const Row> rows = rows_of(layout);
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.path == pattern; });
+    const auto& rows = rows_of(layout);
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.path == pattern; });
     if (row == rows.end())
       fail(ErrorKind::bad_argument, "hugging_face",
            fmt::format("{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.",
                        leaf.path, layout == HuggingFaceLayout::gpt2 ? "gpt2" : "llama"));
-    names.push_back({leaf.path, with_number(row->name, number), row->transposed, row->part, row->parts,
-                     std::string(row->otherwise)});
+    names.push_back(*row);
+    names.back().path = leaf.path, names.back().name = with_number(row->name, number);
   }
   return names;
 }

@@ -29,10 +29,16 @@ struct TapeState {
 };
 
 // The innermost open tape of this thread; null outside. A ScopedValue sets it.
-TapeState*& current_tape();
+inline TapeState*& current_tape() {
+  thread_local TapeState* current = nullptr;
+  return current;
+}
 // Whether what is computed now may be differentiated twice.
-bool is_nested();
+inline bool is_nested() { return current_tape() && current_tape()->nested; }
 // The tape whose gradients this thread is computing; null outside. A ScopedValue sets it.
-TapeState*& differentiated_tape();
+inline TapeState*& differentiated_tape() {
+  thread_local TapeState* tape = nullptr;
+  return tape;
+}
 
 }  // namespace tessera::detail
