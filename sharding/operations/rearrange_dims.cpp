@@ -22,4 +22,23 @@ bool moves_between_devices(const Type& type, const Change& change) {
   return false;
 }
 
+bool starts_on_devices(const char* verb, const Array& x, const Array& start, const Change& change) {
+  check_integers(verb, start, "starts");
+  if (start.shape() != Shape{x.ndim()})
+    fail(ErrorKind::shape_mismatch, verb,
+         fmt::format("starts {} for {}, expected one integer for each dim.", start.type_string(), x.type_string()));
+  return start.impl()->type->varying || !moves_between_devices(*x.impl()->type, change);
+}
+
+Shape local_start(const at::Tensor& start, at::IntArrayRef shape, at::IntArrayRef sizes) {
+  Shape result(sizes.size(), 0);
+  if (start.is_meta()) return result;
+  const at::Tensor values = start.to(at::kCPU, at::kLong).contiguous();
+  for (size_t d = 0; d < result.size(); ++d) {
+    const int64_t given = values.const_data_ptr<int64_t>()[d];
+    result[d] = std::clamp<int64_t>(given < 0 ? given + shape[d] : given, 0, std::max<int64_t>(0, shape[d] - sizes[d]));
+  }
+  return result;
+}
+
 }  // namespace tessera::detail

@@ -46,4 +46,11 @@ Array change_places(const Operation& op, const Operand& x, const Change& change,
                           [local = std::move(local)](Locals t, const BlockContext&) { return local(t[0]); });
 }
 
+// For slices whose start is an array of one integer per dim. Whether each device reads its own values, as it must where
+// these differ and can where x is whole along the dims that the slice cuts (`change`). Errors: no integers
+// (dtype_mismatch), not one for each dim (shape_mismatch).
+bool starts_on_devices(const char* verb, const Array& x, const Array& start, const Change& change);
+// These values, in each dim moved so that a slice of these sizes lies inside the shape; 0 without data (meta).
+Shape local_start(const at::Tensor& start, at::IntArrayRef shape, at::IntArrayRef sizes);
+
 }  // namespace tessera::detail

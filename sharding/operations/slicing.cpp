@@ -8,6 +8,7 @@
 
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
+#include "sharding/operations/joining.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/shapes.h"
 
@@ -230,9 +231,42 @@ Array dynamic_slice(Operand x, Shape start, Shape sizes) {
   return take_parts(x, parts);
 }
 
-Array dynamic_slice(Operand x, const Array& start, Shape sizes) {
-  check_integers("dynamic_slice", start, "starts");
-  return dynamic_slice(x, astype(start, int64).to_host<int64_t>(), std::move(sizes));
+namespace {
+
+// Attributes: the cut dims as bits, the sizes.
+ShardingRule dynamic_slice_rule(const Attributes& attributes, const OperandTypes& operands) {
+  RuleDims x = numbered_factors(operands[0]->shape.size()), out = x;
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (!(attributes[0] >> d & 1)) continue;
+    x[d] = whole(fmt::format("d{}", d));
+    out[d] = whole(fmt::format("part{}", d), attributes[static_cast<int>(d) + 1]);
+  }
+  return {{x, {whole("starts")}}, {out}};
+}
+
+const Operation dynamic_slice_op{"dynamic_slice", dynamic_slice_rule, Linearity::linear_in_first};
+
+}  // namespace
+
+Array dynamic_slice_from(Operand x, const Array& start, Shape sizes) {
+  const Array& a = x.array();
+  materialized(a, "dynamic_slice"), materialized(start, "dynamic_slice");
+  clamped_start("dynamic_slice", a, Shape(a.ndim(), 0), sizes);
+  Change change{a.shape()};
+  for (int d = 0; d < a.ndim(); ++d)
+    if (sizes[d] != a.shape(d)) change.touch(d);
+  Attributes attributes{change.dims};
+  for (int64_t size : sizes) attributes.push_back(size);
+  if (!starts_on_devices("dynamic_slice", a, start, change))
+    return dynamic_slice(x, astype(start, int64).to_host<int64_t>(), std::move(sizes));
+  return run({.operation = dynamic_slice_op, .attributes = attributes, .where = x.where()}, {&a, &start},
+             [&](Locals t, const BlockContext&) {
+               const Shape from = local_start(t[1], t[0].sizes(), sizes);
+               at::Tensor part = t[0];
+               for (int d = 0; d < a.ndim(); ++d)
+                 if (change.touches(d)) part = part.narrow(d, from[d], sizes[d]);
+               return part;
+             });
 }
 
 Array dynamic_index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
@@ -241,6 +275,18 @@ Array dynamic_index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
   dim = checked_dim("dynamic_index_in_dim", a, dim);
   Shape start(a.ndim(), 0), sizes = a.shape();
   start[dim] = index, sizes[dim] = 1;
+  const Array one = dynamic_slice(x, start, sizes);
+  return keepdims ? one : squeeze({one, x.where()}, {dim});
+}
+
+Array dynamic_index_in_dim(Operand x, const Array& index, int dim, bool keepdims) {
+  const Array& a = x.array();
+  materialized(a, "dynamic_index_in_dim"), materialized(index, "dynamic_index_in_dim");
+  dim = checked_dim("dynamic_index_in_dim", a, dim);
+  check_integers("dynamic_index_in_dim", index, "index");
+  Shape sizes = a.shape();
+  sizes[dim] = 1;
+  const Array start = pad(reshape(astype(index, int64), {1}), {{dim, a.ndim() - 1 - dim}});
   const Array one = dynamic_slice(x, start, sizes);
   return keepdims ? one : squeeze({one, x.where()}, {dim});
 }

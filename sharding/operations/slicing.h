@@ -1,6 +1,9 @@
 // Slices: parts of arrays. x.at(...) is in array.h.
 #pragma once
 
+#include <concepts>
+#include <utility>
+
 #include "sharding/operations/operand.h"
 
 namespace tessera {
@@ -18,10 +21,15 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
 Array index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
 
 // jax.lax.dynamic_slice: `sizes` elements from `start` on; a slice that would end outside begins earlier. `start` may
-// be an array of one integer per dim, whose values are read. For one dim write Shape{3}, since {3} alone is ambiguous.
+// be an array of one integer per dim: inside shard_map every device has its own. Differentiable in x.
 Array dynamic_slice(Operand x, Shape start, Shape sizes);
-Array dynamic_slice(Operand x, const Array& start, Shape sizes);
+Array dynamic_slice_from(Operand x, const Array& start, Shape sizes);
+template <std::same_as<Array> Start>
+Array dynamic_slice(Operand x, const Start& start, Shape sizes) {
+  return dynamic_slice_from(x, start, std::move(sizes));
+}
 Array dynamic_index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
+Array dynamic_index_in_dim(Operand x, const Array& index, int dim = 0, bool keepdims = true);  // one integer
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "sharding/operations/elementwise.h"
 #include "sharding/operations/joining.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/slicing.h"
@@ -24,7 +25,9 @@ ShardingRule update_rule(const Attributes& attributes, const OperandTypes& opera
     x[d] = whole(fmt::format("d{}", d));
     update[d] = whole(fmt::format("part{}", d));
   }
-  return {{x, update}, {x}};
+  std::vector<RuleDims> in{x, update};
+  if (operands.size() == 3) in.push_back({whole("starts")});
+  return {std::move(in), {x}};
 }
 
 ShardingRule overlay_rule(const Attributes&, const OperandTypes& operands) {
@@ -33,6 +36,7 @@ ShardingRule overlay_rule(const Attributes&, const OperandTypes& operands) {
 }
 
 const Operation update_slice_op{"dynamic_update_slice", update_rule, Linearity::additive};
+const Operation update_from_op{"dynamic_update_slice", update_rule};  // a third operand says where
 const Operation overlay_op{"overlay", overlay_rule, Linearity::additive};
 
 // x outside the box, y inside it.
@@ -57,28 +61,50 @@ Array surrounded(const Operand& x, const Array& update, const Shape& start) {
   return pad({update, x.where()}, around);
 }
 
-}  // namespace
-
-Array dynamic_update_slice(Operand x, const Array& update, Shape start) {
-  const Array& a = x.array();
+// Errors (bad_argument, shape_mismatch, dtype_mismatch): the update is no box of x.
+Change checked_change(const Array& a, const Array& update) {
   materialized(a, "dynamic_update_slice");
   if (materialized(update, "dynamic_update_slice").type->dtype != a.dtype())
     fail(ErrorKind::dtype_mismatch, "dynamic_update_slice",
          fmt::format("{} into {}, expected one element type.", update.type_string(), a.type_string()));
-  start = clamped_start("dynamic_update_slice", a, std::move(start), update.shape());
+  clamped_start("dynamic_update_slice", a, Shape(a.ndim(), 0), update.shape());
   Change change{a.shape()};
   for (int d = 0; d < a.ndim(); ++d)
     if (update.shape(d) != a.shape(d)) change.touch(d);
+  return change;
+}
+
+// x with its box from `start` on, of the update's size along the touched dims, replaced.
+at::Tensor with_box(const at::Tensor& x, const at::Tensor& update, const Shape& start, const Change& change) {
+  at::Tensor result = x.clone(), box = result;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (change.touches(d)) box = box.narrow(d, start[d], update.size(d));
+  box.copy_(update);
+  return result;
+}
+
+}  // namespace
+
+Array dynamic_update_slice_from(Operand x, const Array& update, const Array& start) {
+  const Array& a = x.array();
+  const Change change = checked_change(a, update);
+  materialized(start, "dynamic_update_slice");
+  if (!starts_on_devices("dynamic_update_slice", a, start, change))
+    return dynamic_update_slice(x, update, astype(start, int64).to_host<int64_t>());
+  return run({.operation = update_from_op, .attributes = {change.dims}, .where = x.where()}, {&a, &update, &start},
+             [&](Locals t, const BlockContext&) {
+               return with_box(t[0], t[1], local_start(t[2], t[0].sizes(), t[1].sizes()), change);
+             });
+}
+
+Array dynamic_update_slice(Operand x, const Array& update, Shape start) {
+  const Array& a = x.array();
+  const Change change = checked_change(a, update);
+  start = clamped_start("dynamic_update_slice", a, std::move(start), update.shape());
   if (moves_between_devices(*a.impl()->type, change))
     return overlay(x, surrounded(x, update, start), start, update.shape());
   return run({.operation = update_slice_op, .attributes = {change.dims}, .where = x.where()}, {&a, &update},
-             [&](Locals t, const BlockContext&) {
-               at::Tensor result = t[0].clone(), box = result;
-               for (int d = 0; d < a.ndim(); ++d)
-                 if (change.touches(d)) box = box.slice(d, start[d], start[d] + update.shape(d));
-               box.copy_(t[1]);
-               return result;
-             });
+             [&](Locals t, const BlockContext&) { return with_box(t[0], t[1], start, change); });
 }
 
 }  // namespace tessera

@@ -146,6 +146,14 @@ std::vector<Case> parts() {
         },
         [](Tensors x) { return x[0].slice(0, 4, 8).slice(1, 1, 4); },
         exact}},
+      {{"dynamic_slice"},
+       {"dynamic_slice from an array",
+        {matrix(), at::tensor({6, 1})},
+        [](Arrays x) {
+          return dynamic_slice(x[0], x[1], {4, 3});
+        },
+        [](Tensors x) { return x[0].slice(0, 4, 8).slice(1, 1, 4); },
+        exact}},
       {{"split"},
        {"split",
         {matrix()},
@@ -217,6 +225,16 @@ std::vector<Case> joins() {
         },
         exact,
         true}},
+      {{"dynamic_update_slice"},
+       {"dynamic_update_slice from an array",
+        {matrix(), random_tensor({8, 2}, 8), at::tensor({0, -3})},
+        [](Arrays x) { return dynamic_update_slice(x[0], x[1], x[2]); },
+        [](Tensors x) {
+          at::Tensor y = x[0].clone();
+          y.slice(1, 1, 3).copy_(x[1]);
+          return y;
+        },
+        exact}},
       {{"dynamic_update_slice", "overlay"},
        {"dynamic_update_slice",
         {matrix(), random_tensor({4, 2}, 8)},

@@ -105,6 +105,44 @@ TEST(ShardMap, OneInsideAnotherMakesMoreAxesManual) {
   });
 }
 
+TEST(ShardMap, EveryDeviceSlicesWhereItSays) {
+  on_both({{"x", 4}}, [](Mesh mesh) {
+    const Array table = placed(random_tensor({8, 3}, 1), mesh, P{});
+    const at::Tensor expected = to_tensor(table);
+    const auto start = [] { return stack({2 * axis_index("x"), 0 * axis_index("x")}); };
+    const Array rows = shard_map(
+        [&](const Array& t) {
+          return dynamic_slice(t, start(), {2, 3});
+        },
+        mesh, P{}, P{"x"})(table);
+    EXPECT_TRUE(at::equal(to_tensor(rows), expected));
+    const Array last = shard_map([](const Array& t) { return dynamic_index_in_dim(t, 2 * axis_index("x") + 1, 0); },
+                                 mesh, P{}, P{"x"})(table);
+    EXPECT_TRUE(at::equal(to_tensor(last), expected.slice(0, 1, 8, 2)));
+    const auto write = [&](const Array& t, const Array& mine) {
+      return psum(dynamic_update_slice(zeros_like(pvary(t, {"x"})), mine, start()), "x");
+    };
+    EXPECT_TRUE(at::equal(to_tensor(shard_map(write, mesh, {P{}, P{"x"}}, P{})(table, rows)), expected));
+  });
+}
+
+TEST(ShardMap, TheGradientOfASliceIsWhereEveryDeviceTookIt) {
+  on_both({{"x", 4}}, [](Mesh mesh) {
+    const at::Tensor table = random_tensor({8, 3}, 1);
+    const auto loss = [&](Arrays w) {
+      const auto row = [](const Array& t) {
+        const Array one = dynamic_index_in_dim(t, 2 * axis_index("x"));
+        return psum(sum(one * one), "x");
+      };
+      return shard_map(row, mesh, P{}, P{})(w[0]);
+    };
+    at::Tensor expected = 2 * table;
+    expected.slice(0, 1, 8, 2).zero_();
+    const auto got = step({placed(table, mesh, P{})}, loss);
+    EXPECT_LE(difference(to_tensor(got.gradients[0]), expected), 1e-14);
+  });
+}
+
 TEST(ShardMap, AResultMayBeTheTermsOfASum) {
   const Mesh mesh = make_mesh({{"x", 4}});
   const Array a = tensor({8}, 1);
