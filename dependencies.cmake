@@ -1,5 +1,6 @@
 # What Tessera stands on: each dependency is found where it is installed, or its pinned wheel is fetched once.
 #
+#   tessera_require_tools()       before project(): a compiler and a build program, else one sentence says what is missing
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
 #                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL
@@ -49,7 +50,28 @@ set(tessera_boost_wheels
 set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
 |torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
 
-# ---- The compiler ----------------------------------------------------------------------------------------------------
+# ---- Tools and the compiler ------------------------------------------------------------------------------------------
+
+function(tessera_require_tools)
+  set(missing "")
+  if(NOT CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX})
+    find_program(tessera_any_compiler NAMES c++ g++ clang++ g++-14 g++-13 g++-12 clang++-19 NO_CACHE)
+    if(NOT tessera_any_compiler)
+      list(APPEND missing g++)
+    endif()
+  endif()
+  if(CMAKE_GENERATOR MATCHES "^Ninja" AND NOT CMAKE_MAKE_PROGRAM)
+    find_program(tessera_any_ninja NAMES ninja-build ninja samu NO_CACHE)
+    if(NOT tessera_any_ninja)
+      list(APPEND missing ninja-build)
+    endif()
+  endif()
+  if(missing)
+    list(JOIN missing " " missing)
+    message(FATAL_ERROR "[prerequisites] not installed, as Debian and Ubuntu call it: ${missing} "
+                        "(apt-get install ${missing}).")
+  endif()
+endfunction()
 
 function(tessera_require_compiler)
   set(given "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER})")
@@ -85,6 +107,11 @@ endfunction()
 function(tessera_download_wheel wheel sha256 folder)
   string(REGEX MATCH "^([^-]+)-([^-]+)-" _ "${wheel}")
   set(requirement "${CMAKE_MATCH_1}==${CMAKE_MATCH_2}")
+  execute_process(COMMAND python3 -m pip --version RESULT_VARIABLE no_pip OUTPUT_QUIET ERROR_QUIET)
+  if(no_pip)
+    message(FATAL_ERROR "[prerequisites] not installed: python3 with pip, which fetches ${requirement} once (apt-get "
+                        "install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel}>).")
+  endif()
   set(platforms "")
   foreach(tag IN ITEMS manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014)
     list(APPEND platforms --platform ${tag}_${CMAKE_HOST_SYSTEM_PROCESSOR})
@@ -97,8 +124,7 @@ function(tessera_download_wheel wheel sha256 folder)
     RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed OR NOT EXISTS "${folder}/${wheel}")
     message(FATAL_ERROR "[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n"
-                        "It takes python3 with pip (the system package python3-pip) and a network. Without a network, "
-                        "put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
+                        "Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
   endif()
 endfunction()
 

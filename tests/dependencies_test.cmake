@@ -26,7 +26,12 @@ function(make_torch root version)
   endforeach()
 endfunction()
 
-# ---- The compiler ----------------------------------------------------------------------------------------------------
+# ---- Tools and the compiler ------------------------------------------------------------------------------------------
+
+file(MAKE_DIRECTORY "${SCRATCH}/no_tools")
+check("not installed, as Debian and Ubuntu call it: g++ ninja-build (apt-get install g++ ninja-build)."
+      "set(ENV{PATH} \"${SCRATCH}/no_tools\")\nunset(ENV{CXX})\nset(CMAKE_GENERATOR Ninja)\ntessera_require_tools()")
+check("" "set(ENV{CXX} anything)\nset(CMAKE_GENERATOR \"Unix Makefiles\")\ntessera_require_tools()")
 
 function(check_compiler message id version)
   check("${message}" "set(CMAKE_CXX_COMPILER_ID ${id})\nset(CMAKE_CXX_COMPILER_VERSION ${version})
@@ -70,7 +75,10 @@ endif()
 
 file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\necho no pip >&2\nexit 1\n")
 file(CHMOD "${SCRATCH}/bin/python3" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
-check("python3 -m pip could not download torch==2.11.0 (1): no pip"
+check("not installed: python3 with pip, which fetches torch==2.11.0 once (apt-get install python3-pip;"
+      "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
+file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\n[ \"$3\" = --version ] && exit\necho no network >&2\nexit 1\n")
+check("python3 -m pip could not download torch==2.11.0 (1): no network"
       "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
 file(REMOVE "${SCRATCH}/bin/python3")
 
