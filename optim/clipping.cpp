@@ -2,7 +2,6 @@
 #include "optim/clipping.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,6 +11,7 @@
 #include "optim/global_norm.h"
 #include "optim/internal.h"
 #include "optim/scaling.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
 
@@ -64,7 +64,7 @@ PerArray<ClipByBlockRms> clip_by_block_rms(double threshold) {
 
 ClipByGlobalNorm clip_by_global_norm(double max_norm) {
   if (!(max_norm > 0))
-    fail(ErrorKind::bad_argument, "clip_by_global_norm", fmt::format("max_norm {} given, expected above 0.", max_norm));
+    fail(ErrorKind::bad_argument, "clip_by_global_norm", "max_norm {} given, expected above 0.", max_norm);
   return {{}, max_norm};
 }
 
@@ -76,8 +76,8 @@ Dims unit_dims(const nn::Leaf& parameter) {
   const auto n = static_cast<int>(shape.size());
   if (std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1) return {};
   if (n > 5)
-    fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
-         fmt::format("{}: {} dims given, expected at most five, or an axis.", parameter.path, n));
+    fail(ErrorKind::bad_argument, AdaptiveGradClip::name, "{}: {} dims given, expected at most five, or an axis.",
+         parameter.path, n);
   Dims dims = {0};
   for (int d = 1; n > 3 && d + 1 < n; ++d) dims.push_back(d);
   return dims;
@@ -88,8 +88,8 @@ void check_axis(const Dims& axis, const nn::Leaf& parameter) {
   for (int d : axis)
     if (d < -n || d >= n)
       fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
-           fmt::format("{}: axis {} given for {}, expected one of its {} dims. Mask it out, with masked.",
-                       parameter.path, d, parameter.value->type_string(), n));
+           "{}: axis {} given for {}, expected one of its {} dims. Mask it out, with masked.", parameter.path, d,
+           parameter.value->type_string(), n);
 }
 
 // The norm of every unit, with dims of size one where it was reduced.

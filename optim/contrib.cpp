@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
 
@@ -49,9 +50,8 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers be
   const size_t n = params.size();
   if (state.size() != 4 * n)
     fail(ErrorKind::bad_argument, "prodigy",
-         fmt::format("the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same "
-                     "model.",
-                     state.size(), n));
+         "the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same model.",
+         state.size(), n);
   const auto [beta1, beta2] = o.betas;
   const double beta3 = o.beta3.value_or(std::sqrt(beta2)), t = static_cast<double>(count + 1);
   const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));

@@ -2,7 +2,6 @@
 #include "optim/factored.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "nn/tree/filter.h"
 #include "optim/check_options.h"
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -104,7 +104,7 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
   check_same_tree("scale_by_factored_rms", "the state", v, params);
   if (count <= o.step_offset)
     fail(ErrorKind::bad_argument, "scale_by_factored_rms",
-         fmt::format("step_offset: {} given at update {}, expected less than its number.", o.step_offset, count));
+         "step_offset: {} given at update {}, expected less than its number.", o.step_offset, count);
   const double beta = 1 - std::pow(static_cast<double>(count - o.step_offset), -o.decay_rate);
   for (size_t i = 0; i < updates.size(); ++i) {
     Array& u = *updates[i].value;

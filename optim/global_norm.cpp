@@ -11,6 +11,7 @@
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 
@@ -31,11 +32,11 @@ struct Blocks {
 void check_mesh(const Blocks& blocks, const Type* type) {
   if (blocks.mesh && type->mesh && type->mesh != blocks.mesh)
     fail(ErrorKind::device_mismatch, "global_norm",
-         fmt::format("{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.",
-                     type->to_string(), Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string()));
+         "{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.", type->to_string(),
+         Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string());
   if (type->varying)
     fail(ErrorKind::bad_argument, "global_norm",
-         fmt::format("{} differs from device to device. Reduce it first, with psum or pmean.", type->to_string()));
+         "{} differs from device to device. Reduce it first, with psum or pmean.", type->to_string());
 }
 
 ArrayPtr summed(const Array& x) {

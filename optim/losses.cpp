@@ -1,13 +1,11 @@
 // The formulas of the losses.
 #include "optim/losses.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "optim/check_options.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/reductions.h"
@@ -20,21 +18,20 @@ namespace {
 
 void check_floating(const char* verb, const char* what, const Array& x) {
   if (!is_floating(x.dtype()))
-    fail(ErrorKind::dtype_mismatch, verb,
-         fmt::format("{}: {} given, expected a floating element type.", what, x.type_string()));
+    fail(ErrorKind::dtype_mismatch, verb, "{}: {} given, expected a floating element type.", what, x.type_string());
 }
 
 void check_integer(const char* verb, const char* what, const Array& x) {
   if (is_floating(x.dtype()) || x.dtype() == boolean)
     fail(ErrorKind::dtype_mismatch, verb,
-         fmt::format("{}: {} given, expected integers. Probabilities are the labels of softmax_cross_entropy.", what,
-                     x.type_string()));
+         "{}: {} given, expected integers. Probabilities are the labels of softmax_cross_entropy.", what,
+         x.type_string());
 }
 
 void check_alike(const char* verb, const Array& a, const Array& b) {
   if (a.shape() != b.shape())
-    fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("{} and {} given, expected the same shape twice.", a.type_string(), b.type_string()));
+    fail(ErrorKind::shape_mismatch, verb, "{} and {} given, expected the same shape twice.", a.type_string(),
+         b.type_string());
 }
 
 // The errors, predictions - targets, of two arrays of one shape.

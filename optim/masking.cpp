@@ -1,13 +1,13 @@
 // Which parameters belong to which part, and trees taken apart and put together.
 #include "optim/masking.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::optim {
 
@@ -18,8 +18,8 @@ Labels::Labels(std::initializer_list<std::pair<std::string, Mask>> filters) {
     std::vector<std::string> labels;
     for (const auto& entry : filters) labels.push_back(entry.first);
     fail(ErrorKind::bad_argument, "partition",
-         fmt::format("{}: none of the filters ({}) takes it. Add a last one that takes all: {{\"rest\", {{}}}}.", path,
-                     fmt::join(labels, ", ")));
+         "{}: none of the filters ({}) takes it. Add a last one that takes all: {{\"rest\", {{}}}}.", path,
+         fmt::join(labels, ", "));
   };
 }
 
@@ -50,9 +50,9 @@ Taken parts_by_label(const Labels& labels, const std::string* names, size_t coun
     const size_t part = static_cast<size_t>(std::find(names, names + count, label) - names);
     if (part == count)
       fail(ErrorKind::bad_argument, "partition",
-           fmt::format("{}: its label is \"{}\", expected one of the transforms' ({}). Add a transform of this label; "
-                       "set_to_zero() leaves its parameters as they are.",
-                       params[i].path, label, fmt::join(names, names + count, ", ")));
+           "{}: its label is \"{}\", expected one of the transforms' ({}). Add a transform of this label; "
+           "set_to_zero() leaves its parameters as they are.",
+           params[i].path, label, fmt::join(names, names + count, ", "));
     parts[part][i] = true;
   }
   return parts;

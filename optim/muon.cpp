@@ -9,7 +9,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +16,7 @@
 
 #include "optim/check_options.h"
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/joining.h"
 #include "sharding/operations/reductions.h"
@@ -143,8 +143,8 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
     if (updates[i].value->is_absent()) continue;
     if (params[i].value->ndim() != 2)
       fail(ErrorKind::shape_mismatch, "scale_by_muon",
-           fmt::format("{}: {} given, expected two dims. Give other parameters to another optimizer, with partition.",
-                       params[i].path, params[i].value->type_string()));
+           "{}: {} given, expected two dims. Give other parameters to another optimizer, with partition.",
+           params[i].path, params[i].value->type_string());
     matrices.push_back(updates[i].value);
   }
   per_array("scale_by_muon", updates, mu, 1, params, count, [&](const ArrayStep& step) {
@@ -184,16 +184,16 @@ ScaleByMuon scale_by_muon(const ScaleByMuonOptions& o) {
   detail::check_positive(verb, "ns_steps", static_cast<double>(o.ns_steps));
   const auto n = static_cast<int64_t>(o.ns_coeffs.size());
   if (n == 0 || (n > 1 && n < o.ns_steps))
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n, o.ns_steps));
+    fail(ErrorKind::bad_argument, verb, "ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n,
+         o.ns_steps);
   return {o};
 }
 
 Array ScaleByShape::operator()(const ArrayStep& step) const {
   const Shape& shape = step.p().shape();
   if (shape.size() != 2)
-    fail(ErrorKind::shape_mismatch, name,
-         fmt::format("{}: {} given, expected two dims.", step.parameter.path, step.p().type_string()));
+    fail(ErrorKind::shape_mismatch, name, "{}: {} given, expected two dims.", step.parameter.path,
+         step.p().type_string());
   const auto fan_in = static_cast<double>(shape[0]), fan_out = static_cast<double>(shape[1]);
   const double factor = consistent_rms ? std::sqrt(std::max(fan_in, fan_out)) * *consistent_rms
                                        : std::sqrt(std::max(1.0, fan_out / fan_in));

@@ -2,10 +2,10 @@
 #include "optim/per_array.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 
 namespace tessera::optim::detail {
@@ -15,18 +15,17 @@ namespace {
 void check_sizes(const char* verb, const nn::Leaves& state, size_t trees, const nn::Leaves& params) {
   if (state.size() == trees * params.size()) return;
   fail(ErrorKind::bad_argument, verb,
-       fmt::format(
-           "the state has {} arrays, the model {}, expected {} times as many. Both must come from the same model.",
-           state.size(), params.size(), trees));
+       "the state has {} arrays, the model {}, expected {} times as many. Both must come from the same model.",
+       state.size(), params.size(), trees);
 }
 
 // What a formula makes of a parameter that has changed its shape since its state was made.
 void check_shape(const char* verb, const nn::Leaf& parameter, const Array& before, const Array& now) {
   if (now.is_absent() || before.shape() == now.shape()) return;
   fail(ErrorKind::shape_mismatch, verb,
-       fmt::format("{}{} given for {}: the state was made for a parameter of another shape, or the formula changes it. "
-                   "Make a new state.",
-                   parameter.path.empty() ? "" : parameter.path + ": ", now.type_string(), before.type_string()));
+       "{}{} given for {}: the state was made for a parameter of another shape, or the formula changes it. Make a new "
+       "state.",
+       parameter.path.empty() ? "" : parameter.path + ": ", now.type_string(), before.type_string());
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 // The formulas of the schedules, and the checks of their options.
 #include "optim/schedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "optim/check_options.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::optim {
 
@@ -16,8 +14,7 @@ namespace {
 
 void check_numbers(const char* verb, detail::Settings numbers) {
   for (const detail::Setting& number : numbers) {
-    if (std::isnan(number.value))
-      fail(ErrorKind::bad_argument, verb, fmt::format("no {} given, expected a number.", number.name));
+    if (std::isnan(number.value)) fail(ErrorKind::bad_argument, verb, "no {} given, expected a number.", number.name);
     detail::check_finite(verb, number.name, number.value);
   }
 }
@@ -25,8 +22,8 @@ void check_numbers(const char* verb, detail::Settings numbers) {
 void check_scales(const char* verb, const std::map<int64_t, double>& boundaries_and_scales) {
   for (const auto& [boundary, scale] : boundaries_and_scales)
     if (!(scale >= 0 && std::isfinite(scale)))
-      fail(ErrorKind::bad_argument, verb,
-           fmt::format("boundaries_and_scales: {} given at {}, expected a scale >= 0.", scale, boundary));
+      fail(ErrorKind::bad_argument, verb, "boundaries_and_scales: {} given at {}, expected a scale >= 0.", scale,
+           boundary);
 }
 
 double as_double(int64_t n) { return static_cast<double>(n); }
@@ -149,11 +146,10 @@ Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& o) {
                        {"end_value", o.end_value},
                        {"exponent", o.exponent}});
   if (o.warmup_steps < 0 || o.warmup_steps >= o.decay_steps)
-    fail(
-        ErrorKind::bad_argument, verb,
-        fmt::format("warmup_steps = {}, decay_steps = {}, expected 0 <= warmup_steps < decay_steps: decay_steps is the "
-                    "length of the whole schedule, warmup included.",
-                    o.warmup_steps, o.decay_steps));
+    fail(ErrorKind::bad_argument, verb,
+         "warmup_steps = {}, decay_steps = {}, expected 0 <= warmup_steps < decay_steps: decay_steps is the length of "
+         "the whole schedule, warmup included.",
+         o.warmup_steps, o.decay_steps);
   const Schedule decay = cosine_decay_schedule({.init_value = o.peak_value,
                                                 .decay_steps = o.decay_steps - o.warmup_steps,
                                                 .alpha = o.peak_value == 0 ? 0 : o.end_value / o.peak_value,
@@ -184,9 +180,8 @@ Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
   const auto up = static_cast<int64_t>(o.pct_start * steps), down = static_cast<int64_t>(o.pct_final * steps);
   if (!(up < down && down < o.transition_steps))
     fail(ErrorKind::bad_argument, verb,
-         fmt::format(
-             "pct_start = {}, pct_final = {} of {} steps, expected 0 <= pct_start < pct_final < 1, a step apart.",
-             o.pct_start, o.pct_final, o.transition_steps));
+         "pct_start = {}, pct_final = {} of {} steps, expected 0 <= pct_start < pct_final < 1, a step apart.",
+         o.pct_start, o.pct_final, o.transition_steps);
   return piecewise_interpolate_schedule(
       {.interpolate_type = Interpolation::linear,
        .init_value = o.peak_value / o.div_factor,
@@ -203,8 +198,8 @@ Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
   const auto up = static_cast<int64_t>(o.pct_start * as_double(o.transition_steps));
   if (up >= o.transition_steps)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("pct_start = {} of {} steps, expected 0 <= pct_start < 1, a step before the end.", o.pct_start,
-                     o.transition_steps));
+         "pct_start = {} of {} steps, expected 0 <= pct_start < 1, a step before the end.", o.pct_start,
+         o.transition_steps);
   return piecewise_interpolate_schedule(
       {.interpolate_type = Interpolation::cosine,
        .init_value = o.peak_value / o.div_factor,
@@ -214,8 +209,8 @@ Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries) {
   if (schedules.size() != boundaries.size() + 1)
     fail(ErrorKind::bad_argument, "join_schedules",
-         fmt::format("{} schedules and {} boundaries given, expected one schedule more than boundaries.",
-                     schedules.size(), boundaries.size()));
+         "{} schedules and {} boundaries given, expected one schedule more than boundaries.", schedules.size(),
+         boundaries.size());
   if (!std::is_sorted(boundaries.begin(), boundaries.end()))
     fail(ErrorKind::bad_argument, "join_schedules",
          "boundaries that do not ascend given, expected each after the last.");

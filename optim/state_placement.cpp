@@ -1,12 +1,11 @@
 // Types of states from those of parameters, and trees moved there and back.
 #include "optim/state_placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <unordered_map>
 
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::optim::detail {
@@ -112,16 +111,14 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
 void check_axes(const Arrays& params, const OptimizerOptions& options) {
   for (const std::string& name : options.shard_state)
     if (std::count(options.shard_state.begin(), options.shard_state.end(), name) > 1)
-      fail(ErrorKind::bad_argument, "Optimizer",
-           fmt::format("shard_state: \"{}\" given twice, expected each axis once.", name));
+      fail(ErrorKind::bad_argument, "Optimizer", "shard_state: \"{}\" given twice, expected each axis once.", name);
   for (const Array* p : params) {
     if (p->is_absent()) continue;
     const MeshImpl* mesh = p->impl()->type->mesh;
     for (const std::string& name : options.shard_state)
       if (mesh && mesh->find(name) < 0)
-        fail(
-            ErrorKind::unknown_axis, "Optimizer",
-            fmt::format("shard_state: \"{}\" given, expected an axis of the mesh ({}).", name, Mesh(mesh).to_string()));
+        fail(ErrorKind::unknown_axis, "Optimizer", "shard_state: \"{}\" given, expected an axis of the mesh ({}).",
+             name, Mesh(mesh).to_string());
     if (mesh) return;
   }
 }

@@ -3,13 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 
 #include "nn/tree/filter.h"
 #include "optim/chain.h"
 #include "optim/internal.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -58,9 +58,9 @@ Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
 void check_can_follow(const char* verb, const Array& state, const nn::Leaf& parameter) {
   if (state.is_absent() || !state.is_committed() || parameter.value->is_committed()) return;
   fail(ErrorKind::device_mismatch, verb,
-       fmt::format("{}the state lies on {}, the parameter was never placed. Place the model with nn::filter_shard, or "
-                   "make a new state.",
-                   name_of_leaf(parameter), state.sharding().mesh().to_string()));
+       "{}the state lies on {}, the parameter was never placed. Place the model with nn::filter_shard, or make a new "
+       "state.",
+       name_of_leaf(parameter), state.sharding().mesh().to_string());
 }
 
 void follow(const char* verb, Array& state, const nn::Leaf& parameter) {
@@ -78,9 +78,9 @@ void check_constant(const char* verb, const std::string& name, const Array& x) {
   const ArrayImpl& a = *x.impl();
   if (is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad()))
     fail(ErrorKind::no_gradient, verb,
-         fmt::format("{}{} is recorded by value_and_grad, and updates are not differentiated. Update after "
-                     "value_and_grad has returned.",
-                     name, x.type_string()));
+         "{}{} is recorded by value_and_grad, and updates are not differentiated. Update after value_and_grad has "
+         "returned.",
+         name, x.type_string());
 }
 
 }  // namespace
@@ -130,37 +130,32 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
   for (size_t i = 0; i < std::min(given.size(), params.size()); ++i) {
     const nn::Leaf &g = given[i], &p = params[i];
     if (g.path != p.path)
-      fail(ErrorKind::bad_argument, verb,
-           fmt::format("{}{} has the array {} in its place. Both must come from the same model.", name_of_leaf(p), what,
-                       g.path));
+      fail(ErrorKind::bad_argument, verb, "{}{} has the array {} in its place. Both must come from the same model.",
+           name_of_leaf(p), what, g.path);
     if (g.value->is_absent()) continue;
     if (p.value->is_absent())
-      fail(ErrorKind::absent, verb,
-           fmt::format("{}{} is {}, the parameter is absent.", name_of_leaf(p), what, g.value->type_string()));
+      fail(ErrorKind::absent, verb, "{}{} is {}, the parameter is absent.", name_of_leaf(p), what,
+           g.value->type_string());
     if (g.value->shape() != p.value->shape())
-      fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("{}{} is {}, the parameter {}. Both must come from the same model.", name_of_leaf(p), what,
-                       g.value->type_string(), p.value->type_string()));
+      fail(ErrorKind::shape_mismatch, verb, "{}{} is {}, the parameter {}. Both must come from the same model.",
+           name_of_leaf(p), what, g.value->type_string(), p.value->type_string());
   }
   if (given.size() != params.size())
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} has {} arrays, the model {}. Both must come from the same model.", what, given.size(),
-                     params.size()));
+    fail(ErrorKind::bad_argument, verb, "{} has {} arrays, the model {}. Both must come from the same model.", what,
+         given.size(), params.size());
 }
 
 void check_count(const char* verb, int64_t count) {
   if (count < 1)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("the state's count is {}, expected 0 or more. Nothing was updated.", count - 1));
+    fail(ErrorKind::bad_argument, verb, "the state's count is {}, expected 0 or more. Nothing was updated.", count - 1);
 }
 
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state) {
   if (!state.is_absent()) return;
   fail(ErrorKind::absent, verb,
-       fmt::format(
-           "{}the gradient is {}, but there is no state for it: the parameter was absent, a Buffer or an integer "
-           "when the state was made. Leave its gradient absent, or make a new state.",
-           name_of_leaf(parameter), gradient.type_string()));
+       "{}the gradient is {}, but there is no state for it: the parameter was absent, a Buffer or an integer when the "
+       "state was made. Leave its gradient absent, or make a new state.",
+       name_of_leaf(parameter), gradient.type_string());
 }
 
 void make_zeros(const nn::Leaves& state) {
@@ -195,7 +190,7 @@ void check_names(const char* verb, const std::string* names, size_t count) {
     if (names[i].empty()) fail(ErrorKind::bad_argument, verb, "an empty name given, expected one for each transform.");
     for (size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
-        fail(ErrorKind::bad_argument, verb, fmt::format("\"{}\" given twice, expected each name once.", names[i]));
+        fail(ErrorKind::bad_argument, verb, "\"{}\" given twice, expected each name once.", names[i]);
   }
 }
 
@@ -207,8 +202,7 @@ Array zeros_for(const Array& parameter, std::optional<DType> dtype) {
   const ArrayImpl& p = *parameter.impl();
   const DType moments = dtype.value_or(detail::moment_dtype(parameter.dtype()));
   if (!is_floating(moments))
-    fail(ErrorKind::bad_argument, "init",
-         fmt::format("{} given for a state, expected a floating element type.", name_of(moments)));
+    fail(ErrorKind::bad_argument, "init", "{} given for a state, expected a floating element type.", name_of(moments));
   if (!p.type->mesh) return zeros(parameter.shape(), moments);
   const Array made = detail::zeros_of_type(with_dtype(detail::at_rest(p.type), moments));
   copy_facts(p, *made.impl());

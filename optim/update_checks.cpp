@@ -1,14 +1,13 @@
 // Models, gradients and states that do not fit together, each with its message.
 #include "optim/update_checks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <unordered_set>
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/moved_from.h"
 
 namespace tessera::optim::detail {
@@ -73,17 +72,17 @@ void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
     const Entry& entry = (*entries_)[i];
     if (p.path != entry.path)
       fail(ErrorKind::bad_argument, verb,
-           fmt::format("{}: the model that this optimizer was made for has {} in its place. Make a new optimizer.",
-                       p.path, entry.path));
+           "{}: the model that this optimizer was made for has {} in its place. Make a new optimizer.", p.path,
+           entry.path);
     if (entry.shape && !p.value->is_absent() && p.value->shape() != *entry.shape)
       fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("{}: the parameter is {}, it was of shape {} when this optimizer was made. Make a new one.",
-                       p.path, p.value->type_string(), to_string(*entry.shape)));
+           "{}: the parameter is {}, it was of shape {} when this optimizer was made. Make a new one.", p.path,
+           p.value->type_string(), to_string(*entry.shape));
   }
   if (params.size() != entries_->size())
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.",
-                     params.size(), entries_->size()));
+         "the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.", params.size(),
+         entries_->size());
   nn::check_distinct(params, verb);
   for (size_t i = 0; i < params.size(); ++i) types_[i] = type_of(*params[i].value);
   structure_ = bare.structure;
@@ -98,16 +97,16 @@ void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
   const auto first = std::find_if(params.begin(), params.end(), nn::is_trainable);
   if (first == params.end() || std::any_of(grads.begin(), grads.end(), is_given)) return;
   fail(ErrorKind::bad_argument, "Optimizer.update",
-       fmt::format("{}: every gradient is absent, expected those that nn::value_and_grad gives.", first->path));
+       "{}: every gradient is absent, expected those that nn::value_and_grad gives.", first->path);
 }
 
 void check_gradient_mesh(const std::string& path, const Array& gradient, const Array& parameter) {
   const MeshImpl *from = mesh_of(gradient), *to = mesh_of(parameter);
   if (!from || !to || from == to) return;
   fail(ErrorKind::device_mismatch, "Optimizer.update",
-       fmt::format("{}: the gradient lies on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, "
-                   "layout), or take them of the model that lies there.",
-                   path, Mesh(from).to_string(), Mesh(to).to_string()));
+       "{}: the gradient lies on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, layout), or "
+       "take them of the model that lies there.",
+       path, Mesh(from).to_string(), Mesh(to).to_string());
 }
 
 }  // namespace
@@ -120,9 +119,9 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
     if (g.is_absent()) continue;
     if (g.dtype() != p.dtype() || !is_floating(p.dtype()))
       fail(ErrorKind::dtype_mismatch, "Optimizer.update",
-           fmt::format("{}: the gradient is {}, the parameter {}. Both must have the same floating element type; an "
-                       "integer's gradient is absent.",
-                       params[i].path, g.type_string(), p.type_string()));
+           "{}: the gradient is {}, the parameter {}. Both must have the same floating element type; an integer's "
+           "gradient is absent.",
+           params[i].path, g.type_string(), p.type_string());
     check_gradient_mesh(params[i].path, g, p);
   }
 }
@@ -145,9 +144,9 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
   for (const nn::Leaf& x : state)
     if (!on_mesh_of(all, {x.value}))
       fail(ErrorKind::device_mismatch, "Optimizer.update",
-           fmt::format("{}: the state lies on {}, the model on {}. Move the optimizer with "
-                       "nn::filter_shard(optimizer, layout), or make a new one.",
-                       x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string()));
+           "{}: the state lies on {}, the model on {}. Move the optimizer with nn::filter_shard(optimizer, layout), or "
+           "make a new one.",
+           x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
 }
 
 bool any_given(const Arrays& updates) {

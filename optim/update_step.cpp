@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "optim/internal.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::optim::detail {
 
@@ -34,8 +35,8 @@ std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers
     if (known == label) return number;
     labels.push_back(fmt::format("\"{}\"", known));
   }
-  fail(ErrorKind::bad_argument, verb,
-       fmt::format("\"{}\" given, expected the label of a part that has one ({}).", label, fmt::join(labels, ", ")));
+  fail(ErrorKind::bad_argument, verb, "\"{}\" given, expected the label of a part that has one ({}).", label,
+       fmt::join(labels, ", "));
 }
 
 namespace {

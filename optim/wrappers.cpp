@@ -2,13 +2,13 @@
 #include "optim/wrappers.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/redistribution/convert.h"
@@ -110,8 +110,8 @@ namespace {
 [[noreturn]] void unknown_name(const std::string& name, const std::map<std::string, double>& values) {
   std::vector<std::string> names;
   for (const auto& [known, value] : values) names.push_back(known);
-  fail(ErrorKind::bad_argument, "inject_hyperparams",
-       fmt::format("\"{}\" given, expected one of the hyperparameters ({}).", name, fmt::join(names, ", ")));
+  fail(ErrorKind::bad_argument, "inject_hyperparams", "\"{}\" given, expected one of the hyperparameters ({}).", name,
+       fmt::join(names, ", "));
 }
 
 }  // namespace

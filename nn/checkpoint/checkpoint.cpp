@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/diagnostics/text_format.h"
 #include "sharding/distributed/processes.h"
@@ -26,36 +27,33 @@ void check_processes(const Processes& processes) {
   if (processes.count == 0 && processes.index == 0 && !processes.all_ok) return;
   if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
     fail(ErrorKind::bad_argument, "save",
-         fmt::format("process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are "
-                     "several.",
-                     processes.index, processes.count, processes.all_ok ? "" : " without all_ok"));
+         "process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are several.",
+         processes.index, processes.count, processes.all_ok ? "" : " without all_ok");
 }
 
 void check_options(const CheckpointOptions& options) {
   check_processes(options.processes);
   const Keep& keep = options.keep;
   if (keep.latest < 0 || keep.every < 0 || keep.best < 0)
-    fail(ErrorKind::bad_argument, "save",
-         fmt::format("keep: latest {}, every {}, best {} given, expected numbers from 0 on.", keep.latest, keep.every,
-                     keep.best));
+    fail(ErrorKind::bad_argument, "save", "keep: latest {}, every {}, best {} given, expected numbers from 0 on.",
+         keep.latest, keep.every, keep.best);
   if (keep.best > 0 && keep.metric.empty())
-    fail(ErrorKind::bad_argument, "save",
-         fmt::format("keep: the best {} are to stay, by no metric. Name one in Keep::metric.", keep.best));
+    fail(ErrorKind::bad_argument, "save", "keep: the best {} are to stay, by no metric. Name one in Keep::metric.",
+         keep.best);
   if (options.most_file_bytes < 1)
-    fail(ErrorKind::bad_argument, "save",
-         fmt::format("most_file_bytes: {} given, expected a number from 1 on.", options.most_file_bytes));
+    fail(ErrorKind::bad_argument, "save", "most_file_bytes: {} given, expected a number from 1 on.",
+         options.most_file_bytes);
   if (options.most_pending_bytes < 0)
-    fail(ErrorKind::bad_argument, "save",
-         fmt::format("most_pending_bytes: {} given, expected a number from 0 on.", options.most_pending_bytes));
+    fail(ErrorKind::bad_argument, "save", "most_pending_bytes: {} given, expected a number from 0 on.",
+         options.most_pending_bytes);
 }
 
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
-    fail(ErrorKind::bad_file, "save",
-         fmt::format("{}: this folder cannot be made ({}). Give a folder that can be written to.", folder.string(),
-                     error.message()));
+    fail(ErrorKind::bad_file, "save", "{}: this folder cannot be made ({}). Give a folder that can be written to.",
+         folder.string(), error.message());
 }
 
 // The thread that saves, and later calls, mean the folder that the caller meant, whatever the current one is then.
@@ -142,8 +140,7 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   std::shared_ptr<Save> save;
   std::string identity;
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
-    if (step < 0)
-      fail(ErrorKind::bad_argument, "save", fmt::format("step {} given, expected a number from 0 on.", step));
+    if (step < 0) fail(ErrorKind::bad_argument, "save", "step {} given, expected a number from 0 on.", step);
     check_step_is_free(impl_->folder, step);
     save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
     if (impl_->votes) identity = save->identity();

@@ -1,13 +1,11 @@
 // Commits, marks and retention, with the filesystem's own guarantees: a rename is all or nothing.
 #include "nn/checkpoint/folder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 
 namespace tessera::nn {
@@ -40,9 +38,9 @@ std::string marked_text(const fs::path& checkpoint, const char* name) {
   std::string state = read_text(checkpoint / "state.json", "restore");
   if (read_text(checkpoint / kMark, "restore", 4096) != commit_mark(manifest, state))
     fail(ErrorKind::bad_file, "restore",
-         fmt::format("{}: manifest.json, state.json and {} do not belong together: their checksums differ, so a file "
-                     "was changed or damaged. Restore another checkpoint.",
-                     checkpoint.string(), kMark));
+         "{}: manifest.json, state.json and {} do not belong together: their checksums differ, so a file was changed "
+         "or damaged. Restore another checkpoint.",
+         checkpoint.string(), kMark);
   return std::string_view(name) == "manifest.json" ? manifest : state;
 }
 
@@ -90,11 +88,10 @@ fs::path find_checkpoint(const fs::path& path, const char* verb) {
   if (is_complete(path)) return path;
   const std::vector<int64_t> steps = checkpoint_steps(path);
   if (steps.empty())
-    fail(
-        ErrorKind::bad_file, verb,
-        fmt::format("{}: no complete checkpoint is here, and it is none. Give a folder that checkpoints were saved to, "
-                    "or one of its steps.",
-                    path.string()));
+    fail(ErrorKind::bad_file, verb,
+         "{}: no complete checkpoint is here, and it is none. Give a folder that checkpoints were saved to, or one of "
+         "its steps.",
+         path.string());
   return path / std::to_string(steps.back());
 }
 
@@ -152,9 +149,8 @@ void check_step_is_free(const fs::path& folder, int64_t step) {
   const fs::path there = folder / std::to_string(step);
   if (fs::exists(fs::symlink_status(there)))
     fail(ErrorKind::bad_file, "save",
-         fmt::format("{}: a checkpoint of this step is there already. Resume from it, delete it, or save to another "
-                     "folder.",
-                     there.string()));
+         "{}: a checkpoint of this step is there already. Resume from it, delete it, or save to another folder.",
+         there.string());
 }
 
 void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& steps) {

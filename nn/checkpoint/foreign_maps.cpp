@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "nn/checkpoint/foreign_weights.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/shapes.h"
 
 namespace tessera::nn {
@@ -65,8 +65,7 @@ auto third(int64_t number) {
 }
 
 [[noreturn]] void not_in(const char* layer, const char* where) {
-  fail(ErrorKind::bad_argument, "load_weights",
-       fmt::format("{} is in {} only. Give a WeightMap of your own.", layer, where));
+  fail(ErrorKind::bad_argument, "load_weights", "{} is in {} only. Give a WeightMap of your own.", layer, where);
 }
 
 // The rows of a part, below its paths.

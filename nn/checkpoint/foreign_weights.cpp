@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -91,8 +91,8 @@ void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::st
     wrong.push_back(fmt::format("in no row of the map: {}", fmt::join(left, ", ")));
   if (!wrong.empty())
     fail(ErrorKind::bad_file, "load_weights",
-         fmt::format("{}: {}. Choose the prefix, the library and the layer's options that the file was made with.",
-                     file.path().filename().string(), fmt::join(wrong, "; ")));
+         "{}: {}. Choose the prefix, the library and the layer's options that the file was made with.",
+         file.path().filename().string(), fmt::join(wrong, "; "));
   for (size_t i = 0; i < ours.size(); ++i) *ours[i].value = values[i];
 }
 

@@ -17,6 +17,7 @@
 #include "nn/checkpoint/write_plan.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 #include "sharding/files/safetensors.h"
@@ -114,8 +115,8 @@ class Weights {
   at::Tensor read(const std::string& name) {
     const auto found = find(name);
     if (found == tensors_.end())
-      fail(ErrorKind::bad_file, "load_hugging_face",
-           fmt::format("{}: it has no \"{}\". Are these weights of this architecture?", path_.string(), name));
+      fail(ErrorKind::bad_file, "load_hugging_face", "{}: it has no \"{}\". Are these weights of this architecture?",
+           path_.string(), name);
     used_.insert(found->first);
     return to_tensor(found->second.array(found->first));
   }
@@ -126,9 +127,8 @@ class Weights {
       if (!used_.contains(name) && !is_computed(name)) left.push_back(name);
     if (!left.empty())
       fail(ErrorKind::bad_file, "load_hugging_face",
-           fmt::format("{}: {} of its tensors have no place in the model: {}. Make the model as large as the weights.",
-                       path_.string(), left.size(),
-                       fmt::join(std::span(left).first(std::min<size_t>(8, left.size())), ", ")));
+           "{}: {} of its tensors have no place in the model: {}. Make the model as large as the weights.",
+           path_.string(), left.size(), fmt::join(std::span(left).first(std::min<size_t>(8, left.size())), ", "));
   }
 
  private:
@@ -138,8 +138,8 @@ class Weights {
     for (const std::string& name : file.names())
       if (const auto [there, fresh] = tensors_.emplace(name, file); !fresh)
         fail(ErrorKind::bad_file, "load_hugging_face",
-             fmt::format("{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.", path_.string(),
-                         name, there->second.path().filename().string(), file.path().filename().string()));
+             "{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.", path_.string(), name,
+             there->second.path().filename().string(), file.path().filename().string());
   }
   Tensors::const_iterator find(const std::string& name) const {
     constexpr std::string_view prefix = "transformer.";
@@ -169,9 +169,8 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& wei
   const at::Tensor values = can_turn && can_cut ? ours(from, theirs) : theirs;
   if (!can_turn || !can_cut || values.sizes() != at::IntArrayRef(leaf.value->shape()))
     fail(ErrorKind::bad_file, "load_hugging_face",
-         fmt::format("{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path,
-                     from.name, to_string(given), to_string(leaf.value->shape()),
-                     from.transposed ? " (transposed)" : ""));
+         "{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path, from.name,
+         to_string(given), to_string(leaf.value->shape()), from.transposed ? " (transposed)" : "");
   return values.to(static_cast<at::ScalarType>(leaf.value->dtype())).contiguous();
 }
 
@@ -204,8 +203,8 @@ std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const 
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.path == pattern; });
     if (row == rows.end())
       fail(ErrorKind::bad_argument, "hugging_face",
-           fmt::format("{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.",
-                       leaf.path, layout == HuggingFaceLayout::gpt2 ? "gpt2" : "llama"));
+           "{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.", leaf.path,
+           layout == HuggingFaceLayout::gpt2 ? "gpt2" : "llama");
     names.push_back(*row);
     names.back().path = leaf.path, names.back().name = with_number(row->name, number);
   }
@@ -235,14 +234,13 @@ void check_sources(const std::string& name, const Sources::mapped_type& sources)
   for (const auto& [leaf, from] : sources)
     if (const Shape shape = leaf->value->shape(); shape.size() < (from->transposed ? 2 : 1) || shape.size() > 2)
       fail(ErrorKind::bad_argument, "save_hugging_face",
-           fmt::format("{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.",
-                       leaf->path, to_string(shape), name, from->transposed ? "2" : "1 or 2"));
+           "{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.", leaf->path,
+           to_string(shape), name, from->transposed ? "2" : "1 or 2");
   const auto& [first, from] = sources.front();
   if (static_cast<int64_t>(sources.size()) != from->parts)
     fail(ErrorKind::bad_argument, "save_hugging_face",
-         fmt::format(
-             "{}: {} is made of {} arrays, the model has {} of them. nn/checkpoint/hugging_face.h lists the fields.",
-             first->path, name, from->parts, sources.size()));
+         "{}: {} is made of {} arrays, the model has {} of them. nn/checkpoint/hugging_face.h lists the fields.",
+         first->path, name, from->parts, sources.size());
 }
 
 TensorEntry entry_of(const std::string& name, const Sources::mapped_type& sources) {

@@ -11,7 +11,7 @@
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/files/json.h"
@@ -34,8 +34,8 @@ class Reader {
   [[noreturn]] void refuse(std::string_view expected) const {
     std::string given = json::serialize(value_);
     if (given.size() > 60) given = given.substr(0, 60) + "...";
-    fail(ErrorKind::bad_file, "restore",
-         fmt::format("{}: {}: {} given, expected {}. Was the file changed?", text_, where_, given, expected));
+    fail(ErrorKind::bad_file, "restore", "{}: {}: {} given, expected {}. Was the file changed?", text_, where_, given,
+         expected);
   }
   const json::object& object() const {
     if (!value_.is_object()) refuse("an object");
@@ -59,8 +59,7 @@ class Reader {
   Reader operator[](std::string_view key) const {
     const json::value* value = object().if_contains(key);
     if (!value)
-      fail(ErrorKind::bad_file, "restore",
-           fmt::format("{}: {}: \"{}\" is missing. Was the file changed?", text_, where_, key));
+      fail(ErrorKind::bad_file, "restore", "{}: {}: \"{}\" is missing. Was the file changed?", text_, where_, key);
     return {*value, text_, fmt::format("{}.{}", where_, key)};
   }
   template <class F>
@@ -173,9 +172,8 @@ json::object parsed(const std::map<std::string, std::string>& texts, std::string
     const std::string where = fmt::format("{} \"{}\"", what, name);
     const json::value& value = object.emplace(name, parse_json(text, "save", where)).first->value();
     if (const int levels = levels_of(value); levels > kMostLevels)
-      fail(ErrorKind::bad_file, "save",
-           fmt::format("{}: {} levels of nesting given, expected at most {}. Save it flatter.", where, levels,
-                       kMostLevels));
+      fail(ErrorKind::bad_file, "save", "{}: {} levels of nesting given, expected at most {}. Save it flatter.", where,
+           levels, kMostLevels);
   }
   return object;
 }
@@ -266,7 +264,7 @@ void check_name(std::string_view what, std::string_view name) {
   std::string shown;
   for (const unsigned char c : name)
     shown += c < 0x80 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
-  fail(ErrorKind::bad_argument, "save", fmt::format("{} \"{}\": expected a name in UTF-8.", what, shown));
+  fail(ErrorKind::bad_argument, "save", "{} \"{}\": expected a name in UTF-8.", what, shown);
 }
 
 std::string commit_mark(std::string_view manifest, std::string_view state) {

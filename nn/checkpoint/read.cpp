@@ -2,14 +2,13 @@
 #include "nn/checkpoint/read.h"
 
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "nn/placement/filter_shard.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/files/crc32c.h"
 
 namespace tessera::nn {
@@ -35,8 +34,8 @@ const Type* future_type(const Leaf& leaf, const std::optional<Layout>& layout) {
                        "restore");
   if (type->unreduced || type->varying)
     fail(ErrorKind::bad_argument, "restore",
-         fmt::format("{}: {} is a pending sum, or differs between replicas. Restore into a parameter.", leaf.path,
-                     leaf.value->type_string()));
+         "{}: {} is a pending sum, or differs between replicas. Restore into a parameter.", leaf.path,
+         leaf.value->type_string());
   return type;
 }
 
@@ -92,9 +91,8 @@ int64_t TensorFile::offset(const SavedTensor& saved) const {
   if (!header_.contains(entry.name) || header_.info(entry.name).dtype != entry.dtype ||
       header_.info(entry.name).shape != entry.shape)
     fail(ErrorKind::bad_file, "restore",
-         fmt::format("{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another "
-                     "checkpoint.",
-                     file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape)));
+         "{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another checkpoint.",
+         file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape));
   return data_ + header_.info(entry.name).begin;
 }
 
@@ -134,9 +132,9 @@ void ChunkReader::read(const RestoreTarget& target, const File& file, size_t chu
 void ChunkReader::check(const RestoreTarget& target, size_t chunk, std::span<const std::byte> bytes) const {
   if (!verify_ || crc32c(bytes) == target.saved->checksums[chunk]) return;
   fail(ErrorKind::bad_file, "restore",
-       fmt::format("{}: the {} bytes from {} on in {} are not those that were saved: their checksum differs, so the "
-                   "file is damaged. Restore another checkpoint.",
-                   target.saved->name, bytes.size(), chunk * kChunkBytes, target.saved->file));
+       "{}: the {} bytes from {} on in {} are not those that were saved: their checksum differs, so the file is "
+       "damaged. Restore another checkpoint.",
+       target.saved->name, bytes.size(), chunk * kChunkBytes, target.saved->file);
 }
 
 }  // namespace tessera::nn

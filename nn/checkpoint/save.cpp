@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/crc32c.h"
 
@@ -24,7 +25,7 @@ namespace {
 constexpr int64_t kFlushBytes = int64_t{8} << 20;
 
 [[noreturn]] void refuse(const std::string& path, std::string_view message) {
-  fail(ErrorKind::bad_argument, "save", fmt::format("{}: {}", path, message));
+  fail(ErrorKind::bad_argument, "save", "{}: {}", path, message);
 }
 
 // The array's memory, if every element has one value that this machine knows.
@@ -70,8 +71,8 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   if (!mesh || mesh->processes == 1 || mesh->processes == processes.count) return;
   refuse(leaf.path,
-         fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so "
-                     "that all save, or save gather(x).",
+         fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so that all "
+                     "save, or save gather(x).",
                      leaf.value->type_string(), mesh->processes, processes.count, processes.count == 1 ? "s" : ""));
 }
 
@@ -112,17 +113,15 @@ void check_metric(const Keep& keep, const std::map<std::string, double>& metrics
   std::string given;
   for (const auto& [name, value] : metrics) given += fmt::format("{}\"{}\"", given.empty() ? "" : ", ", name);
   fail(ErrorKind::bad_argument, "save",
-       fmt::format("keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, "
-                   "or none.",
-                   keep.best, keep.metric, given));
+       "keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, or none.",
+       keep.best, keep.metric, given);
 }
 
 SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
   SavedState saved{.numbers = {}, .extra = extra.extra, .metrics = extra.metrics};
   for (const auto& [name, value] : extra.metrics)
     if (!std::isfinite(value))
-      fail(ErrorKind::bad_argument, "save",
-           fmt::format("metric \"{}\": {} given, expected a finite number.", name, value));
+      fail(ErrorKind::bad_argument, "save", "metric \"{}\": {} given, expected a finite number.", name, value);
   for (const Scalar& number : state.scalars)
     if (!saved.numbers.emplace(number.path, number.to_json()).second)
       refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
@@ -188,8 +187,8 @@ void together(const Processes& processes, const std::filesystem::path& path, con
   }
   if (error) std::rethrow_exception(error);
   if (!all)
-    fail(ErrorKind::other, verb,
-         fmt::format("{}: another process could not {} its part. Its own error says why.", path.string(), verb));
+    fail(ErrorKind::other, verb, "{}: another process could not {} its part. Its own error says why.", path.string(),
+         verb);
 }
 
 Processes voting_by(std::shared_ptr<Votes> votes) {

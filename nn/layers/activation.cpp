@@ -1,14 +1,12 @@
 // The functions behind the names, and PReLU.
 #include "nn/layers/activation.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -46,8 +44,7 @@ Array Activation::operator()(Operand x) const {
 namespace {
 
 void check_slope(double slope) {
-  if (!std::isfinite(slope))
-    fail(ErrorKind::bad_argument, "PReLU", fmt::format("slope = {}, expected a finite number.", slope));
+  if (!std::isfinite(slope)) fail(ErrorKind::bad_argument, "PReLU", "slope = {}, expected a finite number.", slope);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Attention: split into heads, attend, merge.
 #include "nn/layers/attention.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -10,7 +9,7 @@
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/attention_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/joining.h"
@@ -25,16 +24,15 @@ namespace {
 void check_heads(const Axis& heads, int64_t num_heads) {
   if (num_heads < 1 || heads.size < num_heads || heads.size % num_heads)
     fail(ErrorKind::bad_argument, "MultiheadAttention",
-         fmt::format("axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size,
-                     num_heads));
+         "axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size, num_heads);
 }
 
 int64_t checked_kv_heads(const Axis& kv_heads, int64_t num_heads, int64_t head_dim) {
   const int64_t n = kv_heads.size / head_dim;
   if (n < 1 || kv_heads.size % head_dim || num_heads % n)
     fail(ErrorKind::bad_argument, "MultiheadAttention",
-         fmt::format("axis \"{}\" = {} for {} heads of {}, expected {} times a divisor of {}.", kv_heads.name,
-                     kv_heads.size, num_heads, head_dim, head_dim, num_heads));
+         "axis \"{}\" = {} for {} heads of {}, expected {} times a divisor of {}.", kv_heads.name, kv_heads.size,
+         num_heads, head_dim, head_dim, num_heads);
   return n;
 }
 
@@ -45,8 +43,7 @@ void check_rope(const std::optional<double>& base, int64_t head_dim) {
 
 void check_stream(const Array& x) {
   if (x.ndim() != 3)
-    fail(ErrorKind::shape_mismatch, "MultiheadAttention",
-         fmt::format("given {}, expected (batch, seq, embed).", x.type_string()));
+    fail(ErrorKind::shape_mismatch, "MultiheadAttention", "given {}, expected (batch, seq, embed).", x.type_string());
 }
 
 void check_context(const MultiheadAttention& layer) {
@@ -62,9 +59,9 @@ void check_self(const MultiheadAttention& layer, const Array& x) {
   if (q.is_absent() || k.is_absent() || q.shape(0) == k.shape(0) || x.shape(-1) != q.shape(0)) return;
   const AxisName axis = axis_of(layer.k.kernel, 0);
   fail(ErrorKind::bad_argument, "MultiheadAttention",
-       fmt::format("no context given to a layer whose keys and values read one of (batch, keys, {}) with {} features, "
-                   "expected attention(x, {{.context = encoded}}).",
-                   axis.is_none() ? "context" : axis.name(), k.shape(0)));
+       "no context given to a layer whose keys and values read one of (batch, keys, {}) with {} features, expected "
+       "attention(x, {{.context = encoded}}).",
+       axis.is_none() ? "context" : axis.name(), k.shape(0));
 }
 
 struct Heads {
@@ -83,16 +80,16 @@ Heads kv_heads_of(const MultiheadAttention& layer) { return {"num_kv_heads", lay
 void check_groups(const Array& queries, const Array& keys) {
   if (queries.shape(3) == keys.shape(3) && queries.shape(2) % keys.shape(2) == 0) return;
   fail(ErrorKind::bad_argument, "MultiheadAttention",
-       fmt::format("num_heads = {} of {} features each and num_kv_heads = {} of {}, expected as many features, and a "
-                   "divisor of the heads.",
-                   queries.shape(2), queries.shape(3), keys.shape(2), keys.shape(3)));
+       "num_heads = {} of {} features each and num_kv_heads = {} of {}, expected as many features, and a divisor of "
+       "the heads.",
+       queries.shape(2), queries.shape(3), keys.shape(2), keys.shape(3));
 }
 
 void check_broadcasts(const char* name, const Array& given, const Shape& logits) {
   if (given.is_absent() || broadcasts_to(given.shape(), logits)) return;
   fail(ErrorKind::shape_mismatch, "MultiheadAttention",
-       fmt::format("{} {}, expected to broadcast to (batch, heads, seq, keys) = ({}).", name, given.type_string(),
-                   fmt::join(logits, ", ")));
+       "{} {}, expected to broadcast to (batch, heads, seq, keys) = ({}).", name, given.type_string(),
+       fmt::join(logits, ", "));
 }
 
 void check_decodes(const MultiheadAttention& layer) {
@@ -118,10 +115,9 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
     return;
   const auto name = [](const Array& x) { return x.is_absent() ? "absent" : x.type_string(); };
   fail(ErrorKind::shape_mismatch, "MultiheadAttention.decode",
-       fmt::format(
-           "the cache's keys are {} and its values {}, expected (batch, length, kv_heads, head_dim) with a batch "
-           "of {} and {} kv heads of {}. Give each layer and each text a cache of its own.",
-           name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads));
+       "the cache's keys are {} and its values {}, expected (batch, length, kv_heads, head_dim) with a batch of {} and "
+       "{} kv heads of {}. Give each layer and each text a cache of its own.",
+       name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads);
 }
 
 Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
@@ -131,8 +127,8 @@ Array lower_triangle(int64_t seq, int64_t keys) { return tri(seq, {.columns = ke
 
 void check_batch(const Array& q, const Array& k) {
   if (q.shape(0) != k.shape(0))
-    fail(ErrorKind::shape_mismatch, "MultiheadAttention",
-         fmt::format("given a batch of {} and a context of {}, expected as many.", q.shape(0), k.shape(0)));
+    fail(ErrorKind::shape_mismatch, "MultiheadAttention", "given a batch of {} and a context of {}, expected as many.",
+         q.shape(0), k.shape(0));
 }
 
 // tessera::dot_product_attention with a step between softmax and values: dropout of the weights. The logits are of

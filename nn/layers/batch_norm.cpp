@@ -1,14 +1,12 @@
 // BatchNorm's two ways: with the batch's statistics, and with the running ones.
 #include "nn/layers/batch_norm.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/redistribution/device_put.h"
@@ -22,16 +20,15 @@ void check_not_empty(const Array& x) {
   const Shape& shape = x.shape();
   if (std::find(shape.begin(), shape.end() - 1, 0) == shape.end() - 1) return;
   fail(ErrorKind::bad_argument, "BatchNorm",
-       fmt::format("given {}, expected one row or more to take statistics of. Leave the empty batch out, or set "
-                   "inference = true.",
-                   x.type_string()));
+       "given {}, expected one row or more to take statistics of. Leave the empty batch out, or set inference = true.",
+       x.type_string());
 }
 
 void check_numbers(double momentum, double eps) {
   check_eps("BatchNorm", eps);
   if (!(momentum >= 0 && momentum <= 1))
-    fail(ErrorKind::bad_argument, "BatchNorm",
-         fmt::format("momentum = {}, expected 0 (the last batch's statistics) to 1.", momentum));
+    fail(ErrorKind::bad_argument, "BatchNorm", "momentum = {}, expected 0 (the last batch's statistics) to 1.",
+         momentum);
 }
 
 void check_all_there(const BatchNorm& norm) {
@@ -76,8 +73,7 @@ Array BatchNorm::operator()(Operand x) {
   check_all_there(*this);
   check_features("BatchNorm", x.array(), scale);
   if (x.array().ndim() < 2)
-    fail(ErrorKind::shape_mismatch, "BatchNorm",
-         fmt::format("given {}, expected (batch..., features).", x.array().type_string()));
+    fail(ErrorKind::shape_mismatch, "BatchNorm", "given {}, expected (batch..., features).", x.array().type_string());
   check_floating("BatchNorm", x.array());
   if (!inference) check_not_empty(x.array());
   const Array in = dtypes.in(x.array());

@@ -1,9 +1,7 @@
 // The three casts of a policy.
 #include "nn/layers/dtype_policy.h"
 
-#include <fmt/format.h>
-
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 
 namespace tessera::nn {
@@ -12,8 +10,7 @@ namespace {
 
 Array cast_to(const Array& x, DType dtype, const char* what) {
   if (!is_floating(dtype))
-    fail(ErrorKind::dtype_mismatch, "DTypePolicy",
-         fmt::format("{} = {} given, expected a floating type.", what, name_of(dtype)));
+    fail(ErrorKind::dtype_mismatch, "DTypePolicy", "{} = {} given, expected a floating type.", what, name_of(dtype));
   return x.is_absent() || x.dtype() == dtype || !is_floating(x.dtype()) ? x : astype(x, dtype);
 }
 

@@ -1,12 +1,10 @@
 // The change of a kernel: made, and added for good.
 #include "nn/layers/lora.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/redistribution/device_put.h"
@@ -30,11 +28,10 @@ Array placed_along(const Array& x, const Array& kernel, int dim) {
 Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& options) {
   check_positive("with_lora", "rank", options.rank);
   if (!std::isfinite(options.alpha))
-    fail(ErrorKind::bad_argument, "with_lora", fmt::format("alpha = {}, expected a number.", options.alpha));
+    fail(ErrorKind::bad_argument, "with_lora", "alpha = {}, expected a number.", options.alpha);
   if (linear.lora)
-    fail(ErrorKind::bad_argument, "with_lora",
-         fmt::format("{} has a low-rank change already. Merge it first: merge_lora(linear).",
-                     linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path()));
+    fail(ErrorKind::bad_argument, "with_lora", "{} has a low-rank change already. Merge it first: merge_lora(linear).",
+         linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path());
   const Array& kernel = linear.kernel;
   check_there("with_lora", "kernel", kernel);
   check_dims("with_lora", kernel, 2, "a kernel (in, out)");

@@ -1,15 +1,13 @@
 // Routing as products with masks (GShard's), and the constraints that make its exchanges all_to_alls.
 #include "nn/layers/moe.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/cumulative.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
@@ -95,11 +93,9 @@ Array answers(const MoeMlp& layer, const Array& tokens) {
 
 void check_routing(int64_t top_k, double capacity_factor, int64_t experts) {
   if (top_k < 1 || top_k > experts)
-    fail(ErrorKind::bad_argument, "MoeMlp",
-         fmt::format("top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts));
+    fail(ErrorKind::bad_argument, "MoeMlp", "top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts);
   if (!(capacity_factor > 0))
-    fail(ErrorKind::bad_argument, "MoeMlp",
-         fmt::format("capacity_factor = {}, expected a number above 0.", capacity_factor));
+    fail(ErrorKind::bad_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", capacity_factor);
 }
 
 // One kernel for each expert.
@@ -144,8 +140,8 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   check_there("MoeMlp", up), check_there("MoeMlp", down);
   check_routing(top_k, capacity_factor, router.value.shape(-1));
   if (x.shape(0) == 0 || x.shape(1) == 0)
-    fail(ErrorKind::bad_argument, "MoeMlp",
-         fmt::format("given {}, expected one position or more to balance the experts over.", x.type_string()));
+    fail(ErrorKind::bad_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
+         x.type_string());
   const Routing routing = route(*this, probabilities(*this, x));
   const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
   const Array done = placed_as(answers(*this, at_experts(tokens, up)), tokens);

@@ -1,12 +1,10 @@
 // The norms' starting values and formulas.
 #include "nn/layers/norm.h"
 
-#include <fmt/format.h>
-
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/normalization.h"
 #include "sharding/operations/reductions.h"
@@ -56,9 +54,8 @@ Array RMSNorm::operator()(Operand x) const {
 
 GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, const DTypePolicy& dtypes) {
   if (groups < 1 || features.size % groups)
-    fail(ErrorKind::bad_argument, "GroupNorm",
-         fmt::format("axis \"{}\" = {} is not divisible by {} groups. Change one of them.", features.name,
-                     features.size, groups));
+    fail(ErrorKind::bad_argument, "GroupNorm", "axis \"{}\" = {} is not divisible by {} groups. Change one of them.",
+         features.name, features.size, groups);
   check_eps("GroupNorm", eps);
   return {.scale = all_of("GroupNorm", 1, features, dtypes),
           .bias = all_of("GroupNorm", 0, features, dtypes),
@@ -73,8 +70,8 @@ Array GroupNorm::operator()(Operand x) const {
   check_eps("GroupNorm", eps);
   check_features("GroupNorm", x.array(), scale);
   if (x.array().ndim() < 2)
-    fail(ErrorKind::shape_mismatch, "GroupNorm",
-         fmt::format("given {}, expected (batch, spatial dims..., features).", x.array().type_string()));
+    fail(ErrorKind::shape_mismatch, "GroupNorm", "given {}, expected (batch, spatial dims..., features).",
+         x.array().type_string());
   check_divisor("GroupNorm", "groups", groups, x.array().shape(-1));
   check_floating("GroupNorm", x.array());
   const Array in = dtypes.in(x.array());

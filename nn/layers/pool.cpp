@@ -1,11 +1,9 @@
 // Pools, and the windows of adaptive ones.
 #include "nn/layers/pool.h"
 
-#include <fmt/format.h>
-
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/joining.h"
 #include "sharding/operations/slicing.h"
 
@@ -15,12 +13,11 @@ namespace {
 
 void check_adaptive(const char* layer, const Array& x, const std::vector<int64_t>& sizes) {
   if (sizes.empty() || sizes.size() > 3)
-    fail(ErrorKind::bad_argument, layer,
-         fmt::format("{} sizes given, expected one for each of 1 to 3 spatial dims.", sizes.size()));
+    fail(ErrorKind::bad_argument, layer, "{} sizes given, expected one for each of 1 to 3 spatial dims.", sizes.size());
   for (const int64_t size : sizes) check_positive(layer, "size", size);
   if (x.ndim() <= static_cast<int>(sizes.size()))
-    fail(ErrorKind::shape_mismatch, layer,
-         fmt::format("given {}, expected (..., {} spatial dims, features).", x.type_string(), sizes.size()));
+    fail(ErrorKind::shape_mismatch, layer, "given {}, expected (..., {} spatial dims, features).", x.type_string(),
+         sizes.size());
   check_places(layer, x, static_cast<int>(sizes.size()));
 }
 

@@ -1,7 +1,6 @@
 // The cells' gates.
 #include "nn/layers/recurrent.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -9,7 +8,7 @@
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/linear_algebra.h"
 
@@ -59,14 +58,12 @@ void check_state(const char* layer, const char* name, const Array& state, const 
   Shape expected = x.shape();
   expected.back() = recurrent.value.shape(0);
   if (state.ndim() > 0 && state.shape(-1) == expected.back() && broadcasts_to(state.shape(), expected)) return;
-  fail(ErrorKind::shape_mismatch, layer,
-       fmt::format("state {} = {}, expected ({}) for x {}. Begin with cell.start(x).", name, state.type_string(),
-                   fmt::join(expected, ", "), x.type_string()));
+  fail(ErrorKind::shape_mismatch, layer, "state {} = {}, expected ({}) for x {}. Begin with cell.start(x).", name,
+       state.type_string(), fmt::join(expected, ", "), x.type_string());
 }
 
 Array no_state(const Array& x, const Param& recurrent) {
-  if (x.ndim() == 0)
-    fail(ErrorKind::shape_mismatch, "start", fmt::format("given {}, expected (..., in).", x.type_string()));
+  if (x.ndim() == 0) fail(ErrorKind::shape_mismatch, "start", "given {}, expected (..., in).", x.type_string());
   Shape shape = x.shape();
   shape.back() = recurrent.value.shape(0);
   return zeros(shape, is_floating(x.dtype()) ? x.dtype() : recurrent.value.dtype());
@@ -76,8 +73,8 @@ Array no_state(const Array& x, const Param& recurrent) {
 
 void check_steps(const Array& xs) {
   if (xs.ndim() != 3 || xs.shape(1) == 0)
-    fail(ErrorKind::shape_mismatch, "scan",
-         fmt::format("given {}, expected (batch, time, features) with one step or more.", xs.type_string()));
+    fail(ErrorKind::shape_mismatch, "scan", "given {}, expected (batch, time, features) with one step or more.",
+         xs.type_string());
 }
 
 LSTMCell LSTMCell::init(const Key& key, const Axis& in, const Axis& hidden, const RecurrentOptions& options) {

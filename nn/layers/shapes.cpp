@@ -1,30 +1,27 @@
 // The sentences of the layers' errors.
 #include "nn/layers/shapes.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 
 void check_there(const char* layer, const Param& param) {
   if (param.value.is_absent())
     fail(ErrorKind::absent, layer,
-         fmt::format("its parameter {} is absent: a filter took it out of its tree. Combine the tree first.",
-                     param.axes.to_string()));
+         "its parameter {} is absent: a filter took it out of its tree. Combine the tree first.",
+         param.axes.to_string());
 }
 
 void check_there(const char* layer, const char* name, const Array& array) {
   if (array.is_absent())
-    fail(
-        ErrorKind::absent, layer,
-        fmt::format("{} is absent, expected an array. Make the layer with init, or combine the tree that a filter took "
-                    "it out of.",
-                    name));
+    fail(ErrorKind::absent, layer,
+         "{} is absent, expected an array. Make the layer with init, or combine the tree that a filter took it out of.",
+         name);
 }
 
 void check_features(const char* layer, const Array& x, const Param& param, int dim) {
@@ -35,27 +32,25 @@ void check_features(const char* layer, const Array& x, const Param& param, int d
   const bool named = dim < static_cast<int>(param.axes.size()) && !param.axes[dim].is_none();
   const std::string name = named ? param.axes[dim].name() : "features";
   const std::string& path = param.value.path();
-  fail(ErrorKind::shape_mismatch, layer,
-       fmt::format("{}{}given {}, expected (..., {}) with {} = {}.", path, path.empty() ? "" : ": ", x.type_string(),
-                   name, name, size));
+  fail(ErrorKind::shape_mismatch, layer, "{}{}given {}, expected (..., {}) with {} = {}.", path,
+       path.empty() ? "" : ": ", x.type_string(), name, name, size);
 }
 
 void check_floating(const char* layer, const Array& x) {
   if (is_floating(x.dtype())) return;
-  fail(ErrorKind::dtype_mismatch, layer,
-       fmt::format("given {}, expected a floating type. Convert with astype.", x.type_string()));
+  fail(ErrorKind::dtype_mismatch, layer, "given {}, expected a floating type. Convert with astype.", x.type_string());
 }
 
 void check_dims(const char* layer, const Array& x, int ndim, const std::string& expected) {
   if (x.is_absent() || x.ndim() == ndim) return;
-  fail(ErrorKind::shape_mismatch, layer, fmt::format("given {}, expected {}.", x.type_string(), expected));
+  fail(ErrorKind::shape_mismatch, layer, "given {}, expected {}.", x.type_string(), expected);
 }
 
 void check_places(const char* layer, const Array& x, int spatial) {
   for (int d = x.ndim() - 1 - spatial; d < x.ndim() - 1; ++d)
     if (x.shape(d) == 0)
-      fail(ErrorKind::shape_mismatch, layer,
-           fmt::format("given {}, expected one place or more in every spatial dim.", x.type_string()));
+      fail(ErrorKind::shape_mismatch, layer, "given {}, expected one place or more in every spatial dim.",
+           x.type_string());
 }
 
 bool broadcasts_to(const Shape& from, const Shape& to) {
@@ -70,38 +65,35 @@ AxisName axis_of(const Param& param, int dim) {
 
 Array initial(const char* layer, const char* option, const Initializer& initializer, const Key& key,
               const Shape& shape) {
-  if (!initializer)
-    fail(ErrorKind::bad_argument, layer, fmt::format("{} is empty, expected an initializer of nn::init.", option));
+  if (!initializer) fail(ErrorKind::bad_argument, layer, "{} is empty, expected an initializer of nn::init.", option);
   Array x = initializer(key, shape);
   if (!x.is_absent() && x.shape() == shape) return x;
-  fail(ErrorKind::shape_mismatch, layer,
-       fmt::format("{} gave {}, expected ({}), the shape that it was asked for.", option,
-                   x.is_absent() ? "an absent array" : x.type_string(), fmt::join(shape, ", ")));
+  fail(ErrorKind::shape_mismatch, layer, "{} gave {}, expected ({}), the shape that it was asked for.", option,
+       x.is_absent() ? "an absent array" : x.type_string(), fmt::join(shape, ", "));
 }
 
 void check_axis(const char* layer, const Axis& axis) {
   if (axis.size < 0)
-    fail(ErrorKind::bad_argument, layer, fmt::format("axis \"{}\" = {}, expected 0 or more.", axis.name, axis.size));
+    fail(ErrorKind::bad_argument, layer, "axis \"{}\" = {}, expected 0 or more.", axis.name, axis.size);
 }
 
 void check_positive(const char* layer, const char* what, int64_t value) {
-  if (value < 1) fail(ErrorKind::bad_argument, layer, fmt::format("{} = {}, expected 1 or more.", what, value));
+  if (value < 1) fail(ErrorKind::bad_argument, layer, "{} = {}, expected 1 or more.", what, value);
 }
 
 void check_eps(const char* layer, double eps) {
   if (!(eps >= 0 && std::isfinite(eps)))
-    fail(ErrorKind::bad_argument, layer, fmt::format("eps = {}, expected a number of 0 or more.", eps));
+    fail(ErrorKind::bad_argument, layer, "eps = {}, expected a number of 0 or more.", eps);
 }
 
 void check_rate(const char* layer, double rate) {
-  if (!(rate >= 0 && rate <= 1))
-    fail(ErrorKind::bad_argument, layer, fmt::format("dropout = {}, expected a rate of 0 to 1.", rate));
+  if (!(rate >= 0 && rate <= 1)) fail(ErrorKind::bad_argument, layer, "dropout = {}, expected a rate of 0 to 1.", rate);
 }
 
 void check_divisor(const char* layer, const char* field, int64_t value, int64_t features, std::string_view whose) {
   if (value < 1 || features % value)
-    fail(ErrorKind::bad_argument, layer,
-         fmt::format("{} = {}, expected a divisor of the {} features{}.", field, value, features, whose));
+    fail(ErrorKind::bad_argument, layer, "{} = {}, expected a divisor of the {} features{}.", field, value, features,
+         whose);
 }
 
 }  // namespace tessera::nn

@@ -1,11 +1,9 @@
 // The blocks' parts and sums.
 #include "nn/layers/transformer.h"
 
-#include <fmt/format.h>
-
 #include "nn/layers/module_scope.h"
 #include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 
@@ -32,7 +30,7 @@ EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& h
                                 const Axis& hidden, const BlockOptions& o) {
   if (o.context)
     fail(ErrorKind::bad_argument, "EncoderBlock",
-         fmt::format("context = \"{}\" given, which only a DecoderBlock reads. Leave it out.", o.context->name));
+         "context = \"{}\" given, which only a DecoderBlock reads. Leave it out.", o.context->name);
   const auto [k1, k2] = split<2>(key);
   return {.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),
           .attention = MultiheadAttention::init(k1, embed, heads, num_heads, attention_options(o, false)),

@@ -9,7 +9,7 @@
 
 #include "nn/placement/filter_shard.h"
 #include "nn/tree/name_suggestions.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -142,7 +142,7 @@ std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, con
 const ExplainedArray& Explanation::at(const std::string& path) const {
   const auto found = std::find_if(arrays_.begin(), arrays_.end(), [&](const auto& a) { return a.path == path; });
   if (found == arrays_.end())
-    fail(ErrorKind::bad_argument, "explain", fmt::format("{}: no array has this path. See arrays().", path));
+    fail(ErrorKind::bad_argument, "explain", "{}: no array has this path. See arrays().", path);
   return *found;
 }
 
@@ -177,11 +177,10 @@ Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
     const std::optional<Layout> own = layout_of(*leaf.value);
     if (!own)
       fail(ErrorKind::bad_argument, "explain",
-           fmt::format("{}: no layout placed it. Place the tree with filter_shard(tree, layout), or give the layout.",
-                       leaf.path));
+           "{}: no layout placed it. Place the tree with filter_shard(tree, layout), or give the layout.", leaf.path);
     if (layout && !(*layout == *own))
-      fail(ErrorKind::bad_argument, "explain",
-           fmt::format("{} and {} were placed by two layouts. Explain each part by itself.", *first, leaf.path));
+      fail(ErrorKind::bad_argument, "explain", "{} and {} were placed by two layouts. Explain each part by itself.",
+           *first, leaf.path);
     if (!layout) layout = own, first = &leaf.path;
   }
   if (!layout) fail(ErrorKind::bad_argument, "explain", "the tree has no arrays. Give the layout.");

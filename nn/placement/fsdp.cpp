@@ -1,16 +1,13 @@
 // The table of fully sharded data parallelism.
 #include "nn/placement/fsdp.h"
 
-#include <fmt/format.h>
-
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 
 Layout fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options) {
   if (!mesh.empty() && !mesh.has_axis(axis))
-    fail(ErrorKind::unknown_axis, "fsdp",
-         fmt::format("\"{}\" given, expected an axis of the mesh ({}).", axis, mesh.to_string()));
+    fail(ErrorKind::unknown_axis, "fsdp", "\"{}\" given, expected an axis of the mesh ({}).", axis, mesh.to_string());
   Rules rules, whole;
   for (const Rule& rule : options.rules) (rule.all_mesh_axes().empty() ? whole : rules).push_back(rule);
   rules.emplace_back(Arrays{.min_size = options.min_size}, longest_dim(axis));

@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 
 #include "nn/placement/table.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/files/json.h"
 
 namespace tessera::nn {
@@ -33,8 +33,8 @@ constexpr const char* reads = "parse_placement_table";
 
 [[noreturn]] void refuse(const std::string& where, const char* expected) {
   fail(ErrorKind::bad_file, reads,
-       fmt::format("the text is not what PlacementTable::to_json writes: {} is missing or not {}. Write it again.",
-                   where, expected));
+       "the text is not what PlacementTable::to_json writes: {} is missing or not {}. Write it again.", where,
+       expected);
 }
 
 // Values that know where in the text they stand, so that an error can name the place: "rows[3].shape".

@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "sharding/accounting/forecast.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
@@ -35,7 +35,7 @@ const Link& link_over(const std::string& axes, const Hardware& hardware) {
 void check_speed(const char* what, double value, bool may_be_zero = false) {
   if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero))
     fail(ErrorKind::bad_argument, "compare_meshes",
-         fmt::format("{} {} given, expected a number above 0. Give what the hardware reaches.", what, value));
+         "{} {} given, expected a number above 0. Give what the hardware reaches.", what, value);
 }
 
 void check(const Hardware& hardware) {

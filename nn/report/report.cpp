@@ -10,7 +10,7 @@
 
 #include "nn/report/report_page.h"
 #include "sharding/accounting/ledger_json.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 namespace {
@@ -48,8 +48,7 @@ json::array points_of(const Curve& curve) {
 void check_finite(const ReportChart& chart, const std::string& name, double value) {
   if (std::isfinite(value)) return;
   fail(ErrorKind::bad_argument, "report",
-       fmt::format("chart \"{}\", \"{}\": {} given, expected finite numbers. Leave such points out.", chart.title, name,
-                   value));
+       "chart \"{}\", \"{}\": {} given, expected finite numbers. Leave such points out.", chart.title, name, value);
 }
 
 json::object series_of(const ReportChart& chart, const ReportSeries& series) {

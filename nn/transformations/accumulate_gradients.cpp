@@ -1,10 +1,9 @@
 // Rows cut where they lie, sums of gradients, and their one reduction.
 #include "nn/transformations/accumulate_gradients.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/operations/shapes.h"
@@ -22,8 +21,8 @@ Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
   const Array& x = *leaf.value;
   if (x.shape(0) == 0 || x.shape(0) % (blocks * n))
     fail(ErrorKind::uneven, "accumulate_gradients",
-         fmt::format("{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",
-                     leaf.path, leaf.path.empty() ? x.type_string() : "", x.shape(0) / blocks, blocks, n));
+         "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.", leaf.path,
+         leaf.path.empty() ? x.type_string() : "", x.shape(0) / blocks, blocks, n);
   Shape apart = x.shape(), joined = x.shape();
   apart[0] = blocks;
   apart.insert(apart.begin() + 1, {n, x.shape(0) / (blocks * n)});
@@ -46,9 +45,7 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
 }
 
 void check_micro_batches(int64_t n) {
-  if (n < 1)
-    fail(ErrorKind::bad_argument, "accumulate_gradients",
-         fmt::format("{} micro-batches given, expected 1 or more.", n));
+  if (n < 1) fail(ErrorKind::bad_argument, "accumulate_gradients", "{} micro-batches given, expected 1 or more.", n);
 }
 
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {

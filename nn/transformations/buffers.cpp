@@ -2,11 +2,11 @@
 #include "nn/transformations/buffers.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::nn {
@@ -30,12 +30,13 @@ void check_buffer(const Leaf& place, const Array& left, const char* verb) {
   if (before.is_absent()) return;
   const bool same_dtype = left.dtype() == before.dtype();
   if (same_dtype && left.shape() == before.shape()) return;
-  fail(same_dtype ? ErrorKind::shape_mismatch : ErrorKind::dtype_mismatch, verb,
-       fmt::format("{}: the call left {} in this Buffer, expected {} as before. {}", place.path, left.type_string(),
-                   before.type_string(),
-                   same_dtype ? "Make it as large as it will be in init."
-                              : "Cast what is stored with astype, or leave Buffers out of a cast: nn::cast(model, "
-                                "dtype, !nn::is_buffer)."));
+  fail(
+      same_dtype ? ErrorKind::shape_mismatch : ErrorKind::dtype_mismatch, verb,
+      "{}: the call left {} in this Buffer, expected {} as before. {}", place.path, left.type_string(),
+      before.type_string(),
+      same_dtype
+          ? "Make it as large as it will be in init."
+          : "Cast what is stored with astype, or leave Buffers out of a cast: nn::cast(model, dtype, !nn::is_buffer).");
 }
 
 // The value without its graph; what pends is summed where it is placed.
@@ -99,8 +100,8 @@ std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>
     if (model[i].kind != Kind::buffer)
       fail(ErrorKind::bad_argument, verb,
            model[i].path +
-               ": the call assigned to it, expected that only Buffers change: what is assigned to another "
-               "array is lost with the call. Make it an nn::Buffer, or work on a copy of the model.");
+               ": the call assigned to it, expected that only Buffers change: what is assigned to another array is "
+               "lost with the call. Make it an nn::Buffer, or work on a copy of the model.");
     check_buffer(model[i], *left[i], verb);
     kept[i] = *left[i];
     changed.push_back(&kept[i]);

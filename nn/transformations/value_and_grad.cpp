@@ -1,9 +1,9 @@
 // Which arrays of a model are on the tape, and their gradients back in the order of the model.
 #include "nn/transformations/value_and_grad.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn::detail {
 
@@ -16,19 +16,18 @@ Leaves checked(Leaves model) {
 
 std::vector<size_t> trained_of(const Leaves& model, const Filter& trained) {
   if (std::none_of(model.begin(), model.end(), is_trainable))
-    fail(
-        ErrorKind::no_gradient, "value_and_grad",
-        "the model has no array that can be trained, expected a floating one that is no Buffer and that no filter took "
-        "out.");
+    fail(ErrorKind::no_gradient, "value_and_grad",
+         "the model has no array that can be trained, expected a floating one that is no Buffer and that no filter "
+         "took out.");
   std::vector<size_t> places;
   for (size_t i = 0; i < model.size(); ++i)
     if (is_trainable(model[i]) && trained(model[i])) places.push_back(i);
   if (places.empty())
     fail(ErrorKind::bad_argument, "value_and_grad",
-         fmt::format("the filter takes none of the {} arrays of the model that could be trained, the first of which is "
-                     "{}. Print nn::leaves(model) for their paths.",
-                     std::count_if(model.begin(), model.end(), is_trainable),
-                     std::find_if(model.begin(), model.end(), is_trainable)->path));
+         "the filter takes none of the {} arrays of the model that could be trained, the first of which is {}. Print "
+         "nn::leaves(model) for their paths.",
+         std::count_if(model.begin(), model.end(), is_trainable),
+         std::find_if(model.begin(), model.end(), is_trainable)->path);
   return places;
 }
 

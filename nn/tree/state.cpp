@@ -7,6 +7,7 @@
 #include <set>
 
 #include "nn/tree/name_suggestions.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -28,9 +29,8 @@ std::string mistake_of(const Slot& slot, const State& state) {
 
 [[noreturn]] void fail_same_path(const std::string& path) {
   fail(ErrorKind::bad_argument, "state",
-       fmt::format("{}: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a "
-                   "hook names.",
-                   path));
+       "{}: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a hook names.",
+       path);
 }
 
 }  // namespace
@@ -67,9 +67,8 @@ void check_state(const std::vector<Slot>& slots, const State& state, const char*
                                      near.empty() ? "which has no such arrays" : "near it " + near[0]));
     }
   if (!mistakes.empty())
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} of the arrays do not fit the tree, which is as it was:\n  {}", mistakes.size(),
-                     fmt::join(mistakes, "\n  ")));
+    fail(ErrorKind::bad_argument, verb, "{} of the arrays do not fit the tree, which is as it was:\n  {}",
+         mistakes.size(), fmt::join(mistakes, "\n  "));
 }
 
 void write_state(const Leaves& tree, const State& state) {

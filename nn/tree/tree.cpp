@@ -1,9 +1,9 @@
 // Filters combined, and checks on the leaves of a tree.
 #include "nn/tree/tree.h"
 
-#include <fmt/format.h>
-
 #include <unordered_map>
+
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 
@@ -24,10 +24,9 @@ void check_distinct(const Leaves& leaves, const char* verb) {
     const auto [first, fresh] = seen.emplace(leaf.value->impl().get(), &leaf.path);
     if (!fresh)
       fail(ErrorKind::bad_argument, verb,
-           fmt::format(
-               "{} and {} are one and the same array, which would be trained twice. Keep it in one field and use "
-               "that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
-               *first->second, leaf.path));
+           "{} and {} are one and the same array, which would be trained twice. Keep it in one field and use that one "
+           "in both places (a tied head is embedding.attend(x)), or make two arrays.",
+           *first->second, leaf.path);
   }
 }
 
@@ -44,10 +43,9 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
   for (size_t i = 0; i < expected.size() || i < given.size(); ++i)
     if (path_of(expected, i) != path_of(given, i))
       fail(ErrorKind::bad_argument, verb,
-           fmt::format("{}: the other tree has {} in its place, expected trees of one structure. Compare what they "
-                       "were made from: lengths of vectors, optionals, alternatives of variants, keys of maps.",
-                       path_of(i < expected.size() ? expected : given, i),
-                       path_of(i < expected.size() ? given : expected, i)));
+           "{}: the other tree has {} in its place, expected trees of one structure. Compare what they were made from: "
+           "lengths of vectors, optionals, alternatives of variants, keys of maps.",
+           path_of(i < expected.size() ? expected : given, i), path_of(i < expected.size() ? given : expected, i));
 }
 
 // ---- walks ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "nn/tree/name_suggestions.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
 
@@ -13,25 +14,24 @@ void detail::check_replaced(std::string_view pattern, const std::vector<std::str
                             std::string_view type, std::string_view given, bool shares_arrays) {
   if (matched.empty()) {
     const std::vector<std::string> near = near_names(pattern, seen);
-    fail(ErrorKind::bad_argument, "tree_at",
-         fmt::format("{}: the tree has no such path. {}.", pattern,
-                     near.empty() ? "It has no parts" : fmt::format("Near it are {}", fmt::join(near, ", "))));
+    fail(ErrorKind::bad_argument, "tree_at", "{}: the tree has no such path. {}.", pattern,
+         near.empty() ? "It has no parts" : fmt::format("Near it are {}", fmt::join(near, ", ")));
   }
   if (replaced.empty())
     fail(ErrorKind::bad_argument, "tree_at",
-         fmt::format("{}: it is a {}, which the replacement (a {}) does not fit. Give one of the same type, or a "
-                     "function that takes and returns it.",
-                     matched.back().empty() ? "the tree" : matched.back(), type, given));
+         "{}: it is a {}, which the replacement (a {}) does not fit. Give one of the same type, or a function that "
+         "takes and returns it.",
+         matched.back().empty() ? "the tree" : matched.back(), type, given);
   if (shares_arrays && replaced.size() > 1)
     fail(ErrorKind::bad_argument, "tree_at",
-         fmt::format("{}: one array for {} places, {} and {} among them, expected one for each. Give a function, which "
-                     "makes each its own.",
-                     pattern, replaced.size(), replaced[0], replaced[1]));
+         "{}: one array for {} places, {} and {} among them, expected one for each. Give a function, which makes each "
+         "its own.",
+         pattern, replaced.size(), replaced[0], replaced[1]);
 }
 
 void detail::fail_number(double given, std::string_view type) {
   fail(ErrorKind::bad_argument, "tree_at",
-       fmt::format("{} given for a number of type {}, which cannot hold it. Give one that it can.", given, type));
+       "{} given for a number of type {}, which cannot hold it. Give one that it can.", given, type);
 }
 
 }  // namespace tessera::nn

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/diagnostics/source_lines.h"
 
@@ -48,10 +49,9 @@ class CommunicationGuard::Watch : public Watcher {
 
   [[noreturn]] static void refuse(const CommRecord& r) {
     fail(ErrorKind::forbidden, r.operation,
-         fmt::format(
-             "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}",
-             line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
-             r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r)));
+         "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}",
+         line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
+         r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r));
   }
 
   static const Watch*& innermost() {
@@ -129,7 +129,7 @@ class CommBudget::Watch : public Watcher {
 };
 
 CommBudget::CommBudget(int64_t bytes, CommBudgetOptions options) {
-  if (bytes < 0) fail(ErrorKind::bad_argument, "CommBudget", fmt::format("{} bytes given, expected 0 or more.", bytes));
+  if (bytes < 0) fail(ErrorKind::bad_argument, "CommBudget", "{} bytes given, expected 0 or more.", bytes);
   watch_ = std::make_unique<Watch>(bytes, std::move(options));
 }
 CommBudget::~CommBudget() = default;

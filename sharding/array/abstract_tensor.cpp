@@ -7,13 +7,12 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "sharding/array/shape_functions.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/type.h"
 
 namespace tessera::detail {
@@ -136,8 +135,8 @@ class Call {
   }
 
   [[noreturn]] void refuse(const char* why) const {
-    fail(ErrorKind::bad_argument, "abstract mesh",
-         fmt::format("{}: {}. Do it on a mesh of devices.", c10::toString(op_.operator_name()), why));
+    fail(ErrorKind::bad_argument, "abstract mesh", "{}: {}. Do it on a mesh of devices.",
+         c10::toString(op_.operator_name()), why);
   }
 
   bool is_abstract() {

@@ -14,6 +14,7 @@
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {
@@ -93,22 +94,22 @@ at::Tensor assemble(const ArrayImpl& a) {
   const Type* type = a.type;
   if (type->varying)
     fail(ErrorKind::vma, "to_host",
-         fmt::format("{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
-                     type->to_string()));
+         "{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
+         type->to_string());
   if (type->mesh && type->mesh->abstract)
     fail(ErrorKind::bad_argument, "to_host",
-         fmt::format("{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
-                     type->to_string(), Mesh(type->mesh).to_string()));
+         "{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
+         type->to_string(), Mesh(type->mesh).to_string());
   if (a.local[0].is_meta())
     fail(ErrorKind::bad_argument, "to_host",
-         fmt::format("{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
-                     type->to_string()));
+         "{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
+         type->to_string());
   if (!type->mesh || a.slots == 0 || type->own() == 0) return in_memory_of(nullptr, a.local[0].detach());
   if (const AxisSet elsewhere = type->own() & type->mesh->crossing())
     fail(ErrorKind::bad_argument, "to_host",
-         fmt::format("{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on "
-                     "all processes.",
-                     type->to_string(), type->mesh->names(elsewhere)));
+         "{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
+         "processes.",
+         type->to_string(), type->mesh->names(elsewhere));
   at::Tensor whole = a.local[0].new_zeros(type->shape);
   const MeshImpl* mesh = type->mesh;
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
@@ -156,8 +157,8 @@ NamedSharding Array::sharding() const {
   const ArrayImpl& a = checked(*this, "sharding");
   if (a.details && a.details->placed) return *a.details->placed;
   if (!a.type->mesh)
-    fail(ErrorKind::device_mismatch, "sharding",
-         fmt::format("{} is not placed on a mesh. Place it with device_put.", type_string()));
+    fail(ErrorKind::device_mismatch, "sharding", "{} is not placed on a mesh. Place it with device_put.",
+         type_string());
   return sharding_of(a.type);
 }
 
@@ -209,8 +210,8 @@ Array from_tensor(const at::Tensor& tensor) {
     fail(ErrorKind::bad_argument, "from_tensor", "a sparse tensor, which no Array has. Make it dense with to_dense.");
   const auto dtype = static_cast<DType>(tensor.scalar_type());
   if (name_of(dtype).empty())
-    fail(ErrorKind::dtype_mismatch, "from_tensor",
-         fmt::format("a tensor of {}, which no Array has.", c10::toString(tensor.scalar_type())));
+    fail(ErrorKind::dtype_mismatch, "from_tensor", "a tensor of {}, which no Array has.",
+         c10::toString(tensor.scalar_type()));
   return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {in_memory_of(nullptr, tensor)}));
 }
 
@@ -234,8 +235,8 @@ bool reads_as(DType dtype) {
 template <class T>
 std::vector<T> Array::to_host() const {
   if (!reads_as<T>(dtype()))
-    fail(ErrorKind::dtype_mismatch, "to_host",
-         fmt::format("{} read as {}. Read it as its own type.", type_string(), name_of(dtype_for<T>())));
+    fail(ErrorKind::dtype_mismatch, "to_host", "{} read as {}. Read it as its own type.", type_string(),
+         name_of(dtype_for<T>()));
   const at::Tensor whole = to_tensor(*this).to(scalar_type(dtype_for<T>())).contiguous();
   const T* begin = values_of<T>(whole);
   return std::vector<T>(begin, begin + whole.numel());
@@ -243,8 +244,7 @@ std::vector<T> Array::to_host() const {
 
 template <class T>
 T Array::item() const {
-  if (size() != 1)
-    fail(ErrorKind::shape_mismatch, "item", fmt::format("{} has {} elements, expected one.", type_string(), size()));
+  if (size() != 1) fail(ErrorKind::shape_mismatch, "item", "{} has {} elements, expected one.", type_string(), size());
   const at::Tensor value = to_tensor(*this);
   if (value.is_floating_point()) return static_cast<T>(element_value("item", value.item<double>(), dtype_for<T>()));
   return static_cast<T>(element_value("item", value.item<int64_t>(), dtype_for<T>()));
@@ -254,8 +254,8 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
   const Type* type = intern({.dtype = dtype, .shape = std::move(shape)}, "array");
   const auto items = static_cast<int64_t>(bytes.size()) / item_size(dtype);
   if (type->bytes != static_cast<int64_t>(bytes.size()))
-    fail(ErrorKind::shape_mismatch, "array",
-         fmt::format("{} values for the shape {}, expected {}.", items, to_string(type->shape), type->elements));
+    fail(ErrorKind::shape_mismatch, "array", "{} values for the shape {}, expected {}.", items, to_string(type->shape),
+         type->elements);
   at::Tensor tensor = at::empty(type->shape, scalar_type(dtype));
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return Array(make_array(type, 0, {tensor}));

@@ -13,8 +13,8 @@ namespace tessera::detail {
 void fail_broken(const char* verb, const std::string& what) {
   fail(ErrorKind::inconsistent, verb,
        what +
-           " Give all processes the same arguments, seeds and values, and write into no tensor of the library's; "
-           "else it is an error of the library.");
+           " Give all processes the same arguments, seeds and values, and write into no tensor of the library's; else "
+           "it is an error of the library.");
 }
 
 // FNV-1a over words.

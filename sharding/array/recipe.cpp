@@ -2,11 +2,11 @@
 #include "sharding/array/recipe.h"
 
 #include <ATen/ops/full.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <vector>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {
@@ -40,8 +40,7 @@ at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const
   if (recipe.shift != 0) values.add_(recipe.shift);
   return values.to(type);
 } catch (const c10::Error&) {
-  fail(ErrorKind::other, "place",
-       fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ",")));
+  fail(ErrorKind::other, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ","));
 }
 
 Array scaled(const Array& x, double factor) {

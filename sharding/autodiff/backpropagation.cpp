@@ -6,7 +6,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -14,7 +13,7 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/replica_checks.h"
 
@@ -79,8 +78,7 @@ void Backpropagation::run(const ArrayImpl& root) try {
   if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
-  fail(ErrorKind::bad_argument, gradients_operation,
-       fmt::format("LibTorch's backward pass: {}", words.substr(0, words.find('\n'))));
+  fail(ErrorKind::bad_argument, gradients_operation, "LibTorch's backward pass: {}", words.substr(0, words.find('\n')));
 }
 
 std::vector<Array> Backpropagation::finish_recorded() {

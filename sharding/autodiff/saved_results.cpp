@@ -1,12 +1,10 @@
 // Which operations are kept, and results handed out a second time.
 #include "sharding/autodiff/saved_results.h"
 
-#include <fmt/format.h>
-
 #include <unordered_set>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
 
@@ -81,8 +79,8 @@ void SavedResults::keep(std::string_view operation, size_t results, const torch:
 bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit::Stack& stack) {
   if (next_ == kept_.size() || kept_[next_].operation != operation)
     fail(ErrorKind::bad_argument, "remat",
-         fmt::format("the second run calls {} where the first {}. A function under remat does the same each time.",
-                     operation, next_ == kept_.size() ? "had ended" : "called " + kept_[next_].operation));
+         "the second run calls {} where the first {}. A function under remat does the same each time.", operation,
+         next_ == kept_.size() ? "had ended" : "called " + kept_[next_].operation);
   const Kept& kept = kept_[next_++];
   for (size_t i = 0; i < kept.values.size(); ++i)
     if (version_of(kept.values[i]) != kept.versions[i]) return false;

@@ -4,13 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"
 
@@ -63,8 +63,7 @@ ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
   if (loss.ndim() != 0 || !is_floating(loss.dtype()))
     fail(ErrorKind::shape_mismatch, "value_and_grad",
-         fmt::format("the loss is {}, expected a floating scalar. Reduce it, for example with mean.",
-                     loss.type_string()));
+         "the loss is {}, expected a floating scalar. Reduce it, for example with mean.", loss.type_string());
   materialized(loss, "value_and_grad");
   ArrayPtr root = loss.impl();
   if (root->type->reduced || is_tape_parameter(*root))
@@ -80,8 +79,7 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
     : state_(opened(options)), guard_(std::make_unique<Guard>(state_.get())) {
   if (options.reduction && !is_floating(*options.reduction))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
-         fmt::format("reduction: {} given, expected a floating type to add up gradients in.",
-                     name_of(*options.reduction)));
+         "reduction: {} given, expected a floating type to add up gradients in.", name_of(*options.reduction));
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   if (const auto& meter = current_meter()) meter->begin_forward();
 }

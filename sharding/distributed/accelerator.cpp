@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
@@ -18,12 +18,11 @@ namespace {
 
 c10::Device parsed(const std::string& name) try { return c10::Device(name); } catch (const c10::Error&) {
   fail(ErrorKind::bad_argument, "make_mesh",
-       fmt::format("device \"{}\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".",
-                   name));
+       "device \"{}\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".", name);
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  fail(ErrorKind::device_mismatch, "make_mesh", fmt::format("device \"{}\": {}", name, why));
+  fail(ErrorKind::device_mismatch, "make_mesh", "device \"{}\": {}", name, why);
 }
 
 // Beside the library whose class this object has. It registers what it has as it is loaded, and stays.

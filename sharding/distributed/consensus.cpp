@@ -2,7 +2,6 @@
 #include "sharding/distributed/consensus.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
@@ -66,9 +65,8 @@ void check_agreement(const char* verb, int processes, const std::string& text) {
     if (texts[p] == texts[0]) continue;
     const auto [first, other] = first_difference(texts[0], texts[p]);
     fail(ErrorKind::inconsistent, verb,
-         fmt::format("process 0 has {}, process {} has {}. All processes must run the same program with the same "
-                     "arguments.",
-                     first, p, other));
+         "process 0 has {}, process {} has {}. All processes must run the same program with the same arguments.", first,
+         p, other);
   }
 }
 
@@ -87,9 +85,8 @@ void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
   const std::vector<std::string> texts = of_all(mine);
   if (texts.empty()) return;
   const auto other = std::find_if(texts.begin(), texts.end(), [&](const auto& text) { return text != texts[0]; });
-  fail(ErrorKind::inconsistent, verb_,
-       fmt::format("{}: process 0 has {}, process {} has {}. {}", what_, texts[0], other - texts.begin(), *other,
-                   what_to_do));
+  fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, texts[0],
+       other - texts.begin(), *other, what_to_do);
 }
 
 std::vector<std::string> Votes::of_all(const std::string& mine) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 
 namespace tessera::detail {
@@ -67,8 +67,8 @@ bool is_there(const Environment& get, const Launcher& launcher) {
 int number(const Environment& get, const Launcher& launcher, const char* name) {
   if (const std::optional n = parse_number<int>(value(get, name))) return *n;
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format("{}'s {}=\"{}\", expected a number. Start the program with its launcher, or unset the variable.",
-                   launcher.name, name, get(name)));
+       "{}'s {}=\"{}\", expected a number. Start the program with its launcher, or unset the variable.", launcher.name,
+       name, get(name));
 }
 
 void check_complete(const Environment& get, const Launcher& launcher, const std::vector<const char*>& names) {
@@ -82,11 +82,10 @@ void check_complete(const Environment& get, const Launcher& launcher, const std:
   for (const char* sign : launcher.signs)
     if (found.empty() && value(get, sign)) found.push_back(fmt::format("{}={}", sign, get(sign)));
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format(
-           "{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, "
-           "or unset the rest.",
-           launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
-           missing.size() > 1 ? "are" : "is"));
+       "{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, or unset "
+       "the rest.",
+       launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
+       missing.size() > 1 ? "are" : "is");
 }
 
 // The first of Slurm's list: of "node[03-05,9],login1" it is node03.
@@ -130,9 +129,9 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
   const bool is_one_machine = on_machine && number(get, launcher, launcher.on_machine) == launch.count;
   if (!is_one_machine && !nodes && on_machine)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} says that {} of {} processes are on this machine ({}), and MASTER_ADDR and MASTER_PORT are "
-                     "not set. Set them to the machine of process 0 and a port that is free there.",
-                     launcher.name, on_machine, launch.count, launcher.on_machine));
+         "{} says that {} of {} processes are on this machine ({}), and MASTER_ADDR and MASTER_PORT are not set. Set "
+         "them to the machine of process 0 and a port that is free there.",
+         launcher.name, on_machine, launch.count, launcher.on_machine);
   launch.host = nodes && !is_one_machine ? first_node(nodes) : "127.0.0.1";
   launch.port = port_of_job(!job.empty() ? job : std::to_string(launcher_pid(launcher.index)));
 }
@@ -145,9 +144,9 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
                 .launcher = launcher.name};
   if (launch.count < 1 || launch.index < 0 || launch.index >= launch.count)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{}'s {}={} and {}={}, expected a count from 1 and an index below it. Start the program with its "
-                     "launcher, or unset both.",
-                     launcher.name, launcher.index, launch.index, launcher.count, launch.count));
+         "{}'s {}={} and {}={}, expected a count from 1 and an index below it. Start the program with its launcher, or "
+         "unset both.",
+         launcher.name, launcher.index, launch.index, launcher.count, launch.count);
   if (launch.count == 1) return launch;
   if (launcher.jobs.empty())
     check_complete(get, launcher, {launcher.index, launcher.count, "MASTER_ADDR", "MASTER_PORT"});
@@ -163,8 +162,8 @@ void check_alone(const Environment& get, const Launcher& first) {
     const char* count = value(get, other.count);
     if (&other == &first || !count || std::strcmp(count, "1") == 0 || std::strcmp(other.name, "Slurm") == 0) continue;
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{}'s {}=1, but {}'s {}={}. Unset the variables of the one that has not started the program.",
-                     first.name, first.count, other.name, other.count, count));
+         "{}'s {}=1, but {}'s {}={}. Unset the variables of the one that has not started the program.", first.name,
+         first.count, other.name, other.count, count);
   }
 }
 
@@ -186,8 +185,8 @@ void read_address(const Environment& get, Launch& launch) {
   if (!host && !port) return;
   if (!host || !port)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} is set, and {} is missing. Set both, to where process 0 can be reached, or unset both.",
-                     host ? "MASTER_ADDR" : "MASTER_PORT", host ? "MASTER_PORT" : "MASTER_ADDR"));
+         "{} is set, and {} is missing. Set both, to where process 0 can be reached, or unset both.",
+         host ? "MASTER_ADDR" : "MASTER_PORT", host ? "MASTER_PORT" : "MASTER_ADDR");
   parse_address("MASTER_PORT", fmt::format("{}:{}", host, port), launch);
   const char* agent = value(get, "TORCHELASTIC_USE_AGENT_STORE");
   const char* attempt = value(get, "TORCHELASTIC_RESTART_COUNT");
@@ -202,10 +201,9 @@ void parse_address(const char* what, const std::string& text, Launch& launch) {
   launch.port = parse_number<int>(port).value_or(0);
   if (launch.port < 1 || launch.port > 65535 || launch.host.empty())
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{}=\"{}\", expected a number from 1 to 65535{}. Set it to a port that is free on the machine of "
-                     "process 0.",
-                     what, std::strcmp(what, "MASTER_PORT") == 0 ? port : text,
-                     std::strcmp(what, "MASTER_PORT") == 0 ? "" : " behind a host and a colon"));
+         "{}=\"{}\", expected a number from 1 to 65535{}. Set it to a port that is free on the machine of process 0.",
+         what, std::strcmp(what, "MASTER_PORT") == 0 ? port : text,
+         std::strcmp(what, "MASTER_PORT") == 0 ? "" : " behind a host and a colon");
 }
 
 }  // namespace tessera::detail

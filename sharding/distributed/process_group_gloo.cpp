@@ -27,7 +27,7 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
@@ -180,10 +180,9 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
         *device = Gloo::createDeviceForInterface(interface);
       } catch (const std::exception&) {
         fail(ErrorKind::bad_argument, "initialize",
-             fmt::format(
-                 "GLOO_SOCKET_IFNAME=\"{}\", which is no interface of this machine that is up and has an address. "
-                 "Name one, or unset it.",
-                 interface));
+             "GLOO_SOCKET_IFNAME=\"{}\", which is no interface of this machine that is up and has an address. Name "
+             "one, or unset it.",
+             interface);
       }
   };
   if (!*device) std::async(std::launch::async, make).get();
@@ -233,8 +232,7 @@ class GlooGroup : public ProcessGroup {
     const auto place = std::find(processes.begin(), processes.end(), world.index);
     index_ = static_cast<int>(place - processes.begin());
     if (place == processes.end())
-      fail(ErrorKind::bad_argument, "process_group",
-           fmt::format("process {} is not among those of its group.", world.index));
+      fail(ErrorKind::bad_argument, "process_group", "process {} is not among those of its group.", world.index);
     if (size() == 1) return;
     // Gloo's own timeouts are none: how long to wait is the control plane's to say, of its beginning too.
     std::packaged_task<c10::intrusive_ptr<Gloo>()> connect(

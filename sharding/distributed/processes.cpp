@@ -21,7 +21,7 @@
 #include <thread>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/control_plane.h"
@@ -59,17 +59,15 @@ bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
 // `given` as `option`, else what the environment says, else `fallback`.
 Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
   if (given && !is_timeout(seconds(*given)))
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.", option, given->count(),
-                     seconds(fallback)));
+    fail(ErrorKind::bad_argument, "initialize", "{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.",
+         option, given->count(), seconds(fallback));
   if (given) return *given;
   const char* text = environment(variable);
   if (!text || !*text) return fallback;
   const std::optional said = detail::parse_number<double>(text);
   if (!said || !is_timeout(*said))
-    fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.", variable, text,
-                     seconds(fallback)));
+    fail(ErrorKind::bad_argument, "initialize", "{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.",
+         variable, text, seconds(fallback));
   return Duration(static_cast<int64_t>(*said * 1000));
 }
 
@@ -86,14 +84,13 @@ detail::Launch launch_of(const ProcessesOptions& options) {
   if (!options.address.empty()) parse_address("address", options.address, launch);
   if (launch.count < 1 || launch.count > most_processes || launch.index < 0 || launch.index >= launch.count)
     fail(ErrorKind::bad_argument, "initialize",
-         fmt::format("process {} of {}, expected a count from 1 to {} and an index below it.", launch.index,
-                     launch.count, most_processes));
+         "process {} of {}, expected a count from 1 to {} and an index below it.", launch.index, launch.count,
+         most_processes);
   if (launch.count > 1 && launch.host.empty())
-    fail(
-        ErrorKind::bad_argument, "initialize",
-        fmt::format("this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
-                    "MASTER_PORT.",
-                    launch.index, launch.count));
+    fail(ErrorKind::bad_argument, "initialize",
+         "this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
+         "MASTER_PORT.",
+         launch.index, launch.count);
   return launch;
 }
 
@@ -181,9 +178,8 @@ class Meeting {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      fail(ErrorKind::other, "initialize",
-           fmt::format("process {} of {} has lost the store at {}, which {} keeps: {}.", launch_.index, launch_.count,
-                       address(), keeper(), first_line(error)));
+      fail(ErrorKind::other, "initialize", "process {} of {} has lost the store at {}, which {} keeps: {}.",
+           launch_.index, launch_.count, address(), keeper(), first_line(error));
     }
   }
 
@@ -200,9 +196,8 @@ class Meeting {
 
   [[noreturn]] void fail_absent(const std::string& words) const {
     fail(ErrorKind::other, "initialize",
-         fmt::format("process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need "
-                     "longer.",
-                     launch_.index, launch_.count, seconds(start_timeout_), words));
+         "process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need longer.",
+         launch_.index, launch_.count, seconds(start_timeout_), words);
   }
 
   // Waits until somebody listens; this machine's address on the way there.
@@ -238,11 +233,10 @@ class Meeting {
     try {
       return store.get();
     } catch (const std::exception& error) {
-      fail(ErrorKind::other, "initialize",
-           fmt::format("process {} of {} cannot {} the store at {}: {}. {}", launch_.index, launch_.count,
-                       is_keeper() ? "open" : "use", address(), first_line(error),
-                       is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
-                                   : "Give the port that process 0, or torchrun, has opened for it."));
+      fail(ErrorKind::other, "initialize", "process {} of {} cannot {} the store at {}: {}. {}", launch_.index,
+           launch_.count, is_keeper() ? "open" : "use", address(), first_line(error),
+           is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
+                       : "Give the port that process 0, or torchrun, has opened for it.");
     }
   }
 
@@ -251,9 +245,9 @@ class Meeting {
     const int64_t number = all.add(fmt::format("taken/{}", launch_.index), 1);
     if (number > 1 && !all.has(fmt::format("ended/{}", number - 1)))
       fail(ErrorKind::bad_argument, "initialize",
-           fmt::format("another process has come to {}:{} as process {} before this one. Give each its own RANK, and "
-                       "each run its own MASTER_PORT.",
-                       launch_.host, launch_.port, launch_.index));
+           "another process has come to {}:{} as process {} before this one. Give each its own RANK, and each run its "
+           "own MASTER_PORT.",
+           launch_.host, launch_.port, launch_.index);
     if (launch_.index == 0) state().end_run = [all, number] { all.set(fmt::format("ended/{}", number), "yes"); };
     return number;
   }
@@ -262,9 +256,9 @@ class Meeting {
     const std::string mine = std::to_string(launch_.count), others = run.first("count", mine);
     if (others != mine)
       fail(ErrorKind::inconsistent, "initialize",
-           fmt::format("process {} has been told that there are {} processes, others that there are {}. Give all the "
-                       "same WORLD_SIZE.",
-                       launch_.index, mine, others));
+           "process {} has been told that there are {} processes, others that there are {}. Give all the same "
+           "WORLD_SIZE.",
+           launch_.index, mine, others);
   }
 
   // The first that gives up says so to the others.

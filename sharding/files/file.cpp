@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera {
 namespace {
@@ -44,8 +44,7 @@ std::string_view advice(int error) {
 }
 
 [[noreturn]] void refuse_path(const std::filesystem::path& path, std::string_view what, int error, const char* verb) {
-  fail(ErrorKind::bad_file, verb,
-       fmt::format("{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error)));
+  fail(ErrorKind::bad_file, verb, "{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error));
 }
 
 // Calls again what a signal interrupted.
@@ -88,8 +87,8 @@ File File::lock(const std::filesystem::path& path, const char* verb) {
   if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
   if (errno == EWOULDBLOCK)
     fail(ErrorKind::bad_file, verb,
-         fmt::format("{}: another run saves here. Give each run a folder of its own, or wait for the other to end.",
-                     path.parent_path().string()));
+         "{}: another run saves here. Give each run a folder of its own, or wait for the other to end.",
+         path.parent_path().string());
   refuse_path(path, "it cannot be locked", errno, verb);
 }
 
@@ -124,8 +123,8 @@ void File::read_at(std::span<std::byte> bytes, int64_t offset) const {
     if (n < 0) refuse("it cannot be read", errno);
     if (n == 0)
       fail(ErrorKind::bad_file, verb_,
-           fmt::format("{}: it ends at byte {}, {} more were expected. Was it cut off or replaced meanwhile?",
-                       path_.string(), offset, bytes.size()));
+           "{}: it ends at byte {}, {} more were expected. Was it cut off or replaced meanwhile?", path_.string(),
+           offset, bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
   }
@@ -162,11 +161,11 @@ std::string read_text(const std::filesystem::path& path, const char* verb, int64
   std::error_code ignored;
   const File file = File::open(path, verb);
   if (!std::filesystem::is_regular_file(path, ignored))
-    fail(ErrorKind::bad_file, verb, fmt::format("{}: this is not a regular file. Check the path.", path.string()));
+    fail(ErrorKind::bad_file, verb, "{}: this is not a regular file. Check the path.", path.string());
   const int64_t size = file.size();
   if (size > most)
-    fail(ErrorKind::bad_file, verb,
-         fmt::format("{}: {} bytes, expected at most {}. Is it the right file?", path.string(), size, most));
+    fail(ErrorKind::bad_file, verb, "{}: {} bytes, expected at most {}. Is it the right file?", path.string(), size,
+         most);
   std::string text(static_cast<size_t>(size), '\0');
   file.read_at(std::as_writable_bytes(std::span(text)), 0);
   return text;
@@ -186,8 +185,8 @@ void remove_all(const std::filesystem::path& path, const char* verb) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
   if (error)
-    fail(ErrorKind::bad_file, verb,
-         fmt::format("{}: it cannot be removed ({}). Remove it by hand.", path.string(), error.message()));
+    fail(ErrorKind::bad_file, verb, "{}: it cannot be removed ({}). Remove it by hand.", path.string(),
+         error.message());
 }
 
 void check_writable_folder(const std::filesystem::path& folder, const char* verb) {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
@@ -31,7 +31,7 @@ using detail::most_header_bytes;
 static_assert(std::endian::native == std::endian::little, "safetensors files are read as they lie in memory");
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
-  fail(ErrorKind::bad_file, "safetensors", fmt::format("{}: {}", path.string(), message));
+  fail(ErrorKind::bad_file, "safetensors", "{}: {}", path.string(), message);
 }
 
 // --- the header ---
@@ -168,9 +168,10 @@ void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& e
     at = info.end;
   }
   if (at != data_size)
-    refuse(path, fmt::format("the tensors have {} bytes, the file has {} bytes of data. Expected as many. "
-                             "Is the file complete?",
-                             at, data_size));
+    refuse(
+        path,
+        fmt::format("the tensors have {} bytes, the file has {} bytes of data. Expected as many. Is the file complete?",
+                    at, data_size));
 }
 
 bool before(const Entry& a, const Entry& b) {

@@ -1,8 +1,6 @@
 // The header of a safetensors file, and the file around it.
 #include "sharding/files/safetensors_writer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -10,7 +8,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/files/file.h"
 
 namespace tessera {
@@ -59,8 +57,7 @@ void check_names(const std::vector<TensorEntry>& tensors) {
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    fail(ErrorKind::bad_argument, "safetensors",
-         fmt::format("two tensors are called \"{}\". Give each a name of its own.", *twice));
+    fail(ErrorKind::bad_argument, "safetensors", "two tensors are called \"{}\". Give each a name of its own.", *twice);
   if (std::binary_search(names.begin(), names.end(), "__metadata__"))
     fail(ErrorKind::bad_argument, "safetensors",
          "no tensor can be called \"__metadata__\", which the format reserves.");
@@ -71,8 +68,8 @@ std::string framed(std::string header) {
   header.append((alignment - used % alignment) % alignment, ' ');
   if (header.size() > most_header_bytes)
     fail(ErrorKind::bad_argument, "safetensors",
-         fmt::format("a header of {} bytes, the format allows {}. Write the tensors to several files.", header.size(),
-                     most_header_bytes));
+         "a header of {} bytes, the format allows {}. Write the tensors to several files.", header.size(),
+         most_header_bytes);
   const uint64_t length = header.size();
   std::string bytes(length_bytes, '\0');
   std::memcpy(bytes.data(), &length, length_bytes);
@@ -86,8 +83,8 @@ int64_t TensorEntry::bytes() const {
   bool overflow = false;
   for (int64_t extent : shape) overflow |= __builtin_mul_overflow(size, extent, &size);
   if (overflow)
-    fail(ErrorKind::bad_argument, "safetensors",
-         fmt::format("{}: the shape {} has more than 2^63 - 1 bytes.", name, to_string(shape)));
+    fail(ErrorKind::bad_argument, "safetensors", "{}: the shape {} has more than 2^63 - 1 bytes.", name,
+         to_string(shape));
   return size;
 }
 
@@ -122,9 +119,8 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan&
       const TensorEntry& tensor = plan.tensors()[i];
       const std::span<const std::byte> bytes = bytes_of(tensor);
       if (static_cast<int64_t>(bytes.size()) != tensor.bytes())
-        fail(ErrorKind::bad_argument, "safetensors",
-             fmt::format("{}: {} bytes given for {} {}, expected {}.", tensor.name, bytes.size(), name_of(tensor.dtype),
-                         to_string(tensor.shape), tensor.bytes()));
+        fail(ErrorKind::bad_argument, "safetensors", "{}: {} bytes given for {} {}, expected {}.", tensor.name,
+             bytes.size(), name_of(tensor.dtype), to_string(tensor.shape), tensor.bytes());
       file.write_at(bytes, plan.offset(i));
     }
     file.sync();

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -37,15 +37,15 @@ Array as_floating(const Operand& x) {
 void check_integers(const char* verb, const Array& x, const char* what) {
   materialized(x, verb);
   if (is_floating(x.dtype()) || x.dtype() == boolean)
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} are {}, expected integers.", what, x.type_string()));
+    fail(ErrorKind::dtype_mismatch, verb, "{} are {}, expected integers.", what, x.type_string());
 }
 
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where) {
   if (!options.out_sharding) return result;
   if (!result.is_committed())
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format("out_sharding {} for {}, which lies on no mesh. Place an operand with device_put.",
-                     options.out_sharding->to_string(), result.type_string()));
+         "out_sharding {} for {}, which lies on no mesh. Place an operand with device_put.",
+         options.out_sharding->to_string(), result.type_string());
   return with_sharding_constraint(result, *options.out_sharding, where);
 }
 

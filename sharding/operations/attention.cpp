@@ -3,13 +3,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/attention_checks.h"
 #include "sharding/propagation/run.h"
 
@@ -50,15 +50,13 @@ void check_rotary(const Array& x, int64_t offset, double base) {
   const Shape& shape = materialized(x, "rotary_embedding").type->shape;
   if (!is_floating(x.dtype()) || shape.size() < 3 || shape.back() % 2)
     fail(ErrorKind::shape_mismatch, "rotary_embedding",
-         fmt::format("given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.",
-                     x.type_string()));
-  if (offset < 0)
-    fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("offset {}, expected 0 or more.", offset));
+         "given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.", x.type_string());
+  if (offset < 0) fail(ErrorKind::bad_argument, "rotary_embedding", "offset {}, expected 0 or more.", offset);
   if (offset > max_positions - x.shape(-3))
-    fail(ErrorKind::bad_argument, "rotary_embedding",
-         fmt::format("offset {} of {}, expected positions up to 2^53.", offset, x.type_string()));
+    fail(ErrorKind::bad_argument, "rotary_embedding", "offset {} of {}, expected positions up to 2^53.", offset,
+         x.type_string());
   if (!(base > 0) || std::isinf(base))
-    fail(ErrorKind::bad_argument, "rotary_embedding", fmt::format("base {}, expected a finite one above 0.", base));
+    fail(ErrorKind::bad_argument, "rotary_embedding", "base {}, expected a finite one above 0.", base);
 }
 
 }  // namespace
@@ -237,22 +235,21 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
     materialized(*x, "dot_product_attention");
     if (!is_floating(x->dtype()) || x->dtype() != query.dtype())
       fail(ErrorKind::dtype_mismatch, "dot_product_attention",
-           fmt::format("given {}, {} and {}, expected one floating type. Convert with astype.", query.type_string(),
-                       key.type_string(), value.type_string()));
+           "given {}, {} and {}, expected one floating type. Convert with astype.", query.type_string(),
+           key.type_string(), value.type_string());
   }
   if (query.ndim() != 4 || key.ndim() != 4) return;  // refused by the rule
   const int64_t heads = query.shape(2), kv_heads = key.shape(2);
   if (heads == kv_heads) return;
   if (kv_heads == 0 || heads % kv_heads)
     fail(ErrorKind::shape_mismatch, "dot_product_attention",
-         fmt::format("given {} and {}: {} heads, {} kv heads, expected a multiple.", query.type_string(),
-                     key.type_string(), heads, kv_heads));
+         "given {} and {}: {} heads, {} kv heads, expected a multiple.", query.type_string(), key.type_string(), heads,
+         kv_heads);
 }
 
 void check_options(const AttentionOptions& options) {
   if (options.offset < 0)
-    fail(ErrorKind::bad_argument, "dot_product_attention",
-         fmt::format("offset {}, expected 0 or more.", options.offset));
+    fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
 
@@ -260,10 +257,10 @@ void check_options(const AttentionOptions& options) {
 
 void detail::check_mask_and_bias(const char* verb, const Array& mask, const Array& bias) {
   if (!mask.is_absent() && mask.dtype() != boolean)
-    fail(ErrorKind::dtype_mismatch, verb,
-         fmt::format("mask {}, expected booleans. What is added to the logits is a bias.", mask.type_string()));
+    fail(ErrorKind::dtype_mismatch, verb, "mask {}, expected booleans. What is added to the logits is a bias.",
+         mask.type_string());
   if (!bias.is_absent() && !is_floating(bias.dtype()))
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("bias {}, expected a floating type.", bias.type_string()));
+    fail(ErrorKind::dtype_mismatch, verb, "bias {}, expected a floating type.", bias.type_string());
 }
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {

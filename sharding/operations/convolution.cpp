@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -152,9 +153,8 @@ void check_conv(const Array& lhs, const Array& rhs) {
     misfit(conv_op.name,
            fmt::format("given {} and {}, expected 3 to 5 dims of both.", lhs.type_string(), rhs.type_string()));
   if (lhs.dtype() != rhs.dtype())
-    fail(ErrorKind::dtype_mismatch, conv_op.name,
-         fmt::format("given {} and {}, expected one element type. Cast one with astype.", lhs.type_string(),
-                     rhs.type_string()));
+    fail(ErrorKind::dtype_mismatch, conv_op.name, "given {} and {}, expected one element type. Cast one with astype.",
+         lhs.type_string(), rhs.type_string());
 }
 
 void check_features(const Array& lhs, const Array& rhs, const Orders& orders, int64_t groups) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/number.h"
 #include "sharding/placement/element_value.h"
@@ -31,8 +32,7 @@ Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
 } catch (const c10::Error&) {
   Shape sizes;
   for (const auto& [first, last] : block) sizes.push_back(last - first);
-  fail(ErrorKind::other, "place",
-       fmt::format("no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes, ",")));
+  fail(ErrorKind::other, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes, ","));
 }
 
 // `make(block)` gives the tensor of a block of the whole.
@@ -106,8 +106,8 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
   constexpr double most = 0x1p59;  // of 8 bytes each
   if (!(count < most))
     fail(ErrorKind::bad_argument, "arange",
-         fmt::format("{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
-                     text_of(stop), text_of(step)));
+         "{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
+         text_of(stop), text_of(step));
   const Shape shape{static_cast<int64_t>(std::max(count, 0.0))};
   const DType dtype = options.dtype.value_or(integers ? int32 : float32);
   if (shape[0] > 0 && integers)
@@ -122,7 +122,7 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
 }
 
 Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
-  if (count < 0) fail(ErrorKind::bad_argument, "linspace", fmt::format("{} numbers given, expected 0 or more.", count));
+  if (count < 0) fail(ErrorKind::bad_argument, "linspace", "{} numbers given, expected 0 or more.", count);
   const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
   const DType dtype = options.dtype.value_or(float32);
   const double last = static_cast<double>(std::max<int64_t>(count - 1, 0)) / steps;
@@ -165,7 +165,7 @@ int64_t local_diagonal(const BlockContext& block, int64_t k) { return k + block.
 
 void check_matrix(const char* verb, const Array& x) {
   if (materialized(x, verb).type->shape.size() < 2)
-    fail(ErrorKind::shape_mismatch, verb, fmt::format("given {}, expected two dims or more.", x.type_string()));
+    fail(ErrorKind::shape_mismatch, verb, "given {}, expected two dims or more.", x.type_string());
 }
 
 }  // namespace

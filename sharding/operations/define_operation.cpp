@@ -9,6 +9,8 @@
 #include <mutex>
 #include <tuple>
 
+#include "sharding/diagnostics/fail.h"
+
 namespace tessera::detail {
 
 namespace {
@@ -16,7 +18,7 @@ namespace {
 // What the library's own rules may say, but no rule of a program's function of local tensors.
 void check_definition(const std::string& name, const std::string& text, const ShardingRule& rule) {
   const auto wrong = [&](const std::string& why) {
-    fail(ErrorKind::bad_argument, "define_operation", fmt::format("{}: the rule \"{}\": {}.", name, text, why));
+    fail(ErrorKind::bad_argument, "define_operation", "{}: the rule \"{}\": {}.", name, text, why);
   };
   if (rule.out.size() > 1) wrong("it has two results, expected one");
   for (const std::vector<RuleDims>* terms : {&rule.in, &rule.out})
@@ -44,13 +46,12 @@ void check_result(const at::Tensor& result, const BlockContext& block, const cha
   const Type& type = *block.plan().out[0];
   if (!result.defined() || result.sizes() != c10::IntArrayRef(type.local))
     fail(ErrorKind::shape_mismatch, operation,
-         fmt::format("the function gave {}, the rule says {} for a block of {}. Mend one of them.",
-                     result.defined() ? to_string(result.sizes().vec()) : "nothing", to_string(type.local),
-                     type.to_string()));
+         "the function gave {}, the rule says {} for a block of {}. Mend one of them.",
+         result.defined() ? to_string(result.sizes().vec()) : "nothing", to_string(type.local), type.to_string());
   if (result.scalar_type() != scalar_type(type.dtype))
     fail(ErrorKind::dtype_mismatch, operation,
-         fmt::format("the function gave {}, expected {}. Say the result's element type with .out_dtype.",
-                     c10::toString(result.scalar_type()), type.to_string()));
+         "the function gave {}, expected {}. Say the result's element type with .out_dtype.",
+         c10::toString(result.scalar_type()), type.to_string());
 }
 
 }  // namespace tessera::detail

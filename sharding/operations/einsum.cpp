@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
@@ -51,7 +52,7 @@ class EquationReader {
 
  private:
   [[noreturn]] void malformed(const std::string& why) const {
-    fail(ErrorKind::bad_argument, "einsum", fmt::format("\"{}\": {}.", text_, why));
+    fail(ErrorKind::bad_argument, "einsum", "\"{}\": {}.", text_, why);
   }
 
   // A character for each dim or ellipsis.
@@ -137,15 +138,13 @@ void check_operands(const std::string& text, const Equation& e, const OperandTyp
     const bool open = e.in[i].find(dots) != std::string::npos;
     const size_t named = e.in[i].size() - open;
     if (open ? shape.size() < named : shape.size() != named)
-      fail(ErrorKind::shape_mismatch, "einsum",
-           fmt::format("\"{}\": {} has {} dims, expected {}{}.", text, operands[i]->to_string(), shape.size(),
-                       open ? "at least " : "", named));
+      fail(ErrorKind::shape_mismatch, "einsum", "\"{}\": {} has {} dims, expected {}{}.", text,
+           operands[i]->to_string(), shape.size(), open ? "at least " : "", named);
     for (size_t k = 0; k < e.in[i].size(); ++k) {
       const int first = dim_of(e.in[i], e.in[i].find(e.in[i][k]), shape.size()), d = dim_of(e.in[i], k, shape.size());
       if (d >= 0 && shape[d] != shape[first])
-        fail(ErrorKind::shape_mismatch, "einsum",
-             fmt::format("\"{}\": '{}' of {} is {} and {}, expected one size.", text, e.in[i][k],
-                         operands[i]->to_string(), shape[first], shape[d]));
+        fail(ErrorKind::shape_mismatch, "einsum", "\"{}\": '{}' of {} is {} and {}, expected one size.", text,
+             e.in[i][k], operands[i]->to_string(), shape[first], shape[d]);
     }
   }
 }
@@ -288,7 +287,7 @@ Array product(std::string_view equation, const Array& a, const Array& b, std::so
 
 Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options,
              std::source_location where) {
-  if (operands.empty()) fail(ErrorKind::bad_argument, "einsum", fmt::format("\"{}\": no operands given.", equation));
+  if (operands.empty()) fail(ErrorKind::bad_argument, "einsum", "\"{}\": no operands given.", equation);
   if (operands.size() == 2)
     return placed_result(product(equation, operands[0], operands[1], where), options, "einsum", where);
   std::vector<Array> rest = operands;

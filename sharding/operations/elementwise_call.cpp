@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/number.h"
 
 namespace tessera::detail {
@@ -22,7 +23,7 @@ void refuse_dtype(Domain domain, const char* verb, const std::string& operands) 
   const char* expected = domain == Domain::no_booleans ? "numbers"
                          : domain == Domain::integral  ? "integers or booleans"
                                                        : "a floating type";
-  fail(ErrorKind::dtype_mismatch, verb, fmt::format("given {}, expected {}. Convert with astype.", operands, expected));
+  fail(ErrorKind::dtype_mismatch, verb, "given {}, expected {}. Convert with astype.", operands, expected);
 }
 
 DType with_number(DType dtype, const Number& number) {

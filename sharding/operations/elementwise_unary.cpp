@@ -1,10 +1,10 @@
 // Functions of one array, as a table: a name, the element types it computes in, an ATen call.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <limits>
 
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise_call.h"
 
 namespace tessera {
@@ -139,9 +139,8 @@ const Operation celu_op{"celu", "*"};
 
 Array round(Operand x, int decimals) {
   if (const Array& a = x.array(); decimals < 0 && !a.is_absent() && !is_floating(a.dtype()))
-    fail(ErrorKind::dtype_mismatch, "round",
-         fmt::format("decimals {} of {}, expected 0 or more of integers. Convert with astype.", decimals,
-                     a.type_string()));
+    fail(ErrorKind::dtype_mismatch, "round", "decimals {} of {}, expected 0 or more of integers. Convert with astype.",
+         decimals, a.type_string());
   return unary({round_op, Domain::no_booleans}, x,
                [decimals](const at::Tensor& t) { return t.is_floating_point() ? at::round(t, decimals) : t; });
 }

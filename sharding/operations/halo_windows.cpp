@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/rearrange.h"
 
 namespace tessera::detail {
@@ -31,8 +32,8 @@ std::pair<int64_t, int64_t> padding_of(const char* verb, const Padding& padding,
   const int64_t out = (size + stride - 1) / stride, total = std::max<int64_t>((out - 1) * stride + window - size, 0);
   if (padding.name() == "SAME") return {total / 2, total - total / 2};
   if (padding.name() == "SAME_LOWER") return {total - total / 2, total / 2};
-  fail(ErrorKind::bad_argument, verb,
-       fmt::format("padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.", padding.name()));
+  fail(ErrorKind::bad_argument, verb, "padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.",
+       padding.name());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/shapes.h"
@@ -186,8 +187,8 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
   const int64_t dim = checked_dim("take_along_axis", x.array(), axis);
   if (ids.ndim() != x.array().ndim())
     fail(ErrorKind::shape_mismatch, "take_along_axis",
-         fmt::format("given {} and ids {}, expected as many dims of both. For ids of another shape use take.",
-                     x.array().type_string(), ids.type_string()));
+         "given {} and ids {}, expected as many dims of both. For ids of another shape use take.",
+         x.array().type_string(), ids.type_string());
   const auto look_up = [&](const Array& ids) {
     return run({.operation = take_along_axis_op, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
                [dim](Locals t, const BlockContext& block) {
@@ -216,8 +217,7 @@ const Operation one_hot_op{"one_hot", one_hot_rule};
 
 Array one_hot(Operand ids, int64_t classes, DType dtype) {
   check_integers("one_hot", ids.array(), "ids");
-  if (classes < 0)
-    fail(ErrorKind::bad_argument, "one_hot", fmt::format("{} classes given, expected 0 or more.", classes));
+  if (classes < 0) fail(ErrorKind::bad_argument, "one_hot", "{} classes given, expected 0 or more.", classes);
   return run({.operation = one_hot_op, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
              {&ids.array()}, [=](Locals t, const BlockContext&) {
                const at::Tensor columns = at::arange(classes, t[0].options().dtype(at::kLong));
@@ -313,9 +313,8 @@ struct Scatter {
     materialized(given, verb);
     axis = checked_dim(verb, x.array(), dim);
     if (is_floating(given.dtype()) && !is_floating(x.array().dtype()))
-      fail(ErrorKind::dtype_mismatch, verb,
-           fmt::format("updates {} of {}, expected integers. Cast one with astype.", given.type_string(),
-                       x.array().type_string()));
+      fail(ErrorKind::dtype_mismatch, verb, "updates {} of {}, expected integers. Cast one with astype.",
+           given.type_string(), x.array().type_string());
     const DType dtype = x.array().dtype();
     if (given.dtype() != dtype) cast = astype({given, x.where()}, dtype);
     updates = cast.is_absent() ? &given : &cast;
@@ -372,8 +371,7 @@ Array scatter_set(Operand x, int64_t index, const Array& updates, int axis) {
 }
 
 Array bincount(Operand ids, int64_t length) {
-  if (length < 0)
-    fail(ErrorKind::bad_argument, "bincount", fmt::format("length {} given, expected 0 or more.", length));
+  if (length < 0) fail(ErrorKind::bad_argument, "bincount", "length {} given, expected 0 or more.", length);
   const Array none = zeros({length}, int32);
   return added_rows("bincount", indices, {none, ids.where()}, ids.array(), ones({}, int32), 0);
 }

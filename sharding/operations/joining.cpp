@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/shapes.h"
@@ -34,8 +35,8 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
   const Array& a = x.array();
   Change change{materialized(a, "pad").type->shape};
   if (widths.size() != change.shape.size())
-    fail(ErrorKind::bad_argument, "pad",
-         fmt::format("{} widths for {}, expected one pair for each dim.", widths.size(), a.type_string()));
+    fail(ErrorKind::bad_argument, "pad", "{} widths for {}, expected one pair for each dim.", widths.size(),
+         a.type_string());
   c10::DimVector reversed;
   for (size_t d = widths.size(); d-- > 0;) {
     const auto [before, after] = widths[d];
@@ -43,8 +44,8 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
     if (before < 0 || after < 0 || __builtin_add_overflow(size, before, &size) ||
         __builtin_add_overflow(size, after, &size))
       fail(ErrorKind::bad_argument, "pad",
-           fmt::format("widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 places in all.",
-                       before, after, d, a.type_string()));
+           "widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 places in all.", before, after, d,
+           a.type_string());
     change.shape[d] = size;
     if (before > 0 || after > 0) change.touch(static_cast<int>(d));
     reversed.push_back(before), reversed.push_back(after);
@@ -70,7 +71,7 @@ Array flip(Operand x, Dims dims) {
   for (int d : dims) {
     turned.push_back(checked_dim("flip", a, d));
     if (change.touches(turned.back()))
-      fail(ErrorKind::bad_argument, "flip", fmt::format("dim {} of {} given twice.", turned.back(), a.type_string()));
+      fail(ErrorKind::bad_argument, "flip", "dim {} of {} given twice.", turned.back(), a.type_string());
     change.touch(static_cast<int>(turned.back()));
   }
   if (!change.dims) return a;
@@ -117,11 +118,10 @@ Array tile(Operand x, Shape reps) {
   reps.insert(reps.begin(), shape.size() - reps.size(), 1);
   Change change{shape};
   for (size_t d = 0; d < reps.size(); ++d) {
-    if (reps[d] < 0)
-      fail(ErrorKind::bad_argument, "tile", fmt::format("reps {}, expected 0 or more each.", to_string(reps)));
+    if (reps[d] < 0) fail(ErrorKind::bad_argument, "tile", "reps {}, expected 0 or more each.", to_string(reps));
     if (__builtin_mul_overflow(shape[d], reps[d], &change.shape[d]))
-      fail(ErrorKind::bad_argument, "tile",
-           fmt::format("reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps), a.type_string()));
+      fail(ErrorKind::bad_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps),
+           a.type_string());
     if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
   if (!change.dims) return a;
@@ -158,11 +158,11 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   const Array& a = x.array();
   materialized(a, "repeat");
   dim = checked_dim("repeat", a, dim);
-  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", fmt::format("repeats {}, expected 0 or more.", repeats));
+  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", "repeats {}, expected 0 or more.", repeats);
   if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
   if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
-    fail(ErrorKind::bad_argument, "repeat",
-         fmt::format("repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim, a.type_string()));
+    fail(ErrorKind::bad_argument, "repeat", "repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim,
+         a.type_string());
   const Array result = run({.operation = repeat_op, .attributes = {dim, repeats}, .where = x.where()}, {&a},
                            [=](Locals t, const BlockContext&) { return t[0].repeat_interleave(repeats, dim); });
   return placed_result(result, options, "repeat", x.where());
@@ -221,9 +221,8 @@ void check_joinable(const std::vector<Array>& arrays, int dim) {
     bool fits = x.ndim() == arrays[0].ndim();
     for (int d = 0; fits && d < x.ndim(); ++d) fits = d == dim || x.shape(d) == arrays[0].shape(d);
     if (!fits)
-      fail(ErrorKind::shape_mismatch, "concatenate",
-           fmt::format("given {} and {}, expected equal sizes but for dim {}.", arrays[0].type_string(),
-                       x.type_string(), dim));
+      fail(ErrorKind::shape_mismatch, "concatenate", "given {} and {}, expected equal sizes but for dim {}.",
+           arrays[0].type_string(), x.type_string(), dim);
   }
 }
 
@@ -255,13 +254,13 @@ Array stack(const std::vector<Array>& arrays, int dim, std::source_location wher
   if (arrays.empty()) fail(ErrorKind::bad_argument, "stack", "no arrays given, expected one or more.");
   const int n = static_cast<int>(materialized(arrays[0], "stack").type->shape.size()) + 1;
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, "stack",
-         fmt::format("dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(), -n, n - 1));
+    fail(ErrorKind::bad_argument, "stack", "dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(),
+         -n, n - 1);
   std::vector<Array> longer;
   for (const Array& x : arrays) {
     if (materialized(x, "stack").type->shape != arrays[0].shape())
-      fail(ErrorKind::shape_mismatch, "stack",
-           fmt::format("given {} and {}, expected equal shapes.", arrays[0].type_string(), x.type_string()));
+      fail(ErrorKind::shape_mismatch, "stack", "given {} and {}, expected equal shapes.", arrays[0].type_string(),
+           x.type_string());
     longer.push_back(expand_dims({x, where}, {dim}));
   }
   return concatenate(longer, dim < 0 ? dim + n : dim, where);
@@ -308,9 +307,8 @@ std::vector<Array> split(Operand x, int64_t sections, int dim) {
   materialized(a, "split");
   dim = checked_dim("split", a, dim);
   if (sections < 1 || a.shape(dim) % sections)
-    fail(ErrorKind::shape_mismatch, "split",
-         fmt::format("dim {} of {} into {} sections, expected a divisor of {}.", dim, a.type_string(), sections,
-                     a.shape(dim)));
+    fail(ErrorKind::shape_mismatch, "split", "dim {} of {} into {} sections, expected a divisor of {}.", dim,
+         a.type_string(), sections, a.shape(dim));
   return split_into(x, c10::DimVector(sections, a.shape(dim) / sections), dim);
 }
 
@@ -323,9 +321,8 @@ std::vector<Array> split(Operand x, const std::vector<int64_t>& places, int dim)
   for (size_t i = 0; i <= places.size(); ++i) {
     const int64_t stop = i < places.size() ? places[i] : a.shape(dim);
     if (stop < start || stop > a.shape(dim))
-      fail(ErrorKind::bad_argument, "split",
-           fmt::format("places ({}) in dim {} of {}, expected them in order from 0 to {}.", fmt::join(places, ", "),
-                       dim, a.type_string(), a.shape(dim)));
+      fail(ErrorKind::bad_argument, "split", "places ({}) in dim {} of {}, expected them in order from 0 to {}.",
+           fmt::join(places, ", "), dim, a.type_string(), a.shape(dim));
     sizes.push_back(stop - start);
     start = stop;
   }

@@ -9,6 +9,7 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/shapes.h"
@@ -140,8 +141,8 @@ Array product_of(const Operand& a, const Operand& b) {
   const Array &x = a.array(), &y = b.array();
   const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
   if (left.shape.empty() || right.shape.empty())
-    fail(ErrorKind::shape_mismatch, "matmul",
-         fmt::format("given {} and {}: a scalar has no matrix product. Use *.", x.type_string(), y.type_string()));
+    fail(ErrorKind::shape_mismatch, "matmul", "given {} and {}: a scalar has no matrix product. Use *.",
+         x.type_string(), y.type_string());
   if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
   if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
   const CallSite site{.operation = matmul_op, .where = a.where()};
@@ -167,7 +168,7 @@ Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const 
   Dims sorted = dims;
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, verb, fmt::format("a dim of {} given twice.", x.type_string()));
+    fail(ErrorKind::bad_argument, verb, "a dim of {} given twice.", x.type_string());
   return dims;
 }
 
@@ -184,14 +185,12 @@ std::string without(std::string letters, const std::string& others) {
 
 void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
   if (left.size() != right.size())
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(), right.size(),
-                     b.type_string()));
+    fail(ErrorKind::bad_argument, verb, "{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(),
+         right.size(), b.type_string());
   for (size_t i = 0; i < left.size(); ++i)
     if (a.shape(left[i]) != b.shape(right[i]))
-      fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("dim {} of {} and dim {} of {} are not of one size.", left[i], a.type_string(), right[i],
-                       b.type_string()));
+      fail(ErrorKind::shape_mismatch, verb, "dim {} of {} and dim {} of {} are not of one size.", left[i],
+           a.type_string(), right[i], b.type_string());
 }
 
 Array general_product(const char* verb, const Operand& a, const Operand& b, const DotDims& dims,
@@ -224,8 +223,8 @@ Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions
 Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
   const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
   if (dims < 0 || dims > std::min(last, b.array().ndim()))
-    fail(ErrorKind::bad_argument, "tensordot",
-         fmt::format("over {} dims of {} and {}.", dims, a.array().type_string(), b.array().type_string()));
+    fail(ErrorKind::bad_argument, "tensordot", "over {} dims of {} and {}.", dims, a.array().type_string(),
+         b.array().type_string());
   DotDims pairs;
   for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);
   return general_product("tensordot", a, b, pairs, options);

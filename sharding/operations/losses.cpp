@@ -2,8 +2,8 @@
 #include "sharding/operations/losses.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"
@@ -69,11 +69,11 @@ Array cross_entropy(Operand logits, const Array& labels) {
   check_integers("cross_entropy", labels, "labels");
   materialized(logits.array(), "cross_entropy");
   if (!is_floating(logits.array().dtype()))
-    fail(ErrorKind::dtype_mismatch, "cross_entropy",
-         fmt::format("logits {}, expected a floating type. Convert with astype.", logits.array().type_string()));
+    fail(ErrorKind::dtype_mismatch, "cross_entropy", "logits {}, expected a floating type. Convert with astype.",
+         logits.array().type_string());
   if (labels.size() == 0)
-    fail(ErrorKind::shape_mismatch, "cross_entropy",
-         fmt::format("labels {} have no element, and nothing has no mean.", labels.type_string()));
+    fail(ErrorKind::shape_mismatch, "cross_entropy", "labels {} have no element, and nothing has no mean.",
+         labels.type_string());
   const double scale = 1.0 / static_cast<double>(labels.size());
   return run_sharded_reduction(
       {.operation = cross_entropy_op, .where = logits.where()}, {&logits.array(), &labels},

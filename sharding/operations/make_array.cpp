@@ -10,6 +10,7 @@
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera {
@@ -41,16 +42,15 @@ class BlockReader {
     const std::string whose = fmt::format("the block {} of device {}", ranges_text(ranges_[place]), device(place));
     if (block.is_committed() && block.sharding().mesh().devices() != std::vector<int>{device(place)})
       fail(ErrorKind::device_mismatch, verb_,
-           fmt::format(
-               "{} given for {} lies on the mesh ({}) of device {}. Leave it unplaced, or put it on its device.",
-               block.type_string(), whose, block.sharding().mesh().to_string(), block.sharding().mesh().devices()[0]));
+           "{} given for {} lies on the mesh ({}) of device {}. Leave it unplaced, or put it on its device.",
+           block.type_string(), whose, block.sharding().mesh().to_string(), block.sharding().mesh().devices()[0]);
     if (block.shape() != expected)
-      fail(ErrorKind::shape_mismatch, verb_,
-           fmt::format("{} given for {}, expected the shape {}.", block.type_string(), whose, to_string(expected)));
+      fail(ErrorKind::shape_mismatch, verb_, "{} given for {}, expected the shape {}.", block.type_string(), whose,
+           to_string(expected));
     if (type_ && block.dtype() != type_->dtype)
       fail(ErrorKind::dtype_mismatch, verb_,
-           fmt::format("{} given for {}, the blocks before it are {}. Make all of one element type.",
-                       block.type_string(), whose, name_of(type_->dtype)));
+           "{} given for {}, the blocks before it are {}. Make all of one element type.", block.type_string(), whose,
+           name_of(type_->dtype));
   }
 
   int device(int place) const { return sharding_.mesh().devices()[place]; }
@@ -121,11 +121,10 @@ Stretch stretch_of(const Type* type, size_t d) {
   }
   const auto count = static_cast<int64_t>(blocks.size());
   if (*blocks.rbegin() - *blocks.begin() + 1 != count)
-    fail(
-        ErrorKind::bad_argument, "make_array_from_process_local_data",
-        fmt::format("the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by "
-                    "process, or use make_array_from_callback.",
-                    mesh->process, d, type->to_string()));
+    fail(ErrorKind::bad_argument, "make_array_from_process_local_data",
+         "the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by process, "
+         "or use make_array_from_callback.",
+         mesh->process, d, type->to_string());
   return {*blocks.begin(), count, mesh->count(axes.axis_set())};
 }
 
@@ -161,9 +160,8 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
   constexpr const char* verb = "make_array_from_callback";
   if (!sharding.spec().unreduced_axes().empty())
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} leaves a sum pending, and ranges do not say which part of it a device holds. Use "
-                     "make_array_from_shards.",
-                     sharding.spec().to_string()));
+         "{} leaves a sum pending, and ranges do not say which part of it a device holds. Use make_array_from_shards.",
+         sharding.spec().to_string());
   const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
   const std::vector<int> places = places_here(sharding.mesh().impl());
   BlockReader reader(shape, sharding, verb);
@@ -185,18 +183,17 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local, const Shape& shape) {
   constexpr const char* verb = "make_array_from_process_local_data";
   if (local.shape().size() != shape.size())
-    fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("{} given for the global shape {}. Give as many dims.", local.type_string(), to_string(shape)));
+    fail(ErrorKind::shape_mismatch, verb, "{} given for the global shape {}. Give as many dims.", local.type_string(),
+         to_string(shape));
   const IndexRanges part = process_local_part(sharding, shape);
   Shape expected;
   for (const auto& [start, stop] : part) expected.push_back(stop - start);
   if (local.shape() != expected)
-    fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("{} given for the global shape {}: this process {} the mesh ({}). Give {}.", local.type_string(),
-                     to_string(shape),
-                     sharding.mesh().process_count() == 1 ? std::string("owns all devices of")
-                                                          : "holds " + ranges_text(part) + " of it on",
-                     sharding.mesh().to_string(), sharding.mesh().process_count() == 1 ? "all rows" : "these rows"));
+    fail(ErrorKind::shape_mismatch, verb, "{} given for the global shape {}: this process {} the mesh ({}). Give {}.",
+         local.type_string(), to_string(shape),
+         sharding.mesh().process_count() == 1 ? std::string("owns all devices of")
+                                              : "holds " + ranges_text(part) + " of it on",
+         sharding.mesh().to_string(), sharding.mesh().process_count() == 1 ? "all rows" : "these rows");
   if (sharding.mesh().process_count() == 1) return device_put(local, sharding);
   const at::Tensor mine = to_tensor(local);
   return make_array_from_callback(shape, sharding, [&](IndexRanges block) {
@@ -210,19 +207,18 @@ Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, 
   const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
   const std::vector<int> places = places_here(sharding.mesh().impl());
   if (shards.size() != places.size())
-    fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("{} shards given for the mesh ({}), expected {}: one for each device{}.", shards.size(),
-                     sharding.mesh().to_string(), places.size(),
-                     sharding.mesh().process_count() == 1 ? "" : " of this process"));
+    fail(ErrorKind::shape_mismatch, verb, "{} shards given for the mesh ({}), expected {}: one for each device{}.",
+         shards.size(), sharding.mesh().to_string(), places.size(),
+         sharding.mesh().process_count() == 1 ? "" : " of this process");
   BlockReader reader(shape, sharding, verb);
   Tensors tensors;
   for (size_t i = 0; i < shards.size(); ++i) {
     tensors.push_back(reader.read(shards[i], places[i]));
     if (!same_bits(tensors[holders[i]], tensors[i]))
       fail(ErrorKind::bad_argument, verb,
-           fmt::format("devices {} and {} hold the same block {} of {} with other values. Give replicas alike.",
-                       sharding.mesh().devices()[places[holders[i]]], sharding.mesh().devices()[places[i]],
-                       ranges_text(reader.ranges(places[i])), reader.type()->to_string()));
+           "devices {} and {} hold the same block {} of {} with other values. Give replicas alike.",
+           sharding.mesh().devices()[places[holders[i]]], sharding.mesh().devices()[places[i]],
+           ranges_text(reader.ranges(places[i])), reader.type()->to_string());
   }
   return stored(reader.type(), sharding, tensors);
 }

@@ -4,11 +4,11 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"
@@ -27,7 +27,7 @@ const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)"};
 void check_floating(const char* verb, const Array& x, const char* what) {
   materialized(x, verb);
   if (!is_floating(x.dtype()))
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("{} is {}, expected a floating type.", what, x.type_string()));
+    fail(ErrorKind::dtype_mismatch, verb, "{} is {}, expected a floating type.", what, x.type_string());
 }
 
 bool are_in(DType dtype, std::initializer_list<const Array*> operands) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "sharding/diagnostics/fail.h"
+
 namespace tessera::detail {
 
 ShardingRule change_rule(const Attributes& attributes, const OperandTypes& operands) {
@@ -25,8 +27,8 @@ bool moves_between_devices(const Type& type, const Change& change) {
 bool starts_on_devices(const char* verb, const Array& x, const Array& start, const Change& change) {
   check_integers(verb, start, "starts");
   if (start.shape() != Shape{x.ndim()})
-    fail(ErrorKind::shape_mismatch, verb,
-         fmt::format("starts {} for {}, expected one integer for each dim.", start.type_string(), x.type_string()));
+    fail(ErrorKind::shape_mismatch, verb, "starts {} for {}, expected one integer for each dim.", start.type_string(),
+         x.type_string());
   return start.impl()->type->varying || !moves_between_devices(*x.impl()->type, change);
 }
 

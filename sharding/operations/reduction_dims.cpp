@@ -1,11 +1,11 @@
 // Checks and rules of reductions.
 #include "sharding/operations/reduction_dims.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/propagation/attributes.h"
 
 namespace tessera::detail {
@@ -18,7 +18,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
     for (int d = 0; d < x.ndim(); ++d) r.dims.push_back(d);
   std::sort(r.dims.begin(), r.dims.end());
   if (const auto twice = std::adjacent_find(r.dims.begin(), r.dims.end()); twice != r.dims.end())
-    fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", *twice, x.type_string()));
+    fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", *twice, x.type_string());
   check_attributes(verb, x, "dims to reduce", r.dims.size(), /*others=*/1);
   for (int64_t d : r.dims) r.attributes.push_back(d);
   return r;
@@ -28,8 +28,8 @@ Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims,
   Reduction r = checked_reduction(verb, x, dims, keepdims);
   if (elements_of(x, r) == 0)
     fail(ErrorKind::bad_argument, verb,
-         fmt::format("given {} over dims ({}), expected an element or more: the {} of nothing has no value.",
-                     x.type_string(), fmt::join(r.dims, ", "), verb));
+         "given {} over dims ({}), expected an element or more: the {} of nothing has no value.", x.type_string(),
+         fmt::join(r.dims, ", "), verb);
   return r;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -36,14 +37,12 @@ Shape inferred_shape(const Array& x, Shape shape) {
     else if (shape[d] == -1 && open < 0)
       open = static_cast<int>(d);
     else
-      fail(ErrorKind::bad_argument, "reshape",
-           fmt::format("{} to {}: a size may be -1 once.", x.type_string(), to_string(shape)));
+      fail(ErrorKind::bad_argument, "reshape", "{} to {}: a size may be -1 once.", x.type_string(), to_string(shape));
   }
   if (open >= 0 && known > 0 && x.size() % known == 0) shape[open] = x.size() / known, known = x.size();
   if (known != x.size() || (open >= 0 && shape[open] < 0))
-    fail(ErrorKind::shape_mismatch, "reshape",
-         fmt::format("{} has {} elements, the shape {} has another number.", x.type_string(), x.size(),
-                     to_string(shape)));
+    fail(ErrorKind::shape_mismatch, "reshape", "{} has {} elements, the shape {} has another number.", x.type_string(),
+         x.size(), to_string(shape));
   return shape;
 }
 
@@ -173,8 +172,8 @@ Array transpose(Operand x, Dims order) {
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
   if (static_cast<int>(order.size()) != n || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, "transpose",
-         fmt::format("order ({}) for {}, expected every dim once.", fmt::join(order, ", "), a.type_string()));
+    fail(ErrorKind::bad_argument, "transpose", "order ({}) for {}, expected every dim once.", fmt::join(order, ", "),
+         a.type_string());
   const std::vector<int64_t> permutation(order.begin(), order.end());
   check_attributes("transpose", a, "dims", permutation.size());
   Attributes attributes;
@@ -238,7 +237,7 @@ void check_distinct(const char* verb, const Array& x, const Attributes& dims) {
   for (int i = 0; i < dims.size(); ++i)
     for (int j = 0; j < i; ++j)
       if (dims[i] == dims[j])
-        fail(ErrorKind::bad_argument, verb, fmt::format("dim {} of {} given twice.", dims[i], x.type_string()));
+        fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", dims[i], x.type_string());
 }
 
 }  // namespace
@@ -253,8 +252,7 @@ Array squeeze(Operand x, Dims dims) {
   Attributes attributes;
   for (int& d : dims) {
     d = checked_dim("squeeze", a, d);
-    if (shape[d] != 1)
-      fail(ErrorKind::shape_mismatch, "squeeze", fmt::format("dim {} of {}, expected size 1.", d, a.type_string()));
+    if (shape[d] != 1) fail(ErrorKind::shape_mismatch, "squeeze", "dim {} of {}, expected size 1.", d, a.type_string());
     attributes.push_back(d);
   }
   check_distinct("squeeze", a, attributes);
@@ -272,8 +270,8 @@ Array expand_dims(Operand x, Dims dims) {
   Attributes attributes;
   for (int& d : dims) {
     if (d < -n || d >= n)
-      fail(ErrorKind::bad_argument, "expand_dims",
-           fmt::format("dim {} of a result with {} dims, expected {} to {}.", d, n, -n, n - 1));
+      fail(ErrorKind::bad_argument, "expand_dims", "dim {} of a result with {} dims, expected {} to {}.", d, n, -n,
+           n - 1);
     if (d < 0) d += n;
     attributes.push_back(d);
   }
@@ -316,9 +314,8 @@ Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Di
   for (int64_t size : shape) attributes.push_back(size);
   for (size_t d = 0; d < dims.size(); ++d) {
     if (a.shape()[d] != 1 && a.shape()[d] != shape[dims[d]])
-      fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("{} to {}: dim {} is {}, expected 1 or {}.", a.type_string(), to_string(shape), d, a.shape()[d],
-                       shape[dims[d]]));
+      fail(ErrorKind::shape_mismatch, verb, "{} to {}: dim {} is {}, expected 1 or {}.", a.type_string(),
+           to_string(shape), d, a.shape()[d], shape[dims[d]]);
     attributes.push_back(dims[d]);
   }
   return run_on_parameter({.operation = broadcast_to_op, .attributes = attributes, .where = x.where()}, a, local);
@@ -343,8 +340,8 @@ Array broadcast_to(Operand x, Shape shape, ResultOptions options) {
   materialized(a, "broadcast_to");
   const int extra = static_cast<int>(shape.size()) - a.ndim();
   if (extra < 0)
-    fail(ErrorKind::shape_mismatch, "broadcast_to",
-         fmt::format("{} to {}, which has fewer dims.", a.type_string(), to_string(shape)));
+    fail(ErrorKind::shape_mismatch, "broadcast_to", "{} to {}, which has fewer dims.", a.type_string(),
+         to_string(shape));
   const Dims dims = consecutive_dims(a.ndim(), extra);
   const auto local = [](Locals t, const BlockContext& block) { return t[0].expand(block.plan().out[0]->local); };
   const Array in = brought(x, shape, dims, options);
@@ -359,8 +356,8 @@ Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options)
   if (static_cast<int>(dims.size()) != a.ndim() || !ascending ||
       (!dims.empty() && (dims.front() < 0 || dims.back() >= static_cast<int>(shape.size()))))
     fail(ErrorKind::bad_argument, "broadcast_in_dim",
-         fmt::format("dims ({}) for {} to {}, expected one ascending dim of the result for each.",
-                     fmt::join(dims, ", "), a.type_string(), to_string(shape)));
+         "dims ({}) for {} to {}, expected one ascending dim of the result for each.", fmt::join(dims, ", "),
+         a.type_string(), to_string(shape));
   const auto local = [dims](Locals t, const BlockContext& block) {
     const Shape& sizes = block.plan().out[0]->local;
     Shape aligned(sizes.size(), 1);

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
-#include "sharding/operations/joining.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/shapes.h"
 
@@ -72,16 +72,15 @@ Parts whole_parts(const Shape& shape) {
 int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) {
   const int64_t size = x.shape()[dim];
   if (index < -size || index >= size)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("index {} of dim {} of {}, {}.", index, dim, x.type_string(),
-                     size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements"));
+    fail(ErrorKind::bad_argument, verb, "index {} of dim {} of {}, {}.", index, dim, x.type_string(),
+         size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements");
   return index < 0 ? index + size : index;
 }
 
 void check_count(const char* verb, const Array& x, const Shape& given, const char* what) {
   if (given.size() != x.shape().size())
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{} {} for {}, expected one for each dim.", what, to_string(given), x.type_string()));
+    fail(ErrorKind::bad_argument, verb, "{} {} for {}, expected one for each dim.", what, to_string(given),
+         x.type_string());
 }
 
 }  // namespace
@@ -96,8 +95,8 @@ Array slice(Operand x, Shape start, Shape limit, Shape strides) {
     const int64_t stride = strides.empty() ? 1 : strides[d];
     if (start[d] < 0 || start[d] > limit[d] || limit[d] > shape[d] || stride < 1)
       fail(ErrorKind::bad_argument, "slice",
-           fmt::format("[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.",
-                       start[d], limit[d], stride, d, a.type_string(), shape[d]));
+           "[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.", start[d],
+           limit[d], stride, d, a.type_string(), shape[d]);
     const int64_t step = clamped_step(stride, shape[d]);
     parts.push_back({start[d], (limit[d] - start[d] + step - 1) / step, step});
   }
@@ -109,9 +108,8 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   materialized(a, "slice_in_dim");
   dim = checked_dim("slice_in_dim", a, dim);
   if (start < 0 || stop > a.shape(dim) || start > stop)
-    fail(ErrorKind::bad_argument, "slice_in_dim",
-         fmt::format("[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start, stop, dim, a.type_string(),
-                     a.shape(dim)));
+    fail(ErrorKind::bad_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start,
+         stop, dim, a.type_string(), a.shape(dim));
   Parts parts = whole_parts(a.shape());
   parts[dim] = {start, stop - start, 1};
   return take_parts(x, parts);
@@ -159,9 +157,8 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
     ellipses += e.kind == Kind::ellipsis;
   }
   if (named > x.ndim() || ellipses > 1)
-    fail(ErrorKind::bad_argument, "at",
-         fmt::format("{} entries and {} ellipses for {}, expected at most {} and 1.", named, ellipses, x.type_string(),
-                     x.ndim()));
+    fail(ErrorKind::bad_argument, "at", "{} entries and {} ellipses for {}, expected at most {} and 1.", named,
+         ellipses, x.type_string(), x.ndim());
   ReadIndex read{whole_parts(x.shape()), {}, {}};
   int dim = 0, out = 0;
   for (const Index& e : entries) {
@@ -214,8 +211,8 @@ Shape detail::clamped_start(const char* verb, const Array& x, Shape start, const
   for (size_t d = 0; d < start.size(); ++d) {
     const int64_t size = x.shape()[d];
     if (sizes[d] < 0 || sizes[d] > size)
-      fail(ErrorKind::shape_mismatch, verb,
-           fmt::format("sizes {} for {}, expected 0 to its own.", to_string(sizes), x.type_string()));
+      fail(ErrorKind::shape_mismatch, verb, "sizes {} for {}, expected 0 to its own.", to_string(sizes),
+           x.type_string());
     if (start[d] < 0) start[d] += size;
     start[d] = std::clamp<int64_t>(start[d], 0, size - sizes[d]);
   }
@@ -286,7 +283,9 @@ Array dynamic_index_in_dim(Operand x, const Array& index, int dim, bool keepdims
   check_integers("dynamic_index_in_dim", index, "index");
   Shape sizes = a.shape();
   sizes[dim] = 1;
-  const Array start = pad(reshape(astype(index, int64), {1}), {{dim, a.ndim() - 1 - dim}});
+  std::vector<int64_t> along(a.ndim(), 0);
+  along[dim] = 1;
+  const Array start = astype(index, int64) * array<int64_t>(along, {a.ndim()});
   const Array one = dynamic_slice(x, start, sizes);
   return keepdims ? one : squeeze({one, x.where()}, {dim});
 }

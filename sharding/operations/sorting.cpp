@@ -2,11 +2,11 @@
 #include "sharding/operations/sorting.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <array>
 
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/propagation/run.h"
 
@@ -111,8 +111,7 @@ TopK top_k(Operand x, int k) {
   const Type* type = materialized(a, "top_k").type;
   const int64_t size = a.shape()[checked_dim("top_k", a, -1)];
   if (k < 0 || k > size)
-    fail(ErrorKind::bad_argument, "top_k",
-         fmt::format("k = {} given for {}, expected 0 to {}.", k, a.type_string(), size));
+    fail(ErrorKind::bad_argument, "top_k", "k = {} given for {}, expected 0 to {}.", k, a.type_string(), size);
   const int64_t blocks = type->mesh ? type->mesh->count(type->dims.back().axis_set()) : 1;
   const int64_t candidate = item_size(type->dtype) + item_size(int32);
   if (blocks == 1 || k == 0 || k * blocks > size || blocks * k * candidate >= size * item_size(type->dtype))

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/joining.h"
 #include "sharding/operations/rearrange_dims.h"
@@ -65,8 +66,8 @@ Array surrounded(const Operand& x, const Array& update, const Shape& start) {
 Change checked_change(const Array& a, const Array& update) {
   materialized(a, "dynamic_update_slice");
   if (materialized(update, "dynamic_update_slice").type->dtype != a.dtype())
-    fail(ErrorKind::dtype_mismatch, "dynamic_update_slice",
-         fmt::format("{} into {}, expected one element type.", update.type_string(), a.type_string()));
+    fail(ErrorKind::dtype_mismatch, "dynamic_update_slice", "{} into {}, expected one element type.",
+         update.type_string(), a.type_string());
   clamped_start("dynamic_update_slice", a, Shape(a.ndim(), 0), update.shape());
   Change change{a.shape()};
   for (int d = 0; d < a.ndim(); ++d)

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/shape.h"
 
 namespace tessera::detail {
@@ -40,8 +40,8 @@ Bounds bounds_of(DType dtype) {
 void refuse_number(const char* verb, const std::string& number, DType dtype) {
   const Bounds b = bounds_of(dtype);
   fail(ErrorKind::bad_argument, verb,
-       fmt::format("the number {} given for {}, expected {} to {}. Use another, or convert with astype.", number,
-                   name_of(dtype), b.least, b.most));
+       "the number {} given for {}, expected {} to {}. Use another, or convert with astype.", number, name_of(dtype),
+       b.least, b.most);
 }
 
 double element_value(const char* verb, double value, DType dtype) {
@@ -72,9 +72,8 @@ void check_size(const char* verb, DType dtype, std::span<const int64_t> shape) {
   int64_t bytes = item_size(dtype);
   for (int64_t size : shape)
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes))
-      fail(ErrorKind::bad_argument, verb,
-           fmt::format("the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.",
-                       to_string(Shape(shape.begin(), shape.end()))));
+      fail(ErrorKind::bad_argument, verb, "the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.",
+           to_string(Shape(shape.begin(), shape.end())));
 }
 
 }  // namespace tessera::detail

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/resolver.h"
 
 namespace tessera {
@@ -88,7 +88,7 @@ using detail::LayoutImpl;
 // ---- what a rule may say
 
 [[noreturn]] void fail_rule(ErrorKind kind, const Rule& rule, const char* what) {
-  fail(kind, "Layout", fmt::format("the rule {} {}", rule.to_string(), what));
+  fail(kind, "Layout", "the rule {} {}", rule.to_string(), what);
 }
 
 void check_rule(const Rule& rule) {

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/accelerator.h"
 #include "sharding/distributed/processes.h"
@@ -49,8 +49,8 @@ std::vector<int> Mesh::local_devices() const {
 int64_t Mesh::size(std::string_view axis) const {
   const int a = checked(impl_).find(axis);
   if (a < 0)
-    fail(ErrorKind::unknown_axis, "Mesh",
-         fmt::format("mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", axis, to_string()));
+    fail(ErrorKind::unknown_axis, "Mesh", "mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", axis,
+         to_string());
   return impl_->axes[a].size;
 }
 
@@ -67,24 +67,23 @@ constexpr int64_t most_devices = 1 << 22;
 
 int64_t checked_size(const std::vector<MeshAxis>& axes) {
   if (axes.size() > detail::max_axes)
-    fail(ErrorKind::bad_argument, "make_mesh",
-         fmt::format("{} axes given, at most {} are possible.", axes.size(), detail::max_axes));
+    fail(ErrorKind::bad_argument, "make_mesh", "{} axes given, at most {} are possible.", axes.size(),
+         detail::max_axes);
   int64_t n = 1;
   std::set<std::string_view> seen;
   for (const MeshAxis& axis : axes) {
     if (axis.name.empty()) fail(ErrorKind::bad_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
     if (axis.name.find(',') != std::string::npos)
       fail(ErrorKind::bad_argument, "make_mesh",
-           fmt::format("mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name));
+           "mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name);
     if (!seen.insert(axis.name).second)
       fail(ErrorKind::duplicate_axis, "make_mesh",
-           fmt::format("mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name));
+           "mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name);
     if (axis.size < 1 || axis.size > most_devices)
-      fail(ErrorKind::bad_argument, "make_mesh",
-           fmt::format("mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name, axis.size, most_devices));
+      fail(ErrorKind::bad_argument, "make_mesh", "mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name,
+           axis.size, most_devices);
     n *= axis.size;
-    if (n > most_devices)
-      fail(ErrorKind::bad_argument, "make_mesh", fmt::format("more than {} devices.", most_devices));
+    if (n > most_devices) fail(ErrorKind::bad_argument, "make_mesh", "more than {} devices.", most_devices);
   }
   return n;
 }
@@ -95,8 +94,8 @@ int64_t available_devices() {
   if (!text || !*text) return most_devices;
   const std::optional available = detail::parse_number<int64_t>(text);
   if (!available || *available < 1)
-    fail(ErrorKind::bad_argument, "make_mesh",
-         fmt::format("TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.", text));
+    fail(ErrorKind::bad_argument, "make_mesh", "TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.",
+         text);
   return *available;
 }
 
@@ -112,9 +111,9 @@ Owners owners_of(int64_t wanted) {
   if (owners.processes == 1 || owners.each < most_devices) return owners;
   if (wanted % owners.processes)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each "
-                     "process has as many of its devices.",
-                     wanted, owners.processes));
+         "{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each process has as "
+         "many of its devices.",
+         wanted, owners.processes);
   owners.each = wanted / owners.processes;
   return owners;
 }
@@ -122,10 +121,9 @@ Owners owners_of(int64_t wanted) {
 void check_available(int64_t wanted, const Owners& owners) {
   if (wanted > owners.all())
     fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES{}). Choose a smaller mesh, or raise "
-                     "or unset TESSERA_CPU_DEVICES.",
-                     wanted, owners.all(),
-                     owners.processes == 1 ? "" : fmt::format(", {} processes", owners.processes)));
+         "the mesh needs {} devices, there are {} (TESSERA_CPU_DEVICES{}). Choose a smaller mesh, or raise or unset "
+         "TESSERA_CPU_DEVICES.",
+         wanted, owners.all(), owners.processes == 1 ? "" : fmt::format(", {} processes", owners.processes));
 }
 
 std::vector<int> numbered(int64_t n) {
@@ -139,8 +137,8 @@ std::vector<int> default_devices(int64_t n, const Owners& owners) {
   if (owners.processes == 1) return numbered(n);
   if (n % owners.processes)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n,
-                     owners.processes));
+         "{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n,
+         owners.processes);
   std::vector<int> devices;
   for (int p = 0; p < owners.processes; ++p)
     for (int64_t i = 0; i < n / owners.processes; ++i) devices.push_back(static_cast<int>(p * owners.each + i));
@@ -150,17 +148,17 @@ std::vector<int> default_devices(int64_t n, const Owners& owners) {
 std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owners& owners) {
   if (devices.empty()) devices = default_devices(n, owners);
   if (static_cast<int64_t>(devices.size()) != n)
-    fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("{} devices given for a mesh of {}. Give one for each place.", devices.size(), n));
+    fail(ErrorKind::device_mismatch, "make_mesh", "{} devices given for a mesh of {}. Give one for each place.",
+         devices.size(), n);
   if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
     fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs one of its own.");
   for (int id : devices)
     if (id < 0 || id >= owners.all())
-      fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("device {} given, expected ids from 0 to {}.{}", id, owners.all() - 1,
-                       owners.processes == 1 ? ""
-                                             : " Say with TESSERA_CPU_DEVICES how many devices each process has: "
-                                               "unset, a mesh has as many as it needs."));
+      fail(ErrorKind::device_mismatch, "make_mesh", "device {} given, expected ids from 0 to {}.{}", id,
+           owners.all() - 1,
+           owners.processes == 1 ? ""
+                                 : " Say with TESSERA_CPU_DEVICES how many devices each process has: unset, a mesh has "
+                                   "as many as it needs.");
   return devices;
 }
 
@@ -209,23 +207,23 @@ void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
   for (int64_t p = 0; p < n; ++p)
     if (boxes[p].devices == devices)
       fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("all devices of the mesh are those of process {}, and another process makes it. Name devices of "
-                       "its own, or as many of each process.",
-                       p));
+           "all devices of the mesh are those of process {}, and another process makes it. Name devices of its own, or "
+           "as many of each process.",
+           p);
   if (devices % n)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         fmt::format("{} devices given, expected as many of each of the {} processes. Name others.", devices, n));
+         "{} devices given, expected as many of each of the {} processes. Name others.", devices, n);
   for (int64_t p = 0; p < n; ++p) {
     if (boxes[p].devices * n != devices)
       fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("process {} has {} of the mesh's {} devices, expected {}: as many as each of the {} processes. "
-                       "Name other devices.",
-                       p, boxes[p].devices, devices, devices / n, n));
+           "process {} has {} of the mesh's {} devices, expected {}: as many as each of the {} processes. Name other "
+           "devices.",
+           p, boxes[p].devices, devices, devices / n, n);
     if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[0]))
       fail(ErrorKind::device_mismatch, "make_mesh",
-           fmt::format("the devices of process {} are no block of the grid, the same range along each axis for every "
-                       "process. Order the devices so that neighbours belong to one process.",
-                       p));
+           "the devices of process {} are no block of the grid, the same range along each axis for every process. "
+           "Order the devices so that neighbours belong to one process.",
+           p);
   }
 }
 
@@ -318,8 +316,8 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
     const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
     const std::optional size = detail::parse_number<int64_t>(digits);
     if (equals == 0 || !size)
-      fail(ErrorKind::bad_argument, "parse_mesh_axes",
-           fmt::format("\"{}\" in \"{}\", expected name=size, as in data=4,model=2.", item, whole));
+      fail(ErrorKind::bad_argument, "parse_mesh_axes", "\"{}\" in \"{}\", expected name=size, as in data=4,model=2.",
+           item, whole);
     axes.push_back({std::string(item.substr(0, equals)), *size});
   }
   return axes;

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/type.h"
 
 namespace tessera {
@@ -32,9 +32,8 @@ void check_unique(const PartitionSpec& spec) {
   const auto add = [&](const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (!seen.insert(name).second)
-        fail(
-            ErrorKind::duplicate_axis, "NamedSharding",
-            fmt::format("mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec.to_string()));
+        fail(ErrorKind::duplicate_axis, "NamedSharding",
+             "mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec.to_string());
   };
   for (const SpecEntry& entry : spec.entries()) add(entry.axes());
   add(spec.unreduced_axes()), add(spec.reduced_axes());
@@ -49,8 +48,8 @@ class AxisReader {
     const int axis = mesh_.impl()->find(name);
     if (axis < 0)
       fail(ErrorKind::unknown_axis, "NamedSharding",
-           fmt::format("mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
-                       mesh_.to_string()));
+           "mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
+           mesh_.to_string());
     return axis;
   }
 
@@ -202,13 +201,12 @@ const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sh
   const PartitionSpec& spec = sharding.spelled_spec();
   if (s.is_open)
     fail(ErrorKind::unconstrained, verb,
-         fmt::format("{} leaves a dim of the shape {} open, which only a constraint on a placed array can fill. Give "
-                     "its mesh axis, or none.",
-                     spec.to_string(), to_string(shape)));
+         "{} leaves a dim of the shape {} open, which only a constraint on a placed array can fill. Give its mesh "
+         "axis, or none.",
+         spec.to_string(), to_string(shape));
   if (spec.entries().size() > shape.size())
-    fail(ErrorKind::rank_mismatch, verb,
-         fmt::format("{} names {} dims, the shape {} has {}. Use a shorter spec.", spec.to_string(),
-                     spec.entries().size(), to_string(shape), shape.size()));
+    fail(ErrorKind::rank_mismatch, verb, "{} names {} dims, the shape {} has {}. Use a shorter spec.", spec.to_string(),
+         spec.entries().size(), to_string(shape), shape.size());
   return intern({.dtype = dtype,
                  .shape = shape,
                  .mesh = s.mesh.impl(),

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera::detail {
@@ -50,9 +50,8 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   for (size_t d = 0; d < key.dims.size(); ++d) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].axis_set());
     if (key.shape[d] % n)
-      fail(ErrorKind::uneven, verb,
-           fmt::format("dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.", d,
-                       to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d])));
+      fail(ErrorKind::uneven, verb, "dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.",
+           d, to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d]));
     type->local[d] /= n;
   }
   type->bytes = item_size(key.dtype);

@@ -1,9 +1,7 @@
 // The limit of a call's attributes, told in the words of the call.
 #include "sharding/propagation/attributes.h"
 
-#include <fmt/format.h>
-
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
 
@@ -14,8 +12,7 @@ void Attributes::refuse_more() {
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others) {
   const size_t most = Attributes::most - others;
   if (given > most)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("{}: {} {}, expected at most {}.", x.type_string(), given, what, most));
+    fail(ErrorKind::bad_argument, verb, "{}: {} {}, expected at most {}.", x.type_string(), given, what, most);
 }
 
 }  // namespace tessera::detail

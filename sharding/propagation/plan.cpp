@@ -1,7 +1,7 @@
 // What of plans is no planning: the mesh of their operands, and factors that a rule does not have.
 #include "sharding/propagation/plan.h"
 
-#include <fmt/format.h>
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
 
@@ -12,16 +12,15 @@ const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types
     if (!first) first = type;
     if (first->mesh != type->mesh)
       fail(ErrorKind::device_mismatch, verb,
-           fmt::format("{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.",
-                       first->to_string(), Mesh(first->mesh).to_string(), type->to_string(),
-                       Mesh(type->mesh).to_string(),
-                       first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : ""));
+           "{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.", first->to_string(),
+           Mesh(first->mesh).to_string(), type->to_string(), Mesh(type->mesh).to_string(),
+           first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : "");
   }
   return first ? first->mesh : nullptr;
 }
 
 void BlockContext::refuse(std::string_view factor) {
-  fail(ErrorKind::bad_argument, "BlockContext", fmt::format("the rule has no factor \"{}\".", factor));
+  fail(ErrorKind::bad_argument, "BlockContext", "the rule has no factor \"{}\".", factor);
 }
 
 }  // namespace tessera::detail

@@ -1,11 +1,10 @@
 // Propagation: factors get their mesh axes from the operands, and disagreements are settled.
 #include "sharding/propagation/planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/propagation/reason.h"
 #include "sharding/redistribution/route.h"
 
@@ -70,9 +69,9 @@ class Planner {
     for (const Type* type : problem_.operands)
       if (const AxisSet apart = (type->sharded | type->unreduced) & plan_.varying)
         fail(ErrorKind::vma, problem_.operation.name,
-             fmt::format("{} lies apart over \"{}\", along which another operand varies: inside shard_map it cannot be "
-                         "captured. Pass it through in_specs.",
-                         type->to_string(), mesh()->names(apart)));
+             "{} lies apart over \"{}\", along which another operand varies: inside shard_map it cannot be captured. "
+             "Pass it through in_specs.",
+             type->to_string(), mesh()->names(apart));
   }
 
   // ---- which axes each factor could have

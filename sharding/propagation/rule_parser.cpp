@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/propagation/sharding_rule.h"
 
@@ -23,9 +23,8 @@ class Parser {
     const size_t arrow = text_.find("->");
     if (arrow == std::string_view::npos)
       fail(ErrorKind::bad_argument, "define_operation",
-           fmt::format(
-               "{}: the rule \"{}\" has no ->. Write what becomes of the dims, as in \"i k, k j -> i j\", or \"*\".",
-               operation_, text_));
+           "{}: the rule \"{}\" has no ->. Write what becomes of the dims, as in \"i k, k j -> i j\", or \"*\".",
+           operation_, text_);
     const std::string_view results = text_.substr(arrow + 2);
     if (results.find("->") != std::string_view::npos) wrong("it has two arrows");
     ShardingRule rule{.in = terms(text_.substr(0, arrow)), .out = {}};
@@ -42,7 +41,7 @@ class Parser {
 
  private:
   [[noreturn]] void wrong(const std::string& why) const {
-    fail(ErrorKind::bad_argument, "define_operation", fmt::format("{}: the rule \"{}\": {}.", operation_, text_, why));
+    fail(ErrorKind::bad_argument, "define_operation", "{}: the rule \"{}\": {}.", operation_, text_, why);
   }
 
   static std::string_view trimmed(std::string_view term) {

@@ -14,6 +14,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/placement/mesh.h"
@@ -144,11 +145,10 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
                              bool recorded) {
   ArrayImpl& a = *operands[i]->impl();
   if (recorded && !a.type->mesh && to->mesh && to->mesh->abstract)
-    fail(
-        ErrorKind::device_mismatch, site.operation.name,
-        fmt::format("the parameter {} lies on no mesh, other operands on the abstract mesh ({}), where no gradient has "
-                    "values. Place the model there with filter_shard.",
-                    a.type->to_string(), Mesh(to->mesh).to_string()));
+    fail(ErrorKind::device_mismatch, site.operation.name,
+         "the parameter {} lies on no mesh, other operands on the abstract mesh ({}), where no gradient has values. "
+         "Place the model there with filter_shard.",
+         a.type->to_string(), Mesh(to->mesh).to_string());
   if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
     call.array[i] = known->get();
     return;
@@ -238,9 +238,8 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
   for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
   const std::string words = kernel, first = words.substr(0, words.find('\n'));
   const bool by_zero = first == "ZeroDivisionError";
-  fail(ErrorKind::bad_argument, operation,
-       fmt::format("given {}: {}", fmt::join(operands, ", "),
-                   by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first));
+  fail(ErrorKind::bad_argument, operation, "given {}: {}", fmt::join(operands, ", "),
+       by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);
 }
 
 void settle_loans(const Prepared& call, const Tensors& results) {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
 
@@ -74,7 +74,7 @@ class Binder {
 
  private:
   [[noreturn]] void mismatch(const std::string& why) const {
-    fail(ErrorKind::shape_mismatch, operation_, fmt::format("given {}: {}.", operand_list(operands_), why));
+    fail(ErrorKind::shape_mismatch, operation_, "given {}: {}.", operand_list(operands_), why);
   }
 
   BoundRule elementwise() {

@@ -1,9 +1,7 @@
 // Keys from keys: split and fold_in, as jax.random computes them.
 #include "sharding/random/key.h"
 
-#include <fmt/format.h>
-
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/random/threefry_simd.h"
 
 namespace tessera {
@@ -15,8 +13,7 @@ Key Key::from_data(uint32_t high, uint32_t low) {
 }
 
 std::vector<Key> split(const Key& key, int64_t n) {
-  if (n < 0)
-    fail(ErrorKind::bad_argument, "split", fmt::format("n = {} keys were asked for. Give a number from 0 on.", n));
+  if (n < 0) fail(ErrorKind::bad_argument, "split", "n = {} keys were asked for. Give a number from 0 on.", n);
   std::vector<Key> keys(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     keys[static_cast<size_t>(i)] = threefry2x32(key, static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(i));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sharding/array/recipe.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
@@ -36,7 +37,7 @@ namespace {
 
 void check_floating(const char* verb, DType dtype) {
   if (!is_floating(dtype))
-    fail(ErrorKind::dtype_mismatch, verb, fmt::format("dtype {} given, expected a floating one.", name_of(dtype)));
+    fail(ErrorKind::dtype_mismatch, verb, "dtype {} given, expected a floating one.", name_of(dtype));
 }
 
 // Random numbers are drawn in float32, or in float64 if that is asked for.
@@ -51,15 +52,14 @@ Array floating_recipe(const char* verb, Shape shape, DType dtype, Make make) {
 }
 
 void check_probability(const char* verb, const char* what, double p) {
-  if (!(p >= 0 && p <= 1)) fail(ErrorKind::bad_argument, verb, fmt::format("{} {} given, expected 0 to 1.", what, p));
+  if (!(p >= 0 && p <= 1)) fail(ErrorKind::bad_argument, verb, "{} {} given, expected 0 to 1.", what, p);
 }
 
 int64_t largest_of(DType dtype) {
   if (dtype == uint8) return std::numeric_limits<uint8_t>::max();
   if (dtype == int32) return std::numeric_limits<int32_t>::max();
   if (dtype == int64) return std::numeric_limits<int64_t>::max();
-  fail(ErrorKind::dtype_mismatch, "randint",
-       fmt::format("dtype {} given, expected int32, int64 or uint8.", name_of(dtype)));
+  fail(ErrorKind::dtype_mismatch, "randint", "dtype {} given, expected int32, int64 or uint8.", name_of(dtype));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Array normal(const Key& key, Shape shape, DType dtype) {
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
   if (!(lower < upper))
     fail(ErrorKind::bad_argument, "truncated_normal",
-         fmt::format("the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper));
+         "the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper);
   return floating_recipe("truncated_normal", std::move(shape), dtype,
                          [&](DType drawn) { return truncated_normal_generator(key, drawn, lower, upper); });
 }
@@ -98,8 +98,8 @@ Array bernoulli(const Key& key, double p, Shape shape) {
 Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType dtype) {
   const int64_t most = largest_of(dtype), least = dtype == uint8 ? 0 : -most - 1;
   if (minval >= maxval || minval < least || maxval - 1 > most)
-    fail(ErrorKind::bad_argument, "randint",
-         fmt::format("range [{}, {}) given, expected a non-empty one of {}.", minval, maxval, name_of(dtype)));
+    fail(ErrorKind::bad_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval, maxval,
+         name_of(dtype));
   const uint64_t span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval);
   return make_recipe({.generator = integer_generator(key, dtype, minval, span), .drawn = dtype}, std::move(shape),
                      dtype);
@@ -132,13 +132,12 @@ Array categorical(const Key& key, Operand logits, int axis, const std::optional<
   draws.erase(draws.begin() + dim);
   const Shape wanted = shape.value_or(draws);
   if (wanted.size() < draws.size() || !std::equal(draws.rbegin(), draws.rend(), wanted.rbegin()))
-    fail(ErrorKind::shape_mismatch, "categorical",
-         fmt::format("shape {} for logits {}, expected one that ends in {}.", to_string(wanted), x.type_string(),
-                     to_string(draws)));
+    fail(ErrorKind::shape_mismatch, "categorical", "shape {} for logits {}, expected one that ends in {}.",
+         to_string(wanted), x.type_string(), to_string(draws));
   check_size("categorical", x.dtype(), wanted);
   if (x.shape(dim) == 0)
-    fail(ErrorKind::bad_argument, "categorical",
-         fmt::format("{} has no categories along dim {}, expected one or more.", x.type_string(), dim));
+    fail(ErrorKind::bad_argument, "categorical", "{} has no categories along dim {}, expected one or more.",
+         x.type_string(), dim);
   Shape noise(wanted.begin(), wanted.end() - draws.size());
   noise.insert(noise.end(), x.shape().begin(), x.shape().end());
   const Array disturbed = logits + Operand(placed_like(gumbel(key, noise, x.dtype()), x), logits.where());
@@ -171,7 +170,7 @@ std::vector<int32_t> shuffled(Key key, int64_t n) {
 
 Array permutation(const Key& key, int64_t n) {
   if (n < 0 || n > std::numeric_limits<int32_t>::max())
-    fail(ErrorKind::bad_argument, "permutation", fmt::format("n = {} given, expected 0 to 2^31 - 1.", n));
+    fail(ErrorKind::bad_argument, "permutation", "n = {} given, expected 0 to 2^31 - 1.", n);
   return array<int32_t>(shuffled(key, n), {n});
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/random/threefry_simd.h"
 
 namespace tessera {
@@ -51,8 +51,8 @@ void check_block(const Shape& global, const IndexRanges& block) {
   std::vector<std::string> ranges;
   for (const auto& [start, stop] : block) ranges.push_back(fmt::format("{}:{}", start, stop));
   fail(ErrorKind::bad_argument, "random",
-       fmt::format("the block [{}] does not lie inside the global shape {}. Give one range within each dim.",
-                   fmt::join(ranges, ", "), to_string(global)));
+       "the block [{}] does not lie inside the global shape {}. Give one range within each dim.",
+       fmt::join(ranges, ", "), to_string(global));
 }
 
 BlockWalk::BlockWalk(const Shape& global, const IndexRanges& block) {
@@ -153,7 +153,7 @@ void random_truncated_normal(const Key& key, const Shape& global, const IndexRan
                              T* out) {
   if (!(lower < upper))
     fail(ErrorKind::bad_argument, "random_truncated_normal",
-         fmt::format("the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper));
+         "the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper);
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const T a = static_cast<T>(lower), b = static_cast<T>(upper);
   const Clip<T> clip{std::nextafter(a, infinity), std::nextafter(b, -infinity)};

@@ -2,7 +2,6 @@
 #include "sharding/redistribution/device_put.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -10,6 +9,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/recipe.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/cross_mesh.h"
@@ -44,9 +44,8 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   if (a != b || from->mesh->device != to->mesh->device)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format(
-             "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
-             from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+         "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
+         from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string());
 }
 
 Tensors settled(Tensors blocks, const Type* to) {
@@ -60,10 +59,9 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
   if (from->varying)
     fail(ErrorKind::vma, cause.operation,
-         fmt::format(
-             "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, "
-             "or use psum or all_gather.",
-             from->to_string(), Mesh(to->mesh).to_string()));
+         "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, or use "
+         "psum or all_gather.",
+         from->to_string(), Mesh(to->mesh).to_string());
   const ArrayPtr source = convert(*a, a, from, cause);
   const auto step = std::make_shared<const Step>(step_between_meshes(from, to));
   const auto go = [=](const Tensors& x, bool in_backward_pass) {
@@ -113,22 +111,21 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
   if (!from->mesh || from->mesh == to->mesh) return;
   if (from->mesh->abstract != to->mesh->abstract)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format("{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an "
-                     "abstract mesh.",
-                     from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
-                     to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string()));
+         "{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract "
+         "mesh.",
+         from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
+         to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string());
   if (from->mesh->processes != to->mesh->processes)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format(
-             "{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after "
-             "gather where other processes have parts of it, and place that.",
-             from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes, Mesh(to->mesh).to_string(),
-             to->mesh->processes));
+         "{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after gather "
+         "where other processes have parts of it, and place that.",
+         from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes, Mesh(to->mesh).to_string(),
+         to->mesh->processes);
   if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,
-       fmt::format("{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
-                   Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string()));
+       "{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
+       Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string());
 }
 
 Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
@@ -159,9 +156,8 @@ NamedSharding filled(const Array& x, const NamedSharding& sharding) {
 
 void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
   if (!materialized(x, verb).type->mesh)
-    fail(ErrorKind::device_mismatch, verb,
-         fmt::format("{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.", x.type_string(),
-                     spec.to_string()));
+    fail(ErrorKind::device_mismatch, verb, "{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.",
+         x.type_string(), spec.to_string());
 }
 
 // A handle of its own, so that what a placement hangs on the array does not touch x.
@@ -199,9 +195,9 @@ Array place_parameter(const Array& x, const NamedSharding& sharding, const std::
   const PartitionSpec& spec = sharding.spec();
   if (!spec.unreduced_axes().empty() || !spec.reduced_axes().empty())
     fail(ErrorKind::bad_argument, "place_parameter",
-         fmt::format("{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a "
-                     "computation. Leave the sets out.",
-                     spec.to_string()));
+         "{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a computation. "
+         "Leave the sets out.",
+         spec.to_string());
   Array placed = device_put(x, sharding);
   placed.impl()->weight = is_floating(x.dtype());  // integers are data wherever they stand
   placed.impl()->details->path = as_text(path);

@@ -1,13 +1,12 @@
 // Routes: the rows of the table one behind the other, the cheapest way from one placement to another.
 #include "sharding/redistribution/route.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 
 namespace tessera::detail {
@@ -170,10 +169,8 @@ class RouteMaker {
   void refuse_leaving_varying() const {
     if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
       fail(ErrorKind::vma, "redistribute",
-           fmt::format("{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another "
-                       "collective.",
-                       intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying),
-                       to_->to_string()));
+           "{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another collective.",
+           intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying), to_->to_string());
   }
 
   // An uncommitted array has one tensor; private replicas want one each.

@@ -4,11 +4,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
-#include <fmt/format.h>
 
 #include <utility>
 
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/engine.h"
 
@@ -87,9 +87,8 @@ const Type* placed_inside(const Type* to, const Type* from, const char* verb) {
   const ManualAxes& manual = manual_axes();
   if (!manual.mesh || to->mesh != manual.mesh) return to;
   if (const AxisSet named = (to->sharded | to->unreduced | to->reduced) & manual.axes)
-    fail(ErrorKind::vma, verb,
-         fmt::format("{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
-                     from->to_string(), to->to_string(), manual.mesh->names(named)));
+    fail(ErrorKind::vma, verb, "{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
+         from->to_string(), to->to_string(), manual.mesh->names(named));
   TypeKey key = *to;
   key.varying = from->varying;
   return intern(std::move(key));
@@ -100,12 +99,11 @@ ArrayPtr inside(const Array& x, const char* verb) {
   const ManualAxes& manual = manual_axes();
   if (a.type->mesh && a.type->mesh != manual.mesh)
     fail(ErrorKind::device_mismatch, verb,
-         fmt::format("{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
-                     Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string()));
+         "{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
+         Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string());
   if (const AxisSet apart = (a.type->sharded | a.type->unreduced) & manual.axes)
-    fail(ErrorKind::vma, verb,
-         fmt::format("{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
-                     x.type_string(), manual.mesh->names(apart)));
+    fail(ErrorKind::vma, verb, "{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
+         x.type_string(), manual.mesh->names(apart));
   if (a.type->mesh) return x.impl();
   return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});
 }

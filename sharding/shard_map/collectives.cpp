@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/shapes.h"
@@ -33,16 +33,15 @@ int manual_axis(const char* verb, const std::string& name) {
   const ManualAxes& manual = manual_axes();
   if (!manual.mesh)
     fail(ErrorKind::unknown_axis, verb,
-         fmt::format("over the mesh axis \"{}\" outside shard_map. Call it in a function that shard_map runs.", name));
+         "over the mesh axis \"{}\" outside shard_map. Call it in a function that shard_map runs.", name);
   const int axis = manual.mesh->find(name);
   if (axis < 0)
-    fail(ErrorKind::unknown_axis, verb,
-         fmt::format("mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", name,
-                     Mesh(manual.mesh).to_string()));
+    fail(ErrorKind::unknown_axis, verb, "mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", name,
+         Mesh(manual.mesh).to_string());
   if (!(manual.axes >> axis & 1))
     fail(ErrorKind::unknown_axis, verb,
-         fmt::format("mesh axis \"{}\" is not manual: shard_map was given axis_names {}. Name it there.", name,
-                     manual.mesh->names(manual.axes)));
+         "mesh axis \"{}\" is not manual: shard_map was given axis_names {}. Name it there.", name,
+         manual.mesh->names(manual.axes));
   return axis;
 }
 
@@ -53,7 +52,7 @@ Along axes_of(const char* verb, const SpecEntry& entry) {
   AxisSet seen = 0;
   for (const std::string& name : entry.axes()) {
     const int axis = manual_axis(verb, name);
-    if (seen >> axis & 1) fail(ErrorKind::duplicate_axis, verb, fmt::format("mesh axis \"{}\" is named twice.", name));
+    if (seen >> axis & 1) fail(ErrorKind::duplicate_axis, verb, "mesh axis \"{}\" is named twice.", name);
     seen |= AxisSet{1} << axis;
     if (const int64_t size = manual_axes().mesh->axes[axis].size; size > 1)
       result.axes.push_back(axis), result.n *= static_cast<int>(size);
@@ -104,8 +103,7 @@ Shape without_dim(Shape shape, int dim) {
 int checked_new_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim() + 1;
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, verb,
-         fmt::format("a new dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1));
+    fail(ErrorKind::bad_argument, verb, "a new dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1);
   return dim < 0 ? dim + n : dim;
 }
 
@@ -114,12 +112,11 @@ void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& ent
   const int64_t size = x.shape()[dim];
   if (!tiled && size != axes.n)
     fail(ErrorKind::size_mismatch, verb,
-         fmt::format("dim {} of {} = {}, expected {}, the devices along {}. Use tiled to cut it into parts.", dim,
-                     x.type_string(), size, axes.n, fmt::join(entry.axes(), ",")));
+         "dim {} of {} = {}, expected {}, the devices along {}. Use tiled to cut it into parts.", dim, x.type_string(),
+         size, axes.n, fmt::join(entry.axes(), ","));
   if (size % axes.n)
-    fail(ErrorKind::uneven, verb,
-         fmt::format("dim {} of {} = {} is not divisible by {}, the devices along {}.", dim, x.type_string(), size,
-                     axes.n, fmt::join(entry.axes(), ",")));
+    fail(ErrorKind::uneven, verb, "dim {} of {} = {} is not divisible by {}, the devices along {}.", dim,
+         x.type_string(), size, axes.n, fmt::join(entry.axes(), ","));
 }
 
 }  // namespace
@@ -280,13 +277,11 @@ Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<in
   std::vector<bool> sends(axes.n);
   for (const auto& [from, to] : pairs) {
     if (from < 0 || to < 0 || from >= axes.n || to >= axes.n)
-      fail(ErrorKind::bad_argument, "ppermute",
-           fmt::format("the pair ({}, {}) for {}, expected numbers from 0 to {}.", from, to, x.array().type_string(),
-                       axes.n - 1));
+      fail(ErrorKind::bad_argument, "ppermute", "the pair ({}, {}) for {}, expected numbers from 0 to {}.", from, to,
+           x.array().type_string(), axes.n - 1);
     if (senders[to] >= 0 || sends[from])
-      fail(ErrorKind::duplicate_pair, "ppermute",
-           fmt::format("the pair ({}, {}) for {}: device {} {} already. Name each once.", from, to,
-                       x.array().type_string(), senders[to] >= 0 ? to : from, senders[to] >= 0 ? "gets" : "sends"));
+      fail(ErrorKind::duplicate_pair, "ppermute", "the pair ({}, {}) for {}: device {} {} already. Name each once.",
+           from, to, x.array().type_string(), senders[to] >= 0 ? to : from, senders[to] >= 0 ? "gets" : "sends");
     senders[to] = from;
     sends[from] = true;
   }
@@ -303,9 +298,8 @@ Array varying_along(const char* verb, const Operand& x, const SpecEntry& entry) 
   const Along axes = axes_of(verb, entry);
   const ArrayPtr a = inside(x.array(), verb);
   if (const AxisSet already = a->type->varying & axes.axes.axis_set())
-    fail(ErrorKind::vma, verb,
-         fmt::format("{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
-                     x.array().type_string(), axes.mesh->names(already)));
+    fail(ErrorKind::vma, verb, "{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
+         x.array().type_string(), axes.mesh->names(already));
   return Array(varied(a, axes.axes.axis_set(), cause_of(verb, x)));
 }
 
@@ -316,8 +310,8 @@ Array pvary(Operand x, const SpecEntry& axes) { return varying_along("pvary", x,
 Array pcast(Operand x, const SpecEntry& axes, Vma to) {
   if (to == Vma::invarying)
     fail(ErrorKind::vma, "pcast",
-         fmt::format("{} to invarying. A varying value becomes equal by psum, pmax or an invarying all_gather.",
-                     x.array().type_string()));
+         "{} to invarying. A varying value becomes equal by psum, pmax or an invarying all_gather.",
+         x.array().type_string());
   return varying_along("pcast", x, axes);
 }
 
@@ -372,15 +366,14 @@ Array per_device(const DeviceKeys& keys, const std::function<Array(const Key&)>&
   const Along axes = axes_of("per_device", SpecEntry(keys.axes));
   if (static_cast<int>(keys.keys.size()) != axes.n)
     fail(ErrorKind::size_mismatch, "per_device",
-         fmt::format("{} keys for {} devices along ({}). Make them with fold_in_axis inside this shard_map.",
-                     keys.keys.size(), axes.n, fmt::join(keys.axes, ", ")));
+         "{} keys for {} devices along ({}). Make them with fold_in_axis inside this shard_map.", keys.keys.size(),
+         axes.n, fmt::join(keys.axes, ", "));
   std::vector<at::Tensor> drawn;
   for (const Key& key : keys.keys) {
     drawn.push_back(to_tensor(draw(key)));
     if (drawn.back().sizes() != drawn[0].sizes() || drawn.back().dtype() != drawn[0].dtype())
-      fail(ErrorKind::shape_mismatch, "per_device",
-           fmt::format("one device draws {}, another {}. Draw the same shape on all.",
-                       from_tensor(drawn[0]).type_string(), from_tensor(drawn.back()).type_string()));
+      fail(ErrorKind::shape_mismatch, "per_device", "one device draws {}, another {}. Draw the same shape on all.",
+           from_tensor(drawn[0]).type_string(), from_tensor(drawn.back()).type_string());
   }
   return varying_value("per_device", axes, static_cast<DType>(drawn[0].scalar_type()), drawn[0].sizes().vec(),
                        [&](int64_t number) { return drawn[number]; });

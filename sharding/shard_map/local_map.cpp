@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
 
@@ -21,8 +22,8 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
   const Cause cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
   for (ArrayPtr& a : arguments) {
     if (a->type->sharded | a->type->unreduced)
-      fail(ErrorKind::vma, "local_map",
-           fmt::format("{} lies apart over axes that are not manual. Name them in axis_names.", a->type->to_string()));
+      fail(ErrorKind::vma, "local_map", "{} lies apart over axes that are not manual. Name them in axis_names.",
+           a->type->to_string());
     a = varied(a, varying, cause);
     a = convert(*a, a, a->type, cause);  // of a tape's parameter, the leaf
   }
@@ -39,19 +40,19 @@ void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Ten
                  const std::vector<ArrayPtr>& arguments) {
   for (const at::Tensor& t : now)
     if (!t.defined() || t.layout() != at::kStrided || name_of(static_cast<DType>(t.scalar_type())).empty())
-      fail(ErrorKind::dtype_mismatch, "local_map",
-           fmt::format("given {}, the function returns {}, which no Array has.", types_of(arguments),
-                       !t.defined()                 ? "an undefined tensor"
-                       : t.layout() != at::kStrided ? "a sparse tensor"
-                                                    : fmt::format("a tensor of {}", c10::toString(t.scalar_type()))));
+      fail(ErrorKind::dtype_mismatch, "local_map", "given {}, the function returns {}, which no Array has.",
+           types_of(arguments),
+           !t.defined()                 ? "an undefined tensor"
+           : t.layout() != at::kStrided ? "a sparse tensor"
+                                        : fmt::format("a tensor of {}", c10::toString(t.scalar_type())));
   bool alike = first.size() == now.size();
   for (size_t i = 0; alike && i < now.size(); ++i)
     alike = first[i].sizes() == now[i].sizes() && first[i].scalar_type() == now[i].scalar_type();
   if (!alike)
     fail(ErrorKind::shape_mismatch, "local_map",
-         fmt::format("given {}, the function returns tensors of other number, shape or element type on one device than "
-                     "on another. They must be alike.",
-                     types_of(arguments)));
+         "given {}, the function returns tensors of other number, shape or element type on one device than on another. "
+         "They must be alike.",
+         types_of(arguments));
 }
 
 std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>& arguments, int slot) try {
@@ -60,8 +61,7 @@ std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>
   return f(tensors);
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
-  fail(ErrorKind::bad_argument, "local_map",
-       fmt::format("given {}: {}", types_of(arguments), words.substr(0, words.find('\n'))));
+  fail(ErrorKind::bad_argument, "local_map", "given {}: {}", types_of(arguments), words.substr(0, words.find('\n')));
 }
 
 }  // namespace

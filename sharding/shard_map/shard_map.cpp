@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
@@ -23,17 +24,16 @@ class SpecReader {
 
   ReadSpec read(const PartitionSpec& spec, size_t ndim) {
     if (spec.entries().size() > ndim)
-      fail(ErrorKind::rank_mismatch, "shard_map",
-           fmt::format("{}: {} names {} dims, the array has {}. Use a shorter spec.", what_, spec.to_string(),
-                       spec.entries().size(), ndim));
+      fail(ErrorKind::rank_mismatch, "shard_map", "{}: {} names {} dims, the array has {}. Use a shorter spec.", what_,
+           spec.to_string(), spec.entries().size(), ndim);
     if (!spec.reduced_axes().empty())
-      fail(ErrorKind::bad_argument, "shard_map",
-           fmt::format("{}: {} given; arrays become reduced by use alone. Leave it out.", what_, spec.to_string()));
+      fail(ErrorKind::bad_argument, "shard_map", "{}: {} given; arrays become reduced by use alone. Leave it out.",
+           what_, spec.to_string());
     ReadSpec result;
     for (const SpecEntry& entry : spec.entries()) {
       if (entry.is_unconstrained())
-        fail(ErrorKind::bad_argument, "shard_map",
-             fmt::format("{}: unconstrained in {}, expected mesh axes or none.", what_, spec.to_string()));
+        fail(ErrorKind::bad_argument, "shard_map", "{}: unconstrained in {}, expected mesh axes or none.", what_,
+             spec.to_string());
       result.dims.emplace_back();
       for (const std::string& name : entry.axes())
         if (const int axis = axis_of(name, spec); mesh_.impl()->axes[axis].size > 1) result.dims.back().push_back(axis);
@@ -51,19 +51,19 @@ class SpecReader {
     const int axis = mesh_.impl()->find(name);
     if (axis < 0)
       fail(ErrorKind::unknown_axis, "shard_map",
-           fmt::format("{}: mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", what_, name,
-                       spec.to_string(), mesh_.to_string()));
+           "{}: mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", what_, name, spec.to_string(),
+           mesh_.to_string());
     if (!((manual_ | ~manual_axes().axes) >> axis & 1))
       fail(ErrorKind::unknown_axis, "shard_map",
-           fmt::format("{}: mesh axis \"{}\" of {} is manual already, by the shard_map around this one. Leave it out.",
-                       what_, name, spec.to_string()));
+           "{}: mesh axis \"{}\" of {} is manual already, by the shard_map around this one. Leave it out.", what_, name,
+           spec.to_string());
     if (!(manual_ >> axis & 1))
       fail(ErrorKind::unknown_axis, "shard_map",
-           fmt::format("{}: mesh axis \"{}\" of {} is not manual here, only \"{}\". Name it in axis_names.", what_,
-                       name, spec.to_string(), mesh_.impl()->names(manual_)));
+           "{}: mesh axis \"{}\" of {} is not manual here, only \"{}\". Name it in axis_names.", what_, name,
+           spec.to_string(), mesh_.impl()->names(manual_));
     if (seen_ >> axis & 1)
-      fail(ErrorKind::duplicate_axis, "shard_map",
-           fmt::format("{}: mesh axis \"{}\" appears twice in {}.", what_, name, spec.to_string()));
+      fail(ErrorKind::duplicate_axis, "shard_map", "{}: mesh axis \"{}\" appears twice in {}.", what_, name,
+           spec.to_string());
     seen_ |= AxisSet{1} << axis;
     return axis;
   }
@@ -102,17 +102,16 @@ DimAxes joined(DimAxes major, const DimAxes& minor) {
 void check_divides(const Type* type, const PartitionSpec& spec, const ReadSpec& read, const MeshImpl* mesh, size_t i) {
   for (size_t d = 0; d < read.dims.size(); ++d)
     if (const int n = mesh->count(read.dims[d].axis_set()); type->shape[d] % n)
-      fail(
-          ErrorKind::uneven, "shard_map",
-          fmt::format("argument {}, {}: dim {} = {} is not divisible by {}, the devices along \"{}\" of {}.", i,
-                      type->to_string(), d, type->shape[d], n, mesh->names(read.dims[d].axis_set()), spec.to_string()));
+      fail(ErrorKind::uneven, "shard_map",
+           "argument {}, {}: dim {} = {} is not divisible by {}, the devices along \"{}\" of {}.", i, type->to_string(),
+           d, type->shape[d], n, mesh->names(read.dims[d].axis_set()), spec.to_string());
 }
 
 const PartitionSpec& spec_of(const Specs& specs, size_t i, size_t n, const char* name, const char* of) {
   const PartitionSpec* spec = specs.of(i, n);
   if (!spec)
-    fail(ErrorKind::bad_argument, "shard_map",
-         fmt::format("{} {} for {} {}. Give one for each, or one for all.", specs.size(), name, n, of));
+    fail(ErrorKind::bad_argument, "shard_map", "{} {} for {} {}. Give one for each, or one for all.", specs.size(),
+         name, n, of);
   return *spec;
 }
 
@@ -127,17 +126,15 @@ ShardMapCall::ShardMapCall(Mesh mesh, Specs in_specs, Specs out_specs, ShardMapO
 AxisSet ShardMapCall::manual() const {
   const ManualAxes& outer = manual_axes();
   if (outer.mesh && outer.mesh != mesh_.impl())
-    fail(ErrorKind::device_mismatch, "shard_map",
-         fmt::format("over the mesh ({}) inside one over ({}). Use the same mesh.", mesh_.to_string(),
-                     Mesh(outer.mesh).to_string()));
+    fail(ErrorKind::device_mismatch, "shard_map", "over the mesh ({}) inside one over ({}). Use the same mesh.",
+         mesh_.to_string(), Mesh(outer.mesh).to_string());
   if (options_.axis_names.empty()) return mesh_.impl()->all() & ~outer.axes;
   AxisSet axes = 0;
   for (const std::string& name : options_.axis_names) {
     const int axis = mesh_.impl()->find(name);
     if (axis < 0 || outer.axes >> axis & 1)
-      fail(ErrorKind::unknown_axis, "shard_map",
-           fmt::format("axis_names: \"{}\" {} ({}).", name, axis < 0 ? "is not in the mesh" : "is manual already in",
-                       mesh_.to_string()));
+      fail(ErrorKind::unknown_axis, "shard_map", "axis_names: \"{}\" {} ({}).", name,
+           axis < 0 ? "is not in the mesh" : "is manual already in", mesh_.to_string());
     axes |= AxisSet{1} << axis;
   }
   return axes;
@@ -168,18 +165,18 @@ ArrayPtr placed(const Array& x, const Type* to, const std::source_location& wher
 
 Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t i) const {
   if (x.is_absent())
-    fail(ErrorKind::absent, "shard_map", fmt::format("argument {} is absent: a filter took it out of its tree.", i));
+    fail(ErrorKind::absent, "shard_map", "argument {} is absent: a filter took it out of its tree.", i);
   const AxisSet axes = manual();
   const Type* type = x.impl()->type;
   const std::string what = fmt::format("argument {}, {}", i, type->to_string());
   if (type->mesh && type->mesh != mesh_.impl())
     fail(ErrorKind::device_mismatch, "shard_map",
-         fmt::format("{} lies on the mesh ({}), shard_map runs over ({}). Move it with device_put.", what,
-                     Mesh(type->mesh).to_string(), mesh_.to_string()));
+         "{} lies on the mesh ({}), shard_map runs over ({}). Move it with device_put.", what,
+         Mesh(type->mesh).to_string(), mesh_.to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, type->shape.size());
   if (read.unreduced)
-    fail(ErrorKind::bad_argument, "shard_map",
-         fmt::format("{}: {} is for results. A pending sum is summed before it goes in.", what, spec.to_string()));
+    fail(ErrorKind::bad_argument, "shard_map", "{}: {} is for results. A pending sum is summed before it goes in.",
+         what, spec.to_string());
   check_divides(type, spec, read, mesh_.impl(), i);
   TypeKey key = argument_key(type, read, axes, mesh_.impl());
   const ArrayPtr blocks = placed(x, intern(key), where_);
@@ -207,11 +204,10 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
   const AxisSet apart = read.sharded | read.unreduced;
   if (const AxisSet claimed = a->type->varying & axes & ~apart) {
     if (options_.check_vma)
-      fail(
-          ErrorKind::vma, "shard_map",
-          fmt::format("{}: {} claims that it is equal along \"{}\", where it varies. Name the axis in the spec, or use "
-                      "psum, pmax or an invarying all_gather; check_vma = false takes the first device's.",
-                      what, spec.to_string(), mesh_.impl()->names(claimed)));
+      fail(ErrorKind::vma, "shard_map",
+           "{}: {} claims that it is equal along \"{}\", where it varies. Name the axis in the spec, or use psum, pmax "
+           "or an invarying all_gather; check_vma = false takes the first device's.",
+           what, spec.to_string(), mesh_.impl()->names(claimed));
     a = first_of(a, claimed);
   }
   a = varied(a, apart, cause);

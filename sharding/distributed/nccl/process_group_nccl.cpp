@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
@@ -65,8 +65,8 @@ ncclDataType_t type_of(const at::Tensor& t) {
     case at::kBool:  // a byte of 0 or 1
       return ncclUint8;
     default:
-      fail(ErrorKind::bad_argument, "ProcessGroup",
-           fmt::format("NCCL does not fold {}. Cast it first.", c10::toString(t.scalar_type())));
+      fail(ErrorKind::bad_argument, "ProcessGroup", "NCCL does not fold {}. Cast it first.",
+           c10::toString(t.scalar_type()));
   }
 }
 
@@ -108,9 +108,9 @@ int chosen_device(c10::Device named) {
   if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
   if (result == cudaSuccess && before < found) return before;
   fail(ErrorKind::bad_argument, "initialize",
-       fmt::format("process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
-                   world().index, world().count, before, found,
-                   result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result))));
+       "process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
+       world().index, world().count, before, found,
+       result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result)));
 }
 
 class NcclGroup;
@@ -151,8 +151,7 @@ class NcclGroup : public ProcessGroup {
         processes_(processes),
         index_(static_cast<int>(std::find(processes.begin(), processes.end(), world().index) - processes.begin())) {
     if (index_ == size())
-      fail(ErrorKind::bad_argument, "process_group",
-           fmt::format("process {} is not among those of its group.", world().index));
+      fail(ErrorKind::bad_argument, "process_group", "process {} is not among those of its group.", world().index);
   }
 
   int size() const override { return static_cast<int>(processes_.size()); }
@@ -245,7 +244,7 @@ class NcclGroup : public ProcessGroup {
     for (const at::Tensor& t : tensors)
       if (!t.is_contiguous() || !t.is_cuda() || t.get_device() != gpu_.device)
         fail(ErrorKind::bad_argument, "ProcessGroup",
-             fmt::format("a tensor is not contiguous in the memory of GPU {}. Copy it first.", gpu_.device));
+             "a tensor is not contiguous in the memory of GPU {}. Copy it first.", gpu_.device);
   }
 
   // Behind what the compute stream has queued so far.
@@ -293,9 +292,8 @@ ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
   static Gpu* gpu = new_gpu(device);
   if (device.has_index() && device.index() != gpu->device)
     fail(ErrorKind::bad_argument, "process_group",
-         fmt::format("a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each "
-                     "process one GPU.",
-                     static_cast<int>(device.index()), gpu->device));
+         "a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each process one GPU.",
+         static_cast<int>(device.index()), gpu->device);
   auto& group = gpu->groups[processes];
   if (!group) {
     group = std::make_unique<NcclGroup>(*gpu, processes);
