@@ -120,7 +120,7 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus)
 
 template <class Model, class Config>
 void train(const TrainOptions& options, const Config& config) {
-  const Layout layout{make_mesh(options.mesh), options.rules};
+  const Layout layout{make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
   print_placement(options, layout);
   Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
   print_corpus(corpus);

@@ -86,7 +86,7 @@ Explanation explain(const Tree& tree, const Layout& layout, const ExplainOptions
 }
 template <class Tree>
 Explanation explain(const Tree& tree, const Mesh& mesh, const Rules& rules, const ExplainOptions& options = {}) {
-  return explain(leaves(tree), Layout(mesh, rules), options);
+  return explain(leaves(tree), Layout(mesh, rules, {.missing_axes = MissingAxes::ok}), options);
 }
 
 // The same for a tree that filter_shard has placed, with the layout that its arrays remember. Error (bad_argument): an

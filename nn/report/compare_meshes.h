@@ -72,7 +72,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 
 // Runs `step` on an abstract mesh with the axes of each of these meshes, and predicts its time:
 //   const auto step = [&](const Mesh& mesh) {
-//     const Layout layout{mesh, rules};
+//     const Layout layout{mesh, rules, {.missing_axes = MissingAxes::ok}};
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
 //     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
 //     const Batch batch = data::from_process_local(shapes, layout);    // zeros(...): no memory

@@ -106,6 +106,15 @@ void check_rule(const Rule& rule) {
     fail_rule(ErrorKind::bad_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
 }
 
+void check_axes(const Rule& rule, Mesh mesh) {
+  for (const std::string& axis : rule.all_mesh_axes())
+    if (!mesh.has_axis(axis))
+      fail(ErrorKind::unknown_axis, "Layout",
+           "the rule {} names the mesh axis \"{}\", which the mesh ({}) does not have. Name one of its axes, or let "
+           "missing ones count as size one: {{.missing_axes = MissingAxes::ok}}.",
+           rule.to_string(), axis, mesh.to_string());
+}
+
 void check_activation_rule(const Rule& rule) {
   if (!rule.is_by_name())
     fail_rule(ErrorKind::bad_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
@@ -148,7 +157,7 @@ Rules only_by_name(Rules rules) {
 
 class Interned {
  public:
-  const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const OtherRules& others) {
+  const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const LayoutOptions& others) {
     auto& entry = layouts_[{
         mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' + identity(others.optimizer_state)}];
     if (entry) return entry.get();
@@ -170,15 +179,18 @@ class Interned {
 
 }  // namespace
 
-Layout::Layout(Mesh mesh, Rules rules, OtherRules others) {
+Layout::Layout(Mesh mesh, Rules rules, LayoutOptions options) {
   if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
-  for (const Rules* table : {&rules, &others.activations, &others.optimizer_state})
-    std::for_each(table->begin(), table->end(), check_rule);
-  std::for_each(others.activations.begin(), others.activations.end(), check_activation_rule);
+  for (const Rules* table : {&rules, &options.activations, &options.optimizer_state})
+    for (const Rule& rule : *table) {
+      check_rule(rule);
+      if (options.missing_axes == MissingAxes::error) check_axes(rule, mesh);
+    }
+  std::for_each(options.activations.begin(), options.activations.end(), check_activation_rule);
   static std::mutex mutex;
   static Interned interned;
   std::lock_guard lock(mutex);
-  impl_ = interned.get(mesh, rules, others);
+  impl_ = interned.get(mesh, rules, options);
 }
 
 Mesh Layout::mesh() const { return impl_->mesh; }

@@ -77,7 +77,8 @@ struct Rule {
 // An ordered list of rules, tried in this order for each array. A rule by name shards the dim of that name if its mesh
 // axes are still unused on this array and divide the dim; a later rule of the same name is the fallback. A rule for
 // Arrays with a spec places every dim that is still open, all or none; one for the longest dim places that dim. A dim
-// whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not have counts as size one.
+// whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not have counts as size one
+// (see MissingAxes).
 // (As Flax Linen's logical_to_mesh_axes, but with errors where that is silent.)
 class Rules : public std::vector<Rule> {
  public:
@@ -107,28 +108,34 @@ struct Resolution {
   std::vector<Decision> decisions;
 };
 
+// What a rule that names a mesh axis which the mesh lacks is: a mistake, or (ok) a rule for an axis of size one, so
+// that one table of rules serves many meshes.
+enum class MissingAxes { error, ok };
+
 // Rules for arrays that are not parameters. A rule here replaces all of the parameters' rules for its logical axis, and
 // is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for Arrays apply
 // to parameters and their optimizer state only, never to activations.
-struct OtherRules {
+struct LayoutOptions {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
   Rules optimizer_state = {};  // moments: filter_shard(optimizer, layout.optimizer_state())
+  MissingAxes missing_axes = MissingAxes::error;
 };
 
 // A handle to an interned mesh and rules.
 //   const Layout layout{make_mesh({{"data", 4}, {"model", 2}}), {{"batch", "data"}, {"embed", replicated}}};
 // Weights sharded over `data`, the same logical axes of activations whole:
 //   const Layout layout{mesh, {{"batch", "data"}, {"embed", "data"}}, {.activations = {{"embed", replicated}}}};
+// Error (unknown_axis): a rule names an axis that the mesh lacks, unless missing_axes is ok.
 class Layout {
  public:
-  Layout(Mesh mesh, Rules rules, OtherRules others = {});
+  Layout(Mesh mesh, Rules rules, LayoutOptions options = {});
   explicit Layout(const detail::LayoutImpl* impl) : impl_(impl) {}
 
   Mesh mesh() const;
   const Rules& rules() const;
 
-  // The same mesh with the rules for activations, or for optimizer state. If OtherRules has none for them: this layout
-  // without its rules for Arrays, or this layout itself.
+  // The same mesh with the rules for activations, or for optimizer state. If LayoutOptions has none for them: this
+  // layout without its rules for Arrays, or this layout itself.
   Layout activations() const;
   Layout optimizer_state() const;
 

@@ -237,7 +237,8 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
     if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
       if (!has_a_place(strategy)) continue;
-      const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")));
+      const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
+                          {.missing_axes = MissingAxes::ok});
       const Case c{std::string(name) + mode.name, mode, layout, spec_of(strategy.at("residual_stream_spec")),
                    &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
