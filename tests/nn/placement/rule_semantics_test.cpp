@@ -128,7 +128,7 @@ TEST(RuleSemantics, what_is_explained_is_what_happens) {
     struct One {
       Param w;
     } one{param_of(c)};
-    const Layout layout(mesh, rules_of(c.at("rules")));
+    const Layout layout(mesh, rules_of(c.at("rules")), {.missing_axes = MissingAxes::ok});
     const ExplainedArray w = explain(one, layout).at("w");
     if (w.error.empty()) {
       EXPECT_EQ(filter_shard(one, layout).w.value.sharding().spec(), w.spec);
@@ -156,6 +156,7 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
                    {"norm", "tensor"},
                    {"q_lora", {"fsdp", "context"}}};
   const Mesh fsdp_tensor = make_mesh({{"data", 1}, {"fsdp", 4}, {"tensor", 2}});
+  const Layout layout(fsdp_tensor, base, {.missing_axes = MissingAxes::ok});
   const struct {
     Axes axes;
     Shape shape;
@@ -165,11 +166,11 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
                {{"embed", "q_lora"}, {8, 8}, P{"fsdp"}},  // both claim fsdp: the table's order decides, and it is told
                {{"norm"}, {8}, P{"tensor"}}};
   for (const auto& c : cases)
-    EXPECT_EQ(NamedSharding(fsdp_tensor, Layout(fsdp_tensor, base).resolve(c.axes, c.shape).spec).spec(), c.spec)
-        << c.axes.to_string();
-  const auto lora = Layout(fsdp_tensor, base).resolve({"embed", "q_lora"}, {8, 8});
+    EXPECT_EQ(NamedSharding(fsdp_tensor, layout.resolve(c.axes, c.shape).spec).spec(), c.spec) << c.axes.to_string();
+  const auto lora = layout.resolve({"embed", "q_lora"}, {8, 8});
   EXPECT_EQ(lora.decisions.back().reason, "mesh axis \"fsdp\" is taken by another dim");
-  const Layout overridden(fsdp_tensor, base, {.activations = {{"embed", replicated}, {"mlp", "tensor"}}});
+  const Layout overridden(fsdp_tensor, base,
+                          {.activations = {{"embed", replicated}, {"mlp", "tensor"}}, .missing_axes = MissingAxes::ok});
   EXPECT_EQ(overridden.activations().resolve({"activation_batch", "embed"}, {8, 8}).spec, (P{{"data", "fsdp"}}));
   EXPECT_EQ(overridden.resolve({"embed"}, {8}).spec, P{"fsdp"});
 }

@@ -63,7 +63,8 @@ TEST(LayoutTest, ResolvesInTheOrderOfTheRules) {
       {"a mesh axis directly", {{"embed", "model"}}, {mesh_axis("model"), "embed"}, {8, 8}, P{"model"}},
       {"a scalar", {}, {}, {}, P{}},
   };
-  for (const Case& c : cases) EXPECT_EQ(Layout(mesh, c.rules).resolve(c.axes, c.shape).spec, c.spec) << c.what;
+  for (const Case& c : cases)
+    EXPECT_EQ(Layout(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape).spec, c.spec) << c.what;
 }
 
 TEST(LayoutTest, ExplainsItself) {
@@ -141,7 +142,9 @@ TEST(LayoutTest, ResolvesByPathAndSize) {
       {"of another path nothing is asked", {{Arrays{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
   };
   for (const Case& c : cases)
-    EXPECT_EQ(Layout(mesh, c.rules).resolve(c.axes, c.shape, "Layout", c.path).spec, c.spec) << c.what;
+    EXPECT_EQ(Layout(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape, "Layout", c.path).spec,
+              c.spec)
+        << c.what;
 }
 
 TEST(LayoutTest, HasTablesForActivationsAndState) {
@@ -193,6 +196,22 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
                [] {
                  Layout(mesh, {{"vocab", {"data", "data"}}});
                });
+}
+
+TEST(LayoutTest, RefusesAxesThatTheMeshLacks) {
+  expect_error(ErrorKind::unknown_axis,
+               "[Layout] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
+               "does not have. Name one of its axes, or let missing ones count as size one: {.missing_axes = "
+               "MissingAxes::ok}.",
+               [] {
+                 Layout(mesh, {{"hidden", "model"}, {"embed", "pipe"}});
+               });
+  expect_error(ErrorKind::unknown_axis, "the rule ** -> P('data', 'pipe') names the mesh axis \"pipe\"", [] {
+    Layout(mesh, {{Arrays{}, P{"data", "pipe"}}});
+  });
+  expect_error(ErrorKind::unknown_axis, "the rule \"embed\" -> \"pipe\"", [] {
+    Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", "pipe"}}});
+  });
 }
 
 TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
@@ -265,7 +284,8 @@ TEST(LayoutTest, IsInterned) {
   const Rules rules{{"embed", "data"}, {"hidden", {"model", "data"}}};
   EXPECT_TRUE(Layout(mesh, rules) == Layout(mesh, rules));
   EXPECT_FALSE(Layout(mesh, rules) == Layout(mesh, {{"embed", "data"}}));
-  EXPECT_FALSE(Layout(mesh, {{"a", "b\", \"c"}}) == Layout(mesh, {{"a", {"b", "c"}}}));
+  const LayoutOptions any{.missing_axes = MissingAxes::ok};
+  EXPECT_FALSE(Layout(mesh, {{"a", "b\", \"c"}}, any) == Layout(mesh, {{"a", {"b", "c"}}}, any));
   EXPECT_EQ(rules.to_string(), "\"embed\" -> \"data\", \"hidden\" -> \"model\", \"data\"");
 }
 
