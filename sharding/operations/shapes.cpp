@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "sharding/diagnostics/fail.h"
@@ -18,6 +19,8 @@
 #include "sharding/propagation/planner.h"
 #include "sharding/propagation/run.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/redistribution/route.h"
+#include "sharding/redistribution/step.h"
 
 namespace tessera {
 
@@ -113,17 +116,43 @@ ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operand
 
 const Operation transpose_op{"transpose", transpose_rule, additive};
 
-// Where the blocks of a reshape go, found once for each type and shape: null where reshape_rule says it too, or where
-// no common factors of the shapes say what would move.
+const Type* without_axes(const Type* type, AxisSet axes) {
+  TypeKey key = *type;
+  for (DimAxes& dim : key.dims) {
+    const DimAxes all = std::exchange(dim, {});
+    for (int axis : all)
+      if (!(axes >> axis & 1)) dim.push_back(axis);
+  }
+  return intern(std::move(key));
+}
+
+// The result of a reshape on some of the mesh axes of the operand, and the bytes that an exchange of blocks moves.
+struct Crossing {
+  const Type* to = nullptr;
+  double cost = std::numeric_limits<double>::infinity();
+};
+
+Crossing crossing_without(AxisSet axes, const Type* from, const Shape& shape) {
+  const Type* to = reshaped_type(without_axes(from, axes), shape);
+  const auto exchange = reshape_exchange(from, to);
+  return exchange ? Crossing{to, exchange_step(from, to, exchange).cost} : Crossing{};
+}
+
+// Where the blocks of a reshape go, found once for each type and shape. Where blocks on all mesh axes have no common
+// factors, the axes are given up whose loss costs least. Null where reshape_rule says it too or costs less.
 const Type* made_crossing(const Type* from, const Shape& shape) {
   if (from->elements == 0) return nullptr;
-  const Type* to = reshaped_type(from, shape);
-  if (!reshape_exchange(from, to)) return nullptr;
   Attributes attributes;
   for (int64_t size : shape) attributes.push_back(size);
   const auto plan =
       make_plan({.operation = reshape_op, .attributes = attributes, .operands = {from}, .out_dtype = from->dtype});
-  return plan->out[0] == to && plan->operands[0].plain == from ? nullptr : to;
+  const Type* whole = plan->operands[0].plain;
+  if (const Crossing all = crossing_without(0, from, shape); all.to)
+    return plan->out[0] == all.to && whole == from ? nullptr : all.to;
+  Crossing least{nullptr, route(from, from->slots, whole).cost};
+  for (AxisSet given_up = from->sharded; given_up; given_up = (given_up - 1) & from->sharded)
+    if (const Crossing some = crossing_without(given_up, from, shape); some.cost < least.cost) least = some;
+  return least.to;
 }
 
 const Type* crossing(const Type* from, const Shape& shape) {

@@ -29,6 +29,7 @@ std::vector<Case> other_shapes() {
       to("merges dims", cube(), {8, 8}, false),
       to("merges all", matrix(), {-1}, false),
       to("cuts across", random_tensor({4, 6}, 3), {3, 8}, false),
+      to("moves a boundary", random_tensor({12, 4}, 4), {4, 12}, false),
       {{"transpose"},
        {"transpose",
         {cube()},

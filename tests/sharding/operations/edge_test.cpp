@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "sharding/accounting/ledger.h"
 #include "sharding/autodiff/tape.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
@@ -297,6 +298,19 @@ TEST(EdgeTest, ASoftmaxOfNothingIsNothingOnEveryMesh) {
     EXPECT_EQ(y.type_string(), "float32[3,0@a]");
     EXPECT_EQ(tape.gradients(sum(y * y))[0].shape(), (Shape{3, 0}));
   }
+}
+
+// Blocks of half a row of the result are no boxes of the operand's: over y the elements are gathered, and no more.
+TEST(EdgeTest, AReshapeGivesUpTheAxesWhoseLossCostsLeast) {
+  const Mesh mesh = make_mesh({{"x", 4}, {"y", 2}});
+  const Array x = device_put(reshape(arange(48, {.dtype = float32}), {12, 4}), NamedSharding(mesh, P{"x", "y"}));
+  CommLedger ledger;
+  const Array y = reshape(x, {4, 12});
+  EXPECT_EQ(y.type_string(), "float32[4@x,12]");
+  int64_t bytes = 0;
+  for (const CommRecord& record : ledger.records()) bytes += record.bytes;
+  EXPECT_EQ(bytes, 24);
+  EXPECT_EQ(y.to_host<float>(), x.to_host<float>());
 }
 
 TEST(EdgeTest, NothingHasNoMean) {
