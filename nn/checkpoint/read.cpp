@@ -21,12 +21,6 @@ at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
   return at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(device));
 }
 
-Shape shape_of(const IndexRanges& block) {
-  Shape shape;
-  for (const auto& [start, stop] : block) shape.push_back(stop - start);
-  return shape;
-}
-
 const Type* future_type(const Leaf& leaf, const std::optional<Layout>& layout) {
   const Type* type = leaf.value->impl()->type;
   if (leaf.value->is_recipe() && layout)
@@ -64,14 +58,14 @@ void make_room(RestoreTarget& target, const std::optional<Layout>& layout) {
     Coordinates coordinates(mesh);
     if (mesh) unravel(mesh, type->slots, slot, coordinates);
     const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
-    local.push_back(empty_block(shape_of(block), type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
+    local.push_back(empty_block(sizes_of(block), type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
     const auto [same, fresh] = first.emplace(block, slot);
     if (!fresh) {
       target.copies.emplace_back(slot, same->second);
       continue;
     }
     const bool is_host = local.back().is_cpu();
-    target.blocks.push_back(is_host ? local.back() : empty_block(shape_of(block), type->dtype, at::kCPU));
+    target.blocks.push_back(is_host ? local.back() : empty_block(sizes_of(block), type->dtype, at::kCPU));
     target.slots.push_back(static_cast<size_t>(slot));
     target.runs.emplace_back(type->shape, block, item_size(type->dtype));
   }

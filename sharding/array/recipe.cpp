@@ -11,16 +11,6 @@
 
 namespace tessera {
 namespace detail {
-namespace {
-
-std::vector<int64_t> sizes_of(const IndexRanges& block) {
-  std::vector<int64_t> sizes;
-  for (const auto& [start, stop] : block) sizes.push_back(stop - start);
-  return sizes;
-}
-
-}  // namespace
-
 Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   ArrayPtr made = make_array(
       intern({.dtype = dtype, .shape = std::move(shape)}, recipe.generator ? recipe.generator->name() : "full"), 0, {});

@@ -30,9 +30,7 @@ template <class Make>
 Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
   return from_tensor(make(block).to(scalar_type(dtype)).contiguous());
 } catch (const c10::Error&) {
-  Shape sizes;
-  for (const auto& [first, last] : block) sizes.push_back(last - first);
-  fail(ErrorKind::other, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes, ","));
+  fail(ErrorKind::other, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ","));
 }
 
 // `make(block)` gives the tensor of a block of the whole.
@@ -140,8 +138,8 @@ Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<Na
          n ? fmt::format("dim {} of the shape {}, expected 0 to {}.", dim, to_string(shape), n - 1)
            : fmt::format("dim {} of the shape (), which has no dims.", dim));
   return from_blocks("broadcasted_iota", shape, dtype, out_sharding, [&](const IndexRanges& block) {
-    std::vector<int64_t> sizes, along(n, 1);
-    for (const auto& [first, last] : block) sizes.push_back(last - first);
+    const Shape sizes = sizes_of(block);
+    Shape along(n, 1);
     along[dim] = sizes[dim];
     return indices_of(block, dim).view(along).expand(sizes);
   });

@@ -286,9 +286,7 @@ const Operation split_op{"split", split_rule, additive};
 std::vector<Array> split_into(const Operand& x, at::IntArrayRef sizes, int dim) {
   const Type& type = *x.array().impl()->type;
   if (static_cast<int>(sizes.size()) < Attributes::most && (!type.mesh || type.dims[dim].empty())) {
-    Attributes attributes{dim};
-    for (int64_t size : sizes) attributes.push_back(size);
-    return run_all({.operation = split_op, .attributes = attributes, .where = x.where()}, {&x.array()},
+    return run_all({.operation = split_op, .attributes = Attributes({dim}, sizes), .where = x.where()}, {&x.array()},
                    [&](Locals t, const BlockContext&) { return t[0].split_with_sizes(sizes, dim); });
   }
   std::vector<Array> parts;

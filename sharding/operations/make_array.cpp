@@ -186,9 +186,7 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
     fail(ErrorKind::shape_mismatch, verb, "{} given for the global shape {}. Give as many dims.", local.type_string(),
          to_string(shape));
   const IndexRanges part = process_local_part(sharding, shape);
-  Shape expected;
-  for (const auto& [start, stop] : part) expected.push_back(stop - start);
-  if (local.shape() != expected)
+  if (local.shape() != sizes_of(part))
     fail(ErrorKind::shape_mismatch, verb, "{} given for the global shape {}: this process {} the mesh ({}). Give {}.",
          local.type_string(), to_string(shape),
          sharding.mesh().process_count() == 1 ? std::string("owns all devices of")

@@ -40,10 +40,8 @@ Array change_places(const Operation& op, const Operand& x, const Change& change,
       if (change.touches(d)) places[d] = map(static_cast<int>(d));
     return rearrange({op, Shape(change.shape.begin(), change.shape.end()), std::move(places), fill, x.where()}, {a});
   }
-  Attributes attributes{change.dims};
-  for (int64_t size : change.shape) attributes.push_back(size);
-  return run_on_parameter({.operation = op, .attributes = attributes, .where = x.where()}, a,
-                          [local = std::move(local)](Locals t, const BlockContext&) { return local(t[0]); });
+  return run_on_parameter({.operation = op, .attributes = Attributes({change.dims}, change.shape), .where = x.where()},
+                          a, [local = std::move(local)](Locals t, const BlockContext&) { return local(t[0]); });
 }
 
 // For slices whose start is an array of one integer per dim. Whether each device reads its own values, as it must where

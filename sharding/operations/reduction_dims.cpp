@@ -20,7 +20,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
   if (const auto twice = std::adjacent_find(r.dims.begin(), r.dims.end()); twice != r.dims.end())
     fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", *twice, x.type_string());
   check_attributes(verb, x, "dims to reduce", r.dims.size(), /*others=*/1);
-  for (int64_t d : r.dims) r.attributes.push_back(d);
+  r.attributes = Attributes({}, r.dims);
   return r;
 }
 

@@ -142,10 +142,8 @@ Crossing crossing_without(AxisSet axes, const Type* from, const Shape& shape) {
 // factors, the axes are given up whose loss costs least. Null where reshape_rule says it too or costs less.
 const Type* made_crossing(const Type* from, const Shape& shape) {
   if (from->elements == 0) return nullptr;
-  Attributes attributes;
-  for (int64_t size : shape) attributes.push_back(size);
-  const auto plan =
-      make_plan({.operation = reshape_op, .attributes = attributes, .operands = {from}, .out_dtype = from->dtype});
+  const auto plan = make_plan(
+      {.operation = reshape_op, .attributes = Attributes({}, shape), .operands = {from}, .out_dtype = from->dtype});
   const Type* whole = plan->operands[0].plain;
   if (const Crossing all = crossing_without(0, from, shape); all.to)
     return plan->out[0] == all.to && whole == from ? nullptr : all.to;
@@ -181,10 +179,8 @@ Array reshape(Operand x, Shape shape, ResultOptions options) {
     if (reshape_exchange(type, to)) return reshape_across_devices(reshape_op, x, to);
   if (const Type* to = crossing(type, shape))
     return placed_result(reshape_across_devices(reshape_op, x, to), options, "reshape", x.where());
-  Attributes attributes;
-  for (int64_t size : shape) attributes.push_back(size);
   const Array result =
-      run_on_parameter({.operation = reshape_op, .attributes = attributes, .where = x.where()}, a,
+      run_on_parameter({.operation = reshape_op, .attributes = Attributes({}, shape), .where = x.where()}, a,
                        [](Locals t, const BlockContext& block) { return t[0].reshape(block.plan().out[0]->local); });
   return placed_result(result, options, "reshape", x.where());
 }
@@ -205,9 +201,7 @@ Array transpose(Operand x, Dims order) {
          a.type_string());
   const std::vector<int64_t> permutation(order.begin(), order.end());
   check_attributes("transpose", a, "dims", permutation.size());
-  Attributes attributes;
-  for (int64_t d : permutation) attributes.push_back(d);
-  return run_on_parameter({.operation = transpose_op, .attributes = attributes, .where = x.where()}, a,
+  return run_on_parameter({.operation = transpose_op, .attributes = Attributes({}, permutation), .where = x.where()}, a,
                           [permutation](Locals t, const BlockContext&) { return t[0].permute(permutation); });
 }
 
@@ -339,8 +333,7 @@ template <class Local>
 Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims, Local local) {
   const Array& a = x.array();
   check_attributes(verb, a, "dims of operand and result together", shape.size() + dims.size());
-  Attributes attributes;
-  for (int64_t size : shape) attributes.push_back(size);
+  Attributes attributes({}, shape);
   for (size_t d = 0; d < dims.size(); ++d) {
     if (a.shape()[d] != 1 && a.shape()[d] != shape[dims[d]])
       fail(ErrorKind::shape_mismatch, verb, "{} to {}: dim {} is {}, expected 1 or {}.", a.type_string(),

@@ -252,12 +252,10 @@ Array dynamic_slice_from(Operand x, const Array& start, Shape sizes) {
   Change change{a.shape()};
   for (int d = 0; d < a.ndim(); ++d)
     if (sizes[d] != a.shape(d)) change.touch(d);
-  Attributes attributes{change.dims};
-  for (int64_t size : sizes) attributes.push_back(size);
   if (!starts_on_devices("dynamic_slice", a, start, change))
     return dynamic_slice(x, astype(start, int64).to_host<int64_t>(), std::move(sizes));
-  return run({.operation = dynamic_slice_op, .attributes = attributes, .where = x.where()}, {&a, &start},
-             [&](Locals t, const BlockContext&) {
+  return run({.operation = dynamic_slice_op, .attributes = Attributes({change.dims}, sizes), .where = x.where()},
+             {&a, &start}, [&](Locals t, const BlockContext&) {
                const Shape from = local_start(t[1], t[0].sizes(), sizes);
                at::Tensor part = t[0];
                for (int d = 0; d < a.ndim(); ++d)

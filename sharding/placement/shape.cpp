@@ -20,4 +20,10 @@ std::string detail::ranges_text(const IndexRanges& ranges) {
   return fmt::format("[{}]", text);
 }
 
+Shape detail::sizes_of(const IndexRanges& block) {
+  Shape sizes;
+  for (const auto& [start, stop] : block) sizes.push_back(stop - start);
+  return sizes;
+}
+
 }  // namespace tessera

@@ -21,6 +21,8 @@ namespace detail {
 // [0, size) of every dim.
 IndexRanges whole_block(const Shape& shape);
 
+Shape sizes_of(const IndexRanges& block);
+
 // "[0:2, 4:8]".
 std::string ranges_text(const IndexRanges& ranges);
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "sharding/array/array.h"
@@ -21,6 +22,9 @@ class Attributes {
   Attributes() {}
   Attributes(std::initializer_list<int64_t> values) {
     for (int64_t v : values) push_back(v);
+  }
+  Attributes(std::initializer_list<int64_t> first, std::span<const int64_t> rest) : Attributes(first) {
+    for (int64_t v : rest) push_back(v);
   }
   Attributes(const Attributes& other) { *this = other; }
   Attributes& operator=(const Attributes& other) {

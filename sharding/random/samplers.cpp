@@ -31,11 +31,7 @@ GeneratorPtr sampler(const char* name, Draw draw) {
   return std::make_shared<Sampler<Draw>>(name, std::move(draw));
 }
 
-at::Tensor empty_block(const IndexRanges& block, DType dtype) {
-  std::vector<int64_t> sizes;
-  for (const auto& [start, stop] : block) sizes.push_back(stop - start);
-  return at::empty(sizes, scalar_type(dtype));
-}
+at::Tensor empty_block(const IndexRanges& block, DType dtype) { return at::empty(sizes_of(block), scalar_type(dtype)); }
 
 // fill(global shape, block, out) for out a pointer to float or double.
 template <class Fill>

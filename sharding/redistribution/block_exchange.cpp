@@ -231,12 +231,6 @@ struct Refinement {
   }
 };
 
-Shape sizes_of(const IndexRanges& box) {
-  Shape sizes;
-  for (const auto& [start, stop] : box) sizes.push_back(stop - start);
-  return sizes;
-}
-
 }  // namespace
 
 IndexMap identity_map(const Shape& shape) {
