@@ -192,10 +192,10 @@ TEST(Placement, FinishSumLeavesEveryDimWhereItLies) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   const Array x = placed(random_tensor({4, 8}, 1), mesh, P{"data", "model"});
   const Array pending = sum(x, {1});
-  ASSERT_EQ(pending.type_string(), "float32[4@data]{U:model}");
+  ASSERT_EQ(pending.type_string(), "float64[4@data]{U:model}");
   CommLedger ledger;
   const Array finished = finish_sum(pending);
-  EXPECT_EQ(finished.type_string(), "float32[4@data]");
+  EXPECT_EQ(finished.type_string(), "float64[4@data]");
   ASSERT_EQ(ledger.records().size(), 1u);
   EXPECT_EQ(ledger.records()[0].kind, "all_reduce");
   EXPECT_EQ(ledger.records()[0].operation, "finish_sum");
