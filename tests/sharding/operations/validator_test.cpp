@@ -75,7 +75,7 @@ TEST(Validator, HasACaseForEveryOperation) {
   const std::regex definition("const Operation \\w+\\{\"(\\w+)\"");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(TESSERA_SOURCE_DIR "/sharding")) {
     if (entry.path().extension() != ".cpp") continue;
-    const std::string source = detail::read_text(entry.path(), "validator");
+    const std::string source = read_text(entry.path(), "validator");
     for (std::sregex_iterator found(source.begin(), source.end(), definition), end; found != end; ++found)
       if (!covered.contains((*found)[1])) missing.insert((*found)[1]);
   }
