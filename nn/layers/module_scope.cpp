@@ -3,12 +3,10 @@
 
 namespace tessera::nn::detail {
 
-std::string module_path_of(const StampFinder& finder) {
-  if (!finder.found) return "";
-  const std::string& stamped = finder.found->path();
-  if (finder.below.empty()) return stamped;
-  const std::string end = '.' + finder.below;
-  return stamped.ends_with(end) ? stamped.substr(0, stamped.size() - end.size()) : "";
+std::string module_path_of(const std::string& stamp, const std::string& below) {
+  if (below.empty()) return stamp;
+  const std::string end = '.' + below;
+  return stamp.ends_with(end) ? stamp.substr(0, stamp.size() - end.size()) : "";
 }
 
 }  // namespace tessera::nn::detail

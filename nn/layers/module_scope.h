@@ -10,27 +10,21 @@ namespace tessera::nn {
 
 namespace detail {
 
-// Finds the first array that filter_shard has stamped with a path, and the array's path below the module.
-struct StampFinder {
-  const Array* found = nullptr;
-  std::string below = "";
-  template <class T>
-  void operator()(T& part, const Place& place) {
+// "layers.2.mlp" for an array up.kernel, `below` the module, with the stamp layers.2.mlp.up.kernel.
+std::string module_path_of(const std::string& stamp, const std::string& below);
+
+// By the first array that filter_shard has stamped with a path; empty if there is none.
+template <class Module>
+std::string module_path(const Module& module) {
+  const Array* stamped = nullptr;
+  std::string below;
+  walk_all(module, [&]<class T>(T& part, const Place& place) {
     if constexpr (is_leaf<T>) {
       const Array& x = *leaf_of(part).value;
-      if (!found && !x.is_absent() && !x.path().empty()) found = &x, below = place.path();
+      if (!stamped && !x.is_absent() && !x.path().empty()) stamped = &x, below = place.path();
     }
-  }
-};
-
-// "layers.2.mlp" for an array up.kernel with the stamp layers.2.mlp.up.kernel; empty if no array has a stamp.
-std::string module_path_of(const StampFinder& finder);
-
-template <class Module>
-std::string module_path_of(const Module& module) {
-  StampFinder finder;
-  walk_all(module, finder);
-  return module_path_of(finder);
+  });
+  return stamped ? module_path_of(stamped->path(), below) : "";
 }
 
 }  // namespace detail
@@ -46,7 +40,7 @@ std::string module_path_of(const Module& module) {
 class ModuleScope {
  public:
   template <class Module>
-  explicit ModuleScope(const Module& module) : scope_(detail::module_path_of(module)) {}
+  explicit ModuleScope(const Module& module) : scope_(detail::module_path(module)) {}
   explicit ModuleScope(std::string path) : scope_(std::move(path)) {}
   explicit ModuleScope(const char* path) : scope_(path) {}
 

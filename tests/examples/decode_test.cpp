@@ -47,7 +47,8 @@ Layout layout_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
                                 {"heads", "model"},
                                 {"kv_heads", "model"},
                                 {"mlp", "model"},
-                                {"vocab", "model"}}));
+                                {"vocab", "model"}}),
+                {.missing_axes = MissingAxes::ok});
 }
 
 // In parts of these sizes.

@@ -18,7 +18,8 @@ namespace {
 const std::vector<MeshAxis> meshes[] = {{{"data", 1}}, {{"data", 8}}, {{"data", 2}, {"model", 4}}, {{"model", 8}}};
 
 Layout layout_of(const std::vector<MeshAxis>& mesh) {
-  return {make_mesh(mesh), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
+  return {
+      make_mesh(mesh), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}, {.missing_axes = MissingAxes::ok}};
 }
 
 auto clipped_adamw() {

@@ -88,7 +88,8 @@ void save_all(const std::filesystem::path& folder, const nn::Processes& processe
   };
   for (const auto& [name, mesh, embed, hidden] : placements) {
     const Layout layout(make_mesh(mesh),
-                        {{"batch", "data"}, embed, hidden, {"vocab", hidden.mesh_axes}, {"norm", replicated}});
+                        {{"batch", "data"}, embed, hidden, {"vocab", hidden.mesh_axes}, {"norm", replicated}},
+                        {.missing_axes = MissingAxes::ok});
     Model model = nn::filter_shard(Model::init(Key(1)), layout),
           moments = nn::filter_shard(Model::init(Key(2)), layout);
     nn::Checkpointer checkpoints(folder / name, {.most_file_bytes = 2 << 20, .processes = processes});
