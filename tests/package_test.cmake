@@ -1,10 +1,10 @@
 # A project that uses Tessera, built and run from clean folders, by each way in which it can have Tessera.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
-#         -DUSE=install|archive|deb|subdirectory [-DLAUNCHER=<compiler launcher>] -P <this>
+#         -DUSE=install|archive|deb|subdirectory|shared [-DLAUNCHER=<compiler launcher>] -P <this>
 #
 # install: as it is installed. archive, deb: what is unpacked of an archive or a Debian package. subdirectory: with
-# Tessera's source.
+# Tessera's source. shared: as its shared libraries are installed.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -24,14 +24,19 @@ endfunction()
 set(mine "${SOURCE}/tests/consumer")
 file(REMOVE_RECURSE "${SCRATCH}")
 string(REPLACE ";" "\\;" LAUNCHER "${LAUNCHER}")
-set(configure "${CMAKE_COMMAND}" -B "${SCRATCH}/build" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
               "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
+# Without optimization: where Tessera is built, what is shown is that it builds, not how fast it runs.
+set(quickly -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
 set(pack "${CMAKE_CPACK_COMMAND}" --config "${BUILD}/CPackConfig.cmake" -B "${SCRATCH}")
 
 if(USE STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
   foreach(folder IN ITEMS sharding nn optim data)
-    expect("${SCRATCH}/prefix/lib/libtessera_${folder}.a")
+    set(library "${SCRATCH}/prefix/lib/libtessera_${folder}")
+    if(NOT EXISTS "${library}.so")  # of a build with BUILD_SHARED_LIBS=ON
+      expect("${library}.a")
+    endif()
     file(STRINGS "${SOURCE}/${folder}/CMakeLists.txt" public REGEX "^    [a-z_0-9/]+[.]h$")
     list(TRANSFORM public STRIP)
     file(GLOB_RECURSE headers RELATIVE "${SOURCE}/${folder}" "${SOURCE}/${folder}/*.h")
@@ -55,13 +60,27 @@ elseif(USE STREQUAL "deb")
   file(GLOB made "${SCRATCH}/tessera-*.deb")
   run(dpkg-deb -x "${made}" "${SCRATCH}/unpacked")
   set(prefix "${SCRATCH}/unpacked/usr")
+elseif(USE STREQUAL "shared")
+  set(prefix "${SCRATCH}/prefix")
+  run(${configure} -S "${SOURCE}" -B "${SCRATCH}/tessera" ${quickly} -DBUILD_SHARED_LIBS=ON
+      -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_BUILD_BENCHMARKS=OFF)
+  run("${CMAKE_COMMAND}" --build "${SCRATCH}/tessera")
+  run("${CMAKE_COMMAND}" --install "${SCRATCH}/tessera" --prefix "${prefix}")
+  file(REMOVE_RECURSE "${SCRATCH}/tessera")  # what is installed does without it
+  foreach(folder IN ITEMS sharding nn optim data)
+    file(READ_SYMLINK "${prefix}/lib/libtessera_${folder}.so" soname)
+    if(NOT soname MATCHES "[.]so[.][0-9]+[.][0-9]+$")
+      message(SEND_ERROR "libtessera_${folder}.so is ${soname}, expected a version of two numbers at its end")
+    endif()
+    expect("${prefix}/lib/${soname}")
+  endforeach()
+  set(linker -DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed)  # the default of some systems
 endif()
 if(prefix)
-  run(${configure} -S "${mine}" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${prefix}")
+  run(${configure} -S "${mine}" -B "${SCRATCH}/build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${prefix}"
+      ${linker})
 else()
-  # Without optimization: what is shown is that the project builds, not how fast it runs.
-  run(${configure} -S "${mine}/subdirectory" -DCMAKE_BUILD_TYPE=Debug "-DTESSERA_SOURCE=${SOURCE}"
-      "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+  run(${configure} -S "${mine}/subdirectory" -B "${SCRATCH}/build" ${quickly} "-DTESSERA_SOURCE=${SOURCE}")
 endif()
 run("${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target mine)
 run("${SCRATCH}/build/mine")
