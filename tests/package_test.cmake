@@ -1,10 +1,11 @@
 # A project that uses Tessera, built and run from clean folders, by each way in which it can have Tessera.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
-#         -DUSE=install|archive|deb|subdirectory|shared [-DLAUNCHER=<compiler launcher>] -P <this>
+#         -DUSE=install|archive|deb|subdirectory|shared|conan [-DLAUNCHER=<compiler launcher>] [-DCONAN=<conan>]
+#         -P <this>
 #
 # install: as it is installed. archive, deb: what is unpacked of an archive or a Debian package. subdirectory: with
-# Tessera's source. shared: as its shared libraries are installed.
+# Tessera's source. shared: as its shared libraries are installed. conan: as a Conan package.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -21,6 +22,10 @@ function(expect file)
   endif()
 endfunction()
 
+if(USE STREQUAL "conan" AND NOT CONAN)
+  message("SKIPPED: there is no conan")
+  return()
+endif()
 set(mine "${SOURCE}/tests/consumer")
 file(REMOVE_RECURSE "${SCRATCH}")
 string(REPLACE ";" "\\;" LAUNCHER "${LAUNCHER}")
@@ -75,15 +80,25 @@ elseif(USE STREQUAL "shared")
     expect("${prefix}/lib/${soname}")
   endforeach()
   set(linker -DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed)  # the default of some systems
+elseif(USE STREQUAL "conan")  # which builds and runs the project, too
+  set(ENV{CONAN_HOME} "${SCRATCH}/conan")
+  set(ENV{CXX} "${COMPILER}")
+  set(unoptimized "{'value': '-O0', 'cache': True, 'type': 'STRING', 'docstring': ''}")
+  run("${CONAN}" profile detect)
+  run("${CONAN}" create "${SOURCE}/tests/conan" --no-remote -s compiler.cppstd=20 -s build_type=Debug
+      -c "tools.cmake.cmaketoolchain:extra_variables={'CMAKE_CXX_FLAGS_DEBUG': ${unoptimized}}"
+      -c "tools.cmake.cmaketoolchain:generator=${GENERATOR}" -c "tools.cmake.cmake_layout:test_folder=${SCRATCH}/test")
 endif()
 if(prefix)
   run(${configure} -S "${mine}" -B "${SCRATCH}/build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${prefix}"
       ${linker})
-else()
+elseif(USE STREQUAL "subdirectory")
   run(${configure} -S "${mine}/subdirectory" -B "${SCRATCH}/build" ${quickly} "-DTESSERA_SOURCE=${SOURCE}")
 endif()
-run("${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target mine)
-run("${SCRATCH}/build/mine")
+if(NOT USE STREQUAL "conan")
+  run("${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target mine)
+  run("${SCRATCH}/build/mine")
+endif()
 if(NOT said MATCHES "step 300  loss 0[.][12][0-9]+  right 0[.][89][0-9]*\n")
   message(FATAL_ERROR "mine did not learn:\n${said}")
 endif()

@@ -1,0 +1,63 @@
+"""The Conan 2 recipe of Tessera: builds and packages it by its CMake, which also brings LibTorch, Boost and fmt."""
+import re
+from pathlib import Path
+
+from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
+from conan.tools.build import check_min_cppstd
+from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
+from conan.tools.files import copy, load
+
+
+class Tessera(ConanFile):
+    name = "tessera"
+    description = "Models whose parameters know where they live"
+    license = "Apache-2.0"
+    package_type = "library"
+    settings = "os", "arch", "compiler", "build_type"
+    options = {"shared": [True, False], "fPIC": [True, False], "cuda": [True, False]}
+    default_options = {"shared": False, "fPIC": True, "cuda": False}
+    implements = ["auto_shared_fpic"]
+
+    @property
+    def repository(self):
+        return Path(self.recipe_folder).parents[1]
+
+    def set_version(self):
+        project = load(self, self.repository / "CMakeLists.txt")
+        self.version = re.search(r"^project\(tessera VERSION ([0-9.]+)", project, flags=re.M)[1]
+
+    def export_sources(self):
+        for files in ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "sharding/*", "nn/*", "optim/*", "data/*"):
+            copy(self, files, src=self.repository, dst=self.export_sources_folder)
+
+    def validate(self):
+        check_min_cppstd(self, 20)
+        libcxx = self.settings.get_safe("compiler.libcxx")
+        if libcxx != "libstdc++11":
+            raise ConanInvalidConfiguration(f"compiler.libcxx={libcxx}, expected libstdc++11, LibTorch's own")
+
+    def layout(self):
+        self.folders.root = "../.."
+        cmake_layout(self)
+
+    def generate(self):
+        toolchain = CMakeToolchain(self)
+        toolchain.user_presets_path = False
+        for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
+            toolchain.cache_variables[f"TESSERA_BUILD_{part}"] = "OFF"
+        toolchain.cache_variables["TESSERA_CUDA"] = "ON" if self.options.cuda else "OFF"
+        toolchain.generate()
+
+    def build(self):
+        cmake = CMake(self)
+        cmake.configure()
+        cmake.build()
+
+    def package(self):
+        copy(self, "LICENSE", src=self.source_folder, dst=Path(self.package_folder) / "licenses")
+        CMake(self).install()
+
+    def package_info(self):
+        self.cpp_info.set_property("cmake_find_mode", "none")  # find_package finds Tessera's own package, in:
+        self.cpp_info.builddirs = ["lib/cmake/tessera"]
