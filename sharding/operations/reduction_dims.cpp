@@ -12,7 +12,7 @@ namespace tessera::detail {
 
 Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims) {
   materialized(x, verb);
-  Reduction r{.dims = {}, .keepdims = keepdims, .attributes = {keepdims}};
+  Reduction r{.dims = {}, .keepdims = keepdims, .attributes = {}};
   for (int d : dims) r.dims.push_back(checked_dim(verb, x, d));
   if (dims.empty())
     for (int d = 0; d < x.ndim(); ++d) r.dims.push_back(d);
@@ -20,7 +20,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
   if (const auto twice = std::adjacent_find(r.dims.begin(), r.dims.end()); twice != r.dims.end())
     fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", *twice, x.type_string());
   check_attributes(verb, x, "dims to reduce", r.dims.size(), /*others=*/1);
-  r.attributes = Attributes({}, r.dims);
+  r.attributes = Attributes({keepdims}, r.dims);
   return r;
 }
 
