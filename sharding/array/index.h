@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <source_location>
+#include <utility>
 
 namespace tessera {
 

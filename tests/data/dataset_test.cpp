@@ -246,7 +246,7 @@ TEST(Dataset, HugeOnesCostNothing) {
 
 TEST(Dataset, ASliceOfNothingHasNoRecords) {
   for (const int64_t part : {0, 1, 2, 3}) {
-    const RecordSpan span = even_split(3, {part, 4});
+    const RecordSpan span = even_split(3, {part, 4, false});
     EXPECT_EQ(epoch_of(range(3).slice(span.begin, span.end)), part < 3 ? std::vector{part} : std::vector<int64_t>{});
   }
   EXPECT_EQ(range(5).slice(5, 5, 3).size(), 0);

@@ -55,7 +55,8 @@ class ProcessCheckpoints : public ::testing::Test {
   static Layout layout_on(const Mesh& mesh, bool cut) {
     const std::vector<std::string> embed = cut ? std::vector<std::string>{"a"} : std::vector<std::string>();
     return {mesh,
-            {{"embed", embed}, {"embed", replicated}, {"hidden", "b"}, {"vocab", replicated}, {"norm", replicated}}};
+            {{"embed", embed}, {"embed", replicated}, {"hidden", "b"}, {"vocab", replicated}, {"norm", replicated}},
+            {.missing_axes = MissingAxes::ok}};
   }
 
   // What `call` throws, on this process.
