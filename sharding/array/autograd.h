@@ -51,4 +51,13 @@ Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& lea
 // A fresh variable over the same storage, outside every graph, that requires a gradient.
 at::Tensor make_leaf(const at::Tensor& tensor);
 
+// Stand-ins for `tensors`, over the same storage and version: what is computed from them is a graph of its own, which no
+// other thread need know of. It holds no storage but what its operations save.
+Tensors stand_ins(const Tensors& tensors);
+
+// The backward pass of `outputs`, which were computed from these stand-ins alone: from the outputs' gradients (undefined:
+// zero) to those of the stand-ins. It runs on the thread that calls it, without LibTorch's engine, and is meant for a few
+// operations: it looks through all of them for each.
+Backward backward_of(const Tensors& stand_ins, const Tensors& outputs);
+
 }  // namespace tessera::detail

@@ -48,7 +48,7 @@ class DefinedOperation {
  private:
   template <size_t... I>
   Array call(std::index_sequence<I...>, std::source_location line, std::initializer_list<const Array*> operands) const {
-    return run({.operation = *operation_, .out_dtype = out_dtype_, .where = line}, operands,
+    return run({.operation = *operation_, .out_dtype = out_dtype_, .in_turn = true, .where = line}, operands,
                [&](Locals t, const BlockContext& block) {
                  at::Tensor result;
                  if constexpr (std::is_invocable_v<const Fn&, decltype(t[I])..., const BlockContext&>)

@@ -254,7 +254,7 @@ Array dynamic_slice_from(Operand x, const Array& start, Shape sizes) {
   for (int d = 0; d < a.ndim(); ++d)
     if (sizes[d] != a.shape(d)) change.touch(d);
   if (!starts_on_devices("dynamic_slice", a, start, change))
-    return dynamic_slice(x, gather(astype(start, int64)).to_host<int64_t>(), std::move(sizes));
+    return dynamic_slice(x, gather(astype({start, x.where()}, int64), x.where()).to_host<int64_t>(), std::move(sizes));
   return run({.operation = dynamic_slice_op, .attributes = Attributes({change.dims}, sizes), .where = x.where()},
              {&a, &start}, [&](Locals t, const BlockContext&) {
                const Shape from = local_start(t[1], t[0].sizes(), sizes);

@@ -92,7 +92,7 @@ Array dynamic_update_slice_from(Operand x, const Array& update, const Array& sta
   const Change change = checked_change(a, update);
   materialized(start, "dynamic_update_slice");
   if (!starts_on_devices("dynamic_update_slice", a, start, change))
-    return dynamic_update_slice(x, update, gather(astype(start, int64)).to_host<int64_t>());
+    return dynamic_update_slice(x, update, gather(astype({start, x.where()}, int64), x.where()).to_host<int64_t>());
   return run({.operation = update_from_op, .attributes = {change.dims}, .where = x.where()}, {&a, &update, &start},
              [&](Locals t, const BlockContext&) {
                return with_box(t[0], t[1], local_start(t[2], t[0].sizes(), t[1].sizes()), change);

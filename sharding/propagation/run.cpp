@@ -206,6 +206,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
   call.plan = plan_for(site, kind, arrays);
   call.operands = n;
+  call.in_turn = site.in_turn;
   for (int i = 0; i < n; ++i) {
     const Plan::Operand& wanted = call.plan->operands[i];
     ArrayImpl& a = *arrays[i];

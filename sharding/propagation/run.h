@@ -7,7 +7,7 @@
 #include <source_location>
 #include <utility>
 
-#include "sharding/propagation/plan.h"
+#include "sharding/propagation/slots.h"
 
 namespace tessera::detail {
 
@@ -31,6 +31,7 @@ struct CallSite {
   Attributes attributes = {};
   DType out_dtype = like_first;
   DType rest_dtype = like_first;  // of the results after the first
+  bool in_turn = false;           // the function is a program's, and not called from several threads at once
   std::source_location where = std::source_location::current();
 };
 
@@ -47,6 +48,7 @@ struct Prepared {
   std::unique_ptr<ArrayPtr[]> held;  // the converted operands, by number; null if all are read as they are
   bool borrows = false;              // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
+  bool in_turn = false;
   const LayoutImpl* layout = nullptr;
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
@@ -86,16 +88,23 @@ void clear_plans();
 // the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
+// The local tensors of the only slot.
+inline void locals_of(const Prepared& call, const at::Tensor** tensors) {
+  for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, 0);
+}
+
 // Runs `fn(Locals, BlockContext) -> at::Tensor` on every slot.
 template <class Fn>
 Array run(const Prepared& call, const char* operation, Fn&& fn) try {
-  const Plan& plan = *call.plan;
   ArrayPtr result = begin_result(call);
-  result->local.reserve(plan.runs);
-  const at::Tensor* tensors[max_operands];
-  for (int s = 0; s < plan.runs; ++s) {
-    for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
-    result->local.push_back(fn(Locals(tensors), BlockContext(plan, s)));
+  if (call.plan->runs == 1) {
+    const at::Tensor* tensors[max_operands];
+    locals_of(call, tensors);
+    result->local.push_back(fn(Locals(tensors), BlockContext(*call.plan, 0)));
+  } else {
+    Tensors* const results[] = {&result->local};
+    run_slots(call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); },
+              results);
   }
   if (call.borrows) settle_loans(call, result->local);
   return Array(std::move(result));
@@ -116,16 +125,16 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   try {
-    const Plan& plan = *call.plan;
     std::vector<Array> out;
-    out.reserve(plan.out.size());
-    for (size_t i = 0; i < plan.out.size(); ++i) out.emplace_back(begin_result(call, static_cast<int>(i)));
-    const at::Tensor* tensors[max_operands];
-    for (int s = 0; s < plan.runs; ++s) {
-      for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, s);
-      auto results = fn(Locals(tensors), BlockContext(plan, s));
-      for (size_t i = 0; i < out.size(); ++i) out[i].impl()->local.push_back(std::move(results[i]));
+    std::vector<Tensors*> results;
+    for (size_t i = 0; i < call.plan->out.size(); ++i) {
+      out.emplace_back(begin_result(call, static_cast<int>(i)));
+      results.push_back(&out[i].impl()->local);
     }
+    const auto call_once = [&](Locals t, const BlockContext& block, at::Tensor* made) {
+      for (at::Tensor& result : fn(t, block)) *made++ = std::move(result);
+    };
+    run_slots(call, site.operation.name, call_once, results);
     if (call.borrows)
       for (const Array& x : out) settle_loans(call, x.impl()->local);
     return out;

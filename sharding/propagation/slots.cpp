@@ -1,0 +1,153 @@
+// Each slot's own graph, and the one function that stands for all of them.
+#include "sharding/propagation/slots.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/side_by_side.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera::detail {
+namespace {
+
+// An estimate of what one slot takes, in nanoseconds: calls of LibTorch, and every element once.
+int64_t cost_of_slot(const Prepared& call, bool recorded) {
+  int64_t elements = 0;
+  for (int i = 0; i < call.operands; ++i) elements += call.local(i, 0)->numel();
+  return (recorded ? 5'000 : 1'500) + elements / 2;
+}
+
+// The operands that want a gradient: their local tensors, and where those of each slot are among all.
+struct Inputs {
+  Tensors tensors;
+  std::vector<int> operands;
+  std::vector<std::vector<int>> places;  // by operand, by slot
+
+  explicit Inputs(const Prepared& call) {
+    for (int i = 0; i < call.operands; ++i) {
+      const Tensors& local = call.array[i]->local;
+      if (!is_recorded(local[0])) continue;
+      operands.push_back(i);
+      std::vector<int>& place = places.emplace_back(call.index[i], call.index[i] + call.plan->runs);
+      for (int& p : place) p += static_cast<int>(tensors.size());
+      tensors.append(local.begin(), local.end());
+    }
+  }
+};
+
+// What one slot has recorded.
+struct Recording {
+  Tensors results;
+  Backward backward;
+};
+
+Recording record_slot(const Prepared& call, const Inputs& inputs, int slot, SlotFunction fn, size_t results) {
+  const at::AutoGradMode on(true);
+  const at::Tensor* tensors[max_operands];
+  for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, slot);
+  Tensors mine;
+  for (const int i : inputs.operands) mine.push_back(*tensors[i]);
+  mine = stand_ins(mine);
+  for (size_t k = 0; k < mine.size(); ++k) tensors[inputs.operands[k]] = &mine[k];
+  Recording made{Tensors(results), nullptr};
+  fn(Locals(tensors), BlockContext(*call.plan, slot), made.results.data());
+  Tensors differentiable;
+  for (const at::Tensor& t : made.results)
+    if (t.requires_grad()) differentiable.push_back(t);
+  made.backward = backward_of(mine, differentiable);
+  return made;
+}
+
+// The backward pass of all slots. Gradients come and go by result or input, and then by slot.
+struct SlotsBackward {
+  std::vector<Backward> slots;
+  std::vector<std::vector<int>> places;
+  size_t inputs;
+  int64_t cost;
+
+  Tensors operator()(const Tensors& gradients) const {
+    const size_t n = slots.size();
+    std::vector<Tensors> parts(n);
+    side_by_side(static_cast<int>(n), 2 * cost, [&](int slot) {
+      const at::AutoGradMode off(false);
+      Tensors mine;
+      for (size_t i = static_cast<size_t>(slot); i < gradients.size(); i += n) mine.push_back(gradients[i]);
+      parts[slot] = slots[slot](std::move(mine));
+    });
+    std::vector<Tensors> terms(inputs);
+    for (size_t i = 0; i < places.size(); ++i)
+      for (size_t s = 0; s < n; ++s)
+        if (parts[s][i].defined()) terms[places[i][s]].push_back(std::move(parts[s][i]));
+    Tensors sums;
+    for (const Tensors& all : terms) sums.push_back(all.empty() ? at::Tensor() : sum_of(all));
+    return sums;
+  }
+};
+
+void run_recorded(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
+  const int n = call.plan->runs;
+  const Inputs inputs(call);
+  std::vector<Recording> slots(n);
+  const int64_t cost = n * cost_of_slot(call, true);
+  side_by_side(n, cost, [&](int s) { slots[s] = record_slot(call, inputs, s, fn, results.size()); });
+  Tensors differentiable;
+  for (size_t i = 0; i < results.size(); ++i)
+    for (int s = 0; s < n; ++s)
+      if (slots[0].results[i].requires_grad()) differentiable.push_back(slots[s].results[i]);
+  if (!differentiable.empty()) {
+    SlotsBackward backward{{}, inputs.places, inputs.tensors.size(), cost};
+    for (Recording& slot : slots) backward.slots.push_back(std::move(slot.backward));
+    record_function(operation, inputs.tensors, differentiable, std::move(backward));
+  }
+  auto next = differentiable.begin();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool recorded = slots[0].results[i].requires_grad();
+    for (int s = 0; s < n; ++s) (*results[i])[s] = recorded ? std::move(*next++) : std::move(slots[s].results[i]);
+  }
+}
+
+void run_in_turn(const Prepared& call, SlotFunction fn, std::span<Tensors* const> results, int slot) {
+  const at::Tensor* tensors[max_operands];
+  for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, slot);
+  Tensors made(results.size());
+  fn(Locals(tensors), BlockContext(*call.plan, slot), made.data());
+  for (size_t i = 0; i < results.size(); ++i) (*results[i])[slot] = std::move(made[i]);
+}
+
+bool wants_recording(const Prepared& call) {
+  for (int i = 0; i < call.operands; ++i)
+    if (is_recorded(call.array[i]->local[0])) return true;
+  return false;
+}
+
+}  // namespace
+
+void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
+  const int n = call.plan->runs;
+  for (Tensors* result : results) result->resize(n);
+  if (n == 1) {
+    run_in_turn(call, fn, results, 0);
+  } else if (call.in_turn || is_nested() || current_interceptor()) {
+    const WithoutTeams alone;
+    for (int s = 0; s < n; ++s) run_in_turn(call, fn, results, s);
+  } else if (wants_recording(call)) {
+    run_recorded(call, operation, fn, results);
+  } else {
+    side_by_side(n, n * cost_of_slot(call, false), [&](int s) {
+      const at::AutoGradMode off(false);
+      run_in_turn(call, fn, results, s);
+    });
+  }
+}
+
+at::Tensor sum_of(const Tensors& terms) {
+  if (terms.size() == 1) return terms[0];
+  at::Tensor sum = terms[0].itemsize() < 4 ? terms[0].to(at::kFloat).add_(terms[1]) : at::add(terms[0], terms[1]);
+  for (size_t i = 2; i < terms.size(); ++i) sum.add_(terms[i]);
+  return sum;
+}
+
+}  // namespace tessera::detail
