@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "optim/internal.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -117,7 +118,7 @@ class FusedCall {
 
   void run() {
     for (Group& group : groups_)
-      if (!group.params.empty()) kernel_(group);
+      if (!group.params.empty()) run(group);
     for (const Rounded& r : rounded_) r.parameter.copy_(r.exact);
   }
 
@@ -127,6 +128,25 @@ class FusedCall {
     at::Tensor parameter, exact;
   };
   static constexpr size_t none = static_cast<size_t>(-1);
+
+  // The kernel takes one tensor after the other, so parts of the list may be taken side by side.
+  void run(const Group& group) {
+    constexpr int64_t least = 1 << 14;
+    std::vector<Group> parts;
+    int64_t elements = least, total = 0;
+    for (size_t i = 0; i < group.params.size(); ++i) {
+      if (elements >= least) parts.push_back(Group{group.decayed, group.dtype, group.device, {}, {}}), elements = 0;
+      Group& part = parts.back();
+      part.params.push_back(group.params[i]), part.grads.push_back(group.grads[i]);
+      if (!group.first.empty()) part.first.push_back(group.first[i]);
+      if (!group.second.empty()) part.second.push_back(group.second[i]);
+      elements += group.params[i].numel(), total += group.params[i].numel();
+    }
+    side_by_side(static_cast<int>(parts.size()), total * 2, [&](int i) {
+      const at::AutoGradMode off(false);
+      kernel_(parts[i]);
+    });
+  }
 
   size_t group_of(bool decayed, const Array& parameter) {
     const auto dtype = static_cast<at::ScalarType>(moment_dtype(parameter.dtype()));

@@ -2,15 +2,14 @@
 #include "optim/global_norm.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
@@ -74,20 +73,33 @@ constexpr int64_t longest_sum = 1 << 14;
 
 using Accumulate = std::optional<at::ScalarType>;
 
-// Appends norms of parts that together are these tensors: long ones row by row, the others and what remains as one.
-void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
-  std::vector<at::Tensor> whole;
+// Parts that together are these tensors: of long ones the rows of a table, and what remains.
+std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> parts;
   for (const at::Tensor& t : tensors) {
     const int64_t rows = t.numel() / longest_sum, rest = t.numel() % longest_sum;
     if (rows < 2 || !t.is_contiguous()) {
-      whole.push_back(t);
+      parts.push_back(t.reshape({1, -1}));
       continue;
     }
-    const at::Tensor flat = t.view({-1}), table = flat.narrow(0, 0, rows * longest_sum).view({rows, longest_sum});
-    norms.push_back(at::linalg_vector_norm(table, 2, at::IntArrayRef{1}, false, dtype));
-    if (rest) whole.push_back(flat.narrow(0, rows * longest_sum, rest));
+    const at::Tensor flat = t.view({-1});
+    parts.push_back(flat.narrow(0, 0, rows * longest_sum).view({rows, longest_sum}));
+    if (rest) parts.push_back(flat.narrow(0, rows * longest_sum, rest).unsqueeze(0));
   }
-  if (!whole.empty()) norms.push_back(at::stack(at::_foreach_norm(whole, 2, dtype)));
+  return parts;
+}
+
+// Appends the norm of each row of these parts.
+void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
+  const std::vector<at::Tensor> parts = parts_of(tensors);
+  const size_t before = norms.size();
+  norms.resize(before + parts.size());
+  int64_t cost = 0;
+  for (const at::Tensor& part : parts) cost += 2'000 + part.numel() / 4;
+  side_by_side(static_cast<int>(parts.size()), cost, [&](int i) {
+    const at::AutoGradMode off(false);
+    norms[before + i] = at::linalg_vector_norm(parts[i], 2, at::IntArrayRef{1}, false, dtype);
+  });
 }
 
 // Of all devices' blocks, the same bits on all processes.

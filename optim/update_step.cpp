@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "optim/internal.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::optim::detail {
@@ -63,7 +64,10 @@ void Told::take(const Told& newer) {
   detail::take(norms, newer.norms);
 }
 
-PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {}
+PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {
+  const auto in_slots = [](const Array* x) { return lies_in_slots(*x); };
+  alone_ = std::make_unique<WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
+}
 PendingUpdate::~PendingUpdate() = default;
 
 void PendingUpdate::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }

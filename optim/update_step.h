@@ -14,6 +14,10 @@
 #include "optim/transform.h"
 #include "sharding/diagnostics/caller.h"
 
+namespace tessera::detail {
+class WithoutTeams;
+}
+
 namespace tessera::optim::detail {
 
 // For each of several parts: which parameters it updates.
@@ -84,6 +88,9 @@ struct PendingUpdate {
   Told told;
   std::vector<std::function<void()>> preparations;  // what may fail, after all else has been computed
   std::vector<std::unique_ptr<Write>> writes;
+
+ private:
+  std::unique_ptr<tessera::detail::WithoutTeams> alone_;  // if parameters lie in several slots
 };
 
 // What a transform gets that has, in place of `update`,

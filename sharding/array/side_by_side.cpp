@@ -41,7 +41,8 @@ void set_omp_threads(int n) {
 // Whether this thread is as LibTorch starts one: a worker is then like it.
 bool is_plain_thread() {
   const c10::impl::LocalDispatchKeySet mine = c10::impl::tls_local_dispatch_key_set();
-  return mine.included_ == c10::default_included_set && mine.excluded_ == c10::default_excluded_set;
+  return mine.included_ == c10::default_included_set &&
+         mine.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;  // the backward pass excludes it
 }
 
 void pause() {
@@ -65,10 +66,12 @@ bool spin(nanoseconds longest, IsDone is_done) {
 
 // ---- the pool
 
-constexpr microseconds awake_between_calls{50}, awake_for_others{20};
+constexpr microseconds awake_between_calls{200}, awake_for_others{20};
 constexpr int64_t least_shared = 5'000;  // nanoseconds of a call that is worth a look of another core
 
 thread_local bool in_a_job = false;
+// In a WithoutTeams: the threads that the program gave this one before. Else 0.
+thread_local int program_threads = 0;
 
 class Pool {
  public:
@@ -90,7 +93,7 @@ class Pool {
     helpers_.store(threads - 1, std::memory_order_relaxed);
     const uint64_t call = ((state_.load(std::memory_order_relaxed) >> 32) + 1) << 32;
     state_.store(call | static_cast<uint64_t>(n), std::memory_order_seq_cst);
-    if (cost >= wake_cost_ && asleep_.load(std::memory_order_seq_cst) > 0) wake();
+    if (cost >= 10000 && asleep_.load(std::memory_order_seq_cst) > 0) wake();
     take_jobs();
     await_others();
     path_ = nullptr;
@@ -212,21 +215,24 @@ class Pool {
 
 }  // namespace
 
-WithoutTeams::WithoutTeams() : threads_(at::get_num_threads()) {
+WithoutTeams::WithoutTeams(bool on) {
+  if (!on || program_threads > 0) return;
+  program_threads = threads_ = at::get_num_threads();
   if (threads_ == 1) return;
   set_omp_threads(1);
   mkl_threads_ = set_mkl_threads(1);
 }
 
 WithoutTeams::~WithoutTeams() {
+  if (threads_ == 0) return;
+  program_threads = 0;
   if (threads_ == 1) return;
   set_omp_threads(threads_);
   set_mkl_threads(mkl_threads_);
 }
 
 void side_by_side(int n, int64_t cost, c10::function_ref<void(int)> job) {
-  const int threads = std::min(n, at::get_num_threads());
-  const WithoutTeams alone;
+  const int threads = std::min(n, program_threads);
   if (threads > 1 && cost >= least_shared && !in_a_job && is_plain_thread() &&
       Pool::instance().try_run(n, threads, cost, job))
     return;

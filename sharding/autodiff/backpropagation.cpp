@@ -2,7 +2,6 @@
 #include "sharding/autodiff/backpropagation.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
@@ -11,6 +10,7 @@
 #include <map>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
@@ -24,24 +24,6 @@ bool is_defined(const at::Tensor& t) { return t.defined(); }
 
 // Zeros that take no memory: a pending sum that devices have added up already is the first one's alone.
 at::Tensor nothing_like(const at::Tensor& t) { return t.new_zeros({}).expand(t.sizes()); }
-
-// Adds up each list, all lists in step, with bulk kernels; the inputs are not written to.
-Tensors sum_each(const std::vector<Tensors>& lists) {
-  Tensors sums;
-  size_t longest = 0;
-  for (const Tensors& list : lists) sums.push_back(list[0]), longest = std::max(longest, list.size());
-  for (size_t k = 1; k < longest; ++k) {
-    std::vector<at::Tensor> left, right;
-    std::vector<size_t> places;
-    for (size_t i = 0; i < lists.size(); ++i) {
-      if (lists[i].size() <= k) continue;
-      left.push_back(sums[i]), right.push_back(lists[i][k]), places.push_back(i);
-    }
-    const std::vector<at::Tensor> added = at::_foreach_add(left, right);
-    for (size_t i = 0; i < places.size(); ++i) sums[places[i]] = added[i];
-  }
-  return sums;
-}
 
 // How many blocks of such a gradient this process has.
 int64_t blocks_of(const Type* type) { return type->mesh ? type->mesh->slots(type->mesh->distinct(type->own())) : 1; }
@@ -99,7 +81,7 @@ std::vector<Array> Backpropagation::finish() {
                  a.details->path, home.first_block, home.first_block + home.blocks);
   }
   if (checks) check_parameters();
-  sums_ = sum_each(contributions_);
+  sums_ = add_up_each(contributions_);
   buckets_.reduce(sums_);
   std::vector<Array> result;
   for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
@@ -197,7 +179,7 @@ void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::ve
       lists.push_back(contributions_[places.back()]);
     }
   }
-  const Tensors sums = sum_each(lists);
+  const Tensors sums = add_up_each(lists);
   for (size_t i = 0; i < places.size(); ++i) contributions_[places[i]] = Tensors(1, sums[i]);
   buckets_.begin(key, places, sums);
 }

@@ -5,9 +5,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
 #include "sharding/diagnostics/fail.h"
@@ -19,8 +22,9 @@ namespace tessera {
 using namespace detail;
 
 struct Tape::Guard {
-  explicit Guard(TapeState* tape) : current(current_tape(), tape) {}
+  Guard(TapeState* tape, bool several_slots) : current(current_tape(), tape), alone(several_slots) {}
   ScopedValue<TapeState*> current;
+  WithoutTeams alone;
   at::AutoGradMode recording{true};
 };
 
@@ -76,7 +80,8 @@ ArrayPtr root_of(const Array& loss) {
 }  // namespace
 
 Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
-    : state_(opened(options)), guard_(std::make_unique<Guard>(state_.get())) {
+    : state_(opened(options)),
+      guard_(std::make_unique<Guard>(state_.get(), std::any_of(parameters.begin(), parameters.end(), lies_in_slots))) {
   if (options.reduction && !is_floating(*options.reduction))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          "reduction: {} given, expected a floating type to add up gradients in.", name_of(*options.reduction));

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "sharding/array/autograd.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
@@ -82,22 +83,35 @@ struct Factors {
   Tensors x, w;                 // empty where nothing needs them
   std::vector<int> x_of, w_of;  // by slot
   size_t x_count = 0, w_count = 0;
+  int64_t cost = 0;  // of the product: see side_by_side
   std::vector<c10::DimVector> shapes;  // of x
 
   Tensors backward(const Tensors& gradients) const {
-    std::vector<SumOfProducts> dx(x_count), dw(w_count);
-    for (size_t s = 0; s < gradients.size(); ++s) {
-      const at::Tensor g = as_matrix(gradients[s]);
-      if (!w.empty()) dx[x_of[s]].add(g, w[w_of[s]].t());
-      if (!x.empty()) dw[w_of[s]].add(as_matrix(x[x_of[s]]).t(), g);
-    }
-    Tensors result;
-    for (size_t i = 0; i < x_count; ++i)
-      result.push_back(dx[i].empty() ? at::Tensor() : dx[i].result().view(shapes[i]));
-    for (const SumOfProducts& d : dw) result.push_back(d.empty() ? at::Tensor() : d.result());
+    Tensors g;
+    for (const at::Tensor& t : gradients) g.push_back(as_matrix(t));
+    Tensors result(x_count + w_count);
+    // What adds to one gradient is one job, in the order of the slots. The longest come first.
+    const int of_w = x.empty() ? 0 : static_cast<int>(w_count), of_x = w.empty() ? 0 : static_cast<int>(x_count);
+    side_by_side(of_w + of_x, 2 * cost, [&](int job) {
+      const at::AutoGradMode off(false);
+      const bool is_w = job < of_w;
+      const int mine = is_w ? job : job - of_w;
+      SumOfProducts sum;
+      for (size_t s = 0; s < g.size(); ++s) {
+        if ((is_w ? w_of : x_of)[s] != mine) continue;
+        is_w ? sum.add(as_matrix(x[x_of[s]]).t(), g[s]) : sum.add(g[s], w[w_of[s]].t());
+      }
+      if (!sum.empty()) result[is_w ? x_count + mine : mine] = is_w ? sum.result() : sum.result().view(shapes[mine]);
+    });
     return result;
   }
 };
+
+// The time of one core for all slots' products, in nanoseconds.
+int64_t cost_of(const Prepared& call) {
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
+}
 
 void record_product(const Prepared& call, Tensors& out) {
   const Tensors &x = call.array[0]->local, &w = call.array[1]->local;
@@ -105,7 +119,8 @@ void record_product(const Prepared& call, Tensors& out) {
   Factors factors{.x_of = {call.index[0], call.index[0] + out.size()},
                   .w_of = {call.index[1], call.index[1] + out.size()},
                   .x_count = x.size(),
-                  .w_count = w.size()};
+                  .w_count = w.size(),
+                  .cost = cost_of(call)};
   for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
   if (is_recorded(x[0])) factors.w = w;
   if (is_recorded(w[0])) factors.x = x;
@@ -120,11 +135,12 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
   const Array* operands[] = {&x, &w};
   prepare(call, site, operands, 2);
   try {
-    Tensors out;
-    {
-      at::AutoGradMode off(false);
-      for (int s = 0; s < call.plan->runs; ++s) out.push_back(product(*call.local(0, s), *call.local(1, s)));
-    }
+    const WithoutTeams alone(call.plan->runs > 1);
+    Tensors out(call.plan->runs);
+    side_by_side(call.plan->runs, cost_of(call), [&](int s) {
+      const at::AutoGradMode off(false);
+      out[s] = product(*call.local(0, s), *call.local(1, s));
+    });
     record_product(call, out);
     return Array(finish(call, std::move(out)));
   } catch (const std::exception& error) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/redistribution/convert.h"
 
@@ -15,6 +16,14 @@ Tensors locals(const Prepared& call, int operand) {
   Tensors all;
   for (int s = 0; s < call.plan->runs; ++s) all.push_back(*call.local(operand, s));
   return all;
+}
+
+void each_slot(const Tensors& tensors, c10::function_ref<void(int)> job) {
+  const auto n = static_cast<int64_t>(tensors.size());
+  side_by_side(static_cast<int>(n), n * (1'500 + tensors[0].numel() / 2), [&](int i) {
+    const at::AutoGradMode off(false);
+    job(i);
+  });
 }
 
 at::Tensor widened(const at::Tensor& t) {
@@ -33,6 +42,7 @@ Across computed(const Prepared& call, const CallSite& site,
                 const std::function<Across(const Prepared&, const ShardedReduction&)>& across) try {
   at::AutoGradMode off(false);
   const Plan& plan = *call.plan;
+  const WithoutTeams alone(plan.runs > 1);
   return across(call, sharded_reduction_over(plan.mesh, plan.reduced_inside, plan.slots, plan.operands[0].plain,
                                              plan.out[0], {site.operation.name, site.where, plan.reason, {}}));
 } catch (const std::exception& error) {

@@ -17,19 +17,22 @@ struct Across {
 // The operand's local tensor at every slot.
 Tensors locals(const Prepared& call, int operand);
 
-// fn(tensor) of each.
+// job(i) for each of these tensors, side by side, without a graph; by their size it is known what that takes.
+void each_slot(const Tensors& tensors, c10::function_ref<void(int)> job);
+
+// fn(tensor) of each, side by side.
 template <class Fn>
 Tensors for_each(const Tensors& tensors, Fn fn) {
-  Tensors out;
-  for (const at::Tensor& t : tensors) out.push_back(fn(t));
+  Tensors out(tensors.size());
+  each_slot(tensors, [&](int i) { out[i] = fn(tensors[i]); });
   return out;
 }
 
 // fn(a, b) of each pair.
 template <class Fn>
 Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
-  Tensors out;
-  for (size_t i = 0; i < a.size(); ++i) out.push_back(fn(a[i], b[i]));
+  Tensors out(a.size());
+  each_slot(a, [&](int i) { out[i] = fn(a[i], b[i]); });
   return out;
 }
 

@@ -2,9 +2,9 @@
 #include "sharding/propagation/slots.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
@@ -61,6 +61,13 @@ Recording record_slot(const Prepared& call, const Inputs& inputs, int slot, Slot
   return made;
 }
 
+// Of half precision in float32.
+at::Tensor sum_of(Tensors terms) {
+  if (terms.size() > 1 && terms[0].itemsize() < 4)
+    for (at::Tensor& t : terms) t = t.to(at::kFloat);
+  return add_up(terms);
+}
+
 // The backward pass of all slots. Gradients come and go by result or input, and then by slot.
 struct SlotsBackward {
   std::vector<Backward> slots;
@@ -82,7 +89,7 @@ struct SlotsBackward {
       for (size_t s = 0; s < n; ++s)
         if (parts[s][i].defined()) terms[places[i][s]].push_back(std::move(parts[s][i]));
     Tensors sums;
-    for (const Tensors& all : terms) sums.push_back(all.empty() ? at::Tensor() : sum_of(all));
+    for (Tensors& all : terms) sums.push_back(all.empty() ? at::Tensor() : sum_of(std::move(all)));
     return sums;
   }
 };
@@ -127,11 +134,9 @@ bool wants_recording(const Prepared& call) {
 
 void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
   const int n = call.plan->runs;
+  const WithoutTeams alone(n > 1);
   for (Tensors* result : results) result->resize(n);
-  if (n == 1) {
-    run_in_turn(call, fn, results, 0);
-  } else if (call.in_turn || is_nested() || current_interceptor()) {
-    const WithoutTeams alone;
+  if (n == 1 || call.in_turn || is_nested() || current_interceptor()) {
     for (int s = 0; s < n; ++s) run_in_turn(call, fn, results, s);
   } else if (wants_recording(call)) {
     run_recorded(call, operation, fn, results);
@@ -141,13 +146,6 @@ void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std
       run_in_turn(call, fn, results, s);
     });
   }
-}
-
-at::Tensor sum_of(const Tensors& terms) {
-  if (terms.size() == 1) return terms[0];
-  at::Tensor sum = terms[0].itemsize() < 4 ? terms[0].to(at::kFloat).add_(terms[1]) : at::add(terms[0], terms[1]);
-  for (size_t i = 2; i < terms.size(); ++i) sum.add_(terms[i]);
-  return sum;
 }
 
 }  // namespace tessera::detail

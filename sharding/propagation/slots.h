@@ -22,7 +22,4 @@ using SlotFunction = c10::function_ref<void(Locals, const BlockContext&, at::Ten
 // `fn` records in LibTorch's graph itself.
 void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results);
 
-// The sum of these terms, one or more, of half precision in float32; the first is not written to.
-at::Tensor sum_of(const Tensors& terms);
-
 }  // namespace tessera::detail

@@ -1,11 +1,14 @@
 // The local engine: all devices of a group are slots of this process.
-#include <ATen/ops/add.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "sharding/array/add_up.h"
+#include "sharding/array/side_by_side.h"
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
@@ -37,10 +40,7 @@ at::Tensor sum_in_double(const Tensors& parts) {
 
 at::Tensor sum(const Tensors& parts) {
   if (parts.size() == 1) return parts[0];
-  if (is_small_sum(parts[0])) return sum_in_double(parts);
-  at::Tensor total = at::add(parts[0], parts[1]);
-  for (size_t i = 2; i < parts.size(); ++i) total.add_(parts[i]);
-  return total;
+  return is_small_sum(parts[0]) ? sum_in_double(parts) : add_up(parts);
 }
 
 at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
@@ -49,8 +49,28 @@ at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&,
   return all;
 }
 
+constexpr size_t least_bytes = 1 << 14;  // of a part that is worth a job of its own
+
+// What it takes to write these, in nanoseconds.
+int64_t cost_of(const Tensors& tensors) {
+  return static_cast<int64_t>(tensors.size()) * (2'000 + static_cast<int64_t>(tensors[0].nbytes()) / 8);
+}
+
 at::Tensor join(const Tensors& parts, int dim) {
   return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim);
+}
+
+// The same, each part written by itself.
+at::Tensor join_side_by_side(const Tensors& parts, int dim) {
+  if (!parts[0].is_cpu() || parts[0].nbytes() < least_bytes) return join(parts, dim);
+  std::vector<int64_t> sizes = parts[0].sizes().vec();
+  sizes[dim] *= static_cast<int64_t>(parts.size());
+  const at::Tensor whole = at::empty(sizes, parts[0].options());
+  side_by_side(static_cast<int>(parts.size()), cost_of(parts), [&](int i) {
+    const at::AutoGradMode off(false);
+    block(whole, dim, i, static_cast<int>(parts.size())).copy_(parts[i]);
+  });
+  return whole;
 }
 
 // Block i of the sum, without forming the rest of it.
@@ -65,6 +85,12 @@ at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
 void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
   const auto own = [&](size_t i) -> const at::Tensor& { return in[in.size() == 1 ? 0 : i]; };
   const auto fill = [&](const at::Tensor& t) { std::fill(out.begin(), out.end(), t); };
+  const auto each = [&](const auto& made) {
+    side_by_side(static_cast<int>(out.size()), cost_of(in), [&](int i) {
+      const at::AutoGradMode off(false);
+      out[i] = made(i);
+    });
+  };
   const int n = e.devices;
   switch (e.collective) {
     case Collective::identity:
@@ -73,17 +99,15 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
     case Collective::all_reduce:
       return fill(sum(in));
     case Collective::all_gather:
-      return fill(join(in, e.dim));
+      return fill(join_side_by_side(in, e.dim));
     case Collective::reduce_scatter:
-      for (size_t i = 0; i < out.size(); ++i) out[i] = block_of_sum(in, e.dim, i, n);
-      return;
+      return each([&](int i) { return block_of_sum(in, e.dim, i, n); });
     case Collective::all_to_all:
-      for (size_t i = 0; i < out.size(); ++i) {
+      return each([&](int i) {
         Tensors parts;
         for (const at::Tensor& t : in) parts.push_back(block(t, e.to_dim, i, n));
-        out[i] = join(parts, e.dim);
-      }
-      return;
+        return join(parts, e.dim);
+      });
     case Collective::slice:
       for (size_t i = 0; i < out.size(); ++i) out[i] = block(own(i), e.dim, i, n);
       return;

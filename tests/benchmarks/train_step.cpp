@@ -5,7 +5,7 @@
 // Ours is the program that a user writes: examples/transformer.h placed by filter_shard, value_and_grad, Optimizer with
 // clip_by_global_norm and adamw, the loss read each step; virtual devices share the one CPU. Plain is plain_gpt.h. Both
 // start from the same parameters and read the same batches of random tokens, which are made, and placed on the mesh,
-// before the clock starts; they take turns step by step in one process, so that what else the machine does meets both.
+// before the clock starts; they take turns in one process, so that what else the machine does meets both.
 // Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept: which of two programs
 // on one heap finds its memory given back to the system, page by page, is chance. With TESSERA_DEVICE=cuda both lie on
 // that GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
@@ -45,12 +45,12 @@ using examples::Gpt;
 struct Size {
   std::string name;
   examples::GptConfig model;
-  int64_t batch, steps;
+  int64_t batch, steps, turn;  // steps in all, and one after the other in a turn
 };
 
 const std::vector<Size> sizes = {
-    {"tiny", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 4 * 64}, 16, 300},
-    {"mid", {.vocab = 256, .embed = 256, .heads = 8, .layers = 4, .seq = 128, .mlp = 4 * 256}, 16, 15},
+    {"tiny", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 4 * 64}, 16, 300, 10},
+    {"mid", {.vocab = 256, .embed = 256, .heads = 8, .layers = 4, .seq = 128, .mlp = 4 * 256}, 16, 15, 1},
 };
 
 struct Strategy {
@@ -166,11 +166,17 @@ class Ours {
 
 // ---- measuring
 
+// Of the steps from `first` to `last`, after a pause in which the threads of the other side have gone to sleep: OpenMP's
+// spin for some milliseconds when their work is done.
 template <class Side>
-double milliseconds(Side& side, int64_t step) {
-  const auto start = std::chrono::steady_clock::now();
-  side.step(step);
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+void take_turn(Side& side, int64_t first, int64_t last, std::vector<double>& milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int64_t step = first; step < last; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    side.step(step);
+    milliseconds.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
 }
 
 struct Quartiles {
@@ -200,8 +206,11 @@ void measure(const Size& size, const Strategy& strategy, int threads, int64_t st
   Plain plain(size, ours.model());
   check_equal(ours, plain, size, strategy);
   std::vector<double> a, b;
-  for (int64_t step = checked_steps; step < checked_steps + steps; ++step)
-    a.push_back(milliseconds(ours, step)), b.push_back(milliseconds(plain, step));
+  const int64_t end = checked_steps + steps;
+  for (int64_t step = checked_steps; step < end; step += size.turn) {
+    take_turn(ours, step, std::min(step + size.turn, end), a);
+    take_turn(plain, step, std::min(step + size.turn, end), b);
+  }
   const Quartiles o = quartiles(a), p = quartiles(b);
   fmt::print(R"({{"size":"{}","strategy":"{}","threads":{},"ours_ms":{:.4g},"plain_ms":{:.4g},"ratio":{:.3f},)"
              R"("ours_quartiles":[{:.4g},{:.4g}],"plain_quartiles":[{:.4g},{:.4g}],"steps":{}}})"

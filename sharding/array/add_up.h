@@ -1,0 +1,15 @@
+// add_up: the sum of tensors of one shape, on all cores.
+#pragma once
+
+#include "sharding/array/array_impl.h"
+
+namespace tessera::detail {
+
+// terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number
+// of threads; a single term comes back as it is.
+at::Tensor add_up(const Tensors& terms);
+
+// The same for each list, the lists side by side.
+Tensors add_up_each(const std::vector<Tensors>& lists);
+
+}  // namespace tessera::detail
