@@ -124,7 +124,7 @@ class Programs:
                 line += " --steps 2 --warmup 0"
             line = line.replace(" docs", f" {self.root}/docs").replace(" README.md", f" {self.root}/README.md")
             run = subprocess.run(line, shell=True, cwd=self.scratch.name, capture_output=True, text=True,
-                                 env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"})
+                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
             self.printed[command] = (run.returncode, (run.stdout + run.stderr).splitlines())
         return self.printed[command]
 

@@ -1,6 +1,7 @@
 // Interned meshes, and which process has which part of them.
 #include "sharding/placement/mesh.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -88,15 +89,29 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   return n;
 }
 
+std::optional<int64_t> number_in_environment(const char* name, const char* what) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return std::nullopt;
+  const std::optional number = detail::parse_number<int64_t>(text);
+  if (!number || *number < 1)
+    fail(ErrorKind::bad_argument, "make_mesh", "{}=\"{}\", expected a number of {} from 1.", name, text, what);
+  return number;
+}
+
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
 int64_t available_devices() {
-  const char* text = std::getenv("TESSERA_CPU_DEVICES");
-  if (!text || !*text) return most_devices;
-  const std::optional available = detail::parse_number<int64_t>(text);
-  if (!available || *available < 1)
-    fail(ErrorKind::bad_argument, "make_mesh", "TESSERA_CPU_DEVICES=\"{}\", expected a number of devices from 1.",
-         text);
-  return *available;
+  return number_in_environment("TESSERA_CPU_DEVICES", "devices").value_or(most_devices);
+}
+
+// LibTorch's number is also that of the threads that compute slots side by side.
+void limit_threads() {
+  static const bool once = [] {
+    const int64_t now = at::get_num_threads();
+    const int64_t most = number_in_environment("TESSERA_CPU_THREADS", "threads").value_or(now);
+    if (most < now) at::set_num_threads(static_cast<int>(most));
+    return true;
+  }();
+  static_cast<void>(once);
 }
 
 // The processes of this run, and how many device ids each has: process p those from p * each on.
@@ -276,6 +291,7 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 }  // namespace
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
+  limit_threads();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";

@@ -1,9 +1,11 @@
 // Told, then done: by the engine of the step's mesh, or piece by piece.
 #include "sharding/redistribution/communicate.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
+#include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
@@ -190,8 +192,23 @@ void tell(const std::vector<Shipment>& shipments, const Cause& cause) {
 
 void communicate(std::vector<Shipment>& shipments, const Cause& cause) {
   tell(shipments, cause);
-  for (auto& [steps, tensors] : shipments)
+  int64_t cost = 0;
+  bool crosses = checks, several_slots = false;
+  for (const auto& [steps, tensors] : shipments)
+    for (const StepPtr& step : steps) {
+      cost += static_cast<int64_t>(tensors.size()) * (5'000 + static_cast<int64_t>(tensors[0].nbytes()) / 4);
+      crosses |= crosses_processes(*step);
+      several_slots |= step->mesh->has_several_slots();
+    }
+  const auto carry_out = [&](int i) {
+    const at::AutoGradMode off(false);
+    auto& [steps, tensors] = shipments[i];
     for (const StepPtr& step : steps) tensors = moved(forward(*step), tensors, cause);
+  };
+  const auto n = static_cast<int>(shipments.size());
+  const WithoutTeams alone(several_slots);
+  if (!crosses) return side_by_side(n, cost, carry_out);
+  for (int i = 0; i < n; ++i) carry_out(i);  // all processes in one order
 }
 
 Tensors communicate(const Sum& sum, const Tensors& x) {

@@ -73,13 +73,6 @@ at::Tensor join_side_by_side(const Tensors& parts, int dim) {
   return whole;
 }
 
-// Block i of the sum, without forming the rest of it.
-at::Tensor block_of_sum(const Tensors& parts, int dim, int i, int n) {
-  Tensors blocks;
-  for (const at::Tensor& part : parts) blocks.push_back(block(part, dim, i, n));
-  return sum(blocks);
-}
-
 }  // namespace
 
 void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
@@ -100,8 +93,10 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       return fill(sum(in));
     case Collective::all_gather:
       return fill(join_side_by_side(in, e.dim));
-    case Collective::reduce_scatter:
-      return each([&](int i) { return block_of_sum(in, e.dim, i, n); });
+    case Collective::reduce_scatter: {
+      const at::Tensor total = sum(in);
+      return each([&](int i) { return block(total, e.dim, i, n).contiguous(); });
+    }
     case Collective::all_to_all:
       return each([&](int i) {
         Tensors parts;

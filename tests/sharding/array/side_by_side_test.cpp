@@ -1,0 +1,182 @@
+// The pool: every job once, errors in order, threads that sleep, and nothing changed for the program around it.
+#include "sharding/array/side_by_side.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "sharding/array/add_up.h"
+#include "sharding/diagnostics/module_path.h"
+
+namespace tessera::detail {
+namespace {
+
+constexpr int64_t long_enough = 1'000'000'000;  // nanoseconds: always worth another thread
+
+class SideBySide : public ::testing::TestWithParam<int> {
+ protected:
+  SideBySide() { at::set_num_threads(GetParam()); }
+  ~SideBySide() override { at::set_num_threads(before_); }
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, SideBySide, ::testing::Values(1, 2, 3, 8));
+
+void compute_for(std::chrono::microseconds time) {
+  for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+  }
+}
+
+TEST_P(SideBySide, RunsEveryJobOnce) {
+  const WithoutTeams alone;
+  for (const int n : {0, 1, 2, 7, 64, 1000})
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::atomic<int>> runs(n);
+      side_by_side(n, long_enough, [&](int i) { ++runs[i]; });
+      for (const auto& count : runs) EXPECT_EQ(count, 1);
+    }
+}
+
+TEST_P(SideBySide, ThrowsTheErrorOfTheLowestNumberWhenAllHaveEnded) {
+  const WithoutTeams alone;
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> ended = 0;
+    try {
+      side_by_side(16, long_enough, [&](int i) {
+        compute_for(std::chrono::microseconds(i % 3 * 20));
+        if (i == 5 || i == 11) throw std::runtime_error(std::to_string(i));
+        ++ended;
+      });
+      FAIL() << "no exception";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "5");
+      EXPECT_EQ(ended, GetParam() > 1 ? 14 : 5);
+    }
+  }
+}
+
+TEST_P(SideBySide, AJobHasTheModulesPathAndOneThread) {
+  const WithoutTeams alone;
+  const ModulePathScope scope("layers.2");
+  std::atomic<int> right = 0;
+  side_by_side(8, long_enough, [&](int) {
+    compute_for(std::chrono::microseconds(50));
+    if (at::get_num_threads() == 1 && current_module_path() && *current_module_path() == "layers.2") ++right;
+  });
+  EXPECT_EQ(right, 8);
+}
+
+TEST_P(SideBySide, AJobWithJobsOfItsOwnRunsThemInOrder) {
+  const WithoutTeams alone;
+  std::vector<std::vector<int>> orders(4);
+  side_by_side(4, long_enough,
+               [&](int i) { side_by_side(5, long_enough, [&](int k) { orders[i].push_back(k); }); });
+  for (const auto& order : orders) EXPECT_EQ(order, (std::vector{0, 1, 2, 3, 4}));
+}
+
+TEST_P(SideBySide, ThreadsOfTheProgramMayCallAtOnce) {
+  std::atomic<int> runs = 0;
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&] {
+      const WithoutTeams alone;
+      for (int round = 0; round < 100; ++round) side_by_side(9, long_enough, [&](int) { ++runs; });
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(runs, 4 * 100 * 9);
+}
+
+TEST_P(SideBySide, UnderAModeOfLibTorchsAllIsDoneHere) {
+  const WithoutTeams alone;
+  const c10::InferenceMode mode;
+  const auto here = std::this_thread::get_id();
+  side_by_side(8, long_enough, [&](int) {
+    compute_for(std::chrono::microseconds(50));
+    EXPECT_EQ(std::this_thread::get_id(), here);
+  });
+}
+
+TEST_P(SideBySide, OutsideOfTheScopeNothingHasChanged) {
+  {
+    const WithoutTeams alone;
+    EXPECT_EQ(at::get_num_threads(), 1);
+    {
+      const WithoutTeams again;
+    }
+    EXPECT_EQ(at::get_num_threads(), 1);
+    std::thread([] { EXPECT_GT(at::get_num_threads(), 0); }).join();
+  }
+  EXPECT_EQ(at::get_num_threads(), GetParam());
+  const WithoutTeams off(false);
+  EXPECT_EQ(at::get_num_threads(), GetParam());
+}
+
+TEST_P(SideBySide, AddsUpInOneOrder) {
+  const WithoutTeams alone;
+  Tensors terms;
+  for (int i = 0; i < 5; ++i) terms.push_back(at::randn({123, 457}));
+  const at::Tensor sum = add_up(terms);
+  at::Tensor expected = terms[0];
+  for (int i = 1; i < 5; ++i) expected = expected + terms[i];
+  EXPECT_TRUE(sum.equal(expected));
+  EXPECT_TRUE(add_up_each({terms, {terms[0]}})[0].equal(expected));
+  for (at::Tensor& t : terms) t = t.t();
+  EXPECT_TRUE(add_up(terms).equal(expected.t()));
+}
+
+double processor_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
+  {
+    const WithoutTeams alone;
+    side_by_side(8, long_enough, [](int) { compute_for(std::chrono::microseconds(100)); });
+  }
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(processor_seconds() - before, 0.1);
+}
+
+TEST_P(SideBySide, AForkedChildComputesAlone) {
+  const WithoutTeams alone;
+  side_by_side(8, long_enough, [](int) {});
+  if (const pid_t child = fork(); child == 0) {
+    std::atomic<int> runs = 0;
+    side_by_side(8, long_enough, [&](int) { ++runs; });
+    _exit(runs == 8 ? 0 : 1);
+  } else {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST_P(SideBySide, SignalsOfTheProgramGoToItsOwnThreads) {
+  const WithoutTeams alone;
+  const auto here = std::this_thread::get_id();
+  side_by_side(8, long_enough, [&](int) {
+    compute_for(std::chrono::microseconds(50));
+    sigset_t blocked;
+    pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    EXPECT_EQ(sigismember(&blocked, SIGTERM), std::this_thread::get_id() == here ? 0 : 1);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::detail
