@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Plants faults one at a time, and demands that the tests catch each: a check of the tests, not a test.
+
+    tests/mutations.py [--list | --check] [--only N] [--build build/release]
+
+Without an option all faults are planted: each costs a build of its target. The file is put back after each, on Ctrl-C
+too. --list shows the faults, --check asks that each text stands in its file exactly once, and plants nothing.
+"""
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLANNER, ROUTE = "sharding/propagation/planner.cpp", "sharding/redistribution/route.cpp"
+ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/losses.cpp"
+BACK, PARTS = "sharding/autodiff/backpropagation.cpp", "nn/transformations/accumulate_gradients.cpp"
+ADAPTIVE, SCALING, FUSED = "optim/adaptive.cpp", "optim/scaling.cpp", "optim/fused.cpp"
+BATCHES, LOADER = "data/batch_plan.cpp", "data/loader_core.cpp"
+MATMUL, CROSS_ENTROPY = "validator_test Operations/*matmul*", "validator_test Operations/*cross_entropy*"
+PAIRS, MICRO_BATCHES = "sharding_test Redistribute.*", "nn_test AccumulateGradients.*"
+IN_PLACE, CURVES = "optim_test Optimizer.FusedEqualsPure", "reference_runner tests/reference/optimizers_more.json"
+
+# By area: the file, a text that stands in it once, what it becomes, and the test that must fail: a program with its
+# filter, or reference_runner with its file.
+FAULTS = {
+    "propagation": [
+        (PLANNER, "key.unreduced = targets.vary & ~sharded & ~reduced_inside(choice) & ~key.varying;",
+         "key.unreduced = 0;", MATMUL),
+        (PLANNER, "problem_.operands[i]->unreduced & ~used & ~pending;", "problem_.operands[i]->unreduced & ~used;",
+         MATMUL),
+        (PLANNER, "(const Type* type : problem_.operands) pending &= type->unreduced;",
+         "(int i = 0; i < 1; ++i) pending &= problem_.operands[0]->unreduced;", "validator_test Operations/*add*"),
+        (PLANNER, "block_number(mesh(), place.axes, coordinates) * place.local : 0);",
+         "block_number(mesh(), place.axes, coordinates) : 0);", "validator_test Operations/*tril*"),
+        (LOSSES, "Linearity::nonlinear", "Linearity::additive", CROSS_ENTROPY),
+        (ROUTE, '"replicated", Collective::all_reduce,     Collective::identity},',
+         '"replicated", Collective::identity,       Collective::identity},', PAIRS),
+        (ROUTE, "for (int i = reversed.size() - 1; i >= 0; --i)", "for (int i = 0; i < reversed.size(); ++i)", PAIRS),
+        (ROUTE, "AxisSet{1} << axis, d, e, slots_);", "AxisSet{1} << axis, e, d, slots_);", PAIRS),
+        (ENGINE, "parts.push_back(block(t, e.to_dim, i, n));", "parts.push_back(block(t, e.to_dim, 0, n));", PAIRS),
+        (ENGINE, "return each([&](int i) { return block_of_sum(in, e.dim, i, n); });",
+         "return each([&](int i) { return block(in[i], e.dim, i, n); });", PAIRS),
+    ],
+    "gradients": [
+        (ROUTE, '"replicated",  "reduced",    Collective::identity,       Collective::all_reduce},',
+         '"replicated",  "reduced",    Collective::identity,       Collective::identity},', PAIRS),
+        (ROUTE, '"reduced",    Collective::all_gather,     Collective::reduce_scatter},',
+         '"reduced",    Collective::all_gather,     Collective::slice},', PAIRS),
+        (BACK, "for (int k = 0; k < type->mesh->slots(summed); ++k) {", "for (int k = 0; k < 1; ++k) {", MATMUL),
+        (BACK, "  add_late_gradients();", "", "sharding_test Remat*"),
+        ("sharding/operations/linear_algebra.cpp", "sum.add(g[s], w[w_of[s]].t());", "sum.add(g[s], w[0].t());",
+         MATMUL),
+        (LOSSES, "block.here.neg().unsqueeze(-1)", "block.here.unsqueeze(-1)", CROSS_ENTROPY),
+        (PARTS, "*sums[i].value / static_cast<double>(n);", "*sums[i].value;", MICRO_BATCHES),
+        (PARTS, "i, i + 1, 1), joined);", "0, 1, 1), joined);", MICRO_BATCHES),
+        (PARTS, "+ widened(*gradients[i].value);", "+ widened(*gradients[0].value);", MICRO_BATCHES),
+        ("nn/transformations/value_and_grad.cpp", "result[trained_[i]] = std::move", "result[i] = std::move",
+         "nn_test Trained.*"),
+    ],
+    "optimizers": [
+        (ADAPTIVE, "return m / (1 - std::pow(b, static_cast<double>(t)));", "return m;", "optim_test Transform.Adam*"),
+        (ADAPTIVE, "nu = maximum(b2 * nu, abs(step.gradient) + eps);", "nu = maximum(nu, abs(step.gradient) + eps);",
+         CURVES),
+        (ADAPTIVE, "nu = nu - (1 - b2) * sign(nu - g2) * g2;", "nu = nu + (1 - b2) * sign(nu - g2) * g2;", CURVES),
+        (SCALING, "u = u + weight_decay * astype(p, u.dtype());", "u = u - weight_decay * astype(p, u.dtype());",
+         "optim_test Transform.*"),
+        (SCALING, "(step.count - 1) % k;", "step.count % k;", CURVES),
+        (FUSED, "g.decayed ? weight_decay : 0,", "weight_decay,", IN_PLACE),
+        (FUSED, "const int64_t count = moments.count + 1;", "const int64_t count = moments.count;", IN_PLACE),
+        ("optim/clipping.cpp", "scale(updates, max_norm / norm);", "scale(updates, 1 / norm);",
+         "optim_test Optimizer.*:Transform.*:Laws.*"),
+        ("optim/global_norm.cpp",
+         "const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;",
+         "const int blocks = 1;", "optim_test GlobalNorm.*"),
+        ("optim/schedule.cpp", "(count - begin);", "(count);", "reference_runner tests/reference/schedules_more.json"),
+    ],
+    "input": [
+        ("data/shuffle.h", "do x = once(x);\n    while (x >= size_);", "x = once(x) % size_;", "data_test Shuffle.*"),
+        ("data/shuffle.cpp", "(seed + kGolden) + static_cast<uint64_t>(epoch));", "(seed + kGolden));",
+         "data_test Dataset.*:Shuffle.*"),
+        (BATCHES, "first + shard_.index * rows;", "first + shard_.index;", "data_test Loader.*"),
+        (BATCHES, "+ (pad_ && records % batch_size_ != 0);", ";", "data_test Masked.*"),
+        ("data/shard_options.cpp", "std::min(shard.index + 1, rest)", "std::min(shard.index, rest)",
+         "data_test Split.*"),
+        ("data/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}",
+         "data_test Dataset.*:Chains.*"),
+        (LOADER, "plan_.after(start, batch)", "plan_.after(start, batch + 1)", "data_test Loader.*"),
+        (LOADER, "(at + from.input) % size;", "at % size;", "data_test Chains.*"),
+        ("data/random.cpp", "philox({++block_, 0, 0, index_}, key_)", "philox({block_++, 0, 0, index_}, key_)",
+         "data_test Philox.*"),
+        ("data/pack.h", "push_back(static_cast<int32_t>(i));", "push_back(static_cast<int32_t>(i + 1));",
+         "data_test Pack.*"),
+    ],
+}
+
+
+def run(command):
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def plant(name, text, replacement, test, build):
+    """What the test says to the fault: "caught", or something else."""
+    path = ROOT / name
+    whole = path.read_text()
+    target, asked = test.split()
+    try:
+        path.write_text(whole.replace(text, replacement))
+        made = run(["cmake", "--build", build, "--target", target])
+        if made.returncode:
+            return "DOES NOT COMPILE\n" + made.stdout[-2000:]
+        asked = asked if target == "reference_runner" else f"--gtest_filter={asked}"
+        return "caught" if run([f"{build}/tests/{target}", asked]).returncode else "NOT CAUGHT"
+    except subprocess.TimeoutExpired:
+        return "caught: it does not end"
+    finally:
+        path.write_text(whole)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", type=int, metavar="N")
+    parser.add_argument("--build", default="build/release")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    failed = False
+    for number, (area, fault) in enumerate(((area, fault) for area in FAULTS for fault in FAULTS[area]), 1):
+        if options.only not in (None, number):
+            continue
+        name, text, replacement, test = fault
+        said = f"stands there {(ROOT / name).read_text().count(text)} times"
+        if said == "stands there 1 times":
+            said = "" if options.list or options.check else plant(*fault, options.build)
+        failed |= bool(said) and not said.startswith("caught")
+        if said or not options.check:
+            print(f"{number:2} {area:11} {name}: {text} -> {replacement} ({test}) {said}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
