@@ -11,30 +11,21 @@
 
 #include "nn/tree/tree.h"
 #include "sharding/placement/layout.h"
+#include "tests/sharding/expect_error.h"
 
 namespace tessera::nn::testing {
 
+using tessera::testing::error_of;
+
+// The Error says this, word for word.
 template <class F>
 void expect_error(ErrorKind kind, const std::string& message, F call) {
-  try {
-    call();
-    ADD_FAILURE() << "no Error, expected: " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    EXPECT_EQ(std::string(error.what()), message);
-  }
+  EXPECT_EQ(error_of(kind, call), message);
 }
 
 template <class F>
 void expect_error_with(ErrorKind kind, std::initializer_list<std::string> words, F call) {
-  try {
-    call();
-    ADD_FAILURE() << "no Error, expected " << *words.begin();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    for (const std::string& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what() << "\n  lacks: " << word;
-  }
+  tessera::testing::expect_error(kind, words, call);
 }
 
 struct WrongCall {

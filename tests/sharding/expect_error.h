@@ -1,24 +1,38 @@
-// A check that a call is refused, with the right kind of Error and these words in it.
+// Checks that a call is refused, with the right kind of Error and its words.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "sharding/diagnostics/error.h"
 
 namespace tessera::testing {
 
-template <class Fn>
-void expect_error(ErrorKind kind, const std::string& words, Fn&& fn) {
+// What the Error of this kind says; fails where the call throws none.
+template <class F>
+std::string error_of(ErrorKind kind, F&& call) {
   try {
-    fn();
-    ADD_FAILURE() << "no error, expected: " << words;
-  } catch (const Error& e) {
-    EXPECT_TRUE(e.kind() == kind) << "another kind of error: " << e.what();
-    EXPECT_NE(std::string(e.what()).find(words), std::string::npos)
-        << "given:    " << e.what() << "\nexpected: " << words;
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
   }
+  ADD_FAILURE() << "no Error";
+  return "";
+}
+
+// The Error says all of these words.
+template <class F>
+void expect_error(ErrorKind kind, std::initializer_list<std::string> words, F&& call) {
+  const std::string said = error_of(kind, call);
+  for (const std::string& word : words)
+    EXPECT_NE(said.find(word), std::string::npos) << "given:    " << said << "\nexpected: " << word;
+}
+template <class F>
+void expect_error(ErrorKind kind, const std::string& words, F&& call) {
+  expect_error(kind, {words}, call);
 }
 
 }  // namespace tessera::testing
