@@ -1,7 +1,6 @@
 // Modules that a call changes: under value_and_grad, micro-batches and remat, on every mesh, and after errors.
 #include "nn/transformations/buffers.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,25 +11,16 @@
 #include <vector>
 
 #include "nn/layers/linear.h"
-#include "nn/placement/filter_shard.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
 #include "nn/transformations/remat.h"
-#include "nn/transformations/value_and_grad.h"
 #include "nn/tree/tree_equal.h"
-#include "sharding/array/array_impl.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
-#include "sharding/redistribution/device_put.h"
-#include "tests/nn/support.h"
+#include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
 namespace {
 
-using testing::expect_error;
-using testing::expect_near;
-using testing::expect_trees_near;
-using testing::strategies;
+using namespace testing;
 
 // Centers by the batch's mean, and keeps a running one.
 struct Center {
@@ -66,8 +56,6 @@ Array remat_loss(Model& model, const Array& x) {
   for (Center& center : model.centers) y = nn::remat(center)(y) + 1;
   return mean(square(model.head(y)));
 }
-
-bool is_recorded(const Array& x) { return x.impl()->local[0].requires_grad(); }
 
 TEST(Buffers, ACallByItselfChangesItsModel) {
   Model model;

@@ -1,28 +1,20 @@
 // cast, and what mixed precision communicates: gathers in bfloat16, gradients in the element type that was chosen.
 #include "nn/transformations/cast.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "nn/layers/embedding.h"
-#include "nn/layers/mlp.h"
-#include "nn/placement/filter_shard.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/remat.h"
-#include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
-#include "sharding/redistribution/device_put.h"
-#include "tests/nn/support.h"
+#include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
 namespace {
 
-using testing::strategies;
-using testing::Strategy;
+using namespace testing;
 
 TEST(Cast, ChangesFloatingArraysOnly) {
   struct Model {
@@ -43,28 +35,15 @@ TEST(Cast, ChangesFloatingArraysOnly) {
   for (const auto& [name, layout] : strategies()) {
     const Model placed = filter_shard(model, layout);
     // A recipe that is cast and then placed has the values of one that is placed and then cast.
-    testing::expect_trees_near(filter_shard(cast(model.mlp, bfloat16), layout), cast(placed.mlp, bfloat16), 0, name);
+    expect_trees_near(filter_shard(cast(model.mlp, bfloat16), layout), cast(placed.mlp, bfloat16), 0, name);
   }
 }
 
 // ---- what is communicated
 
+// Of the model and its batch.
 constexpr int64_t embed = 4, hidden = 8, rows = 8, parameters = 2 * embed * hidden + embed + hidden;
 
-struct Batch {
-  NamedArray x{"batch", none}, y{"batch", none};
-};
-
-Batch make_batch() {
-  Batch batch;
-  batch.x = normal(Key(1), {rows, embed});
-  batch.y = normal(Key(2), {rows, embed});
-  return batch;
-}
-
-Mlp make_mlp() { return Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}); }
-
-Array whole(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
 Array half(const Mlp& model, const Batch& batch) {
   return mean(square(astype(cast(model, bfloat16)(astype(batch.x, bfloat16)), float32) - batch.y));
 }
@@ -109,7 +88,7 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
     EXPECT_EQ(summary_of(dp, half), data_parallel(4));
     EXPECT_EQ(summary_of(dp, half_again), data_parallel(4));
     EXPECT_EQ(summary_of(dp, half, {.reduction = bfloat16}), data_parallel(2));
-    EXPECT_EQ(summary_of(dp, whole, {.reduction = bfloat16}), data_parallel(2));
+    EXPECT_EQ(summary_of(dp, mse, {.reduction = bfloat16}), data_parallel(2));
     // The first layer's kernel is not read again, since the data want no gradient.
     const auto fully_sharded = [&](int64_t gathers, int64_t reductions) {
       return Summary{{{"all_gather", false}, {3, sharded * gathers}},
@@ -118,15 +97,15 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
                      {{"all_reduce", true}, {1, rest * reductions}},
                      {{"all_reduce", false}, {1, loss}}};
     };
-    EXPECT_EQ(summary_of(fsdp, whole), fully_sharded(4, 4));
+    EXPECT_EQ(summary_of(fsdp, mse), fully_sharded(4, 4));
     EXPECT_EQ(summary_of(fsdp, half), fully_sharded(2, 4));
     EXPECT_EQ(summary_of(fsdp, half, {.reduction = bfloat16}), fully_sharded(2, 2));
-    EXPECT_EQ(summary_of(fsdp, whole, {.reduction = bfloat16}), fully_sharded(4, 2));
+    EXPECT_EQ(summary_of(fsdp, mse, {.reduction = bfloat16}), fully_sharded(4, 2));
     Summary again = fully_sharded(2, 4);
     again[{"all_gather", false}] = {6, 2 * sharded * 2};
     EXPECT_EQ(summary_of(fsdp, half_again), again);
     // The one sum of activations is as wide as they are; no gradient of a parameter crosses the devices.
-    EXPECT_EQ(summary_of(tp, whole), (Summary{{{"all_reduce", false}, {1, rows * embed * 4}}}));
+    EXPECT_EQ(summary_of(tp, mse), (Summary{{{"all_reduce", false}, {1, rows * embed * 4}}}));
     for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}})
       EXPECT_EQ(summary_of(tp, half, options), (Summary{{{"all_reduce", false}, {1, rows * embed * 2}}}));
   }
@@ -137,14 +116,12 @@ TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
     for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}, {.borrow_gathers = false}}) {
       const Mlp model = filter_shard(make_mlp(), s.layout);
       const Batch batch = filter_shard(make_batch(), s.layout);
-      const Mlp exact = nn::value_and_grad(whole)(model, batch).second;
+      const Mlp exact = nn::value_and_grad(mse)(model, batch).second;
       for (const auto loss : {half, half_again}) {
         const auto [value, grads] = nn::value_and_grad(loss, options)(model, batch);
         EXPECT_EQ(value.dtype(), float32);
-        const Leaves g = leaves(grads), p = leaves(model);
-        for (size_t i = 0; i < p.size(); ++i)
-          EXPECT_EQ(g[i].value->type_string(), p[i].value->type_string()) << s.name << ' ' << p[i].path;
-        testing::expect_trees_near(grads, exact, 3e-2, s.name);
+        EXPECT_EQ(types_of(grads), types_of(model)) << s.name;
+        expect_trees_near(grads, exact, 3e-2, s.name);
       }
     }
 }
@@ -220,8 +197,8 @@ TEST(MixedPrecision, PartsOfABatchAreAddedUpInFloat32) {
 
 TEST(MixedPrecision, IntegersAreRefused) {
   const Strategy& s = strategy("dp");
-  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
-  testing::expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
+  expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
+  expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
     const auto total = [](const Table& t) { return sum(t.kernel); };
     nn::value_and_grad(total, {.reduction = int32})(filter_shard(make_table(), s.layout));
   });

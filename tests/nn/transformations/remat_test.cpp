@@ -1,7 +1,6 @@
 // nn::remat: modules and models whose gradients are the same with a second run, on every mesh.
 #include "nn/transformations/remat.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,20 +9,15 @@
 
 #include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
-#include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
-#include "nn/placement/filter_shard.h"
 #include "nn/transformations/cast.h"
-#include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
-#include "sharding/redistribution/device_put.h"
-#include "tests/nn/support.h"
+#include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
 namespace {
 
+using testing::difference;
 using testing::strategies;
 
 struct Block {
@@ -80,20 +74,6 @@ Batch make_batch() {
 
 Array loss_of(const Decoder& model, const Batch& batch) { return cross_entropy(model(batch.inputs), batch.targets); }
 
-// The largest difference of two models, array by array.
-template <class Model>
-double difference(const Model& a, const Model& b) {
-  double most = 0;
-  const Leaves left = leaves(a), right = leaves(b);
-  for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].value->is_absent(), right[i].value->is_absent()) << left[i].path;
-    if (left[i].value->is_absent()) continue;
-    EXPECT_EQ(left[i].value->type_string(), right[i].value->type_string()) << left[i].path;
-    most = std::max(most, (to_tensor(*left[i].value) - to_tensor(*right[i].value)).abs().max().item<double>());
-  }
-  return most;
-}
-
 // The collectives that reduce gradients: kinds, axes, bytes.
 std::string buckets(const CommLedger& ledger) {
   std::string text;
@@ -119,6 +99,7 @@ void expect_equal(const Model& unplaced, const Data& data, Loss loss, Rematerial
       const auto [same_value, same_gradient] = nn::value_and_grad(rematerialized, options)(model, batch);
       EXPECT_EQ(to_tensor(same_value).template item<double>(), to_tensor(value).template item<double>());
       EXPECT_LE(difference(same_gradient, gradient), tolerance);
+      EXPECT_EQ(testing::types_of(same_gradient), testing::types_of(gradient));
       EXPECT_EQ(buckets(ledger), expected);
     }
 }

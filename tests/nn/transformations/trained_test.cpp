@@ -6,41 +6,19 @@
 
 #include "nn/layers/attention.h"
 #include "nn/layers/batch_norm.h"
-#include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
 #include "nn/layers/norm.h"
-#include "nn/placement/filter_shard.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/eval_shape.h"
-#include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
-#include "sharding/redistribution/device_put.h"
-#include "tests/nn/support.h"
+#include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
 namespace {
 
-using testing::expect_error;
-using testing::expect_error_with;
-using testing::expect_near;
-using testing::expect_trees_near;
-using testing::strategies;
+using namespace testing;
 
-struct Batch {
-  NamedArray x{"batch", none};
-  NamedArray y{"batch", none};
-};
-Batch make_batch() {
-  Batch batch;
-  batch.x = normal(Key(1), {8, 4});
-  batch.y = normal(Key(2), {8, 4});
-  return batch;
-}
-Mlp make_mlp() { return Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}); }
-Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
 std::pair<Array, Array> mse_with_aux(const Mlp& model, const Batch& batch) {
   const Array loss = mse(model, batch);
   return {loss, loss * 2};
@@ -64,17 +42,21 @@ TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
   }
 }
 
+// Of a call with the model and the batch.
+template <class F>
+double flops_of(F call) {
+  const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
+                      {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+  const Mlp model = filter_shard(make_mlp(), layout);
+  const Batch batch = filter_shard(make_batch(), layout);
+  Forecast forecast;
+  call(model, batch);
+  return forecast.flops();
+}
+constexpr double product = 2.0 * 8 * 4 * 8;  // of the batch and one kernel
+
 TEST(Trained, NoBackwardWorkForTheRest) {
-  const auto flops = [](const Filter& trained) {
-    const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
-                        {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
-    Forecast forecast;
-    value_and_grad(mse, trained)(model, batch);
-    return forecast.flops();
-  };
-  const double product = 2.0 * 8 * 4 * 8;             // of the batch and one kernel
+  const auto flops = [](const Filter& trained) { return flops_of(value_and_grad(mse, trained)); };
   EXPECT_EQ(flops(is_trainable), (2 + 3) * product);  // forward; both kernels, and the activations between them
   EXPECT_EQ(flops(by_path("down.**")), (2 + 1) * product);
   EXPECT_EQ(flops(by_path("up.**")), (2 + 2) * product);
@@ -128,17 +110,10 @@ TEST(RematPolicy, TheSameGradients) {
 
 TEST(RematPolicy, ProductsAreNotRepeated) {
   const auto measure = [](std::optional<RematPolicy> policy) {
-    const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
-                        {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
-    Forecast forecast;
-    value_and_grad([policy](const Mlp& m, const Batch& b) {
+    return flops_of(value_and_grad([policy](const Mlp& m, const Batch& b) {
       return mean(square((policy ? nn::remat(m, *policy)(b.x.value) : m(b.x)) - b.y));
-    })(model, batch);
-    return forecast.flops();
+    }));
   };
-  const double product = 2.0 * 8 * 4 * 8;
   EXPECT_EQ(measure({}), 5 * product);
   EXPECT_EQ(measure(RematPolicy::everything_saveable), 5 * product);
   EXPECT_EQ(measure(RematPolicy::dots_saveable), 5 * product);
@@ -278,12 +253,10 @@ TEST(ModuleScope, ErrorsNameTheModule) {
     const ModuleScope scope("given");  // a word of the message, too
     matmul(ones({2, 3}), ones({2, 3}));
   });
-  try {
+  const std::string unplaced = testing::error_of(ErrorKind::shape_mismatch, [] {
     make_outer().layers[0](ones({8, 3}));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).find("layers"), std::string::npos) << "never placed: it has no path";
-  }
+  });
+  EXPECT_EQ(unplaced.find("layers"), std::string::npos) << "never placed: it has no path";
 }
 
 }  // namespace

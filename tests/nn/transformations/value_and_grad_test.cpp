@@ -1,50 +1,18 @@
 // value_and_grad: values and gradients against LibTorch's own, on every mesh, and what is refused.
 #include "nn/transformations/value_and_grad.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "nn/layers/embedding.h"
-#include "nn/layers/mlp.h"
-#include "nn/placement/filter_shard.h"
-#include "sharding/array/array_impl.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
-#include "sharding/redistribution/device_put.h"
-#include "tests/nn/support.h"
+#include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
 namespace {
 
-using testing::expect_error;
-using testing::expect_near;
-using testing::expect_trees_near;
-using testing::strategies;
+using namespace testing;
 
 constexpr double tolerance = 3e-6;
-
-struct Batch {
-  NamedArray x{"batch", none};
-  NamedArray y{"batch", none};
-};
-
-Batch make_batch() {
-  Batch batch;
-  batch.x = normal(Key(1), {8, 4});
-  batch.y = normal(Key(2), {8, 4});
-  return batch;
-}
-
-bool is_recorded(const Array& x) {
-  for (const at::Tensor& tensor : x.impl()->local)
-    if (tensor.requires_grad()) return true;
-  return false;
-}
-
-Mlp make_mlp() { return Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}); }
-
-Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
 
 // The gradient of a loss of a model's arrays, by LibTorch's autograd on whole tensors.
 template <class Model, class Loss>
@@ -319,16 +287,6 @@ TEST(ValueAndGradErrors, a_model_in_memory_beside_a_batch_on_an_abstract_mesh) {
       "[matmul] the parameter float32[4,2] lies on no mesh, other operands on the abstract mesh (data=4), where "
       "no gradient has values. Place the model there with filter_shard.",
       [&] { value_and_grad([&](const Param& w) { return mean(matmul(x, w.value)); })(weight); });
-}
-
-TEST(ValueAndGradErrors, one_array_in_two_leaves) {
-  Mlp model = make_mlp();
-  model.down.bias = model.up.bias;
-  expect_error(
-      ErrorKind::bad_argument,
-      "[value_and_grad] up.bias and down.bias are one and the same array, which would be trained twice. Keep it "
-      "in one field and use that one in both places (a tied head is embedding.attend(x)), or make two arrays.",
-      [&] { nn::value_and_grad(mse)(model, make_batch()); });
 }
 
 TEST(ValueAndGradErrors, a_loss_that_is_no_floating_scalar) {
