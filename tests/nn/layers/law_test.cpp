@@ -1,8 +1,8 @@
 // Every layer under every sharding of its parameters and its input: value, gradient and statistics are its own.
-#include <fmt/format.h>
+#include "tests/nn/layers/law.h"
+
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -25,117 +25,12 @@
 #include "nn/layers/spectral_norm.h"
 #include "nn/layers/transformer.h"
 #include "nn/layers/weight_norm.h"
-#include "nn/placement/filter_shard.h"
-#include "nn/transformations/value_and_grad.h"
-#include "sharding/operations.h"
-#include "sharding/random/random.h"
 
 namespace tessera::nn {
 namespace {
 
-// A layer and what it is applied to, which gets a gradient, too.
-template <class Layer>
-struct Applied {
-  Layer layer;
-  Param x;
-};
+using namespace testing;
 
-double difference(const Array& a, const Array& b) {
-  if (a.is_absent() != b.is_absent() || (!a.is_absent() && a.shape() != b.shape())) return INFINITY;
-  if (a.is_absent()) return 0;
-  const std::vector<double> x = a.to_host<double>(), y = b.to_host<double>();
-  double largest = 0, worst = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    largest = std::max(largest, std::abs(y[i]));
-    worst = std::isfinite(x[i]) ? std::max(worst, std::abs(x[i] - y[i])) : INFINITY;
-  }
-  return worst / (1 + largest);
-}
-
-// Every way to send these names to the axes a and b of the mesh, or none where they do not divide; all other names of
-// the tree stay whole.
-std::vector<Rules> tables_over(const std::vector<std::string>& names, const Leaves& tree) {
-  const std::vector<Rule> ways = {{"", replicated}, {"", "a"}, {"", "b"}, {"", {"b", "a"}}};
-  std::vector<Rules> tables{{}};
-  std::set<std::string> others;
-  for (const Leaf& leaf : tree)
-    for (const AxisName& name : *leaf.axes)
-      if (!name.is_none()) others.insert(name.name());
-  for (const std::string& name : names) {
-    EXPECT_TRUE(others.contains(name)) << name << " names no dim";
-    std::vector<Rules> longer;
-    for (const Rules& table : tables)
-      for (Rule rule : ways) {
-        rule.logical = name;
-        longer.push_back(table);
-        longer.back().push_back(rule);
-      }
-    tables = std::move(longer);
-  }
-  for (Rules& table : tables)
-    for (const std::string& name : others) table.push_back({name, replicated});
-  return tables;
-}
-
-template <class Layer>
-struct Outcome {
-  Array value;
-  Layer after;
-  Applied<Layer> gradient;
-};
-
-template <class Layer, class Call>
-Outcome<Layer> compute(const Applied<Layer>& applied, Call call) {
-  const auto loss = [&](Applied<Layer> m) {
-    const Array y = call(m.layer, m.x);
-    const Array weights = cos(astype(reshape(arange(y.size()), y.shape()), float64));
-    return std::pair(sum(y * weights), std::pair(y, m.layer));
-  };
-  auto [value, gradient] = value_and_grad(loss)(applied);
-  return {value.second.first, value.second.second, gradient};
-}
-
-template <class Layer>
-std::string differences(const Outcome<Layer>& got, const Outcome<Layer>& expected) {
-  std::string wrong;
-  const auto compare = [&](const std::string& what, const Array& a, const Array& b) {
-    if (const double e = difference(a, b); !(e < 1e-11)) wrong += fmt::format("{} off by {}\n", what, e);
-  };
-  compare("value", got.value, expected.value);
-  const Leaves a = leaves(got.gradient), b = leaves(expected.gradient);
-  for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].kind != Kind::buffer) compare("gradient of " + a[i].path, *a[i].value, *b[i].value);
-  const Leaves c = leaves(got.after), d = leaves(expected.after);
-  for (size_t i = 0; i < c.size(); ++i)
-    if (c[i].kind == Kind::buffer) compare(c[i].path + " afterwards", *c[i].value, *d[i].value);
-  return wrong;
-}
-
-// `names` of the layer's parameters and of x (shape, named by axes) go to every axis of the mesh. What the layer holds
-// is shaken, so that no bias is zero and no scale one.
-template <class Layer, class Call>
-void expect_itself(Layer layer, const Shape& shape, const Axes& axes, const std::vector<std::string>& names,
-                   Call call) {
-  Applied<Layer> start{std::move(layer), {normal(Key(1), shape, float64), axes}};
-  uint32_t n = 0;
-  for (const Leaf& leaf : leaves(start.layer))
-    *leaf.value =
-        astype(*leaf.value, float64) + 0.1 * uniform(fold_in(Key(2), n++), leaf.value->shape(), 0, 1, float64);
-  const Outcome<Layer> expected = compute(start, call);
-  int failures = 0;
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}}, {.private_replicas = private_replicas});
-    for (const Rules& rules : tables_over(names, leaves(start))) {
-      if (failures > 2) return;
-      const std::string wrong = differences(compute(filter_shard(start, Layout(mesh, rules)), call), expected);
-      if (wrong.empty()) continue;
-      ++failures;
-      ADD_FAILURE() << rules.to_string() << (private_replicas ? ", private replicas\n" : "\n") << wrong;
-    }
-  }
-}
-
-const auto plainly = [](auto& layer, const Array& x) { return layer(x); };
 const auto over_time = [](auto& cell, const Array& xs) { return scan(cell, xs).second; };
 
 const Axis embed{"embed", 8}, hidden{"hidden", 8}, heads{"heads", 16};
@@ -173,6 +68,8 @@ void attention_row() {
                    [](const auto& layer, const Array& x) { return layer(x, {.key = Key(3)}); });
   expect_attention({.causal = false}, {"batch", "embed", "heads"},
                    [](const auto& layer, const Array& x) { return layer(x, {.context = flip(x, {1})}); });
+  // A mesh axis may cut through a head.
+  expect_itself(MultiheadAttention::init(Key(0), embed, heads, 1), shape, stream, {"heads"}, plainly);
 }
 
 void conv_row() {

@@ -1,7 +1,5 @@
 // The layers on every table of rules: value and gradients are those of plain LibTorch in float64.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,22 +10,15 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
-#include "nn/placement/filter_shard.h"
-#include "nn/transformations/value_and_grad.h"
-#include "sharding/operations.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/nn/layers/law.h"
 
 namespace tessera::nn {
 namespace {
 
-using Tensors = std::map<std::string, at::Tensor>;  // by path
+using namespace testing;
 
-// A layer and what it is applied to, which gets a gradient, too.
-template <class Layer>
-struct Applied {
-  Layer layer;
-  Param x;
-};
+using Tensors = std::map<std::string, at::Tensor>;  // by path
 
 // ---- the layers in plain LibTorch
 
@@ -71,79 +62,23 @@ at::Tensor attention(const Tensors& w, int64_t heads, int64_t kv_heads, double r
 
 // ---- the law
 
-// Every way to send these names to the axes a and b of the mesh.
-std::vector<Rules> tables_over(const std::vector<std::string>& names) {
-  const std::vector<Rule> ways = {{"", replicated}, {"", "a"}, {"", "b"}, {"", {"a", "b"}}, {"", {"b", "a"}}};
-  std::vector<Rules> tables{{}};
-  for (const std::string& name : names) {
-    std::vector<Rules> longer;
-    for (const Rules& table : tables)
-      for (Rule rule : ways) {
-        rule.logical = name;
-        longer.push_back(table);
-        longer.back().push_back(rule);
-      }
-    tables = std::move(longer);
-  }
-  return tables;
-}
-
-struct Expected {
-  at::Tensor value;
-  Tensors gradients;
-};
-
-template <class Tree>
-Expected plain(const Tree& tree, const std::function<at::Tensor(const Tensors&)>& f, const at::Tensor& cotangent) {
-  Tensors w;
-  for (const Leaf& leaf : leaves(tree)) w[leaf.path] = to_tensor(*leaf.value).clone().requires_grad_();
-  Expected expected{f(w), {}};
-  (expected.value * cotangent).sum().backward();
-  for (const auto& [path, t] : w) expected.gradients[path] = t.grad();
-  return expected;
-}
-
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>() / (1 + b.abs().max().item<double>());
-}
-
-at::Tensor random_values(const Shape& shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
-}
-
 // f is `layer` applied to x (shape, named by axes) in plain LibTorch.
 template <class Layer>
 void expect_law(const Layer& layer, const Shape& shape, const Axes& axes, const std::vector<std::string>& names,
                 const std::function<at::Tensor(const Tensors&)>& f) {
-  Applied<Layer> start{layer, {zeros(shape), axes}};
-  uint64_t seed = 0;
-  for (const Leaf& leaf : leaves(start)) *leaf.value = from_tensor(random_values(leaf.value->shape(), ++seed));
-  Shape out = shape;
-  out.back() = to_tensor(start.layer(start.x)).size(-1);
-  const at::Tensor cotangent = random_values(out, 99);
-  const Expected expected = plain(start, f, cotangent);
-  const auto loss = [&](const Applied<Layer>& m) {
-    const Array y = m.layer(m.x);
-    return std::pair(sum(y * from_tensor(cotangent)), y);
-  };
-  int failures = 0;
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}}, {.private_replicas = private_replicas});
-    for (Rules rules : tables_over(names)) {
-      for (const char* other : {"batch", "seq", "embed", "heads", "kv_heads"}) rules.push_back({other, replicated});
-      if (failures > 3) return;
-      const auto [value, grads] = value_and_grad(loss)(filter_shard(start, Layout(mesh, rules)));
-      std::string wrong;
-      if (const double e = difference(to_tensor(value.second), expected.value); !(e < 1e-12))
-        wrong += fmt::format("value off by {}\n", e);
-      for (const Leaf& leaf : leaves(grads))
-        if (const double e = difference(to_tensor(*leaf.value), expected.gradients.at(leaf.path)); !(e < 1e-12))
-          wrong += fmt::format("gradient of {} off by {}\n", leaf.path, e);
-      if (wrong.empty()) continue;
-      ++failures;
-      ADD_FAILURE() << rules.to_string() << (private_replicas ? ", private replicas\n" : "\n") << wrong;
-    }
-  }
+  const Places places{.mesh = {{"a", 2}, {"b", 3}},
+                      .ways = {{"", replicated}, {"", "a"}, {"", "b"}, {"", {"a", "b"}}, {"", {"b", "a"}}},
+                      .tolerance = 1e-12};
+  const Applied<Layer> start = shaken(layer, shape, axes);
+  Outcome<Layer> expected = compute(start, plainly);
+  Tensors w;
+  for (const Leaf& leaf : leaves(start)) w[leaf.path] = to_tensor(*leaf.value).clone().requires_grad_();
+  const at::Tensor y = f(w);
+  (y * at::arange(y.numel(), at::kDouble).view(y.sizes()).cos()).sum().backward();
+  expected.value = from_tensor(y.detach());
+  for (const Leaf& leaf : leaves(expected.gradient)) *leaf.value = from_tensor(w.at(leaf.path).grad().contiguous());
+  EXPECT_EQ(differences(compute(start, plainly), expected, places.tolerance), "");
+  expect_everywhere(start, expected, names, plainly, places);
 }
 
 const Axis embed{"embed", 6}, hidden{"hidden", 12};
