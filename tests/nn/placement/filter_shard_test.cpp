@@ -121,13 +121,6 @@ TEST(FilterShard, a_params_own_rules_come_first) {
   EXPECT_EQ(spec_of(layer.bias->value), "P('model')");
 }
 
-TEST(FilterShard, a_rule_that_does_not_divide_falls_back_to_the_next) {
-  const Layout layout(make_mesh({{"model", 4}, {"data", 2}}),
-                      {{"hidden", "model"}, {"hidden", "data"}, {"embed", replicated}});
-  const Linear layer = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 6}), layout);
-  EXPECT_EQ(spec_of(layer.kernel), "P(None, 'data')");
-}
-
 TEST(FilterShard, places_by_rules_of_path_and_size) {
   const Layout layout(mesh(), {{Arrays{"layers.*.mlp.up.**"}, P{none, "model"}},
                                {Arrays{"**.bias"}, replicated},
@@ -165,12 +158,6 @@ TEST(FilterShard, activations_follow_rules_of_their_own) {
   EXPECT_EQ(spec_of(with_sharding_constraint(mlp(x), Axes{none, "embed"})), "P()");
 }
 
-TEST(FilterShard, a_dim_may_name_a_mesh_axis_directly) {
-  const Layout layout(mesh(), {{"embed", replicated}});
-  const Param param = filter_shard(Param{ones({4, 6}), {"embed", mesh_axis("model")}}, layout);
-  EXPECT_EQ(spec_of(param), "P(None, 'model')");
-}
-
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 TEST(FilterShardErrors, a_dim_that_does_not_divide) {
@@ -184,40 +171,6 @@ TEST(FilterShardErrors, a_dim_that_does_not_divide) {
       "[filter_shard] layers.2.mlp.up.kernel: dim 1 \"hidden\" = 3072 is not divisible by mesh axis \"model\" = 5. "
       "Change the dim, Rules{\"hidden\"} or the mesh.",
       [&] { filter_shard(model, layout); });
-}
-
-TEST(FilterShardErrors, a_name_in_no_rule) {
-  const Layout layout(mesh(), {{"embed", replicated}, {"mlp", "model"}});
-  expect_error(ErrorKind::unknown_axis,
-               "[filter_shard] layers.0.mlp.up.kernel: dim 1 is named \"hidden\", which is in no rule. The rules know: "
-               "\"embed\", \"mlp\". Add {\"hidden\", replicated} to keep it whole.",
-               [&] { filter_shard(Model::init(Key(0), 4, 8), layout); });
-}
-
-TEST(FilterShardErrors, names_that_are_not_as_many_as_the_dims) {
-  const Layout layout(mesh(), {{"embed", replicated}});
-  expect_error(ErrorKind::rank_mismatch,
-               "[filter_shard] kernel: (embed) names for an array of shape (4, 6). Give one name to each dim.", [&] {
-                 filter_shard(Linear{.kernel = {ones({4, 6}), {"embed"}}, .bias = {}}, layout);
-               });
-}
-
-TEST(FilterShardErrors, a_mesh_axis_named_directly_that_the_mesh_lacks) {
-  const Layout layout(mesh(), {{"embed", replicated}});
-  const Linear layer{.kernel = {ones({4, 6}), {"embed", mesh_axis("tensor")}}, .bias = {}};
-  expect_error(
-      ErrorKind::unknown_axis,
-      "[filter_shard] kernel: dim 1 names the mesh axis \"tensor\", the mesh is (data=2, model=2). Use one of its "
-      "axes.",
-      [&] { filter_shard(layer, layout); });
-}
-
-TEST(FilterShardErrors, one_mesh_axis_on_two_dims) {
-  const Layout layout(mesh(), {{"embed", replicated}});
-  const Linear layer{.kernel = {ones({4, 6}), {mesh_axis("model"), mesh_axis("model")}}, .bias = {}};
-  expect_error(ErrorKind::duplicate_axis,
-               "[filter_shard] kernel: the mesh axis \"model\" is named by two dims. An axis can cut one dim only.",
-               [&] { filter_shard(layer, layout); });
 }
 
 TEST(FilterShardErrors, a_sharding_that_does_not_fit_says_where) {

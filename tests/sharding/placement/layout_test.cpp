@@ -183,7 +183,7 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
   expect_error(ErrorKind::unknown_axis,
                "dim 0 names the mesh axis \"pipe\", the mesh is (data=4, model=2). Use one of its axes.",
                resolve({mesh_axis("pipe")}, {8}));
-  expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims",
+  expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims. An axis can cut one dim only.",
                resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
   expect_error(ErrorKind::uneven, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({mesh_axis("data")}, {6}));
