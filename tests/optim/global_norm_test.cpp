@@ -71,7 +71,7 @@ TEST(GlobalNorm, PendingSumsAreSummedFirst) {
 TEST(GlobalNorm, ArraysOnTwoMeshesAreAnError) {
   const Array a = device_put(ones({4}), NamedSharding(make_mesh({{"data", 2}}), P{}));
   const Array b = device_put(ones({4}), NamedSharding(make_mesh({{"data", 4}}), P{}));
-  error_of([&] { global_norm(std::vector<Array>{a, b}); }, ErrorKind::device_mismatch);
+  error_of(ErrorKind::device_mismatch, [&] { global_norm(std::vector<Array>{a, b}); });
 }
 
 }  // namespace

@@ -312,32 +312,6 @@ TEST(Optimizer, ATransformOfOnesOwn) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(host(model.bias)[i], 0.5 * before[i], 1e-6);
 }
 
-TEST(Optimizer, WrongGradientsAreErrorsAndChangeNothing) {
-  using Model = std::vector<Array>;
-  const Mesh mesh = make_mesh({{"data", 2}}), other = make_mesh({{"data", 4}});
-  Model model{device_put(ones({4}), NamedSharding(mesh, P{})), device_put(ones({4, 4}), NamedSharding(mesh, P{}))};
-  Optimizer optimizer(model, clipped_adamw());
-  const Array g = ones({4}), w = ones({4, 4});
-  const auto wrong = [&](const Model& grads, ErrorKind kind) {
-    return error_of([&] { optimizer.update(model, grads); }, kind);
-  };
-  EXPECT_EQ(wrong({g, ones({4, 5})}, ErrorKind::shape_mismatch),
-            "[Optimizer.update] 1: the gradient is float32[4,5], the parameter float32[4,4]. Both must come from the "
-            "same model.");
-  wrong({g}, ErrorKind::bad_argument);
-  wrong({g, w, w}, ErrorKind::bad_argument);
-  wrong({g, ones({4, 4}, bfloat16)}, ErrorKind::dtype_mismatch);
-  wrong({g, device_put(w, NamedSharding(other, P{}))}, ErrorKind::device_mismatch);
-  EXPECT_EQ(host(model[1]), std::vector<float>(16, 1.0f));
-  EXPECT_EQ(optimizer.count(), 0);
-  EXPECT_EQ(host(std::get<1>(optimizer.state()).mu[0]), std::vector<float>(4, 0.0f));
-
-  Model larger{model[0], ones({5, 5})};
-  error_of([&] { optimizer.update(larger, {g, ones({5, 5})}); }, ErrorKind::shape_mismatch);
-  const Model tied{g, g};
-  error_of([&] { Optimizer(tied, adam({.learning_rate = 1})); }, ErrorKind::bad_argument);
-}
-
 TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
   for (const bool private_replicas : {false, true}) {
     const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
@@ -349,18 +323,6 @@ TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
     optimizer.update(w, gradient);
     EXPECT_FLOAT_EQ(w.item<float>(), 1.1f);  // the sum is negative, the first device's part is not
   }
-}
-
-TEST(Optimizer, GradientsOfAnotherStructureAreNamed) {
-  using Model = std::map<std::string, Array>;
-  Model model{{"a", ones({2})}, {"b", ones({2})}};
-  Optimizer optimizer(model, adam({.learning_rate = 1}));
-  EXPECT_EQ(error_of(
-                [&] {
-                  optimizer.update(model, {{"a", ones({2})}, {"c", ones({2})}});
-                },
-                ErrorKind::bad_argument),
-            "[Optimizer.update] b: the gradient has the array c in its place. Both must come from the same model.");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 namespace tessera::optim {
 namespace {
 
-std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "vector"; }
 auto two_groups() {
   return chain(clip_by_global_norm(1.0),
                partition(by_dims, "matrix", adamw({.learning_rate = 0.1, .weight_decay = 0.1, .mask = matrices_only}),
@@ -77,9 +76,9 @@ TEST(Parts, TellTheirRatesAndNorms) {
   EXPECT_EQ(optimizer.learning_rate("matrix"), 0.1);
   EXPECT_EQ(optimizer.learning_rate("vector"), 0.05);
   EXPECT_NEAR(*optimizer.grad_norm(), global_norm(grads.bias).item<float>(), 1e-5);
-  EXPECT_EQ(error_of([&] { optimizer.learning_rate(); }, ErrorKind::bad_argument),
+  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.learning_rate(); }),
             "[learning_rate] \"\" given, expected the label of a part that has one (\"matrix\", \"vector\").");
-  EXPECT_EQ(error_of([&] { optimizer.grad_norm("matrix"); }, ErrorKind::bad_argument),
+  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.grad_norm("matrix"); }),
             "[grad_norm] \"matrix\" given, expected the label of a part that has one (\"vector\").");
   Optimizer accumulated(model, accumulate(adam({.learning_rate = 0.3}), 2));
   for (int i = 0; i < 2; ++i) accumulated.update(model, grads);

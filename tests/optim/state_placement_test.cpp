@@ -225,9 +225,6 @@ std::string communication(const CommLedger& ledger) {
 
 TEST(ShardedState, CommunicatesOnceEachWay) {
   constexpr int64_t whole = 4 * (8 * 16 + 16 + 24 * 8);
-  const auto toy_loss = [](const Toy& m, const Array& x) {
-    return mean(square(matmul(x, m.kernel) + m.bias)) + mean(square(matmul(x, transpose(m.table))));
-  };
   const auto update = [&](const Case& c, bool private_replicas, const OptimizerOptions& options, bool reduce) {
     const Layout layout = layout_of(c, private_replicas);
     Toy model = nn::filter_shard(Toy::init(1), layout);
@@ -278,9 +275,6 @@ TEST(ShardedState, OverTwoAxes) {
                         {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
     Toy with = nn::filter_shard(Toy::init(1), layout), without = with;
     const Array x = device_put(normal(Key(7), {8, 8}), NamedSharding(layout.mesh(), P{{"data", "model"}}));
-    const auto toy_loss = [](const Toy& m, const Array& y) {
-      return mean(square(matmul(y, m.kernel) + m.bias)) + mean(square(matmul(y, transpose(m.table))));
-    };
     Optimizer cut(with, clipped_adamw(), {.shard_state = {"data", "model"}}), plain(without, clipped_adamw());
     for (int step = 0; step < 3; ++step) {
       const Toy grads = nn::value_and_grad(toy_loss, {.reduce = false})(with, x).second;
@@ -336,10 +330,10 @@ TEST(ShardedState, WrongAxesAreErrors) {
   const auto made_with = [&](const std::vector<std::string>& axes) {
     return [&, axes] { Optimizer(model, clipped_adamw(), {.shard_state = axes}); };
   };
-  EXPECT_EQ(error_of(made_with({"dta"}), ErrorKind::unknown_axis),
+  EXPECT_EQ(error_of(ErrorKind::unknown_axis, made_with({"dta"})),
             "[Optimizer] shard_state: \"dta\" given, expected an axis of the mesh (data=4).");
-  error_of(made_with({"data", "model"}), ErrorKind::unknown_axis);
-  EXPECT_EQ(error_of(made_with({"data", "data"}), ErrorKind::bad_argument),
+  error_of(ErrorKind::unknown_axis, made_with({"data", "model"}));
+  EXPECT_EQ(error_of(ErrorKind::bad_argument, made_with({"data", "data"})),
             "[Optimizer] shard_state: \"data\" given twice, expected each axis once.");
 }
 
@@ -347,8 +341,8 @@ TEST(ShardedState, WrongGradientsChangeNothing) {
   const Layout layout = layout_of(cases()[1], false);
   std::vector<Array> model{device_put(ones({4}), NamedSharding(layout.mesh(), {}))};
   Optimizer optimizer(model, clipped_adamw(), over_data);
-  error_of([&] { optimizer.update(model, {ones({5})}); }, ErrorKind::shape_mismatch);
-  error_of([&] { optimizer.update(model, {ones({4}), ones({4})}); }, ErrorKind::bad_argument);
+  error_of(ErrorKind::shape_mismatch, [&] { optimizer.update(model, {ones({5})}); });
+  error_of(ErrorKind::bad_argument, [&] { optimizer.update(model, {ones({4}), ones({4})}); });
   EXPECT_EQ(host(model[0]), std::vector<float>(4, 1.0f));
   EXPECT_EQ(optimizer.count(), 0);
 }

@@ -15,6 +15,7 @@
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/sharding/expect_error.h"
 
 namespace tessera {
 
@@ -47,6 +48,13 @@ void expect_tree_near(const Tree& got, const Tree& expected, double tolerance) {
     EXPECT_EQ(a[i].value->is_absent(), b[i].value->is_absent()) << a[i].path;
     if (!a[i].value->is_absent()) expect_near(*a[i].value, host(*b[i].value), tolerance, a[i].path);
   }
+}
+
+inline std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "vector"; }
+
+// Of rows x of 8, which meet every parameter.
+inline Array toy_loss(const Toy& m, const Array& x) {
+  return mean(square(matmul(x, m.kernel) + m.bias)) + mean(square(matmul(x, transpose(m.table))));
 }
 
 struct Case {
@@ -84,19 +92,9 @@ void on_all_meshes(F f) {
     }
 }
 
-template <class F>
-std::string error_of(F f, ErrorKind kind) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
 namespace optim {
+
+using testing::error_of;
 
 // Gradients for `model`, at its placement.
 inline Toy gradients_for(const Toy& model, uint32_t seed) {

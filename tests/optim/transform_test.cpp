@@ -10,8 +10,7 @@ namespace {
 
 using Tree = std::map<std::string, Array>;
 
-// p = [1, -2, 3], g = 2p, three steps, as optax 0.2.8 has them: it rounds 1 - b2^t to float32, 2e-6 of a difference
-// here.
+// p = [1, -2, 3], g = 2p, three steps, as optax 0.2.8 has them: it rounds 1 - b2^t to float32, a difference of 2e-6.
 constexpr double optax_rounding = 3e-6;
 
 template <class Tx>
@@ -26,22 +25,8 @@ Array three_steps(const Tx& tx) {
   return params["p"];
 }
 
-TEST(Transform, AdamIsOptaxs) {
-  expect_near(three_steps(adam({.learning_rate = 0.1})), {.7015883f, -1.7006254f, 2.7003837f}, optax_rounding);
-}
-
 TEST(Transform, AdamwIsOptaxs) {
   expect_near(three_steps(adamw({.learning_rate = 0.1})), {.7015615f, -1.7005686f, 2.7002966f}, optax_rounding);
-}
-
-TEST(Transform, EpsRootIsUnderTheRoot) {
-  // optax.adam(0.1, eps_root=0.5)
-  expect_near(three_steps(adam({.learning_rate = 0.1, .eps_root = 0.5})), {0.7201076f, -1.7054139f, 2.7025092f},
-              optax_rounding);
-}
-
-TEST(Transform, SgdIsMinusRateTimesGradient) {
-  expect_near(three_steps(sgd({.learning_rate = 0.1})), {0.512f, -1.024f, 1.536f}, 1e-6);
 }
 
 TEST(Transform, ScalesMultiply) {
@@ -127,38 +112,15 @@ TEST(Transform, ErrorsNameTheParameter) {
   const Tree params{{"b", ones({2})}, {"w", ones({2, 2})}};
   const Tree other{{"b", ones({2})}, {"w", ones({2, 3})}};
   EXPECT_EQ(
-      error_of([&] { apply_updates(params, other); }, ErrorKind::shape_mismatch),
+      error_of(ErrorKind::shape_mismatch, [&] { apply_updates(params, other); }),
       "[apply_updates] w: the update is float32[2,3], the parameter float32[2,2]. Both must come from the same model.");
-  error_of([&] { add_decayed_weights(0.1).update(other, {}, params); }, ErrorKind::shape_mismatch);
-  error_of([&] { scale_by_adam().update(other, scale_by_adam().init(params), params); }, ErrorKind::shape_mismatch);
-  error_of([&] { apply_updates(params, Tree{{"b", ones({2})}}); }, ErrorKind::bad_argument);
-  error_of([&] { apply_updates(params, Tree{{"b", ones({2})}, {"v", ones({2, 2})}}); }, ErrorKind::bad_argument);
+  error_of(ErrorKind::shape_mismatch, [&] { add_decayed_weights(0.1).update(other, {}, params); });
+  error_of(ErrorKind::shape_mismatch, [&] { scale_by_adam().update(other, scale_by_adam().init(params), params); });
+  error_of(ErrorKind::bad_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}}); });
+  error_of(ErrorKind::bad_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}, {"v", ones({2, 2})}}); });
 }
 
-// The learning rates of tests/reference/transformer_gpt.json.
-TEST(Schedule, WarmupCosineIsOptaxs) {
-  const Schedule schedule = warmup_cosine_decay_schedule(
-      {.init_value = 0, .peak_value = 1e-3, .warmup_steps = 5, .decay_steps = 30, .end_value = 1e-4});
-  const std::vector<double> expected = {0.0,           0.00020000001, 0.00040000002, 0.0006,        0.00080000004,
-                                        0.001,         0.0009964517,  0.0009858625,  0.00096839946, 0.00094433804,
-                                        0.00091405766, 0.00087803596, 0.00083684083, 0.00079112203, 0.0007416007,
-                                        0.0006890577,  0.0006343216,  0.00057825574, 0.00052174425, 0.00046567834,
-                                        0.00041094233, 0.0003583993,  0.0003088779,  0.00026315922, 0.00022196413,
-                                        0.00018594234, 0.00015566198, 0.00013160057, 0.00011413758, 0.00010354838};
-  for (size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(schedule(static_cast<int64_t>(i)), expected[i], 1e-5 * expected[i] + 1e-8) << i;
-  EXPECT_NEAR(schedule(30), 1e-4, 1e-12);
-  EXPECT_NEAR(schedule(1000), 1e-4, 1e-12);
-}
-
-TEST(Schedule, WarmupCosineWithExponentAndWithoutWarmup) {
-  const Schedule powered = warmup_cosine_decay_schedule(
-      {.init_value = 0.2, .peak_value = 1, .warmup_steps = 4, .decay_steps = 12, .end_value = 0.1, .exponent = 2});
-  const std::vector<double> at{
-      0.19999998807907104, 0.3999999761581421,  0.6000000238418579,  0.800000011920929,   1.0,
-      0.9327952861785889,  0.7556980848312378,  0.5301579833030701,  0.32499995827674866, 0.18574291467666626,
-      0.11930195242166519, 0.10130371898412704, 0.10000000149011612, 0.10000000149011612};
-  for (size_t i = 0; i < at.size(); ++i) EXPECT_NEAR(powered(static_cast<int64_t>(i)), at[i], 1e-6) << i;
+TEST(Schedule, WarmupCosineWithoutWarmup) {
   EXPECT_EQ(warmup_cosine_decay_schedule({.peak_value = 1, .decay_steps = 10})(0), 1);
   EXPECT_EQ(warmup_cosine_decay_schedule({.peak_value = 0, .decay_steps = 10})(3), 0);
 }
@@ -170,11 +132,11 @@ TEST(Schedule, NumbersAndFunctionsAreSchedules) {
 }
 
 TEST(Schedule, WrongStepsAreErrors) {
-  error_of([] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = 10, .decay_steps = 10}); },
-           ErrorKind::bad_argument);
-  error_of([] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = -1, .decay_steps = 10}); },
-           ErrorKind::bad_argument);
-  error_of([] { warmup_cosine_decay_schedule({.warmup_steps = 1, .decay_steps = 10}); }, ErrorKind::bad_argument);
+  error_of(ErrorKind::bad_argument,
+           [] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = 10, .decay_steps = 10}); });
+  error_of(ErrorKind::bad_argument,
+           [] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = -1, .decay_steps = 10}); });
+  error_of(ErrorKind::bad_argument, [] { warmup_cosine_decay_schedule({.warmup_steps = 1, .decay_steps = 10}); });
 }
 
 }  // namespace

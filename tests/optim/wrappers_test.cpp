@@ -20,8 +20,7 @@ namespace {
 using Tree = std::map<std::string, Array>;
 
 Tree some_params() { return {{"b", array<float>({1, -2})}, {"w", array<float>({1, 2, 3, 4}, {2, 2})}}; }
-std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "vector"; }
-std::string message(const std::function<void()>& f) { return error_of(f, ErrorKind::bad_argument); }
+std::string message(const std::function<void()>& f) { return error_of(ErrorKind::bad_argument, f); }
 
 template <class Tx>
 Tree after(const Tx& tx, int steps, Tree params = some_params()) {
@@ -88,23 +87,20 @@ TEST(Accumulate, EqualsOneUpdateOfTheMean) {
 TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
   const Layout layout{make_mesh({{"data", 4}}), {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
   Toy model = nn::filter_shard(Toy::init(1), layout), plain = model;
-  const auto loss = [](const Toy& m, const Array& x) {
-    return mean(square(matmul(x, m.kernel) + m.bias)) + mean(square(matmul(x, swapaxes(m.table, 0, 1))));
-  };
   const auto tx = sgd({.learning_rate = 0.1});
   Optimizer optimizer(model, accumulate(tx, 2)), reference(plain, accumulate(tx, 2));
   const NamedSharding rows(layout.mesh(), P{"data"});
   CommLedger ledger;
   for (uint32_t step = 0; step < 2; ++step) {
     const Array x = device_put(normal(Key(step), {8, 8}), rows);
-    auto grads = nn::value_and_grad(loss, {.reduce = false})(model, x).second;
+    auto grads = nn::value_and_grad(toy_loss, {.reduce = false})(model, x).second;
     const size_t before = ledger.records().size();
     optimizer.update(model, grads);
     EXPECT_EQ(ledger.records().size() - before, step == 0 ? 0u : 1u);
   }
   for (uint32_t step = 0; step < 2; ++step) {
     const Array x = device_put(normal(Key(step), {8, 8}), rows);
-    reference.update(plain, nn::value_and_grad(loss)(plain, x).second);
+    reference.update(plain, nn::value_and_grad(toy_loss)(plain, x).second);
   }
   expect_tree_near(model, plain, 1e-6);
 }
@@ -215,8 +211,8 @@ TEST(Muon, MatricesAreExchangedNotGathered) {
   tx.update(model, state, model);
   ASSERT_EQ(ledger.records().size(), 2u) << ledger.table();
   for (const auto& record : ledger.records()) EXPECT_EQ(record.kind, "all_to_all");
-  EXPECT_NE(error_of([&] { tx.update({zeros({2})}, tx.init(std::vector<Array>{zeros({2})}), {zeros({2})}); },
-                     ErrorKind::shape_mismatch)
+  EXPECT_NE(error_of(ErrorKind::shape_mismatch,
+                     [&] { tx.update({zeros({2})}, tx.init(std::vector<Array>{zeros({2})}), {zeros({2})}); })
                 .find("expected two dims"),
             std::string::npos);
 }
@@ -260,7 +256,7 @@ TEST(Options, AModelOnAnotherMeshIsAnError) {
   Tree params{{"p", device_put(ones({4}), NamedSharding(one, P{"data"}))}};
   Optimizer optimizer(params, adam({.learning_rate = 0.1}));
   Tree moved{{"p", device_put(ones({4}), NamedSharding(other, P{"rows"}))}};
-  const std::string words = error_of([&] { optimizer.update(moved, Tree(moved)); }, ErrorKind::device_mismatch);
+  const std::string words = error_of(ErrorKind::device_mismatch, [&] { optimizer.update(moved, Tree(moved)); });
   EXPECT_TRUE(words.starts_with("[Optimizer.update] state.0.mu.p: the state lies on ")) << words;
 }
 
@@ -299,9 +295,9 @@ TEST(Losses, AreOptaxs) {
   expect_near(cosine_similarity(x, array<float>({2, 0, 1})), {-0.122859f}, 1e-5);
   const Array p = array<float>({0.25, 0.75}), q = array<float>({0, 1});
   expect_near(kl_divergence(log(p), q), {0.2876821f}, 1e-5);
-  EXPECT_NE(error_of([&] { squared_error(x, array<float>({1})); }, ErrorKind::shape_mismatch).find("[squared_error]"),
+  EXPECT_NE(error_of(ErrorKind::shape_mismatch, [&] { squared_error(x, array<float>({1})); }).find("[squared_error]"),
             std::string::npos);
-  error_of([&] { softmax_cross_entropy_with_integer_labels(logits, labels); }, ErrorKind::dtype_mismatch);
+  error_of(ErrorKind::dtype_mismatch, [&] { softmax_cross_entropy_with_integer_labels(logits, labels); });
 }
 
 }  // namespace
