@@ -122,7 +122,7 @@ class Dataset {
   requires std::is_class_v<Order>
   auto shuffle(Order order) const {
     detail::check_shuffle(size());
-    order.order(size(), 0);
+    if (size() > 0) order.order(size(), 0);  // refuses what it cannot order
     return chain(detail::ShuffleNode<Node, Order>{{node_}, std::move(order)});
   }
 
