@@ -67,7 +67,9 @@ bool spin(nanoseconds longest, IsDone is_done) {
 // ---- the pool
 
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
-constexpr int64_t least_shared = 5'000;  // nanoseconds of a call that is worth a look of another core
+// Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is there
+// 20,000 later, but then for the calls that follow, too.
+constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;
 // In a WithoutTeams: the threads that the program gave this one before. Else 0.
@@ -93,7 +95,7 @@ class Pool {
     helpers_.store(threads - 1, std::memory_order_relaxed);
     const uint64_t call = ((state_.load(std::memory_order_relaxed) >> 32) + 1) << 32;
     state_.store(call | static_cast<uint64_t>(n), std::memory_order_seq_cst);
-    if (cost >= 10000 && asleep_.load(std::memory_order_seq_cst) > 0) wake();
+    if (cost >= least_woken_for && asleep_.load(std::memory_order_seq_cst) > 0) wake();
     take_jobs();
     await_others();
     path_ = nullptr;
@@ -151,7 +153,6 @@ class Pool {
     try {
       std::thread([this, number = started_] { work(number); }).detach();
       ++started_;
-      if (wake_cost_ < 0) wake_cost_ = measure_waking();
     } catch (const std::system_error&) {
       started = false;
     }
@@ -177,35 +178,11 @@ class Pool {
     }
   }
 
-  // Nanoseconds from the call to a sleeping thread to its answer: the median of five.
-  static int64_t measure_waking() {
-    std::atomic<int> turn = 0;
-    constexpr int rounds = 5;
-    std::thread other([&] {
-      for (int i = 0; i < rounds; ++i) {
-        turn.wait(2 * i);
-        turn.store(2 * i + 2), turn.notify_one();
-      }
-    });
-    std::vector<int64_t> times;
-    for (int i = 0; i < rounds; ++i) {
-      std::this_thread::sleep_for(microseconds(200));
-      const auto begin = Clock::now();
-      turn.store(2 * i + 1), turn.notify_one();
-      while (turn.load() != 2 * i + 2) pause();
-      times.push_back(nanoseconds(Clock::now() - begin).count());
-    }
-    other.join();
-    std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-    return times[rounds / 2];
-  }
-
   std::mutex caller_;  // of the call in progress
   c10::function_ref<void(int)> job_;
   std::shared_ptr<const std::string> path_;
   std::vector<std::exception_ptr> errors_;
   int started_ = 0;
-  int64_t wake_cost_ = -1;
   alignas(64) std::atomic<uint64_t> state_ = 0;
   alignas(64) std::atomic<int> left_ = 0;
   std::atomic<int> helpers_ = 0;  // workers that may take jobs

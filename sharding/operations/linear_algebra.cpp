@@ -90,12 +90,14 @@ struct Factors {
     Tensors g;
     for (const at::Tensor& t : gradients) g.push_back(as_matrix(t));
     Tensors result(x_count + w_count);
-    // What adds to one gradient is one job, in the order of the slots. The longest come first.
+    // What adds to one gradient is one job, in the order of the slots. The longest come first: of the fewer gradients.
     const int of_w = x.empty() ? 0 : static_cast<int>(w_count), of_x = w.empty() ? 0 : static_cast<int>(x_count);
+    const bool w_first = w_count <= x_count;
+    const int first = w_first ? of_w : of_x;
     side_by_side(of_w + of_x, 2 * cost, [&](int job) {
       const at::AutoGradMode off(false);
-      const bool is_w = job < of_w;
-      const int mine = is_w ? job : job - of_w;
+      const bool is_w = (job < first) == w_first;
+      const int mine = job < first ? job : job - first;
       SumOfProducts sum;
       for (size_t s = 0; s < g.size(); ++s) {
         if ((is_w ? w_of : x_of)[s] != mine) continue;
