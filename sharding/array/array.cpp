@@ -169,7 +169,10 @@ const std::string& Array::path() const {
   return impl_ && impl_->details && impl_->details->path ? *impl_->details->path : empty;
 }
 
-bool detail::lies_in_slots(const Array& x) { return x.is_committed() && x.impl()->type->mesh->has_several_slots(); }
+bool detail::lies_in_slots(const Array& x) {
+  const MeshImpl* mesh = x.is_committed() ? x.impl()->type->mesh : nullptr;
+  return mesh && mesh->device.is_cpu() && mesh->has_several_slots();
+}
 bool Array::is_fully_replicated() const { return !is_committed() || sharding().is_fully_replicated(); }
 int64_t Array::nbytes() const { return size() * item_size(dtype()); }
 int64_t Array::shard_bytes() const { return checked(*this, "shard_bytes").type->bytes; }

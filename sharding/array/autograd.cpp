@@ -284,6 +284,8 @@ Tensors stand_ins(const Tensors& tensors) {
   const auto beginning = make_node<Beginning>();
   Tensors made;
   for (const at::Tensor& t : tensors) torch::autograd::set_history(made.emplace_back(t.detach()), beginning);
+  for (size_t i = 0; i < made.size(); ++i)  // in whatever element type they come: see add_gradients_in
+    beginning->mutable_input_metadata(i).set_grad_dtype(std::nullopt);
   return made;
 }
 

@@ -42,7 +42,7 @@ Across computed(const Prepared& call, const CallSite& site,
                 const std::function<Across(const Prepared&, const ShardedReduction&)>& across) try {
   at::AutoGradMode off(false);
   const Plan& plan = *call.plan;
-  const WithoutTeams alone(plan.runs > 1);
+  const WithoutTeams alone(plan.runs > 1 && plan.mesh->device.is_cpu());
   return across(call, sharded_reduction_over(plan.mesh, plan.reduced_inside, plan.slots, plan.operands[0].plain,
                                              plan.out[0], {site.operation.name, site.where, plan.reason, {}}));
 } catch (const std::exception& error) {

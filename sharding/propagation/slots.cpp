@@ -134,7 +134,7 @@ bool wants_recording(const Prepared& call) {
 
 void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
   const int n = call.plan->runs;
-  const WithoutTeams alone(n > 1);
+  const WithoutTeams alone(n > 1 && call.plan->mesh->device.is_cpu());
   for (Tensors* result : results) result->resize(n);
   if (n == 1 || call.in_turn || is_nested() || current_interceptor()) {
     for (int s = 0; s < n; ++s) run_in_turn(call, fn, results, s);

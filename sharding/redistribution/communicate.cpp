@@ -198,7 +198,7 @@ void communicate(std::vector<Shipment>& shipments, const Cause& cause) {
     for (const StepPtr& step : steps) {
       cost += static_cast<int64_t>(tensors.size()) * (5'000 + static_cast<int64_t>(tensors[0].nbytes()) / 4);
       crosses |= crosses_processes(*step);
-      several_slots |= step->mesh->has_several_slots();
+      several_slots |= step->mesh->device.is_cpu() && step->mesh->has_several_slots();
     }
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);
