@@ -71,7 +71,8 @@ void explained(const Mesh& mesh) {
                                     {"vocab", "modle"},
                                     {"embd", "data"},
                                     {"tokens", replicated},
-                                    {"width", replicated}}});
+                                    {"width", replicated}},
+                                   {.missing_axes = MissingAxes::ok}});
 }
 
 struct Bare {
