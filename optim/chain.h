@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 
 #include "optim/fused.h"
 
@@ -70,7 +71,10 @@ void check_names(const char* verb, const std::string* names, size_t count);
 // of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
 template <class... Transforms>
 auto chain(const Transforms&... transforms) {
-  return Chain(std::tuple_cat(detail::parts_of(transforms)...));
+  constexpr bool are_transforms = (std::is_class_v<Transforms> && ...);
+  static_assert(are_transforms,
+                "tessera: chain takes transforms: chain(clip_by_global_norm(1.0), adamw({.learning_rate = 3e-4})).");
+  if constexpr (are_transforms) return Chain(std::tuple_cat(detail::parts_of(transforms)...));
 }
 
 // The states of several transforms under their names.

@@ -17,6 +17,7 @@
 #include "optim/update_step.h"
 #include "optim/wrappers.h"
 #include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/never.h"
 
 namespace tessera::optim {
 
@@ -25,6 +26,23 @@ template <class T>
 inline constexpr bool accumulates = false;
 template <class Inner>
 inline constexpr bool accumulates<MultiSteps<Inner>> = true;
+
+template <class Self>
+void take_transform(const Runs<Self>&);
+
+// True, or a compile-time error before anything else of an optimizer is compiled.
+template <class Model, class Transform>
+constexpr bool check_transform() {
+  if constexpr (requires(const Model& model) { take_transform(model); }) {
+    static_assert(tessera::detail::never<Model>, "tessera: the model comes first: Optimizer(model, transform).");
+  } else if constexpr (nn::detail::check_tree<Model>()) {
+    static_assert(
+        TransformOf<Transform, Model>,
+        "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
+    return TransformOf<Transform, Model>;
+  }
+  return false;
+}
 }  // namespace detail
 
 // The last step of training:
@@ -35,12 +53,9 @@ inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 // arrays optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions
 // are called at the first update, and again when other parameters are absent than before.
 template <class Model, class Transform>
-class Optimizer {
+requires(detail::check_transform<Model, Transform>()) class Optimizer {
  public:
   using State = decltype(std::declval<const Transform&>().init(std::declval<const Model&>()));
-  static_assert(
-      TransformOf<Transform, Model>,
-      "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
 
   // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (bad_argument).
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})

@@ -13,6 +13,7 @@
 
 #include "optim/transform.h"
 #include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/never.h"
 
 namespace tessera::detail {
 class WithoutTeams;
@@ -168,6 +169,13 @@ struct Runs {
     const CallerScope caller(where);
     static_cast<const Self&>(*this).run(grads, state, params, UpdateStep(extra));
     return {std::move(grads), std::move(state)};
+  }
+  // A mistake: what an Optimizer does.
+  template <class Model>
+  auto update(Model&, const Model&) const {
+    static_assert(tessera::detail::never<Model>,
+                  "tessera: a transform's update is pure, (grads, state, params) -> {updates, state}; "
+                  "optim::Optimizer(model, transform) has update(model, grads).");
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/layout.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -74,6 +75,14 @@ requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
   }
   detail::shard_each(all, chosen);
   return tree;
+}
+// A mistake: anything else.
+template <class Tree, class Other>
+requires(!std::convertible_to<Other, Layout> && !std::convertible_to<Other, NamedSharding> &&
+         !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>) auto filter_shard(const Tree&, const Other&) {
+  static_assert(tessera::detail::never<Tree>,
+                "tessera: filter_shard takes a tree and a Layout, a NamedSharding, or a function of path and array "
+                "that returns a NamedSharding: filter_shard(model, layout).");
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 // placement_table: how every array of a tree is placed and what it costs each device, before or after placing.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -108,6 +109,15 @@ PlacementTable placement_table(const Leaves& leaves, const Layout& layout);
 template <class Tree>
 PlacementTable placement_table(const Tree& tree, const Layout& layout) {
   return placement_table(leaves(tree), layout);
+}
+// A mistake: several trees without names.
+template <class Tree, class Other, class... Rest>
+requires(!std::convertible_to<Other, Layout>) PlacementTable
+    placement_table(const Tree&, const Other&, const Rest&...) {
+  static_assert(tessera::detail::never<Tree>,
+                "tessera: placement_table takes one tree, or named ones: "
+                "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
+  return placement_table(Leaves());
 }
 
 // Reads what to_json() wrote. Error (bad_file): any other text.

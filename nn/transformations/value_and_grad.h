@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <iterator>
 #include <source_location>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "nn/tree/tree.h"
 #include "sharding/autodiff/tape.h"
 #include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/never.h"
 
 namespace tessera::nn {
 
@@ -50,19 +52,14 @@ class Training {
 
 // A model that is not const is the caller's own: what the call leaves in its Buffers is written to it.
 template <class F, class Model, class... Args>
-auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
-                       const Args&... args) {
-  static_assert(std::is_invocable_v<const F&, Model&, const Args&...>,
-                "tessera: the loss function cannot be called with this model and these arguments; one that takes "
-                "Model& needs a model that is neither const nor a temporary.");
+auto value_and_grad_of_checked(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
+                               const Args&... args) {
   using Tree = std::remove_const_t<Model>;
   Training training(leaves(model), trained, options);
   Tree shadow = model;
   const std::vector<Array> given = training.shadows();
   set_values(bare_arrays(shadow).arrays, given);
   auto result = f(static_cast<Model&>(shadow), args...);
-  static_assert(is_loss<decltype(result)>,
-                "tessera: a loss function returns an Array, or a std::pair of an Array and aux.");
   const auto finish = [&](const Array& loss) {
     Tree gradient = model;
     set_values(bare_arrays(gradient).arrays, training.gradients(loss));
@@ -77,10 +74,25 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
     const Array loss = std::move(result);
     Tree gradient = finish(loss);
     return std::pair<Array, Tree>(detached(loss), std::move(gradient));
-  } else if constexpr (is_loss<decltype(result)>) {
+  } else {
     auto& [loss, aux] = result;
     Tree gradient = finish(loss);
     return std::pair(std::pair(detached(loss), detached_tree(std::move(aux))), std::move(gradient));
+  }
+}
+
+// After a mistake nothing else is compiled, which would say more than one sentence.
+template <class F, class Model, class... Args>
+auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
+                       const Args&... args) {
+  constexpr bool is_callable = requires { f(model, args...); };
+  static_assert(is_callable,
+                "tessera: the loss function cannot be called with this model and these arguments; one that takes "
+                "Model& needs a model that is neither const nor a temporary.");
+  if constexpr (is_callable && check_tree<std::remove_const_t<Model>>()) {
+    constexpr bool returns_loss = is_loss<decltype(f(model, args...))>;
+    static_assert(returns_loss, "tessera: a loss function returns an Array, or a std::pair of an Array and aux.");
+    if constexpr (returns_loss) return value_and_grad_of_checked(f, trained, options, model, args...);
   }
 }
 
@@ -122,7 +134,17 @@ auto value_and_grad(F f, Filter trained, GradientOptions options = {},
 }
 template <class F>
 auto value_and_grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {
+  static_assert(!std::convertible_to<F, Array>,
+                "tessera: value_and_grad takes the loss function, not a loss: value_and_grad(loss)(model, batch).");
   return value_and_grad(std::move(f), is_trainable, options, where);
+}
+// A mistake: all in one call.
+template <class F, class Model, class... Args>
+requires(!std::convertible_to<Model, Filter> &&
+         !std::convertible_to<Model, GradientOptions>) auto value_and_grad(const F&, const Model&, const Args&...) {
+  static_assert(tessera::detail::never<Model>,
+                "tessera: value_and_grad makes a function, which is called with the model: "
+                "value_and_grad(loss)(model, batch).");
 }
 
 // With numbers of arguments, the gradients of those instead of the first argument's: the gradient itself of one, a

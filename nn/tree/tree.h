@@ -135,6 +135,25 @@ constexpr void check_elements() {
 template <class T>
 inline constexpr auto field_names = boost::pfr::names_as_array<T>();
 
+// True if a tree of type T can be walked; otherwise a compile-time error. What copies a tree asks this first, or the
+// compiler would speak of the copy.
+template <class T>
+constexpr bool check_tree() {
+  if constexpr (is_leaf<T> || is_value<T>() || has_hook<T>)
+    return true;
+  else if constexpr (is_sequence<T> || is_optional<T>)
+    return check_tree<typename T::value_type>();
+  else if constexpr (is_container<T>)
+    return true;
+  else if constexpr (!check_reflectable<T>())
+    return false;
+  else
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (check_tree<boost::pfr::tuple_element_t<I, T>>() && ...);
+    }
+  (std::make_index_sequence<field_count<T>>());
+}
+
 // Calls visit(part, place) for every part of a tree in its order: arrays, static values, and structs and containers
 // before what is in them.
 template <class T, class Visit>

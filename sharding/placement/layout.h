@@ -1,13 +1,17 @@
 // Layout: a mesh, and the rules by which logical axes, and with them arrays, are placed on its mesh axes.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -59,6 +63,14 @@ struct Rule {
   Rule(Arrays which, PartitionSpec all_dims);
   Rule(Arrays which, LongestDim dim);
   Rule(Arrays which, Replicated);
+  template <class Other>
+  requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
+      Rule(std::string name, Other)
+      : logical(std::move(name)) {
+    static_assert(detail::never<Other>,
+                  "tessera: a rule is a logical axis and the mesh axes that shard it, or replicated: {\"embed\", "
+                  "\"data\"}, {\"embed\", replicated}.");
+  }
   Rule(const Rule& rule);
   Rule(Rule&& rule) noexcept;
   Rule& operator=(const Rule& rule);
@@ -84,6 +96,10 @@ class Rules : public std::vector<Rule> {
  public:
   Rules() = default;
   Rules(std::initializer_list<Rule> rules);
+  template <std::same_as<char>... Other>
+  Rules(const char*, const Other*...) {
+    static_assert(detail::never<Other...>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
+  }
   explicit Rules(std::vector<Rule> rules);
   Rules(const Rules& rules);
   Rules(Rules&& rules) noexcept;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sharding/diagnostics/never.h"
+
 namespace tessera {
 
 namespace detail {
@@ -81,6 +83,18 @@ class Mesh {
 // (duplicate_axis), an axis size below one, more than 16 axes, a list of devices that has repetitions or another length
 // than the grid.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
+
+namespace detail {
+struct LooseAxis {
+  LooseAxis(const char* name, int64_t size);
+};
+}  // namespace detail
+// A mistake: axes that are no list.
+template <class Nothing = void>
+Mesh make_mesh(detail::LooseAxis, detail::LooseAxis = {"", 1}, detail::LooseAxis = {"", 1}) {
+  static_assert(detail::never<Nothing>, "tessera: a mesh has a list of axes, also of one: make_mesh({{\"data\", 4}}).");
+  return {};
+}
 
 // The ids of all devices of this run, of this process's, and how many there are: TESSERA_CPU_DEVICES for each process,
 // one without it (a mesh may still have more: see make_mesh), one GPU with TESSERA_DEVICE=cuda.

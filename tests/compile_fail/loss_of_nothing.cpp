@@ -1,0 +1,10 @@
+// expect: tessera: a loss function returns an Array, or a std::pair of an Array and aux.
+#include "nn/transformations.h"
+
+struct Line {
+  tessera::nn::Param slope;
+};
+
+void loss(const Line&) {}
+
+void step(const Line& line) { tessera::nn::value_and_grad(loss)(line); }
