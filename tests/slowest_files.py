@@ -1,0 +1,59 @@
+"""The ten slowest files of a build: listed in slowest_files.txt, and no other file may take twice as long as they do.
+
+    slowest_files.py BUILD [LIST]    prints the ten of BUILD's last build from nothing, and compares them with the list
+    slowest_files.py BUILD --write   makes the list anew of them
+
+Times are compared within one build alone, so neither the machine nor other work on it matters. Where no build compiled
+what is listed, or ccache did it, the test is skipped (exit status 77).
+"""
+import sys
+from pathlib import Path
+
+LIST = Path(__file__).with_suffix(".txt")
+
+
+def builds(log):
+    """Of each run of ninja, the seconds of its objects: a run's lines stand in the order in which they were ready."""
+    runs, last = [{}], 0
+    for line in log.read_text().splitlines()[1:]:
+        start, end, _, output, _ = line.split("\t")
+        if int(end) < last:
+            runs.append({})
+        last = int(end)
+        if output.endswith((".o", ".gch", ".pch")):
+            name = output.replace("CMakeFiles/", "").replace(".dir", "")
+            runs[-1][name] = (int(end) - int(start)) / 1000
+    return runs
+
+
+def main():
+    build, *more = sys.argv[1:]
+    write = more == ["--write"]
+    path = Path(more[0]) if more and not write else LIST
+    listed = {name: float(time) for time, name in (line.split() for line in path.read_text().splitlines()[1:])}
+    runs = builds(Path(build) / ".ninja_log")
+    seconds = max(runs, key=len if write else lambda run: len(run.keys() & listed.keys()))
+    slowest = sorted(seconds, key=seconds.get, reverse=True)[:10]
+    for name in slowest:
+        print(f"{seconds[name]:5.0f}  {name}{'' if name in listed else '  (not in the list)'}")
+    if write:
+        head = LIST.read_text().splitlines()[0]
+        LIST.write_text("\n".join([head, *(f"{seconds[name]:3.0f}  {name}" for name in slowest)]) + "\n")
+        return 0
+    here = {name: seconds[name] for name in listed if name in seconds}
+    if len(here) < len(listed) / 2:  # not all: without CUDA's toolkit some are not built
+        print(f"SKIPPED: no one build compiled what is listed, {len(here)} of {len(listed)} files at most")
+        return 77
+    if sum(here.values()) < sum(listed[name] for name in here) / 4:
+        print(f"SKIPPED: ccache had what is listed: {sum(here.values()):.0f} s for {len(here)} files")
+        return 77
+    most = 2 * max(here.values())
+    slower = [name for name in slowest if name not in listed and seconds[name] > most]
+    for name in slower:
+        print(f"[slowest_files] {name}: {seconds[name]:.0f} s given, expected at most {most:.0f} s, twice the slowest "
+              "that is listed. Make it lighter, by fewer headers or templates, or make the list anew: --write.")
+    return bool(slower)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
