@@ -43,6 +43,18 @@ constexpr bool check_transform() {
   }
   return false;
 }
+
+// What follows from a mistake is not compiled, which would say more than one sentence.
+template <class Model, class Transform, bool fits>
+struct InitialState {
+  using Type = EmptyState;
+  static Type of(const Model&, const Transform&) { return {}; }
+};
+template <class Model, class Transform>
+struct InitialState<Model, Transform, true> {
+  using Type = decltype(std::declval<const Transform&>().init(std::declval<const Model&>()));
+  static Type of(const Model& model, const Transform& transform) { return transform.init(model); }
+};
 }  // namespace detail
 
 // The last step of training:
@@ -53,15 +65,18 @@ constexpr bool check_transform() {
 // arrays optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions
 // are called at the first update, and again when other parameters are absent than before.
 template <class Model, class Transform>
-requires(detail::check_transform<Model, Transform>()) class Optimizer {
+class Optimizer {
+  static constexpr bool fits = detail::check_transform<Model, Transform>();
+  using Initial = detail::InitialState<Model, Transform, fits>;
+
  public:
-  using State = decltype(std::declval<const Transform&>().init(std::declval<const Model&>()));
+  using State = typename Initial::Type;
 
   // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (bad_argument).
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
-        state_(transform_.init(with_state(model, model))),
+        state_(Initial::of(with_state(model, model), transform_)),
         made_for_(model) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
@@ -167,7 +182,7 @@ requires(detail::check_transform<Model, Transform>()) class Optimizer {
   // The update where everything lies alike.
   void step(Model& model, Model updates, const ExtraArgs& extra) {
     detail::PendingUpdate pending(nn::bare_arrays(model).arrays, answers_);
-    detail::UpdateStep(extra, &pending)(transform_, updates, state_, std::as_const(model));
+    if constexpr (fits) detail::UpdateStep(extra, &pending)(transform_, updates, state_, std::as_const(model));
     if (detail::any_given(nn::bare_arrays(updates).arrays)) pending.add(nn::leaves(model), nn::leaves(updates));
     pending.carry_out();
     told_.take(pending.told);
