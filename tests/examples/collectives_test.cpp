@@ -147,7 +147,7 @@ const Strategy& strategy(const std::string& name) {
   throw std::out_of_range(name);
 }
 
-class Collectives : public testing::TestWithParam<Strategy> {};
+class Collectives : public ::testing::TestWithParam<Strategy> {};
 
 TEST_P(Collectives, OfOneStepAreExactlyThese) {
   const Strategy& s = GetParam();
@@ -199,7 +199,7 @@ TEST(CollectivesOfRemat, AreTheBlocksAgain) {
   EXPECT_EQ(summary(records_of_step(strategy("dp8"), {.remat = true})), strategy("dp8").expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, testing::ValuesIn(strategies),
+INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, ::testing::ValuesIn(strategies),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <filesystem>
 
-#include "sharding/diagnostics/error.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
+#include "tests/sharding/expect_error.h"
 
 namespace tessera::examples {
 namespace {
@@ -85,8 +85,7 @@ TEST(EventFile, ADamagedByteIsFound) {
   ScratchFolder folder;
   EventFile(folder.path()).write(1, {{"loss", 2.5}});
   const std::string path = only_file_in(folder.path());
-  std::ifstream in(path, std::ios::binary);
-  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const std::string whole = folder.read(std::filesystem::path(path).filename());
   ASSERT_EQ(read_events(path).size(), 2u);
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
@@ -98,13 +97,8 @@ TEST(EventFile, ADamagedByteIsFound) {
 TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
   ScratchFolder folder;
   folder.write("taken", "a file");
-  try {
-    EventFile file(folder.path("taken/runs"));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::bad_file);
-    EXPECT_NE(std::string(error.what()).find("[metrics] " + folder.path("taken/runs")), std::string::npos);
-  }
+  tessera::testing::expect_error(ErrorKind::bad_file, "[metrics] " + folder.path("taken/runs"),
+                                 [&] { EventFile(folder.path("taken/runs")); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The shortest programs, as a user would run them: a line is found, and two optimizers learn together.
+// The shortest programs, as a user would run them: a line is found, a placement shown, two optimizers learn together.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -27,6 +27,16 @@ TEST(FirstPrograms, FitLineFindsTheLine) {
   ASSERT_EQ(std::sscanf(outcome.output.c_str() + at, "y = %lf x + %lf", &slope, &intercept), 2) << outcome.output;
   EXPECT_NEAR(slope, 3, 0.1);
   EXPECT_NEAR(intercept, -2, 0.1);
+}
+
+TEST(FirstPrograms, QuickstartShowsThePlacementAndLearns) {
+  const Outcome outcome = run_program(TESSERA_QUICKSTART);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("model.up.kernel")) << outcome.output;
+  EXPECT_TRUE(outcome.says("P(None, 'model')")) << outcome.output;
+  const std::vector<double> losses = losses_of(outcome.output);
+  ASSERT_EQ(losses.size(), 20u) << outcome.output;
+  EXPECT_LT(losses.back(), 0.95 * losses.front());
 }
 
 TEST(FirstPrograms, TwoOptimizersLearnAndShowTheirStates) {

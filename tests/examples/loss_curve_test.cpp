@@ -155,7 +155,7 @@ TEST(LossCurve, TheMeanSmoothsAndDoesNotLag) {
 TEST(LossCurve, IsWellFormedAndSelfContainedAtEveryMoment) {
   const std::pair<int64_t, int64_t> moments[] = {{500, 0}, {500, 1}, {500, 137}, {500, 500}, {1, 0}, {1, 1}, {3, 3}};
   for (const auto& [steps, done] : moments) {
-    SCOPED_TRACE(testing::Message() << done << " of " << steps);
+    SCOPED_TRACE(::testing::Message() << done << " of " << steps);
     const std::string svg = curve_of(steps, done, 100).svg();
     expect_well_formed(svg);
     EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <functional>
 
-#include "sharding/diagnostics/error.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
+#include "tests/sharding/expect_error.h"
 
 namespace tessera::examples {
 namespace {
@@ -19,22 +19,17 @@ namespace fs = std::filesystem;
 
 const LossCurve curve{.caption = "a run", .steps = 2, .unigram_entropy = 3.5, .bigram_entropy = 2.5};
 
-std::string read(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 TEST(Metrics, ARowReachesEveryFile) {
   ScratchFolder folder;
   Metrics metrics({folder.path("m.jsonl"), folder.path("runs"), folder.path("loss.svg")}, curve);
-  EXPECT_NE(read(folder.path("loss.svg")).find("a run"), std::string::npos) << "drawn from the start";
+  EXPECT_NE(folder.read("loss.svg").find("a run"), std::string::npos) << "drawn from the start";
 
   metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024});
   metrics.write(ValidationMetrics{1, 4.25});
-  EXPECT_EQ(read(folder.path("m.jsonl")),
+  EXPECT_EQ(folder.read("m.jsonl"),
             "{\"step\":1,\"loss\":4.5,\"grad_norm\":1.25,\"learning_rate\":0.001,\"tokens_per_second\":1024.0}\n"
             "{\"step\":1,\"validation_loss\":4.25,\"unigram_entropy\":3.5,\"bigram_entropy\":2.5}\n");
-  EXPECT_NE(read(folder.path("loss.svg")).find("validation loss 4.250 after 1 steps"), std::string::npos);
+  EXPECT_NE(folder.read("loss.svg").find("validation loss 4.250 after 1 steps"), std::string::npos);
 
   const auto events = read_events(fs::directory_iterator(folder.path("runs"))->path());
   ASSERT_EQ(events.size(), 3u);
@@ -63,21 +58,15 @@ TEST(Metrics, APictureIsReplacedWhole) {
   std::ifstream reader(path);  // began to read before the run
   Metrics metrics({.svg = path}, curve);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "the last run's");
-  EXPECT_TRUE(read(path).ends_with("</svg>\n"));
+  EXPECT_TRUE(folder.read("loss.svg").ends_with("</svg>\n"));
   EXPECT_FALSE(fs::exists(path + ".partial"));
 }
 
 TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   ScratchFolder folder;
   fs::create_directory(folder.path("a folder"));
-  const auto error_of = [](const std::function<void()>& act) -> std::string {
-    try {
-      act();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
-      return error.what();
-    }
-    return "no error";
+  const auto error_of = [](const std::function<void()>& act) {
+    return tessera::testing::error_of(ErrorKind::bad_file, act);
   };
   const std::string nowhere = folder.path("nowhere/file"), there = folder.path("a folder");
   EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, curve); }),

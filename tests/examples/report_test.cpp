@@ -7,7 +7,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <filesystem>
-#include <iterator>
 #include <regex>
 #include <sstream>
 
@@ -18,11 +17,6 @@ namespace tessera::examples {
 namespace {
 
 namespace json = boost::json;
-
-std::string read(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 int64_t count(const std::string& text, const std::string& part) {
   int64_t found = 0;
@@ -46,7 +40,7 @@ class TrainingReport : public Training {
   Page page_of(const std::string& flags) {
     Page page{.path = folder_.path("report.html")};
     Run run = this->run(flags + " --report " + page.path);
-    page.text = read(page.path);
+    page.text = folder_.read("report.html");
     page.printed = std::move(run.outcome.output);
     page.rows = std::move(run.rows);
     const std::string open = R"(<script type="application/json" id="data">)";

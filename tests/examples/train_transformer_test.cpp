@@ -4,8 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -143,8 +141,7 @@ TEST_F(TrainTransformer, TensorBoardAndThePictureShowWhatTheMetricsSay) {
     }
     EXPECT_EQ(event.scalars.size(), rows[i].is_validation() ? 1u : 4u);
   }
-  std::ifstream svg(folder_.path("loss.svg"));
-  const std::string picture{std::istreambuf_iterator<char>(svg), {}};
+  const std::string picture = folder_.read("loss.svg");
   for (const std::string& words : {fmt::format("validation loss {:.3f} after 3 steps", rows.back()["validation_loss"]),
                                    fmt::format(">{:.3f}<", rows[rows.size() - 2]["loss"]),
                                    std::string("mesh data=4, model=2; rules vocab=model,")})
