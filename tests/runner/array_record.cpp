@@ -6,26 +6,25 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <map>
 
 namespace tessera::runner {
 
 namespace json = boost::json;
 
 std::string_view word_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::uneven:
-      return "uneven";
-    case ErrorKind::duplicate_axis:
-      return "duplicate_axis";
-    case ErrorKind::unknown_axis:
-      return "unknown_axis";
-    case ErrorKind::rank_mismatch:
-      return "rank_mismatch";
-    case ErrorKind::unconstrained:
-      return "unconstrained";
-    default:
-      return "other";
-  }
+  static const std::map<ErrorKind, std::string_view> words{
+      {ErrorKind::uneven, "uneven"},
+      {ErrorKind::duplicate_axis, "duplicate_axis"},
+      {ErrorKind::unknown_axis, "unknown_axis"},
+      {ErrorKind::rank_mismatch, "rank_mismatch"},
+      {ErrorKind::unconstrained, "unconstrained"},
+      {ErrorKind::vma, "vma"},
+      {ErrorKind::size_mismatch, "size_mismatch"},
+      {ErrorKind::duplicate_pair, "duplicate_pair"},
+  };
+  const auto word = words.find(kind);
+  return word == words.end() ? "other" : word->second;
 }
 
 DType jax_dtype_of(const Json& name) {

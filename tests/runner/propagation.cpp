@@ -66,7 +66,7 @@ Term Call::term(const char* name, std::source_location where) const {
 }
 
 std::optional<PartitionSpec> Call::out() const {
-  return has("out_sharding") ? std::optional(full_spec_of(json("out_sharding"))) : std::nullopt;
+  return has("out_sharding") ? std::optional(spec_of(json("out_sharding"))) : std::nullopt;
 }
 
 NamedSharding Call::sharding() const { return NamedSharding(mesh_, out().value_or(PartitionSpec())); }
@@ -169,7 +169,7 @@ class Case {
   Array placed(const Json& input) const {
     const Array x =
         contents(input.at("init"), shape_of(input.at("shape")), dtype_of(input.at("dtype").as_string()).value());
-    return device_put(x, NamedSharding(mesh_, full_spec_of(input.at("spec"))));
+    return device_put(x, NamedSharding(mesh_, spec_of(input.at("spec"))));
   }
 
   Results call(const std::vector<Array>& inputs) const {
@@ -235,15 +235,14 @@ class Case {
     if (!asked() && !has_type) return;
     const PartitionSpec spec = y.is_committed() ? y.sharding().spec() : PartitionSpec();
     const auto lies_in = [&](const Json& wanted) {
-      const PartitionSpec there = full_spec_of(wanted);
+      const PartitionSpec there = spec_of(wanted);
       return same_parts(y, spec, there) && (!asked() || same_sums(spec, there));
     };
     const bool as_typed = has_type && lies_in(typed.at("out").at(i).at("spec"));
     const bool allowed = asked() ? lies_in(*asked()) : documented_placement(json_, parts(spec), i) != nullptr;
-    run.expect(
-        as_typed || allowed,
-        fmt::format("{}, got {}", full_spec_of(asked() ? *asked() : typed.at("out").at(i).at("spec")).to_string(),
-                    y.type_string()));
+    run.expect(as_typed || allowed,
+               fmt::format("{}, got {}", spec_of(asked() ? *asked() : typed.at("out").at(i).at("spec")).to_string(),
+                           y.type_string()));
   }
 
   void check_value(Run& run, const Array& y, size_t i) const {

@@ -77,7 +77,7 @@ Facts facts_of(const Json& file, const Json& c, const Moved& moved) {
   const auto& attributes = c.at("attrs").as_object();
   f.placed = attributes.contains("out_sharding");
   f.refused = !c.at("explicit").at("ok").as_bool();
-  for (const Json& input : c.at("inputs").as_array()) f.operands.push_back(full_spec_of(input.at("spec")));
+  for (const Json& input : c.at("inputs").as_array()) f.operands.push_back(spec_of(input.at("spec")));
   for (const Json& axis : file.at("meshes").at(c.at("mesh").as_string()).at("axes").as_array())
     f.mesh_axes.emplace_back(axis.at(0).as_string());
   return f;
@@ -96,10 +96,9 @@ const char* documented_placement(const Json& c, const PartitionSpec& got, size_t
   const std::string operation(c.at("op").as_string());
   const bool is_product =
       operation == "matmul" || operation == "einsum" || operation == "dot_general" || operation == "attention";
-  if (is_product && c.at("auto").at("ok").as_bool() &&
-      got == full_spec_of(c.at("auto").at("out").at(output).at("spec")))
+  if (is_product && c.at("auto").at("ok").as_bool() && got == spec_of(c.at("auto").at("out").at(output).at("spec")))
     return "a batch dim of a product keeps the axes of either operand; JAX's types keep those of one of them only";
-  if (operation == "attention" && shards_queries(full_spec_of(c.at("inputs").at(0).at("spec")))) return whole_sequences;
+  if (operation == "attention" && shards_queries(spec_of(c.at("inputs").at(0).at("spec")))) return whole_sequences;
   return nullptr;
 }
 

@@ -13,13 +13,6 @@
 namespace tessera::runner {
 namespace {
 
-std::vector<std::string> names(const Json& value) {
-  if (value.is_string()) return {std::string(value.as_string())};
-  std::vector<std::string> result;
-  for (const Json& item : value.as_array()) result.emplace_back(item.as_string());
-  return result;
-}
-
 double number_of(const Json& value) {
   if (!value.is_string()) return value.is_bool() ? value.as_bool() : value.to_number<double>();
   const std::string text(value.as_string());
@@ -109,14 +102,23 @@ double largest_difference(const Array& a, const Array& b) {
   return largest;
 }
 
-PartitionSpec full_spec_of(const Json& value) {
+std::vector<std::string> names_of(const Json& value) {
+  if (value.is_string()) return {std::string(value.as_string())};
+  std::vector<std::string> result;
+  for (const Json& item : value.as_array()) result.emplace_back(item.as_string());
+  return result;
+}
+
+PartitionSpec spec_of(const Json& value) {
   std::vector<SpecEntry> entries;
   for (const Json& entry : value.is_object() ? value.at("parts").as_array() : value.as_array())
-    entries.push_back(entry.is_null() ? SpecEntry() : SpecEntry(names(entry)));
+    entries.push_back(entry.is_null()      ? SpecEntry()
+                      : entry == Json("?") ? SpecEntry(unconstrained)
+                                           : SpecEntry(names_of(entry)));
   PartitionSpec spec(std::move(entries));
   if (!value.is_object()) return spec;
-  if (const Json* axes = value.as_object().if_contains("unreduced")) spec = spec.unreduced(names(*axes));
-  if (const Json* axes = value.as_object().if_contains("reduced")) spec = spec.reduced(names(*axes));
+  if (const Json* axes = value.as_object().if_contains("unreduced")) spec = spec.unreduced(names_of(*axes));
+  if (const Json* axes = value.as_object().if_contains("reduced")) spec = spec.reduced(names_of(*axes));
   return spec;
 }
 

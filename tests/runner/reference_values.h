@@ -3,6 +3,7 @@
 
 #include <boost/json/value.hpp>
 #include <string>
+#include <vector>
 
 #include "sharding/array/array.h"
 
@@ -10,8 +11,11 @@ namespace tessera::runner {
 
 using Json = boost::json::value;
 
-// A spec in the files' notation, unreduced and reduced axes included.
-PartitionSpec full_spec_of(const Json& value);
+// One name, or a list of them.
+std::vector<std::string> names_of(const Json& value);
+
+// A spec in the files' notation, unreduced and reduced axes included; "?" is a dim that is left open.
+PartitionSpec spec_of(const Json& value);
 
 // The contents that `init` describes, as an array that is not placed. Error (bad_file) for a kind it does not know.
 Array contents(const Json& init, const Shape& shape, DType dtype);

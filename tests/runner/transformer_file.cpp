@@ -10,13 +10,6 @@ std::string text(const Json& value) { return std::string(value.as_string()); }
 int64_t integer(const Json& object, const char* key) { return object.at(key).to_number<int64_t>(); }
 double number(const Json& object, const char* key) { return object.at(key).to_number<double>(); }
 
-std::vector<std::string> names(const Json& value) {
-  std::vector<std::string> result;
-  if (value.is_string()) return {text(value)};
-  for (const Json& item : value.as_array()) result.push_back(text(item));
-  return result;
-}
-
 std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& layouts) {
   if (layouts.as_object().contains("loss")) return file;
   const std::string name = "transformer_" + text(layouts.at("config").at("kind")) + ".json";
@@ -25,15 +18,6 @@ std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& 
 }
 
 }  // namespace
-
-PartitionSpec spec_of(const Json& value) {
-  std::vector<SpecEntry> entries;
-  for (const Json& entry : value.is_object() ? value.at("parts").as_array() : value.as_array())
-    entries.push_back(entry.is_null()      ? SpecEntry()
-                      : entry == Json("?") ? SpecEntry(unconstrained)
-                                           : SpecEntry(names(entry)));
-  return PartitionSpec(std::move(entries));
-}
 
 Shape shape_of(const Json& value) {
   Shape shape;
@@ -52,7 +36,7 @@ Mesh mesh_of(const Json& value, bool private_replicas) {
 
 Rules rules_of(const Json& value) {
   Rules rules;
-  for (const auto& [name, axes] : value.as_object()) rules.push_back(Rule(std::string(name), names(axes)));
+  for (const auto& [name, axes] : value.as_object()) rules.push_back(Rule(std::string(name), names_of(axes)));
   return examples::with_all_names(std::move(rules));
 }
 
@@ -82,10 +66,6 @@ TransformerFile TransformerFile::open(const std::filesystem::path& file) {
   const std::filesystem::path numbers = numbers_of(file, layouts);
   return {std::move(layouts), parse_json_file(numbers),
           SafetensorsFile::open(std::filesystem::path(numbers).replace_extension(".safetensors"))};
-}
-
-Array TransformerFile::array(const std::string& name) const {
-  return tensors.array(name);
 }
 
 TokenBatch TransformerFile::batch(size_t step) const {

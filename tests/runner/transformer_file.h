@@ -1,7 +1,6 @@
 // What a file transformer_*.json and the tensors beside it say, in the library's own types.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,12 +8,10 @@
 #include "examples/transformer.h"
 #include "sharding/files/safetensors.h"
 #include "sharding/placement/layout.h"
+#include "tests/runner/reference_values.h"
 
 namespace tessera::runner {
 
-using Json = boost::json::value;
-
-PartitionSpec spec_of(const Json& value);
 Shape shape_of(const Json& value);
 Mesh mesh_of(const Json& value, bool private_replicas);
 Rules rules_of(const Json& value);
@@ -42,7 +39,7 @@ struct TransformerFile {
   double number(const char* key, size_t step) const { return numbers.at(key).at(step).to_number<double>(); }
   // A tensor's values in row-major order, or as an Array.
   std::vector<float> floats(const std::string& name) const { return array(name).to_host<float>(); }
-  Array array(const std::string& name) const;
+  Array array(const std::string& name) const { return tensors.array(name); }
   TokenBatch batch(size_t step) const;
 };
 
