@@ -81,7 +81,7 @@ FAULTS = {
         ("data/shuffle.h", "do x = once(x);\n    while (x >= size_);", "x = once(x) % size_;", "data_test Shuffle.*"),
         ("data/shuffle.cpp", "(seed + kGolden) + static_cast<uint64_t>(epoch));", "(seed + kGolden));",
          "data_test Dataset.*:Shuffle.*"),
-        (BATCHES, "first + shard_.index * rows;", "first + shard_.index;", "data_test Loader.*"),
+        (BATCHES, "first + shard_.index * rows;", "first + shard_.index;", "data_test Chains.*"),
         (BATCHES, "+ (pad_ && records % batch_size_ != 0);", ";", "data_test Masked.*"),
         ("data/shard_options.cpp", "std::min(shard.index + 1, rest)", "std::min(shard.index, rest)",
          "data_test Split.*"),

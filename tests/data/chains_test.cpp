@@ -32,7 +32,7 @@ void for_random_chains(uint64_t law, int64_t count, int64_t least, F try_chain) 
   const auto seed = static_cast<uint64_t>(setting("TESSERA_CHAINS_SEED", 0));
   count *= setting("TESSERA_CHAINS", 1);
   int64_t tried = 0;
-  for (int64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+  for (int64_t i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
     Philox random(law, seed, static_cast<uint64_t>(i));
     tried += try_chain(random, i);
   }

@@ -81,45 +81,6 @@ TEST(Loader, TheOrderDoesNotDependOnDepthOrThreads) {
   }
 }
 
-TEST(Loader, ResumingAnywhereEqualsNeverStopping) {
-  for (const auto& dataset :
-       std::vector<Dataset<int64_t>>{range(43).shuffle(2), range(43).shuffle(2).repeat(), range(44).shuffle(3)}) {
-    for (const int prefetch : {0, 3}) {
-      const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = 2};
-      const auto expected = first_batches(dataset, options, 30);
-      Loader running(dataset, as_rows, options);
-      for (size_t stop = 0; stop < 25; ++stop) {
-        Loader resumed(dataset, as_rows, options);
-        resumed.restore(LoaderState::from_json(running.state().to_json()));
-        EXPECT_EQ(take(resumed, 5), std::vector(expected.begin() + stop, expected.begin() + stop + 5)) << stop;
-        take(running, 1);
-      }
-    }
-  }
-}
-
-TEST(Loader, AnyNumberOfShardsMakesTheSameGlobalBatches) {
-  for (const auto& dataset : std::vector<Dataset<int64_t>>{range(131).shuffle(4), range(131).shuffle(4).repeat()}) {
-    const auto expected = first_batches(dataset, {.batch_size = 12}, 30);
-    LoaderState state;
-    for (size_t step = 0; step < 30; step += 5) {  // 1 -> 2 -> 4 -> 3 -> 6 -> 12 processes, five batches each
-      const int64_t count = std::vector<int64_t>{1, 2, 4, 3, 6, 12}[step / 5];
-      std::vector<Batch> joined(5);
-      LoaderState after;
-      for (int64_t index = 0; index < count; ++index) {
-        Loader loader(dataset, as_rows, {.batch_size = 12, .shard = {index, count}});
-        loader.restore(state);
-        const auto parts = take(loader, 5);
-        for (size_t b = 0; b < 5; ++b) joined[b].insert(joined[b].end(), parts[b].begin(), parts[b].end());
-        EXPECT_TRUE(index == 0 || loader.state() == after) << "all processes are at one place";
-        after = loader.state();
-      }
-      EXPECT_EQ(joined, std::vector(expected.begin() + step, expected.begin() + step + 5)) << count << " shards";
-      state = after;
-    }
-  }
-}
-
 TEST(Loader, TheStateCountsWhatWasHandedOutNotWhatWasMadeAhead) {
   Loader loader(range(100), as_rows, {.batch_size = 10, .prefetch = 4});
   int64_t handed_out = 0;
