@@ -2,8 +2,6 @@
 #include "nn/placement/table.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "nn/placement/filter_shard.h"
 #include "sharding/placement/named_sharding.h"
@@ -11,10 +9,6 @@
 namespace tessera::nn {
 
 namespace {
-
-int64_t product(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
 
 int64_t devices_of(const PlacementRow& row) {
   int64_t devices = 1;
@@ -55,7 +49,7 @@ PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
   PlacementRow row = make_row(leaf);
   row.spec = sharding.spec().to_string();
   row.shard_shape = sharding.shard_shape(row.shape);
-  row.bytes_per_device = product(row.shard_shape) * item_size(row.dtype);
+  row.bytes_per_device = sharding.shard_bytes(row.shape, row.dtype);
   row.mesh = sharding.mesh().axes();
   row.divided_over = dividing_axes(sharding.spec());
   row.replicas = sharding.mesh().size();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <ostream>
 
+#include "nn/report/memory_report.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
@@ -50,17 +51,6 @@ void check(const Hardware& hardware) {
 
 // ---- one mesh
 
-std::vector<std::pair<std::string, int64_t>> bytes_at_rest(const PlacementTable& table) {
-  std::vector<std::pair<std::string, int64_t>> sums;
-  for (const PlacementRow& row : table.rows()) {
-    const std::string top = row.path.substr(0, row.path.find('.'));
-    auto sum = std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == top; });
-    if (sum == sums.end()) sum = sums.insert(sums.end(), {top, 0});
-    sum->second += row.bytes_per_device;
-  }
-  return sums;
-}
-
 std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardware) {
   std::map<std::pair<std::string, std::string>, Traffic> rows;
   for (const CommRecord& r : ledger.records()) {
@@ -80,7 +70,8 @@ StepForecast forecast_on(const Mesh& mesh, const std::function<PlacementTable(co
   StepForecast result{.mesh = make_mesh(mesh.axes(), {.abstract = true})};
   const Forecast forecast;
   try {
-    result.at_rest = bytes_at_rest(step(result.mesh));
+    for (const MemoryShare& share : detail::shares_of(step(result.mesh)))
+      result.at_rest.emplace_back(share.name, share.bytes_per_device);
   } catch (const Error& error) {
     result.error = error.what();
     return result;

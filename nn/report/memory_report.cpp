@@ -29,18 +29,6 @@ class ToMeter : public c10::MemoryReportingInfoBase {
   }
 };
 
-std::vector<MemoryShare> shares_of(const PlacementTable& table) {
-  std::vector<MemoryShare> shares;
-  for (const PlacementRow& row : table.rows()) {
-    const std::string name = row.path.substr(0, row.path.find('.'));
-    auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& s) { return s.name == name; });
-    if (share == shares.end()) share = shares.insert(shares.end(), {.name = name});
-    share->bytes += row.bytes;
-    share->bytes_per_device += row.bytes_per_device;
-  }
-  return shares;
-}
-
 const char* name_of(MemoryReport::Of of) {
   switch (of) {
     case MemoryReport::Of::device:
@@ -126,6 +114,18 @@ std::string MemoryReport::to_json() const {
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report) { return out << report.to_text(); }
 
 namespace detail {
+
+std::vector<MemoryShare> shares_of(const PlacementTable& table) {
+  std::vector<MemoryShare> shares;
+  for (const PlacementRow& row : table.rows()) {
+    const std::string name = row.path.substr(0, row.path.find('.'));
+    auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& s) { return s.name == name; });
+    if (share == shares.end()) share = shares.insert(shares.end(), {.name = name});
+    share->bytes += row.bytes;
+    share->bytes_per_device += row.bytes_per_device;
+  }
+  return shares;
+}
 
 MemoryReport measure_memory(const Leaves& at_rest, const std::function<PlacementTable()>& step) {
   MemoryReport report{.mesh = {}, .at_rest = shares_of(placement_table(at_rest))};

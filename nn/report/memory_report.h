@@ -45,8 +45,10 @@ struct MemoryReport {
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
 
 namespace detail {
+std::vector<MemoryShare> shares_of(const PlacementTable& table);
+
 MemoryReport measure_memory(const Leaves& at_rest, const std::function<PlacementTable()>& step);
-}
+}  // namespace detail
 
 // Runs `step` once and measures what LibTorch allocates on this thread (on an abstract mesh, what it would allocate).
 // `at_rest` are the trees that exist before and after the step. The step returns the gradients, or nothing:
