@@ -64,13 +64,8 @@ TEST(ManyProcesses, UnderCheckAnotherProgramIsAnErrorOnAll) {
   for (const Divergence& d : divergences()) {
     SCOPED_TRACE(d.name);
     const detail::CheckScope checked;
-    std::string words;
-    try {
-      process_index() == 0 ? d.in_first(x) : d.in_others(x);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::inconsistent);
-      words = error.what();
-    }
+    const std::string words =
+        error_of(ErrorKind::inconsistent, [&] { process_index() == 0 ? d.in_first(x) : d.in_others(x); });
     EXPECT_EQ(words.rfind("[TESSERA_CHECK] process 0 has " + d.first, 0), 0u) << words;
     const size_t second = words.find(", process 1 has " + d.other);
     ASSERT_NE(second, std::string::npos) << words;

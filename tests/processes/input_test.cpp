@@ -133,8 +133,7 @@ TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
   auto wrong = loader_of(added);
   const std::string words = fmt::format(
       "[next] the batch at record 0, inputs: int32[24@data,16]: processes {} and {} hold the same rows of it and have "
-      "read "
-      "different ones. Give them the same files, seeds and state.",
+      "read different ones. Give them the same files, seeds and state.",
       its_replica(), last());
   for (int again = 0; again < 2; ++again) {
     expect_error(ErrorKind::inconsistent, words, [&] { wrong.next(); });

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
 #include "sharding/distributed/launcher_environment.h"
+#include "tests/sharding/expect_error.h"
 
 namespace tessera {
 namespace {
@@ -106,28 +106,23 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
   const std::vector<std::pair<Variables, std::string>> cases{
       {{{"RANK", "1"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE; here is RANK=1, and WORLD_SIZE is missing. Start the program with "
-       "its "
-       "launcher, set what is missing, or unset the rest."},
+       "its launcher, set what is missing, or unset the rest."},
       {{{"LOCAL_RANK", "1"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE; here is LOCAL_RANK=1, and RANK, WORLD_SIZE are missing. Start the "
        "program with its launcher, set what is missing, or unset the rest."},
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; here is RANK=1, WORLD_SIZE=2, "
        "MASTER_ADDR=node, and MASTER_PORT is missing. Start the program with its launcher, set what is missing, or "
-       "unset "
-       "the rest."},
+       "unset the rest."},
       {{{"PMI_SIZE", "2"}},
        "[initialize] PMI sets PMI_RANK, PMI_SIZE; here is PMI_SIZE=2, and PMI_RANK is missing. Start the program with "
-       "its "
-       "launcher, set what is missing, or unset the rest."},
+       "its launcher, set what is missing, or unset the rest."},
       {{{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
        "[initialize] Slurm sets SLURM_PROCID, SLURM_NTASKS; here is SLURM_NTASKS=2, and SLURM_PROCID is missing. Start "
-       "the "
-       "program with its launcher, set what is missing, or unset the rest."},
+       "the program with its launcher, set what is missing, or unset the rest."},
       {{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "two"}},
        "[initialize] OpenMPI's OMPI_COMM_WORLD_SIZE=\"two\", expected a number. Start the program with its launcher, "
-       "or "
-       "unset the variable."},
+       "or unset the variable."},
       {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_PORT", "29500"}},
        "[initialize] MASTER_PORT is set, and MASTER_ADDR is missing. Set both, to where process 0 can be reached, or "
        "unset both."},
@@ -139,22 +134,13 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
        "MASTER_ADDR and MASTER_PORT are not set. Set them to the machine of process 0 and a port that is free there."},
       {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}},
        "[initialize] torchrun's WORLD_SIZE=1, but PMI's PMI_SIZE=2. Unset the variables of the one that has not "
-       "started "
-       "the program."},
+       "started the program."},
       {{{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}},
        "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 and an index below it. Start the program "
-       "with "
-       "its launcher, or unset both."},
+       "with its launcher, or unset both."},
   };
-  for (const auto& [variables, message] : cases) {
-    try {
-      read(variables);
-      ADD_FAILURE() << "no error where expected: " << message;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.what(), message);
-      EXPECT_EQ(error.kind(), ErrorKind::bad_argument);
-    }
-  }
+  for (const auto& [variables, message] : cases)
+    EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, [&, &v = variables] { read(v); }), message);
 }
 
 }  // namespace

@@ -144,8 +144,7 @@ TEST_F(CheckpointTest, ADifferenceIsOneMessage) {
           ": it differs from the tree in 3 places.\n"
           "  the checkpoint lacks model.scales.2\n"
           "  the tree lacks model.bias\n"
-          "  other shapes or types: model.half is bfloat16 (40, 12) in the checkpoint, float32 (40, 12) in the "
-          "tree\n"
+          "  other shapes or types: model.half is bfloat16 (40, 12) in the checkpoint, float32 (40, 12) in the tree\n"
           "  Restore into the tree that was saved, or keep_missing to leave what the checkpoint lacks as it "
           "is, or ignore_unused to pass over what the tree lacks, or rename paths.",
       [&] { restore(folder(), named_state("model", other)); });

@@ -33,8 +33,7 @@ TEST(DiffPlacement, says_what_lies_elsewhere) {
       diff_placement(before, after).to_text(),
       "~ layers.{0..2}.up.kernel: spec P(None, 'model') -> P('data', 'model'); bytes/device 256 -> 64; replicas 4 "
       "-> 1\n"
-      "~ layers.{0..2}.down.kernel: spec P('model') -> P('model', 'data'); bytes/device 256 -> 64; replicas 4 -> "
-      "1\n"
+      "~ layers.{0..2}.down.kernel: spec P('model') -> P('model', 'data'); bytes/device 256 -> 64; replicas 4 -> 1\n"
       "~ layers.{0..2}.down.bias: spec P() -> P('data'); bytes/device 32 -> 8; replicas 8 -> 2\n"
       "bytes per device: 1,728 -> 504\n");
   EXPECT_EQ(diff_placement(before, before).to_text(), "");

@@ -201,8 +201,7 @@ TEST(FilterShardErrors, one_array_in_two_places) {
   const Layout layout(mesh(), {{"hidden", "model"}, {"embed", replicated}});
   const auto message =
       "[filter_shard] up.kernel and down.kernel are one and the same array, which would be trained twice. Keep it in "
-      "one "
-      "field and use that one in both places (a tied head is embedding.attend(x)), or make two arrays.";
+      "one field and use that one in both places (a tied head is embedding.attend(x)), or make two arrays.";
   expect_error(ErrorKind::bad_argument, message, [&] { filter_shard(mlp, layout); });
   expect_error(ErrorKind::bad_argument, message, [&] { filter_shard(mlp, NamedSharding(mesh(), P{})); });
 }

@@ -85,8 +85,7 @@ TEST(State, TwoArraysUnderOnePath) {
   tree["a.b"]["c"] = ones({2}), tree["a"]["b.c"] = zeros({2});
   const std::string message =
       "[state] a.b.c: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a "
-      "hook "
-      "names.";
+      "hook names.";
   expect_error(ErrorKind::bad_argument, message, [&] { state(tree); });
   expect_error(ErrorKind::bad_argument, message, [&] { update(tree, State{{"a.b.c", ones({2})}}); });
   expect_error(ErrorKind::bad_argument, message, [&] { split(tree); });

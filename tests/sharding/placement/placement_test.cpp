@@ -1,10 +1,9 @@
 // Placing arrays: the same bits on every mesh, blocks of the right size, no memory beyond them, and every refusal.
-#include <c10/core/CPUAllocator.h>
-
 #include <cstdlib>
 
 #include "sharding/array/array_impl.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
@@ -91,23 +90,6 @@ TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
     }
 }
 
-// LibTorch's CPU allocator, and the largest request it saw.
-class Recorder : public c10::Allocator {
- public:
-  Recorder() : below_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 255); }
-  ~Recorder() override { c10::SetCPUAllocator(below_, 255); }
-  c10::DataPtr allocate(size_t n) override {
-    largest = std::max(largest, n);
-    return below_->allocate(n);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
-  void copy_data(void* to, const void* from, size_t n) const override { below_->copy_data(to, from, n); }
-  size_t largest = 0;
-
- private:
-  c10::Allocator* below_;
-};
-
 TEST(Placement, NoAllocationIsLargerThanAShard) {
   const at::Tensor host = random_tensor(shape, 1);
   for (const bool private_replicas : {false, true}) {
@@ -115,15 +97,15 @@ TEST(Placement, NoAllocationIsLargerThanAShard) {
     for (const PartitionSpec& spec : {P{"data"}, P{none, "data"}}) {
       const NamedSharding sharding(mesh, spec);
       for (const Draw& draw : draws) {
-        Recorder memory;
+        const Allocations memory;
         const Array x = device_put(draw.make(), sharding);
         // Random numbers are drawn in float32 or wider.
         const int64_t drawn = std::max<int64_t>(item_size(x.dtype()), 4);
-        EXPECT_EQ(memory.largest, x.impl()->type->bytes / item_size(x.dtype()) * drawn) << draw.name;
+        EXPECT_EQ(memory.largest(), x.impl()->type->bytes / item_size(x.dtype()) * drawn) << draw.name;
       }
-      Recorder memory;
+      const Allocations memory;
       const Array x = device_put(from_tensor(host), sharding);
-      EXPECT_EQ(memory.largest, x.impl()->type->bytes);
+      EXPECT_EQ(memory.largest(), x.impl()->type->bytes);
     }
   }
 }
@@ -260,8 +242,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        on(x, P{"data", none, "model"})},
       {ErrorKind::device_mismatch,
        "[add] float64[8@data,4] lies on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
-       "other's "
-       "mesh with device_put.",
+       "other's mesh with device_put.",
        [=] { x + y; }},
       {ErrorKind::device_mismatch,
        "[with_sharding_constraint] float64[8@data,4] lies on the mesh (data=4, model=2), the target is the mesh (a=16)",

@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "sharding/diagnostics/error.h"
 #include "sharding/operations.h"
 #include "sharding/random/threefry.h"
 #include "sharding/random/threefry_simd.h"
+#include "tests/sharding/expect_error.h"
 #include "tests/sharding/random/key_reference.h"
 
 namespace tessera {
@@ -52,13 +52,8 @@ TEST(KeyTest, SplitOfAFixedNumberIsTheSame) {
 
 TEST(KeyTest, SplitIntoNoneIsEmptyAndIntoLessIsAnError) {
   EXPECT_TRUE(split(Key(0), 0).empty());
-  try {
-    split(Key(0), -1);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::bad_argument);
-    EXPECT_STREQ(error.what(), "[split] n = -1 keys were asked for. Give a number from 0 on.");
-  }
+  EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, [] { split(Key(0), -1); }),
+            "[split] n = -1 keys were asked for. Give a number from 0 on.");
 }
 
 TEST(KeyTest, FoldInEqualsJax) {
