@@ -142,7 +142,7 @@ class FusedCall {
       if (!group.second.empty()) part.second.push_back(group.second[i]);
       elements += group.params[i].numel(), total += group.params[i].numel();
     }
-    side_by_side(static_cast<int>(parts.size()), total * 2, [&](int i) {
+    side_by_side(static_cast<int>(parts.size()), nanoseconds_of(0, 4 * total), [&](int i) {
       const at::AutoGradMode off(false);
       kernel_(parts[i]);
     });

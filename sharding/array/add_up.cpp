@@ -14,9 +14,8 @@ namespace {
 
 constexpr int64_t piece = 1 << 14;  // elements
 
-// Of n terms, in nanoseconds.
 int64_t cost_of(const Tensors& terms) {
-  return static_cast<int64_t>(terms.size()) * (1'000 + terms[0].numel() / 4);
+  return static_cast<int64_t>(terms.size()) * nanoseconds_of(1, terms[0].numel());
 }
 
 }  // namespace

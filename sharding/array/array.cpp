@@ -171,7 +171,7 @@ const std::string& Array::path() const {
 
 bool detail::lies_in_slots(const Array& x) {
   const MeshImpl* mesh = x.is_committed() ? x.impl()->type->mesh : nullptr;
-  return mesh && mesh->device.is_cpu() && mesh->has_several_slots();
+  return mesh && mesh->shares_the_cpu();
 }
 bool Array::is_fully_replicated() const { return !is_committed() || sharding().is_fully_replicated(); }
 int64_t Array::nbytes() const { return size() * item_size(dtype()); }

@@ -84,7 +84,7 @@ void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
 // The part `block` of the whole value, as a view.
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 
-// Whether x lies on a mesh of which this process has several slots.
+// Whether x lies on a mesh of which several slots of this process compute on the CPU.
 bool lies_in_slots(const Array& x);
 
 // Whether `a` is a parameter of an open tape, and whether an operation on `a` has to be recorded for a gradient.

@@ -32,4 +32,7 @@ class WithoutTeams {
 // under a mode of LibTorch's dispatcher (inference mode, autocast, an interceptor), which belongs to its thread.
 void side_by_side(int n, int64_t nanoseconds, c10::function_ref<void(int)> job);
 
+// An estimate for side_by_side: calls of LibTorch, and the elements that they read and write, on one core.
+constexpr int64_t nanoseconds_of(int64_t calls, int64_t elements) { return 1'500 * calls + elements / 2; }
+
 }  // namespace tessera::detail

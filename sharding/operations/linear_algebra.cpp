@@ -137,7 +137,7 @@ Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
   const Array* operands[] = {&x, &w};
   prepare(call, site, operands, 2);
   try {
-    const WithoutTeams alone(call.plan->runs > 1 && call.plan->mesh->device.is_cpu());
+    const WithoutTeams alone(call.plan->shares_the_cpu());
     Tensors out(call.plan->runs);
     side_by_side(call.plan->runs, cost_of(call), [&](int s) {
       const at::AutoGradMode off(false);

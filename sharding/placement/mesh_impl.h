@@ -34,7 +34,8 @@ struct MeshImpl {
   AxisSet distinct(AxisSet set) const { return abstract ? 0 : set; }
   int count(AxisSet set) const;           // devices along these axes
   int slots(AxisSet set) const;           // of these, this process's
-  bool has_several_slots() const { return slots(all()) > 1; }
+  // Several slots of this process compute on one CPU.
+  bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie
   int process_of(int place) const;        // the process that has the device at this row-major place of the mesh
   int find(std::string_view name) const;  // -1 if there is none

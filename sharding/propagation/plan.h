@@ -35,6 +35,8 @@ struct Plan {
   AxisSet reduced_inside = 0;  // mesh axes that the operation itself has to reduce over
   std::vector<FactorPlace> factors;
   Text reason;  // why operands move, in words
+
+  bool shares_the_cpu() const { return runs > 1 && mesh->device.is_cpu(); }
 };
 
 // What a local call may ask about its block: by factor of the rule, its global size and the block's first index.

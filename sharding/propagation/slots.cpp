@@ -13,11 +13,11 @@
 namespace tessera::detail {
 namespace {
 
-// An estimate of what one slot takes, in nanoseconds: calls of LibTorch, and every element once.
-int64_t cost_of_slot(const Prepared& call, bool recorded) {
+// Of all slots, in nanoseconds.
+int64_t cost_of(const Prepared& call, int64_t calls_a_slot) {
   int64_t elements = 0;
   for (int i = 0; i < call.operands; ++i) elements += call.local(i, 0)->numel();
-  return (recorded ? 5'000 : 1'500) + elements / 2;
+  return call.plan->runs * nanoseconds_of(calls_a_slot, elements);
 }
 
 // The operands that want a gradient: their local tensors, and where those of each slot are among all.
@@ -94,11 +94,11 @@ struct SlotsBackward {
   }
 };
 
-void run_recorded(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
+void run_recorded(const Prepared& call, const Inputs& inputs, const char* operation, SlotFunction fn,
+                  std::span<Tensors* const> results) {
   const int n = call.plan->runs;
-  const Inputs inputs(call);
   std::vector<Recording> slots(n);
-  const int64_t cost = n * cost_of_slot(call, true);
+  const int64_t cost = cost_of(call, 3);  // with the graph
   side_by_side(n, cost, [&](int s) { slots[s] = record_slot(call, inputs, s, fn, results.size()); });
   Tensors differentiable;
   for (size_t i = 0; i < results.size(); ++i)
@@ -124,24 +124,18 @@ void run_in_turn(const Prepared& call, SlotFunction fn, std::span<Tensors* const
   for (size_t i = 0; i < results.size(); ++i) (*results[i])[slot] = std::move(made[i]);
 }
 
-bool wants_recording(const Prepared& call) {
-  for (int i = 0; i < call.operands; ++i)
-    if (is_recorded(call.array[i]->local[0])) return true;
-  return false;
-}
-
 }  // namespace
 
 void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
   const int n = call.plan->runs;
-  const WithoutTeams alone(n > 1 && call.plan->mesh->device.is_cpu());
+  const WithoutTeams alone(call.plan->shares_the_cpu());
   for (Tensors* result : results) result->resize(n);
   if (n == 1 || call.in_turn || is_nested() || current_interceptor()) {
     for (int s = 0; s < n; ++s) run_in_turn(call, fn, results, s);
-  } else if (wants_recording(call)) {
-    run_recorded(call, operation, fn, results);
+  } else if (const Inputs inputs(call); !inputs.operands.empty()) {
+    run_recorded(call, inputs, operation, fn, results);
   } else {
-    side_by_side(n, n * cost_of_slot(call, false), [&](int s) {
+    side_by_side(n, cost_of(call, 1), [&](int s) {
       const at::AutoGradMode off(false);
       run_in_turn(call, fn, results, s);
     });

@@ -196,9 +196,9 @@ void communicate(std::vector<Shipment>& shipments, const Cause& cause) {
   bool crosses = checks, several_slots = false;
   for (const auto& [steps, tensors] : shipments)
     for (const StepPtr& step : steps) {
-      cost += static_cast<int64_t>(tensors.size()) * (5'000 + static_cast<int64_t>(tensors[0].nbytes()) / 4);
+      cost += static_cast<int64_t>(tensors.size()) * nanoseconds_of(3, tensors[0].numel());
       crosses |= crosses_processes(*step);
-      several_slots |= step->mesh->device.is_cpu() && step->mesh->has_several_slots();
+      several_slots |= step->mesh->shares_the_cpu();
     }
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);

@@ -38,9 +38,9 @@ at::Tensor sum_in_double(const Tensors& parts) {
   return total.to(parts[0].scalar_type());
 }
 
-at::Tensor sum(const Tensors& parts) {
+at::Tensor sum(const Tensors& parts, bool small) {
   if (parts.size() == 1) return parts[0];
-  return is_small_sum(parts[0]) ? sum_in_double(parts) : add_up(parts);
+  return small ? sum_in_double(parts) : add_up(parts);
 }
 
 at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
@@ -51,9 +51,8 @@ at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&,
 
 constexpr size_t least_bytes = 1 << 14;  // of a part that is worth a job of its own
 
-// What it takes to write these, in nanoseconds.
 int64_t cost_of(const Tensors& tensors) {
-  return static_cast<int64_t>(tensors.size()) * (2'000 + static_cast<int64_t>(tensors[0].nbytes()) / 8);
+  return static_cast<int64_t>(tensors.size()) * nanoseconds_of(1, tensors[0].numel());
 }
 
 at::Tensor join(const Tensors& parts, int dim) {
@@ -90,11 +89,11 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       for (size_t i = 0; i < out.size(); ++i) out[i] = own(i);
       return;
     case Collective::all_reduce:
-      return fill(sum(in));
+      return fill(sum(in, is_small_sum(in[0])));
     case Collective::all_gather:
       return fill(join_side_by_side(in, e.dim));
     case Collective::reduce_scatter: {
-      const at::Tensor total = sum(in);
+      const at::Tensor total = sum(in, is_small_sum(block(in[0], e.dim, 0, n)));
       return each([&](int i) { return block(total, e.dim, i, n).contiguous(); });
     }
     case Collective::all_to_all:

@@ -20,7 +20,7 @@ bool Resharding::gathers() const {
 
 Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
-  const WithoutTeams alone(to->mesh && to->mesh->device.is_cpu() && to->mesh->has_several_slots());
+  const WithoutTeams alone(to->mesh && to->mesh->shares_the_cpu());
   const Occasion occasion{cause, from, to, in_backward_pass};
   Tensors now = as_dtype(x, to->dtype);
   bring_to_memory_of(to->mesh, now);

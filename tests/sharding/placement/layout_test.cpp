@@ -248,7 +248,7 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
     Layout(mesh, {{Arrays{""}, P{"data"}}});
   });
   expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.", [] {
-    Layout(mesh, {{"embed", nullptr}});
+    Layout(mesh, {{"embed", static_cast<const char*>(nullptr)}});
   });
   const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
   expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless, [] {

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The tables of docs/performance.md: the training step of train_step.cpp beside its peers, measured in turns.
+
+  performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--write docs/performance.md]
+
+A turn runs, one after the other: train_step with OpenMP's own waiting and with OMP_WAIT_POLICY=PASSIVE (both measure
+ours beside plain LibTorch), and, by a Python that has them, the step in jitted JAX (train_step_jax.py) and in PyTorch,
+eager and compiled (torch_step.py). What PYTHON lacks is left out by name. Then processes.py measures two processes
+beside DDP and FSDP2. A cell is the median of the turns' ratios and, in brackets, the least and the greatest. With
+--write the tables stand in that file between its two marks in place of those before.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SIZES, STRATEGIES = ["tiny", "mid"], ["one", "dp8", "fsdp8", "tp8", "2x4", "zero1"]
+MARKS = "<!-- made by tests/benchmarks/performance.py -->", "<!-- end of what it made -->"
+
+
+def lines_of(command, **variables):
+    """The JSON lines that a program prints, by (size, strategy)."""
+    done = subprocess.run(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"error: [performance] {' '.join(command)}: ended with status {done.returncode}.")
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {(row["size"], row["strategy"]): row for row in rows}
+
+
+def has(python, *modules):
+    script = "import " + ", ".join(modules)
+    return bool(python) and subprocess.run([python, "-c", script], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def one_turn(args, threads):
+    """By peer and (size, strategy): milliseconds. Ours has one entry for each of OpenMP's ways to wait."""
+    step = [f"{args.build}/tests/benchmarks/train_step", "--threads", threads]
+    spinning, passive = lines_of(step), lines_of(step, OMP_WAIT_POLICY="PASSIVE")
+    turn = {"ours": {k: row["ours_ms"] for k, row in spinning.items()},
+            "ours, PASSIVE": {k: row["ours_ms"] for k, row in passive.items()},
+            "LibTorch": {k: min(row["plain_ms"], passive[k]["plain_ms"]) for k, row in spinning.items()}}
+    if args.jax:
+        command = [args.python, str(HERE / "train_step_jax.py"), "--threads", threads]
+        turn["JAX"] = {k: row["jax_ms"] for k, row in lines_of(command).items()}
+    for kind in ("eager", "compile") if args.torch else ():
+        command = [args.python, str(HERE / "torch_step.py"), kind, threads]
+        turn[f"PyTorch, {kind}"] = {k: row["ms"] for k, row in lines_of(command).items()}
+    return turn
+
+
+def cell(ratios):
+    low, high = min(ratios), max(ratios)
+    return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})" if len(ratios) > 1 else f"{low:.2f}"
+
+
+def table(turns, theirs):
+    """Ours by theirs, which has one row a size: of the same strategy, or, where it knows no other, of one device."""
+    rows = [f"| ours / {theirs} | {' | '.join(STRATEGIES)} |", "|---" * (len(STRATEGIES) + 1) + "|"]
+    for size in SIZES:
+        cells = []
+        for strategy in STRATEGIES:
+            peer = [turn[theirs].get((size, strategy), turn[theirs].get((size, "one"))) for turn in turns]
+            cells.append(cell([turn["ours"][size, strategy] / p for turn, p in zip(turns, peer)]))
+        rows.append(f"| {size} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def measured(args):
+    yield f"{len(os.sched_getaffinity(0))} cores; {args.turns} turns."
+    for threads in {"1": ["1"], "all": ["all"], "both": ["1", "all"]}[args.threads]:
+        turns = [one_turn(args, threads) for _ in range(args.turns)]
+        yield "**One thread**" if threads == "1" else "**All cores**"
+        for theirs in turns[0]:
+            if theirs != "ours":
+                yield table(turns, theirs)
+    if args.torch:
+        command = [sys.executable, str(HERE / "processes.py"), "--train", f"{args.build}/examples/train_transformer",
+                   "--python", args.python, "--turns", str(args.turns)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        yield "**Two processes of one thread**, mid, and one of two threads"
+        yield "```\n" + done.stdout.rstrip() + "\n```"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the folder of the build")
+    parser.add_argument("--python", help="a Python with jax and optax, torch, or both")
+    parser.add_argument("--threads", choices=["1", "all", "both"], default="both")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--write", type=pathlib.Path, help="the page that has the tables")
+    args = parser.parse_args()
+    args.jax, args.torch = has(args.python, "jax", "optax"), has(args.python, "torch")
+    for peer, there in (("jax and optax", args.jax), ("torch", args.torch)):
+        if not there:
+            print(f"left out, for want of a Python with {peer}", file=sys.stderr)
+    text = "\n\n".join(measured(args))
+    if args.write:
+        before, _, rest = args.write.read_text().partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        args.write.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{after}")
+    print(text)
+
+
+main()
