@@ -6,6 +6,8 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "sharding/array/side_by_side.h"
 
@@ -40,6 +42,30 @@ at::Tensor add_up(const Tensors& terms) {
     at::add_out(part, all[0].narrow(0, begin, count), all[1].narrow(0, begin, count));
     for (size_t k = 2; k < all.size(); ++k) part.add_(all[k].narrow(0, begin, count));
   });
+  return sum;
+}
+
+at::Tensor add_up_in_double(const Tensors& terms) {
+  const at::Tensor& first = terms[0];
+  const bool plain = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
+  if (!plain || first.scalar_type() != at::kFloat || !first.is_cpu()) {
+    at::Tensor total = first.to(at::kDouble);
+    for (size_t i = 1; i < terms.size(); ++i) total.add_(terms[i]);
+    return total.to(first.scalar_type());
+  }
+  const at::Tensor sum = at::empty_like(first);
+  float* const out = sum.mutable_data_ptr<float>();
+  std::array<double, 512> total;
+  const int64_t n = first.numel();
+  for (int64_t begin = 0; begin < n; begin += std::ssize(total)) {
+    const int64_t count = std::min(std::ssize(total), n - begin);
+    std::copy_n(first.const_data_ptr<float>() + begin, count, total.begin());
+    for (size_t k = 1; k < terms.size(); ++k) {
+      const float* const term = terms[k].const_data_ptr<float>() + begin;
+      for (int64_t i = 0; i < count; ++i) total[i] += term[i];
+    }
+    std::copy_n(total.begin(), count, out + begin);
+  }
   return sum;
 }
 

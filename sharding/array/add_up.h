@@ -9,7 +9,10 @@ namespace tessera::detail {
 // of threads; a single term comes back as it is.
 at::Tensor add_up(const Tensors& terms);
 
-// The same for each list, the lists side by side.
+// The same, of a floating type narrower than double: added up in double and rounded once.
+at::Tensor add_up_in_double(const Tensors& terms);
+
+// add_up for each list, the lists side by side.
 Tensors add_up_each(const std::vector<Tensors>& lists);
 
 }  // namespace tessera::detail

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -38,8 +39,9 @@ void set_omp_threads(int n) {
   if (omp_threads) omp_threads(n);
 }
 
-// Whether this thread is as LibTorch starts one: a worker is then like it.
+// Whether this thread is as LibTorch starts one, and nobody watches it: a worker is then like it.
 bool is_plain_thread() {
+  if (c10::memoryProfilingEnabled()) return false;
   const c10::impl::LocalDispatchKeySet mine = c10::impl::tls_local_dispatch_key_set();
   return mine.included_ == c10::default_included_set &&
          mine.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;  // the backward pass excludes it

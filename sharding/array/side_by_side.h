@@ -29,7 +29,8 @@ class WithoutTeams {
 // All jobs run on this thread, in order, outside of a WithoutTeams, if the program gave it one thread
 // (at::set_num_threads, OMP_NUM_THREADS, TESSERA_CPU_THREADS), if the call as a whole costs less than to look at it from
 // another core (`nanoseconds`, an estimate), inside another job, while another thread of the program has the workers, and
-// under a mode of LibTorch's dispatcher (inference mode, autocast, an interceptor), which belongs to its thread.
+// under a mode of LibTorch's dispatcher (inference mode, autocast, an interceptor) or its memory profiler, which belong to
+// their thread.
 void side_by_side(int n, int64_t nanoseconds, c10::function_ref<void(int)> job);
 
 // An estimate for side_by_side: calls of LibTorch, and the elements that they read and write, on one core.

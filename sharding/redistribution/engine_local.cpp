@@ -32,15 +32,9 @@ bool is_small_sum(const at::Tensor& t) {
 
 namespace {
 
-at::Tensor sum_in_double(const Tensors& parts) {
-  at::Tensor total = parts[0].to(at::kDouble);
-  for (size_t i = 1; i < parts.size(); ++i) total.add_(parts[i]);
-  return total.to(parts[0].scalar_type());
-}
-
 at::Tensor sum(const Tensors& parts, bool small) {
   if (parts.size() == 1) return parts[0];
-  return small ? sum_in_double(parts) : add_up(parts);
+  return small ? add_up_in_double(parts) : add_up(parts);
 }
 
 at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <random>
 #include <set>
@@ -25,8 +26,8 @@
 
 namespace tessera::testing {
 
-// Thousands of tiny tensors: threads would only wait for each other.
-inline const bool one_thread = (at::set_num_threads(1), true);
+// Thousands of tiny tensors: threads would mostly wait for each other. The laws by threads say how many.
+inline const bool one_thread = !std::getenv("OMP_NUM_THREADS") && (at::set_num_threads(1), true);
 
 inline at::Tensor random_tensor(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kDouble) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(dtype));

@@ -11,6 +11,20 @@
 
 namespace tessera::testing {
 
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto subject : {elementwise_cases, linear_algebra_cases, reduction_cases, ordering_cases, indexing_cases,
+                             neural_cases, shape_cases})
+    for (Case& one : subject()) all.push_back(std::move(one));
+  return all;
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = fmt::format("{}_", info.index);
+  for (const char c : info.param.function.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
 namespace {
 
 // All placements are tried where there are few, else a fixed sample of them: as many as TESSERA_PLACEMENTS says, else
@@ -19,14 +33,6 @@ const bool alone = process_count() == 1;
 const char* const said = std::getenv("TESSERA_PLACEMENTS");
 const size_t few = said ? std::stoul(said) : alone ? 128 : 12, sample = said ? few : alone ? 64 : 12;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
-
-std::vector<Case> all_cases() {
-  std::vector<Case> all;
-  for (const auto subject : {elementwise_cases, linear_algebra_cases, reduction_cases, ordering_cases, indexing_cases,
-                             neural_cases, shape_cases})
-    for (Case& one : subject()) all.push_back(std::move(one));
-  return all;
-}
 
 // How many choices of placements each operation was held to.
 std::map<std::string, int>& counts() {
@@ -59,12 +65,6 @@ TEST_P(Validator, IsTheSameOnEveryPlacement) {
        std::vector<std::vector<MeshAxis>>{{{"x", 4}}, {{"x", 2}, {"y", 2}}, {{"x", 2}, {"y", 4}}})
     runs += expect_law(one.function, axes, sample, false, {}, few);
   for (const std::string& operation : one.operations) counts()[operation] += runs / runs_of_a_placement;
-}
-
-std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = fmt::format("{}_", info.index);
-  for (const char c : info.param.function.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, Validator, ::testing::ValuesIn(all_cases()), name_of_case);
