@@ -4,8 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
+
+#include <array>
+#include <cmath>
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
@@ -89,8 +93,32 @@ std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& tensors) {
   return parts;
 }
 
+constexpr int64_t few = 4096;  // elements, whose sum takes no longer than a call of LibTorch's kernel
+
+bool is_small(const at::Tensor& t) {
+  return t.is_cpu() && t.scalar_type() == at::kFloat && t.numel() <= few && t.is_contiguous();
+}
+
+// In float64, in four sums.
+double norm_of_few(const at::Tensor& t) {
+  const float* const x = t.const_data_ptr<float>();
+  const int64_t n = t.numel();
+  std::array<double, 4> sums{};
+  for (int64_t i = 0; i < n / 4 * 4; i += 4)
+    for (int k = 0; k < 4; ++k) sums[k] += double{x[i + k]} * x[i + k];
+  for (int64_t i = n / 4 * 4; i < n; ++i) sums[0] += double{x[i]} * x[i];
+  return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
 // Appends the norm of each row of these parts.
-void add_norms(const std::vector<at::Tensor>& tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
+void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
+  std::vector<double> of_small;
+  std::erase_if(tensors, [&](const at::Tensor& t) {
+    if (!is_small(t)) return false;
+    of_small.push_back(norm_of_few(t));
+    return true;
+  });
+  if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));
   const std::vector<at::Tensor> parts = parts_of(tensors);
   const size_t before = norms.size();
   norms.resize(before + parts.size());

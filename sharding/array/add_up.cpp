@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
@@ -20,9 +21,28 @@ int64_t cost_of(const Tensors& terms) {
   return static_cast<int64_t>(terms.size()) * nanoseconds_of(1, terms[0].numel());
 }
 
+bool is_nothing(const at::Tensor& t) {
+  if (!t.is_cpu() || t.numel() < 2 || t.storage().nbytes() != t.itemsize()) return false;
+  const char* const zero = static_cast<const char*>(t.const_data_ptr());
+  return std::all_of(zero, zero + t.itemsize(), [](char byte) { return byte == 0; });
+}
+
+// At least one.
+Tensors without_nothing(const Tensors& all) {
+  Tensors terms;
+  for (const at::Tensor& t : all)
+    if (!is_nothing(t)) terms.push_back(t);
+  if (terms.empty()) terms.push_back(all[0]);
+  return terms;
+}
+
 }  // namespace
 
-at::Tensor add_up(const Tensors& terms) {
+at::Tensor nothing_like(const at::Tensor& t) { return at::zeros({}, t.options()).expand(t.sizes()); }
+
+at::Tensor add_up(const Tensors& all) {
+  if (all.size() == 1) return all[0];
+  const Tensors terms = without_nothing(all);
   if (terms.size() == 1) return terms[0];
   const int64_t n = terms[0].numel();
   const bool flat = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
@@ -32,20 +52,22 @@ at::Tensor add_up(const Tensors& terms) {
     return sum;
   }
   const at::Tensor sum = at::empty_like(terms[0]);
-  Tensors all;
-  for (const at::Tensor& t : terms) all.push_back(t.view({-1}));
+  Tensors lines;
+  for (const at::Tensor& t : terms) lines.push_back(t.view({-1}));
   const at::Tensor out = sum.view({-1});
   side_by_side(static_cast<int>((n + piece - 1) / piece), cost_of(terms), [&](int i) {
     const at::AutoGradMode off(false);
     const int64_t begin = i * piece, count = std::min(piece, n - begin);
     at::Tensor part = out.narrow(0, begin, count);
-    at::add_out(part, all[0].narrow(0, begin, count), all[1].narrow(0, begin, count));
-    for (size_t k = 2; k < all.size(); ++k) part.add_(all[k].narrow(0, begin, count));
+    at::add_out(part, lines[0].narrow(0, begin, count), lines[1].narrow(0, begin, count));
+    for (size_t k = 2; k < lines.size(); ++k) part.add_(lines[k].narrow(0, begin, count));
   });
   return sum;
 }
 
-at::Tensor add_up_in_double(const Tensors& terms) {
+at::Tensor add_up_in_double(const Tensors& all) {
+  const Tensors terms = without_nothing(all);
+  if (terms.size() == 1) return terms[0];
   const at::Tensor& first = terms[0];
   const bool plain = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
   if (!plain || first.scalar_type() != at::kFloat || !first.is_cpu()) {

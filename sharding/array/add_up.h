@@ -5,8 +5,11 @@
 
 namespace tessera::detail {
 
+// Zeros like t that take no memory. Where one tensor of a pending sum has it all, the others are these.
+at::Tensor nothing_like(const at::Tensor& t);
+
 // terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number
-// of threads; a single term comes back as it is.
+// of threads. Terms that are nothing_like are not read; a single other term comes back as it is.
 at::Tensor add_up(const Tensors& terms);
 
 // The same, of a floating type narrower than double: added up in double and rounded once.

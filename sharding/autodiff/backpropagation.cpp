@@ -22,9 +22,6 @@ namespace {
 
 bool is_defined(const at::Tensor& t) { return t.defined(); }
 
-// Zeros that take no memory: a pending sum that devices have added up already is the first one's alone.
-at::Tensor nothing_like(const at::Tensor& t) { return t.new_zeros({}).expand(t.sizes()); }
-
 // How many blocks of such a gradient this process has.
 int64_t blocks_of(const Type* type) { return type->mesh ? type->mesh->slots(type->mesh->distinct(type->own())) : 1; }
 
@@ -196,11 +193,13 @@ void Backpropagation::gather_contributions(size_t p) {
   home.first_block = contributions_.size();
   home.blocks = static_cast<size_t>(blocks_of(home.type));
   contributions_.resize(contributions_.size() + home.blocks);
+  at::Tensor nothing;
   for (size_t b = 0; b < home.blocks; ++b) {
     Tensors& list = contributions_[home.first_block + b];
     for (const LeafRange& range : home.leaves)
       add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
-    if (list.empty()) list.push_back(home.type->unreduced ? nothing_like(a.local[0]) : at::zeros_like(a.local[0]));
+    if (list.empty() && !home.type->unreduced) list.push_back(at::zeros_like(a.local[0]));
+    if (list.empty()) list.push_back(nothing = nothing.defined() ? nothing : nothing_like(a.local[0]));
     bring_to_memory_of(home.type->mesh, list);
     if (home.bucket && std::get<DType>(*home.bucket) != a.type->dtype)
       for (at::Tensor& t : list) t = t.to(scalar_type(std::get<DType>(*home.bucket)));

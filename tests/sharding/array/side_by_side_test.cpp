@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -141,6 +142,30 @@ double processor_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
   return used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+TEST(AddUp, NothingAddsNothing) {
+  const at::Tensor x = at::randn({3, 5}), nothing = nothing_like(x);
+  EXPECT_TRUE(at::equal(nothing, at::zeros({3, 5})));
+  EXPECT_EQ(nothing.storage().nbytes(), sizeof(float));
+  EXPECT_TRUE(add_up({nothing, x, nothing}).is_same(x));
+  EXPECT_TRUE(at::equal(add_up({nothing, nothing}), at::zeros({3, 5})));
+  EXPECT_TRUE(at::equal(add_up({x, at::ones({}).expand({3, 5}), nothing}), x + 1));
+}
+
+TEST(AddUp, InDoubleASumIsRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    for (const int64_t n : {1, 511, 4096}) {
+      Tensors terms;
+      at::Tensor exact = at::zeros({n}, at::kDouble);
+      for (int i = 0; i < 9; ++i) {
+        terms.push_back((at::randn({n}) * std::pow(10.0, i - 4)).to(dtype));
+        exact = exact + terms.back();
+      }
+      EXPECT_TRUE(at::equal(add_up_in_double(terms), exact.to(dtype))) << n;
+    }
+  const at::Tensor strided = at::randn({4, 6}).t();
+  EXPECT_TRUE(at::equal(add_up_in_double({strided, strided}), strided * 2));
 }
 
 TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
