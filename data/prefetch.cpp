@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "sharding/array/busy_core.h"
+
 namespace tessera::data {
 namespace {
 
@@ -77,9 +79,14 @@ struct Prefetcher::State {
     item_ready.notify_one();
   }
 
+  Outcome made(int64_t ticket) {
+    const tessera::detail::BusyCore busy;
+    return attempt([&] { return make(ticket); });
+  }
+
   void work() {
     try {
-      while (const auto ticket = claim()) put(*ticket, attempt([&] { return make(*ticket); }));
+      while (const auto ticket = claim()) put(*ticket, made(*ticket));
     } catch (...) {  // no memory for a slot
       const std::lock_guard lock(mutex);
       lost = current_failure();

@@ -41,8 +41,8 @@ FAULTS = {
         (ROUTE, "for (int i = reversed.size() - 1; i >= 0; --i)", "for (int i = 0; i < reversed.size(); ++i)", PAIRS),
         (ROUTE, "AxisSet{1} << axis, d, e, slots_);", "AxisSet{1} << axis, e, d, slots_);", PAIRS),
         (ENGINE, "parts.push_back(block(t, e.to_dim, i, n));", "parts.push_back(block(t, e.to_dim, 0, n));", PAIRS),
-        (ENGINE, "return each([&](int i) { return block_of_sum(in, e.dim, i, n); });",
-         "return each([&](int i) { return block(in[i], e.dim, i, n); });", PAIRS),
+        (ENGINE, "return block(total, e.dim, i, n).contiguous();", "return block(total, e.dim, 0, n).contiguous();",
+         PAIRS),
     ],
     "gradients": [
         (ROUTE, '"replicated",  "reduced",    Collective::identity,       Collective::all_reduce},',

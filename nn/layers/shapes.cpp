@@ -74,7 +74,8 @@ Array initial(const char* layer, const char* option, const Initializer& initiali
 
 void check_axis(const char* layer, const Axis& axis) {
   if (axis.size < 0)
-    fail(ErrorKind::bad_argument, layer, "axis \"{}\" = {}, expected 0 or more.", axis.name, axis.size);
+    fail(ErrorKind::bad_argument, layer, "axis \"{}\" = {}, expected 0 or more. Give its size: Axis{{\"{}\", 512}}.",
+         axis.name, axis.size, axis.name);
 }
 
 void check_positive(const char* layer, const char* what, int64_t value) {

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/array/busy_core.h"
 #include "sharding/diagnostics/module_path.h"
 
 namespace tessera::detail {
@@ -211,7 +212,7 @@ WithoutTeams::~WithoutTeams() {
 }
 
 void side_by_side(int n, int64_t cost, c10::function_ref<void(int)> job) {
-  const int threads = std::min(n, program_threads);
+  const int threads = std::min(n, program_threads - BusyCore::count());
   if (threads > 1 && cost >= least_shared && !in_a_job && is_plain_thread() &&
       Pool::instance().try_run(n, threads, cost, job))
     return;

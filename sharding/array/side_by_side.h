@@ -21,7 +21,8 @@ class WithoutTeams {
   int threads_ = 0, mkl_threads_ = 0;  // of before; 0: nothing was changed
 };
 
-// Runs job(0) ... job(n - 1), each once, on this thread and on workers of the library, and returns when all are done.
+// Runs job(0) ... job(n - 1), each once, on this thread and on workers of the library, and returns when all are done. A
+// loader's threads that are making batches (busy_core.h) have their cores: so many workers less take part.
 // The jobs must not depend on each other: whichever thread takes them, and however many there are, the results are the
 // same. An exception is thrown on when all jobs have ended, of several that of the lowest number. A job has this thread's
 // module path; whether it records gradients it says itself (at::AutoGradMode).

@@ -18,7 +18,7 @@ inline constexpr None none{};
 //   nn::Linear::init(key, Axis{"embed", 512}, Axis{"hidden", 2048})
 struct Axis {
   std::string name;
-  int64_t size = 0;
+  int64_t size = -1;  // not given, which layers refuse
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 

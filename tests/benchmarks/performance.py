@@ -3,9 +3,9 @@
 
   performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--write docs/performance.md]
 
-A turn runs, one after the other: train_step with OpenMP's own waiting and with OMP_WAIT_POLICY=PASSIVE (both measure
-ours beside plain LibTorch), and, by a Python that has them, the step in jitted JAX (train_step_jax.py) and in PyTorch,
-eager and compiled (torch_step.py). What PYTHON lacks is left out by name. Then processes.py measures two processes
+A turn runs, one after the other: train_step with OpenMP's own waiting and, of several threads, once more with
+OMP_WAIT_POLICY=PASSIVE (both measure ours beside plain LibTorch, of which the faster counts), and, by a Python that has
+them, the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). What PYTHON lacks is left out by name. Then processes.py measures two processes
 beside DDP and FSDP2. A cell is the median of the turns' ratios and, in brackets, the least and the greatest. With
 --write the tables stand in that file between its two marks in place of those before.
 """
@@ -37,12 +37,11 @@ def has(python, *modules):
 
 
 def one_turn(args, threads):
-    """By peer and (size, strategy): milliseconds. Ours has one entry for each of OpenMP's ways to wait."""
+    """By peer and (size, strategy): milliseconds."""
     step = [f"{args.build}/tests/benchmarks/train_step", "--threads", threads]
-    spinning, passive = lines_of(step), lines_of(step, OMP_WAIT_POLICY="PASSIVE")
-    turn = {"ours": {k: row["ours_ms"] for k, row in spinning.items()},
-            "ours, PASSIVE": {k: row["ours_ms"] for k, row in passive.items()},
-            "LibTorch": {k: min(row["plain_ms"], passive[k]["plain_ms"]) for k, row in spinning.items()}}
+    runs = [lines_of(step)] + ([] if threads == "1" else [lines_of(step, OMP_WAIT_POLICY="PASSIVE")])
+    turn = {"ours": {k: row["ours_ms"] for k, row in runs[0].items()},
+            "LibTorch": {k: min(run[k]["plain_ms"] for run in runs) for k in runs[0]}}
     if args.jax:
         command = [args.python, str(HERE / "train_step_jax.py"), "--threads", threads]
         turn["JAX"] = {k: row["jax_ms"] for k, row in lines_of(command).items()}

@@ -198,6 +198,8 @@ TEST(LayerFields, AxesAndInitializers) {
        [] {
          Linear::init(Key(0), {"in", -3}, hidden);
        }},
+      {ErrorKind::bad_argument, "[Linear] axis \"in\" = -1, expected 0 or more. Give its size: Axis{\"in\", 512}.",
+       [] { Linear::init(Key(0), Axis{"in"}, hidden); }},
       {ErrorKind::bad_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more.",
        [] {
          RMSNorm::init({"in", -3});

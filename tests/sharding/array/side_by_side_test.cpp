@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "sharding/array/add_up.h"
+#include "sharding/array/busy_core.h"
 #include "sharding/diagnostics/module_path.h"
 
 namespace tessera::detail {
@@ -123,6 +124,24 @@ TEST_P(SideBySide, OutsideOfTheScopeNothingHasChanged) {
   EXPECT_EQ(at::get_num_threads(), GetParam());
   const WithoutTeams off(false);
   EXPECT_EQ(at::get_num_threads(), GetParam());
+}
+
+TEST_P(SideBySide, LeavesACoreToEveryThreadThatMakesBatches) {
+  const WithoutTeams alone;
+  const std::thread::id here = std::this_thread::get_id();
+  const auto elsewhere = [&] {
+    std::atomic<int> jobs = 0;
+    side_by_side(64, long_enough, [&](int) {
+      compute_for(std::chrono::microseconds(100));
+      jobs += std::this_thread::get_id() != here;
+    });
+    return jobs.load();
+  };
+  {
+    const std::vector<BusyCore> loaders(static_cast<size_t>(GetParam() - 1));
+    EXPECT_EQ(elsewhere(), 0);
+  }
+  if (GetParam() > 1) EXPECT_GT(elsewhere(), 0);
 }
 
 TEST_P(SideBySide, AddsUpInOneOrder) {
