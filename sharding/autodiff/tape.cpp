@@ -10,6 +10,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/freed_memory.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
@@ -85,6 +86,7 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
   if (options.reduction && !is_floating(*options.reduction))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          "reduction: {} given, expected a floating type to add up gradients in.", name_of(*options.reduction));
+  keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   if (const auto& meter = current_meter()) meter->begin_forward();
 }

@@ -6,13 +6,12 @@
 // clip_by_global_norm and adamw, the loss read each step; virtual devices share the one CPU. Plain is plain_gpt.h. Both
 // start from the same parameters and read the same batches of random tokens, which are made, and placed on the mesh,
 // before the clock starts; they take turns in one process, so that what else the machine does meets both.
-// Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept: which of two programs
-// on one heap finds its memory given back to the system, page by page, is chance. With TESSERA_DEVICE=cuda both lie on
+// Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept, as in every program that
+// takes gradients with Tessera: plain LibTorch's side has that, too. With TESSERA_DEVICE=cuda both lie on
 // that GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <charconv>
@@ -280,13 +279,7 @@ Options parse_options(const std::vector<std::string_view>& arguments) {
   return options;
 }
 
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
-}
-
 void run(const Options& options) {
-  keep_freed_memory();
   for (const int threads : options.threads)
     for (const Size& size : options.sizes)
       for (const Strategy& strategy : options.strategies)
