@@ -1,4 +1,4 @@
-// Slots on workers, when the memory for a local result is late, or is not to be had: every operation, forward and
+// Memory for a slot that comes late, or is not to be had: every operation, forward and backward.
 // backward.
 #include <c10/core/CPUAllocator.h>
 
