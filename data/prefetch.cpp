@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/array/busy_core.h"
+#include "sharding/diagnostics/busy_core.h"
 
 namespace tessera::data {
 namespace {

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/array/busy_core.h"
+#include "sharding/diagnostics/busy_core.h"
 #include "sharding/diagnostics/module_path.h"
 
 namespace tessera::detail {
@@ -70,8 +70,8 @@ bool spin(nanoseconds longest, IsDone is_done) {
 // ---- the pool
 
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
-// Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is there
-// 20,000 later, but then for the calls that follow, too.
+// Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is
+// there 20,000 later, but then for the calls that follow, too.
 constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "sharding/array/add_up.h"
-#include "sharding/array/busy_core.h"
+#include "sharding/diagnostics/busy_core.h"
 #include "sharding/diagnostics/module_path.h"
 
 namespace tessera::detail {

@@ -1,4 +1,4 @@
-// BusyCore: work of the library's beside the calling thread, as a loader's, which the pool of side_by_side leaves a
+// BusyCore: a core that computes beside the calling thread, as a loader does, which side_by_side leaves alone.
 // core.
 #pragma once
 
