@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The tables of docs/performance.md: the training step of train_step.cpp beside its peers, measured in turns.
+"""Tables for docs/performance.md: the training step of train_step.cpp beside its peers, measured in turns.
 
-  performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--write docs/performance.md]
+  performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--steps N]
 
 A turn runs, one after the other: train_step with OpenMP's own waiting and, of several threads, once more with
 OMP_WAIT_POLICY=PASSIVE (both measure ours beside plain LibTorch, of which the faster counts), and, by a Python that has
-them, the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). What PYTHON lacks is left out by name. Then processes.py measures two processes
-beside DDP and FSDP2. A cell is the median of the turns' ratios and, in brackets, the least and the greatest. With
---write the tables stand in that file between its two marks in place of those before.
+them, the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). What PYTHON lacks
+is left out by name. Then processes.py measures two processes beside DDP and FSDP2. A cell is the median of the turns'
+ratios and, in brackets, the least and the greatest. The tables are printed, and on standard error what is measured.
 """
 import argparse
 import json
@@ -19,11 +19,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 SIZES, STRATEGIES = ["tiny", "mid"], ["one", "dp8", "fsdp8", "tp8", "2x4", "zero1"]
-MARKS = "<!-- made by tests/benchmarks/performance.py -->", "<!-- end of what it made -->"
 
 
 def lines_of(command, **variables):
     """The JSON lines that a program prints, by (size, strategy)."""
+    print(*variables, *command, file=sys.stderr, flush=True)
     done = subprocess.run(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"error: [performance] {' '.join(command)}: ended with status {done.returncode}.")
@@ -38,15 +38,16 @@ def has(python, *modules):
 
 def one_turn(args, threads):
     """By peer and (size, strategy): milliseconds."""
-    step = [f"{args.build}/tests/benchmarks/train_step", "--threads", threads]
+    steps = ["--steps", str(args.steps)] if args.steps else []
+    step = [f"{args.build}/tests/benchmarks/train_step", "--threads", threads, *steps]
     runs = [lines_of(step)] + ([] if threads == "1" else [lines_of(step, OMP_WAIT_POLICY="PASSIVE")])
     turn = {"ours": {k: row["ours_ms"] for k, row in runs[0].items()},
             "LibTorch": {k: min(run[k]["plain_ms"] for run in runs) for k in runs[0]}}
     if args.jax:
-        command = [args.python, str(HERE / "train_step_jax.py"), "--threads", threads]
+        command = [args.python, str(HERE / "train_step_jax.py"), "--threads", threads, *steps]
         turn["JAX"] = {k: row["jax_ms"] for k, row in lines_of(command).items()}
     for kind in ("eager", "compile") if args.torch else ():
-        command = [args.python, str(HERE / "torch_step.py"), kind, threads]
+        command = [args.python, str(HERE / "torch_step.py"), kind, threads, *steps[1:]]
         turn[f"PyTorch, {kind}"] = {k: row["ms"] for k, row in lines_of(command).items()}
     return turn
 
@@ -90,18 +91,14 @@ def main():
     parser.add_argument("--python", help="a Python with jax and optax, torch, or both")
     parser.add_argument("--threads", choices=["1", "all", "both"], default="both")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--write", type=pathlib.Path, help="the page that has the tables")
+    parser.add_argument("--steps", type=int, help="of each measurement")
     args = parser.parse_args()
     args.jax, args.torch = has(args.python, "jax", "optax"), has(args.python, "torch")
     for peer, there in (("jax and optax", args.jax), ("torch", args.torch)):
         if not there:
             print(f"left out, for want of a Python with {peer}", file=sys.stderr)
-    text = "\n\n".join(measured(args))
-    if args.write:
-        before, _, rest = args.write.read_text().partition(MARKS[0])
-        after = rest.partition(MARKS[1])[2]
-        args.write.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{after}")
-    print(text)
+    for part in measured(args):
+        print(part + "\n", flush=True)
 
 
 main()

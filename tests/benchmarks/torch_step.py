@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The training step of train_step.cpp in PyTorch on one device, eager or compiled, as JSON lines.
 
-  torch_step.py eager|compile 1|all      a line for each size
+  torch_step.py eager|compile 1|all [STEPS]      a line for each size
 
 The model of processes_torch.py, clip, fused AdamW, the loss read each step. compile: torch.compile of the forward pass
 and the loss, whose backward pass is compiled with it. Needs torch.
@@ -20,8 +20,8 @@ SIZES = {"tiny": (Sizes(embed=64, heads=8, layers=2, mlp=256, seq=32), 300), "mi
 BATCH, WARM_STEPS = 16, 5
 
 
-def measure(kind, size):
-    sizes, steps = SIZES[size]
+def measure(kind, size, steps):
+    sizes = SIZES[size][0]
     torch.manual_seed(0)
     model = Gpt(sizes)
     optimizer = optimizer_of(model)
@@ -47,8 +47,8 @@ def measure(kind, size):
 
 
 if __name__ == "__main__":
-    kind, threads = sys.argv[1:]
+    kind, threads, *steps = sys.argv[1:]
     if threads == "1":
         torch.set_num_threads(1)
     for size in SIZES:
-        measure(kind, size)
+        measure(kind, size, int(steps[0]) if steps else SIZES[size][1])
