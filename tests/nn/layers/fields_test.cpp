@@ -194,13 +194,13 @@ TEST(LayerFields, AxesAndInitializers) {
        }},
       {ErrorKind::bad_argument, "[Linear] kernel_init is empty, expected an initializer of nn::init.",
        [] { Linear::init(Key(0), embed, hidden, {.kernel_init = Initializer()}); }},
-      {ErrorKind::bad_argument, "[Linear] axis \"in\" = -3, expected 0 or more.",
+      {ErrorKind::bad_argument, "[Linear] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        [] {
          Linear::init(Key(0), {"in", -3}, hidden);
        }},
       {ErrorKind::bad_argument, "[Linear] axis \"in\" = -1, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        [] { Linear::init(Key(0), Axis{"in"}, hidden); }},
-      {ErrorKind::bad_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more.",
+      {ErrorKind::bad_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        [] {
          RMSNorm::init({"in", -3});
        }},
