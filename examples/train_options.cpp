@@ -249,6 +249,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
       sets("--keep-gathers", o.step.borrow_gathers, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
+      integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes (1)"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),

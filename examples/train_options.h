@@ -33,6 +33,7 @@ struct StepOptions {
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
   bool borrow_gathers = true;            // a gathered weight is freed after its use
+  int64_t prefetch = 1;                  // blocks whose weights are gathered ahead, between processes
 };
 
 struct TrainOptions {

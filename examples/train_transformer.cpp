@@ -39,7 +39,9 @@ double mean_loss(const Model& model, const std::vector<TokenBatch>& batches, con
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const StepOptions& step) {
   return nn::accumulate_gradients(loss_fn, step.micro_batches,
-                                  {.borrow_gathers = step.borrow_gathers, .reduce = step.shard_state.empty()});
+                                  {.borrow_gathers = step.borrow_gathers,
+                                   .prefetch = static_cast<int>(step.prefetch),
+                                   .reduce = step.shard_state.empty()});
 }
 
 auto clipped_adamw(const TrainOptions& options) {

@@ -1,17 +1,30 @@
 // GradientOptions: how gradients are computed, reduced and kept.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "sharding/placement/dtype.h"
 
 namespace tessera {
 
+// What is gathered and reduce-scattered together.
+enum class GatherGroups : uint8_t {
+  by_block,      // what one element of a list owns: "layers.2.attention.q.kernel" is of "layers.2"; others by themselves
+  by_parameter,  // each by itself
+};
+
 // Options of nn::value_and_grad and of a Tape.
 struct GradientOptions {
   // A gathered weight is freed after its use, and gathered again if the backward pass reads it: no device ever holds
   // the whole model. If false, weights are gathered once a step and kept until the step ends.
   bool borrow_gathers = true;
+  // Weights that a step gathers one after the other are gathered in one collective for each group, mesh axes and element
+  // type, and so are their gradients reduce-scattered (FSDP's units). The groups of gathers are those of the step
+  // before; a program's first step, and one that takes another way, gathers each weight by itself.
+  GatherGroups group = GatherGroups::by_block;
+  // How many groups are gathered ahead, between processes, while one computes; 0: none. So many more are in memory.
+  int prefetch = 1;
   // If false, gradients stay pending sums over the mesh axes along which the work differs, and nothing is communicated
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement.

@@ -15,6 +15,7 @@
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::detail {
@@ -53,6 +54,7 @@ void Backpropagation::run(const ArrayImpl& root) try {
   gradients_.resize(leaves_.size());
   listen();
   gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
+  if (tape_.scatters) tape_.scatters->finish();
   add_late_gradients();
   if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
 } catch (const c10::Error& error) {
@@ -99,7 +101,7 @@ void Backpropagation::add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& t
   leaves_.append(tensors.begin(), tensors.end());
 }
 
-// What remat's second runs brought: as if from leaves of their own.
+// What remat's second runs and the groups of reduce_scatters brought: as if from leaves of their own.
 void Backpropagation::add_late_gradients() {
   std::map<const ArrayImpl*, size_t> place;
   for (size_t p = 0; p < shadows_.size(); ++p)

@@ -17,6 +17,8 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/gather_schedule.h"
+#include "sharding/redistribution/gradient_scatters.h"
 
 namespace tessera {
 
@@ -63,6 +65,14 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   return Array(std::move(shadow));
 }
 
+void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) {
+  std::vector<ArrayPtr> traced;
+  for (const Array& x : shadows)
+    if (is_traced(x)) traced.push_back(x.impl());
+  state.gathers = std::make_shared<GatherSchedule>(std::move(traced), state.options);
+  state.scatters = std::make_shared<GradientScatters>(state, state.options.group);
+}
+
 // The tensors to differentiate: of a loss that no device holds only in part.
 ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
@@ -86,13 +96,19 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
   if (options.reduction && !is_floating(*options.reduction))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          "reduction: {} given, expected a floating type to add up gradients in.", name_of(*options.reduction));
+  if (options.prefetch < 0)
+    fail(ErrorKind::bad_argument, "value_and_grad",
+         "prefetch: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch);
   keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
+  if (!state_->nested) communicate_in_groups(*state_, shadows_);
   if (const auto& meter = current_meter()) meter->begin_forward();
 }
 
 Tape::~Tape() {
   state_->open = false;
+  state_->gathers = nullptr;
+  state_->scatters = nullptr;
   for (const Array& x : shadows_) {
     if (!is_traced(x)) continue;
     Details& details = *x.impl()->details;
@@ -115,6 +131,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
     const ScopedValue now(differentiated_tape(), state_.get());
     backward.run(*root);
   }
+  if (state_->gathers) state_->gathers->end_step();
   if (state_->nested) return backward.finish_recorded();
   at::AutoGradMode off(false);
   return backward.finish();

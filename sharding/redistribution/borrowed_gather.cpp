@@ -41,7 +41,7 @@ void BorrowedGather::give_back() {
 
 void BorrowedGather::take() {
   if (there_) return;
-  const Tensors again = resharding_->forward(sharded_, /*in_backward_pass=*/true);
+  const Tensors again = again_();
   for (size_t i = 0; i < again.size(); ++i) {
     c10::DataPtr bytes = again[i].storage().unsafeGetStorageImpl()->set_data_ptr({});
     if (bytes) memory_[i].unsafeGetStorageImpl()->set_data_ptr(std::move(bytes));

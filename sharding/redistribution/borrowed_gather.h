@@ -1,9 +1,10 @@
 // BorrowedGather: a gathered weight whose memory is freed after its use, and filled again for its backward pass.
 #pragma once
 
+#include <functional>
 #include <memory>
 
-#include "sharding/redistribution/resharding.h"
+#include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
 
@@ -12,8 +13,8 @@ namespace tessera::detail {
 // not gathered a second time.
 class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
  public:
-  BorrowedGather(std::shared_ptr<const Resharding> resharding, Tensors sharded)
-      : resharding_(std::move(resharding)), sharded_(std::move(sharded)) {}
+  // `again` gathers it for the backward pass.
+  explicit BorrowedGather(std::function<Tensors()> again) : again_(std::move(again)) {}
 
   // `gathered` are the tensors on loan, which nobody else holds yet.
   void begin(const Tensors& gathered);
@@ -26,8 +27,7 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
  private:
   void take();
 
-  std::shared_ptr<const Resharding> resharding_;
-  Tensors sharded_;
+  std::function<Tensors()> again_;
   c10::SmallVector<c10::Storage, 1> memory_;  // empty: the loan has ended
   size_t holders_ = 0;
   bool there_ = true;

@@ -23,11 +23,11 @@ std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, con
         {route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps, as_dtype(a.local, dtype)});
     shipped.push_back(i);
   }
-  communicate(shipments, cause);
+  const std::vector<Tensors> moved = Shipping(std::move(shipments), {cause}).finish();
   for (size_t s = 0; s < shipped.size(); ++s) {
     const ArrayImpl& a = *arrays[shipped[s]];
     const Type* type = to[shipped[s]];
-    ArrayPtr& result = results[shipped[s]] = make_array(type, as_dtype(shipments[s].tensors, a.type->dtype));
+    ArrayPtr& result = results[shipped[s]] = make_array(type, as_dtype(moved[s], a.type->dtype));
     result->layout = a.layout;
   }
   return results;

@@ -5,6 +5,9 @@
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/redistribution/replica_checks.h"
@@ -54,49 +57,62 @@ void tell(const Act& act, const Tensors& x, const Occasion& occasion) {
   if (event.kind) announce(std::move(event));
 }
 
-// Across processes all groups move at once.
-void move_between_processes(const Act& act, const Exchange& exchange, const Tensors& in, Tensors& out,
-                            const Cause& cause) {
+// The tensors of each group, and places for its results.
+std::pair<std::vector<Tensors>, std::vector<Tensors>> by_group(const Act& act, const Tensors& in) {
   std::vector<Tensors> from, to;
   for (const Group& group : act.step.groups) {
     Tensors& devices = from.emplace_back();
     for (int i : act.slots_from(group)) devices.push_back(in[i]);
     to.emplace_back(act.slots_to(group).size());
   }
-  exchange_between_processes(exchange, act.step.processes,
-                             {cause.operation, cause.where, act.step.mesh->kept_names(act.step.axes)}, from, to);
-  for (size_t g = 0; g < to.size(); ++g) {
-    const std::vector<int>& places = act.slots_to(act.step.groups[g]);
-    for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[g][i]);
-  }
+  return {std::move(from), std::move(to)};
 }
 
-void move_here(const Act& act, const Exchange& exchange, const Tensors& in, Tensors& out) {
-  Tensors from, to;
-  for (const Group& group : act.step.groups) {
-    from.clear();
-    for (int i : act.slots_from(group)) from.push_back(in[i]);
-    const std::vector<int>& places = act.slots_to(group);
-    to.assign(places.size(), at::Tensor());
-    (act.step.mesh->abstract ? exchange_abstractly : exchange_locally)(exchange, from, to);
-    for (size_t i = 0; i < places.size(); ++i) out[places[i]] = std::move(to[i]);
+Tensors from_groups(const Act& act, const std::vector<Tensors>& results) {
+  Tensors out(act.back ? act.step.tensors_in : act.step.tensors_out);
+  for (size_t g = 0; g < results.size(); ++g) {
+    const std::vector<int>& places = act.slots_to(act.step.groups[g]);
+    for (size_t i = 0; i < places.size(); ++i) out[places[i]] = results[g][i];
   }
+  return out;
+}
+
+Exchange exchange_of(const Act& act) {
+  const Step& step = act.step;
+  const bool swaps = act.back && act.collective == Collective::all_to_all;
+  return {act.collective, act.devices(), swaps ? step.to_dim : step.dim, swaps ? step.dim : step.to_dim,
+          act.back ? &step.receivers : &step.senders};
+}
+
+// Across processes all groups move at once.
+Tensors move_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
+  auto [from, to] = by_group(act, x);
+  exchange_between_processes(exchange_of(act), act.step.processes,
+                             {cause.operation, cause.where, act.step.mesh->kept_names(act.step.axes)}, from, to);
+  return from_groups(act, to);
+}
+
+Tensors move_here(const Act& act, const Tensors& x) {
+  const Exchange exchange = exchange_of(act);
+  auto [from, to] = by_group(act, x);
+  for (size_t g = 0; g < from.size(); ++g)
+    (act.step.mesh->abstract ? exchange_abstractly : exchange_locally)(exchange, from[g], to[g]);
+  return from_groups(act, to);
+}
+
+// Under TESSERA_CHECK=1.
+void compare_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
+  const Step& step = act.step;
+  const char* kind = traits_of(act.collective).name;
+  check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
+                        cause);
 }
 
 Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
   const Step& step = act.step;
-  if (checks && crosses_processes(act.step)) {
-    const char* kind = traits_of(act.collective).name;
-    check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
-                          cause);
-  }
+  if (checks && crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
-  const bool swaps = act.back && act.collective == Collective::all_to_all;
-  const Exchange exchange{act.collective, act.devices(), swaps ? step.to_dim : step.dim, swaps ? step.dim : step.to_dim,
-                          act.back ? &step.receivers : &step.senders};
-  Tensors out(act.back ? step.tensors_in : step.tensors_out);
-  crosses_processes(act.step) ? move_between_processes(act, exchange, x, out, cause) : move_here(act, exchange, x, out);
-  return out;
+  return crosses_processes(step) ? move_between_processes(act, x, cause) : move_here(act, x);
 }
 
 Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasion) {
@@ -105,6 +121,10 @@ Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasio
 }
 
 Act forward(const Step& step) { return {step, table_row(step.row).forward}; }
+Act backward(const Step& step) { return {step, table_row(step.row).backward, true}; }
+Act act_of(const Step& step, Direction direction) {
+  return direction == Direction::there ? forward(step) : backward(step);
+}
 
 }  // namespace
 
@@ -113,7 +133,7 @@ Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion
 }
 
 Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occasion) {
-  return told_and_moved({step, table_row(step.row).backward, true}, x, occasion);
+  return told_and_moved(backward(step), x, occasion);
 }
 
 Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion) {
@@ -145,70 +165,142 @@ struct Shared {
   AxisSet axes;
   DType dtype;
   int64_t bytes = 0;
-  int arrays = 0;
+  int arrays = 1;
+  std::string paths = {};
 
   bool is_like(const Shared& o) const {
     return collective == o.collective && mesh == o.mesh && axes == o.axes && dtype == o.dtype;
   }
 };
 
-void add_to(std::vector<Shared>& all, const Shared& one) {
-  for (Shared& shared : all)
-    if (shared.is_like(one)) {
-      shared.bytes += one.bytes;
-      shared.arrays += one.arrays;
-      return;
-    }
-  all.push_back(one);
+void add_to(std::vector<Shared>& all, Shared one) {
+  const auto like = std::find_if(all.begin(), all.end(), [&](const Shared& shared) { return shared.is_like(one); });
+  if (like == all.end()) return all.push_back(std::move(one));
+  like->bytes += one.bytes;
+  ++like->arrays;
+  if (!one.paths.empty()) like->paths += ", " + one.paths;
+}
+
+}  // namespace
+
+Shipping::Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction)
+    : shipments_(std::move(shipments)), next_(shipments_.size()), cause_(occasion.cause), direction_(direction) {
+  if (direction == Direction::back)
+    for (Shipment& shipment : shipments_) std::reverse(shipment.steps.begin(), shipment.steps.end());
+  tell(occasion);
+  advance();
 }
 
 // What all of them move, step by step, before any of it does.
-void tell(const std::vector<Shipment>& shipments, const Cause& cause) {
+void Shipping::tell(const Occasion& occasion) const {
   if (!is_watched()) return;
   std::vector<Shared> all;
-  for (const auto& [steps, tensors] : shipments) {
+  for (const auto& [steps, tensors, path] : shipments_) {
     auto bytes = static_cast<int64_t>(tensors[0].nbytes());
     const auto item = static_cast<int64_t>(tensors[0].itemsize());
     const auto dtype = static_cast<DType>(tensors[0].scalar_type());
     for (const StepPtr& step : steps) {
-      const Act act = forward(*step);
-      if (const int64_t received = act.result_bytes(bytes, item))
-        add_to(all, {act.collective, step->mesh, step->axes, dtype, received, 1});
+      const Act act = act_of(*step, direction_);
+      const int64_t received = act.result_bytes(bytes, item);
+      if (shipments_.size() == 1 && occasion.from) {
+        if (Communication event = event_of(act, bytes, item, occasion); event.kind) announce(std::move(event));
+      } else if (received)
+        add_to(all, {act.collective, act.mesh(), act.axes(), dtype, received, 1, path ? *path : ""});
       bytes = act.bytes_after(bytes, item);
     }
   }
-  for (const Shared& shared : all)
+  for (Shared& shared : all)
     if (const char* kind = traits_of(shared.collective).name)
       announce({.kind = kind,
                 .mesh = shared.mesh,
                 .axes = shared.axes,
                 .bytes = shared.bytes,
-                .cause = cause,
+                .cause = {cause_.operation, cause_.where, cause_.reason,
+                          shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
                 .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
-                .result = as_text("at their placements")});
+                .result = as_text("at their placements"),
+                .backward = occasion.in_backward_pass});
 }
 
-}  // namespace
-
-void communicate(std::vector<Shipment>& shipments, const Cause& cause) {
-  tell(shipments, cause);
+// Every one to its next step between processes. Under TESSERA_CHECK one after the other, since they are compared.
+void Shipping::move_here() {
   int64_t cost = 0;
-  bool crosses = checks, several_slots = false;
-  for (const auto& [steps, tensors] : shipments)
-    for (const StepPtr& step : steps) {
+  bool several_slots = false;
+  for (size_t i = 0; i < shipments_.size(); ++i)
+    for (size_t s = next_[i]; s < shipments_[i].steps.size() && !crosses_processes(*shipments_[i].steps[s]); ++s) {
+      const Tensors& tensors = shipments_[i].tensors;
       cost += static_cast<int64_t>(tensors.size()) * nanoseconds_of(3, tensors[0].numel());
-      crosses |= crosses_processes(*step);
-      several_slots |= step->mesh->shares_the_cpu();
+      several_slots |= shipments_[i].steps[s]->mesh->shares_the_cpu();
     }
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);
-    auto& [steps, tensors] = shipments[i];
-    for (const StepPtr& step : steps) tensors = moved(forward(*step), tensors, cause);
+    for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i])
+      shipments_[i].tensors = moved(act_of(next_step(i), direction_), shipments_[i].tensors, cause_);
   };
-  const auto n = static_cast<int>(shipments.size());
+  const auto n = static_cast<int>(shipments_.size());
   const WithoutTeams alone(several_slots);
-  if (!crosses) return side_by_side(n, cost, carry_out);
-  for (int i = 0; i < n; ++i) carry_out(i);  // all processes in one order
+  if (!checks) return side_by_side(n, cost, carry_out);
+  for (int i = 0; i < n; ++i) carry_out(i);
+}
+
+// To where something is under way, or all have arrived. What can't be begun is done at once.
+void Shipping::advance() {
+  const at::AutoGradMode off(false);
+  for (bool moves = true; moves && begun_.empty();) {
+    move_here();
+    moves = false;
+    std::vector<std::vector<size_t>> together;
+    const auto act = [&](size_t i) { return act_of(next_step(i), direction_); };
+    for (size_t i = 0; i < shipments_.size(); ++i) {
+      if (has_arrived(i)) continue;
+      const Collective collective = act(i).collective;
+      if (collective != Collective::all_gather && collective != Collective::reduce_scatter) {
+        shipments_[i].tensors = moved(act(i), shipments_[i].tensors, cause_);
+        ++next_[i];
+        moves = true;
+        continue;
+      }
+      const auto like = std::find_if(together.begin(), together.end(), [&](const std::vector<size_t>& others) {
+        const size_t o = others[0];
+        return act(o).collective == collective && next_step(o).mesh == next_step(i).mesh &&
+               next_step(o).axes == next_step(i).axes &&
+               shipments_[o].tensors[0].scalar_type() == shipments_[i].tensors[0].scalar_type();
+      });
+      (like == together.end() ? together.emplace_back() : *like).push_back(i);
+    }
+    for (const std::vector<size_t>& shipments : together) begin(shipments);
+  }
+}
+
+void Shipping::begin(const std::vector<size_t>& shipments) {
+  std::vector<ExchangeWork::Part> parts;
+  for (const size_t i : shipments) {
+    const Act act = act_of(next_step(i), direction_);
+    if (checks) compare_between_processes(act, shipments_[i].tensors, cause_);
+    auto [from, to] = by_group(act, shipments_[i].tensors);
+    parts.push_back({exchange_of(act), std::move(from), std::move(to)});
+  }
+  const Step& step = next_step(shipments[0]);
+  begun_.push_back({shipments, ExchangeWork(step.processes, {cause_.operation, cause_.where, step.mesh->kept_names(step.axes)},
+                                            std::move(parts))});
+}
+
+std::vector<Tensors> Shipping::finish() {
+  const at::AutoGradMode off(false);
+  while (!begun_.empty()) {
+    for (Begun& begun : std::exchange(begun_, {})) {
+      const std::vector<std::vector<Tensors>> results = begun.work.finish();
+      for (size_t k = 0; k < begun.shipments.size(); ++k) {
+        const size_t i = begun.shipments[k];
+        shipments_[i].tensors = from_groups(act_of(next_step(i), direction_), results[k]);
+        ++next_[i];
+      }
+    }
+    advance();
+  }
+  std::vector<Tensors> results;
+  for (Shipment& shipment : shipments_) results.push_back(std::move(shipment.tensors));
+  return results;
 }
 
 Tensors communicate(const Sum& sum, const Tensors& x) {

@@ -35,14 +35,44 @@ bool crosses_processes(const Step& step);
 // Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion);
 
-// An array's tensors and the steps that they take.
+// An array's tensors and the steps that they take: there, from the first to the last, or back, each by its row's
+// backward collective, from the last to the first.
 struct Shipment {
   std::vector<StepPtr> steps;
   Tensors tensors;
+  Text path = {};
 };
+enum class Direction : uint8_t { there, back };
+
 // Several arrays at once: those that take the same collective over the same mesh axes in one element type are announced
-// as one communication. Their `tensors` become the results.
-void communicate(std::vector<Shipment>& shipments, const Cause& cause);
+// as one communication, with all their paths, and between processes they are one call. The constructor announces all of
+// it and begins what takes other processes; all processes do so in the same order.
+class Shipping {
+ public:
+  Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction = Direction::there);
+  // Whether nothing is under way between processes.
+  bool has_arrived() const { return begun_.empty(); }
+  // The tensors of each, when all have arrived. Called once.
+  std::vector<Tensors> finish();
+
+ private:
+  struct Begun {
+    std::vector<size_t> shipments;
+    ExchangeWork work;
+  };
+  bool has_arrived(size_t i) const { return next_[i] == shipments_[i].steps.size(); }
+  const Step& next_step(size_t i) const { return *shipments_[i].steps[next_[i]]; }
+  void tell(const Occasion& occasion) const;
+  void move_here();
+  void advance();
+  void begin(const std::vector<size_t>& shipments);
+
+  std::vector<Shipment> shipments_;
+  std::vector<size_t> next_;  // the step before which each stands
+  Cause cause_;
+  Direction direction_;
+  std::vector<Begun> begun_;
+};
 
 // A sum over mesh axes of many tensors of one element type at once. This process's devices have added up theirs
 // already; some of the sums over processes may have been begun before, beside a computation: those are announced here,

@@ -3,10 +3,16 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <functional>
+#include <optional>
+
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/redistribution/borrowed_gather.h"
+#include "sharding/redistribution/gather_schedule.h"
+#include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"
 
@@ -68,13 +74,44 @@ std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayI
 }
 
 // What the user's own line gathers is the user's: nobody can say when it was used for the last time.
-std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a,
+bool is_weight_gather(const ArrayImpl& a, const Resharding& resharding) {
+  return a.weight && resharding.cause.reason != asked_for() && current_tape() && resharding.gathers();
+}
+
+// A weight's gather in the order of its step, if it has a place there.
+std::optional<WeightGather> ordered_gather(const ArrayPtr& a, const ArrayPtr& start,
+                                           const std::shared_ptr<const Resharding>& resharding) {
+  const TapeState* tape = current_tape();
+  if (!is_weight_gather(*a, *resharding) || !tape->gathers) return std::nullopt;
+  return tape->gathers->gather_of(a, start, resharding);
+}
+
+std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a, const std::optional<WeightGather>& ordered,
                                                    const std::shared_ptr<const Resharding>& resharding,
                                                    const Tensors& start) {
-  const TapeState* tape = current_tape();
-  const bool asked = resharding->cause.reason == asked_for();
-  if (!a.weight || asked || !tape || !tape->options.borrow_gathers || !resharding->gathers()) return nullptr;
-  return std::make_shared<BorrowedGather>(resharding, start);
+  if (!is_weight_gather(a, *resharding) || !current_tape()->options.borrow_gathers) return nullptr;
+  if (!ordered)
+    return std::make_shared<BorrowedGather>(
+        [resharding, start] { return resharding->forward(start, /*in_backward_pass=*/true); });
+  return std::make_shared<BorrowedGather>([schedule = current_tape()->gathers, gather = *ordered, start]() mutable {
+    gather.in_backward_pass = true;
+    return schedule->tensors(gather, start);
+  });
+}
+
+// The way back of what was gathered from `start`, a leaf of a parameter; null if its gradient goes back by itself.
+std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>& ordered, const ArrayPtr& start) {
+  if (!ordered || ordered->parameter < 0) return nullptr;
+  const TapeState& tape = *current_tape();
+  const ArrayPtr& parameter = tape.gathers->parameter(ordered->parameter);
+  const std::vector<ArrayPtr>& leaves = parameter->details->leaves;
+  if (std::find(leaves.begin(), leaves.end(), start) == leaves.end()) return nullptr;
+  return [scatters = tape.scatters, gathers = tape.gathers, place = ordered->parameter, start,
+          resharding = ordered->resharding](Tensors gradients) {
+    if (!scatters->takes(*start)) return resharding->backward(std::move(gradients));
+    scatters->add({gathers->parameter(place), start, resharding, std::move(gradients)});
+    return Tensors(start->local.size());
+  };
 }
 
 }  // namespace
@@ -97,15 +134,17 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
   if (start->type == to) return start;
   const auto resharding = resharding_of(a, *start, to, cause);
-  Tensors tensors = resharding->forward(start->local);
+  const auto ordered = ordered_gather(self, start, resharding);
+  Tensors tensors =
+      ordered ? current_tape()->gathers->tensors(*ordered, start->local) : resharding->forward(start->local);
   // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
   const auto borrowed =
-      recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, resharding, start->local) : nullptr;
+      recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, ordered, resharding, start->local) : nullptr;
   record_function(
       cause.operation, start->local, tensors,
-      [resharding, borrowed](Tensors gradients) {
+      [resharding, borrowed, late = late_backward(ordered, start)](Tensors gradients) {
         if (borrowed) borrowed->give_back();
-        return resharding->backward(std::move(gradients));
+        return late ? late(std::move(gradients)) : resharding->backward(std::move(gradients));
       },
       [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, resharding->gradients);

@@ -26,6 +26,28 @@ void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out)
 // All groups of a step at once: first this process's devices of each group among themselves, then the processes.
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
+// One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group: begun by
+// the constructor, carried out while this process computes.
+class ExchangeWork {
+ public:
+  struct Part {
+    Exchange exchange;
+    std::vector<Tensors> in, out;  // as above; `out` has its sizes
+  };
+  // All parts are of one collective and element type. `members` has to outlive the work. The group is the processes'
+  // ProcessGroup::beside(), whose collectives have an order of their own.
+  ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts);
+  // `out` of each part.
+  std::vector<std::vector<Tensors>> finish();
+
+ private:
+  const GroupProcesses& members_;
+  const Waiting waiting_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<int64_t>> shapes_;  // of what each part gets
+  at::Tensor received_;
+  std::unique_ptr<Work> begun_;
+};
 // The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis
 // lies across processes. All tensors are of one element type.
 Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);

@@ -6,6 +6,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <atomic>
@@ -101,6 +102,12 @@ class Crossing {
     }
   }
 
+  // Of an all_gather or a reduce_scatter: what this process gives to its group, and what it makes of what it gets.
+  at::Tensor packed() const { return e_.collective == Collective::all_gather ? blocks_here() : sums_here(); }
+  void unpack(const at::Tensor& received) {
+    e_.collective == Collective::all_gather ? join(received) : keep(received);
+  }
+
  private:
   int processes() const { return static_cast<int>(members_.processes.size()); }
   int64_t groups() const { return static_cast<int64_t>(in_.size()); }
@@ -155,10 +162,34 @@ class Crossing {
     fill(total);
   }
 
-  void gather() {
+  void gather() { unpack(gathered(packed())); }
+
+  void scatter() {
+    const at::Tensor parts = packed();
+    const at::Tensor mine = parts.new_empty(parts.sizes().slice(1));
+    group_.reduce_scatter(parts, mine, waiting_)->wait();
+    unpack(mine);
+  }
+
+  // [group, device, ...]
+  at::Tensor blocks_here() const {
     Tensors here;
     for (const Tensors& tensors : in_) here.push_back(stacked(tensors));
-    const at::Tensor all = gathered(stacked(here));  // [process, group, device, ...]
+    return stacked(here);
+  }
+
+  // [process, group, device, ...]: this process's sums, cut into the blocks of all.
+  at::Tensor sums_here() const {
+    const Tensors sums = folded_here(Collective::all_reduce, is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)));
+    Tensors blocks;
+    for (int p = 0; p < processes(); ++p)
+      for (const at::Tensor& t : sums)
+        for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
+    return stacked(blocks).view(longer(processes(), longer(groups(), longer(each_has(), blocks[0].sizes()))));
+  }
+
+  // all: [process, group, device, ...]
+  void join(const at::Tensor& all) {
     for (int64_t g = 0; g < groups(); ++g) {
       std::vector<at::Tensor> blocks;
       for (const auto& [p, i] : places_) blocks.push_back(all[p][g][i]);
@@ -166,20 +197,11 @@ class Crossing {
     }
   }
 
-  void scatter() {
-    const at::ScalarType dtype = in_[0][0].scalar_type();
-    const Tensors sums = folded_here(Collective::all_reduce, is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)));
-    Tensors blocks;
-    for (int p = 0; p < processes(); ++p)
-      for (const at::Tensor& t : sums)
-        for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
-    const std::vector<int64_t> sizes = longer(groups(), longer(each_has(), blocks[0].sizes()));
-    const at::Tensor parts = stacked(blocks).view(longer(processes(), sizes));
-    at::Tensor mine = parts.new_empty(sizes);
-    group_.reduce_scatter(parts, mine, waiting_)->wait();
-    mine = mine.to(dtype);
+  // mine: [group, device, ...]
+  void keep(const at::Tensor& mine) {
+    const at::Tensor blocks = mine.to(in_[0][0].scalar_type());
     for (int64_t g = 0; g < groups(); ++g)
-      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = mine[g][static_cast<int64_t>(i)];
+      for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = blocks[g][static_cast<int64_t>(i)];
   }
 
   void exchange_dims() {
@@ -246,6 +268,40 @@ class Crossing {
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& members, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out) {
   Crossing(exchange, members, waiting, in, out).run();
+}
+
+ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts)
+    : members_(members), waiting_(waiting), parts_(std::move(parts)) {
+  const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
+  const at::Tensor& like = parts_[0].in[0][0];
+  const auto n = static_cast<int64_t>(members.processes.size());
+  std::vector<at::Tensor> flat;
+  for (Part& part : parts_) {
+    const at::Tensor given = Crossing(part.exchange, members, waiting_, part.in, part.out).packed();
+    shapes_.push_back(gathers ? longer(n, given.sizes()) : given.sizes().slice(1).vec());
+    flat.push_back(given.reshape({gathers ? 1 : n, -1}));
+    if (parts_.size() > 1) flat.back() = flat.back().to(like.scalar_type());
+  }
+  const at::Tensor given = flat.size() == 1 ? flat[0] : at::cat(flat, 1);
+  received_ = given.new_empty({gathers ? n : 1, given.size(1)});
+  ProcessGroup& group = process_group(members.processes, like.device()).beside();
+  begun_ = gathers ? group.all_gather(given[0], received_, waiting_)
+                   : group.reduce_scatter(given, received_[0], waiting_);
+}
+
+std::vector<std::vector<Tensors>> ExchangeWork::finish() {
+  begun_->wait();
+  std::vector<std::vector<Tensors>> results;
+  int64_t begin = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    const int64_t width = c10::multiply_integers(shapes_[i]) / received_.size(0);
+    Crossing(part.exchange, members_, waiting_, part.in, part.out)
+        .unpack(received_.narrow(1, begin, width).view(shapes_[i]));
+    begin += width;
+    results.push_back(std::move(part.out));
+  }
+  return results;
 }
 
 Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause) {

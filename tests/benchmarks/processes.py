@@ -4,7 +4,8 @@
   processes.py --train build/release/examples/train_transformer [--python python3 with torch] [--network 1gbit]
 
 The model of the benchmark train_step's size mid, 16 windows of 128 bytes, the batch divided among the processes: by data
-parallelism beside DDP, and fully sharded beside FSDP2 with a unit for each block, both over Gloo. With --network each
+parallelism beside DDP, fully sharded beside FSDP2 with a unit for each block, and with the optimizer's state sharded
+beside ZeroRedundancyOptimizer, all over Gloo. With --network each
 process is on a host of its own, made of network namespaces, whose cable carries so much. Prints the best and the median
 step of each, and the ratios of the medians of each turn: their median, the least and the greatest.
 """
@@ -87,9 +88,11 @@ def main():
             bench = Bench(args, hosts, folder)
             dp, fsdp = ["--mesh", "data=2"], ["--mesh", "data=2", "--rules", "embed=data"]
             rows = {"1 process, 2 threads": lambda: bench.ours(["--mesh", "data=1"], 1),
-                    "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2)}
+                    "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2),
+                    "zero1": lambda: bench.ours([*dp, "--shard-state", "data"], 2)}
             if args.python:
-                rows["DDP"], rows["FSDP2"] = (lambda: bench.torchs("ddp")), (lambda: bench.torchs("fsdp"))
+                rows |= {"DDP": lambda: bench.torchs("ddp"), "FSDP2": lambda: bench.torchs("fsdp"),
+                         "torch's ZeRO-1": lambda: bench.torchs("zero1")}
             times = {name: [] for name in rows}
             for _ in range(args.turns):
                 for name, measure in rows.items():
@@ -100,7 +103,7 @@ def main():
     for name, turns in times.items():
         print(f"{name:22} best {min(map(min, turns)) * 1000:7.1f} ms   median "
               f"{statistics.median(sum(turns, [])) * 1000:7.1f} ms")
-    for ours, theirs in (("dp", "1 process, 2 threads"), ("dp", "DDP"), ("fsdp", "FSDP2")):
+    for ours, theirs in (("dp", "1 process, 2 threads"), ("dp", "DDP"), ("fsdp", "FSDP2"), ("zero1", "torch's ZeRO-1")):
         if theirs not in times:
             continue
         ratios = sorted(statistics.median(a) / statistics.median(b) for a, b in zip(times[ours], times[theirs]))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The model of processes.py as PyTorch's DDP or FSDP2 over Gloo: one of the processes that torchrun's variables name.
+"""The model of processes.py as PyTorch's DDP, FSDP2 or ZeroRedundancyOptimizer over Gloo: one of the processes that torchrun's variables name.
 
-  processes_torch.py ddp|fsdp STEPS      prints the seconds of every step, as JSON, from process 0
+  processes_torch.py ddp|fsdp|zero1 STEPS      prints the seconds of every step, as JSON, from process 0
 """
 import dataclasses
 import json
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 
 BATCH = 16
@@ -59,11 +60,13 @@ class Gpt(nn.Module):
         return self.head(self.final_ln(x))
 
 
-def optimizer_of(model):
+def optimizer_of(model, is_sharded=False):
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-                             lr=1e-3, fused=True)
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    if is_sharded:
+        return ZeroRedundancyOptimizer(groups, torch.optim.AdamW, lr=1e-3, fused=True)
+    return torch.optim.AdamW(groups, lr=1e-3, fused=True)
 
 
 def main():
@@ -73,13 +76,13 @@ def main():
     torch.manual_seed(0)
     sizes = Sizes()
     model = Gpt(sizes)
-    if kind == "ddp":
+    if kind != "fsdp":
         model = nn.parallel.DistributedDataParallel(model)
     else:
         for layer in model.layers:
             fully_shard(layer)
         fully_shard(model)
-    optimizer = optimizer_of(model)
+    optimizer = optimizer_of(model, kind == "zero1")
     local = BATCH // dist.get_world_size()
     times = []
     for _ in range(steps):

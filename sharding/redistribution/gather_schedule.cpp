@@ -1,0 +1,229 @@
+// The order learned, followed and left.
+#include "sharding/redistribution/gather_schedule.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/diagnostics/caller.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/diagnostics/memo.h"
+#include "sharding/redistribution/replica_checks.h"
+
+namespace tessera::detail {
+namespace {
+
+// A program: its line, its options, and the parameters' types and paths.
+struct Program {
+  std::string file;
+  uint32_t line = 0;
+  GatherGroups groups;
+  bool borrows;
+  std::vector<const Type*> types;
+  std::vector<std::string> paths;
+  auto operator<=>(const Program&) const = default;
+};
+
+constexpr size_t most_programs = 64;
+using Orders = Memo<std::map<Program, std::shared_ptr<KnownOrder>>, most_programs>;
+
+Orders& orders() {
+  thread_local Orders orders;
+  return orders;
+}
+
+const std::string& path_of(const ArrayImpl& a) {
+  static const std::string none;
+  return a.details && a.details->path ? *a.details->path : none;
+}
+
+Program program_of(const std::vector<ArrayPtr>& parameters, const GradientOptions& options) {
+  const std::source_location where = CallerLine();
+  Program program{where.file_name(), where.line(), options.group, options.borrow_gathers, {}, {}};
+  for (const ArrayPtr& p : parameters) {
+    program.types.push_back(p->type);
+    program.paths.push_back(path_of(*p));
+  }
+  return program;
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string block_of(const WeightGather& gather) {
+  const Text& path = gather.resharding->cause.path;
+  return path ? detail::block_of(*path) : "";
+}
+
+// Of consecutive gathers of one block in one pass; a weight that is gathered twice begins another group.
+GatherOrder grouped(std::vector<WeightGather> gathers, GatherGroups by) {
+  GatherOrder order{std::move(gathers), {}};
+  const size_t n = order.gathers.size();
+  for (size_t begin = 0, end; begin < n; begin = end) {
+    const WeightGather& first = order.gathers[begin];
+    const auto joins = [&](const WeightGather& next) {
+      return by == GatherGroups::by_block && next.in_backward_pass == first.in_backward_pass &&
+             !block_of(first).empty() && block_of(next) == block_of(first) &&
+             std::none_of(order.gathers.begin() + static_cast<ptrdiff_t>(begin),
+                          order.gathers.begin() + static_cast<ptrdiff_t>(end),
+                          [&](const WeightGather& other) { return other.is_like(next); });
+    };
+    for (end = begin + 1; end < n && joins(order.gathers[end]);) ++end;
+    order.group_end.resize(end, end);
+  }
+  return order;
+}
+
+}  // namespace
+
+std::string block_of(const std::string& path) {
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    if (is_digits(std::string_view(path).substr(begin, end - begin))) return path.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
+bool WeightGather::is_like(const WeightGather& other) const {
+  const auto same_weight = [&] {
+    return !frozen.owner_before(other.frozen) && !other.frozen.owner_before(frozen) && !frozen.expired();
+  };
+  return parameter == other.parameter && in_backward_pass == other.in_backward_pass &&
+         resharding->from == other.resharding->from && resharding->to == other.resharding->to &&
+         (parameter >= 0 || same_weight());
+}
+
+GatherSchedule::GatherSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options)
+    : parameters_(std::move(parameters)), options_(options) {}
+
+int GatherSchedule::place_of(const ArrayImpl& parameter) const {
+  const auto is_it = [&](const ArrayPtr& p) { return p.get() == &parameter; };
+  const auto place = std::find_if(parameters_.begin(), parameters_.end(), is_it);
+  return place == parameters_.end() ? -1 : static_cast<int>(place - parameters_.begin());
+}
+
+std::optional<WeightGather> GatherSchedule::gather_of(const ArrayPtr& a, const ArrayPtr& start,
+                                                      std::shared_ptr<const Resharding> resharding) const {
+  WeightGather gather{.resharding = std::move(resharding)};
+  const ArrayImpl* origin = a.get();
+  while (origin->details && origin->details->cast && origin->details->source) origin = origin->details->source.get();
+  gather.parameter = place_of(*origin);
+  if (gather.parameter < 0) {
+    if (a != start || !a->details || !a->details->placed) return std::nullopt;
+    gather.frozen = a;
+    return gather;
+  }
+  const auto has_own_slots = [](const ArrayImpl& x) { return x.slots == x.type->slots; };
+  if (!has_own_slots(*origin) || !has_own_slots(*start)) return std::nullopt;
+  const std::vector<ArrayPtr>& leaves = origin->details->leaves;
+  const bool begins_at_parameter = start == a || std::find(leaves.begin(), leaves.end(), start) != leaves.end();
+  return begins_at_parameter ? std::optional(std::move(gather)) : std::nullopt;
+}
+
+Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
+  const auto alone = [&] { return gather.resharding->forward(start, gather.in_backward_pass); };
+  if (ended_) return alone();
+  if (!known_) {
+    known_ = orders().get(program_of(parameters_, options_), std::make_shared<KnownOrder>).second;
+    order_ = known_->order;
+    follows_ = order_ != nullptr;
+  }
+  if (follows_ && next_ < order_->gathers.size() && order_->gathers[next_].is_like(gather)) {
+    if (begun_.empty() && (is_guarded() || !begin(next_, order_->group_end[next_], gather))) return ++next_, alone();
+    return take();
+  }
+  if (follows_) {
+    follows_ = false;
+    begun_.clear();
+    seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
+  }
+  Tensors made = alone();
+  seen_.push_back(std::move(gather));
+  return made;
+}
+
+// The tensors of the next gather in the order.
+Tensors GatherSchedule::take() {
+  Begun& now = begun_.front();
+  if (now.shipping) {
+    now.ready = now.shipping->finish();
+    now.shipping.reset();
+    begin_ahead();
+  }
+  Begun& group = begun_.front();
+  Tensors made = std::move(group.ready[next_ - group.begin]);
+  if (++next_ == group.end) begun_.pop_front();
+  return made;
+}
+
+// Where nothing goes between processes, nothing would be gained.
+void GatherSchedule::begin_ahead() {
+  size_t from = begun_.back().end;
+  for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch; ++ahead) {
+    if (from == order_->gathers.size() || is_guarded()) return;
+    const size_t end = order_->group_end[from];
+    if (!crosses(from, end) || !begin(from, end, order_->gathers[from])) return;
+    from = end;
+  }
+}
+
+bool GatherSchedule::crosses(size_t begin, size_t end) const {
+  for (size_t i = begin; i < end; ++i)
+    for (const StepPtr& step : order_->gathers[i].resharding->steps)
+      if (crosses_processes(*step)) return true;
+  return false;
+}
+
+bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) {
+  const at::AutoGradMode off(false);
+  std::vector<Shipment> shipments;
+  for (size_t i = begin; i < end; ++i) {
+    const WeightGather& gather = order_->gathers[i];
+    const Resharding& r = *gather.resharding;
+    Tensors start = start_of(gather);
+    if (start.empty()) return false;
+    start = as_dtype(start, r.to->dtype);
+    bring_to_memory_of(r.to->mesh, start);
+    if (checks && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
+    shipments.push_back({r.steps, std::move(start), r.cause.path});
+  }
+  begun_.push_back({begin, end,
+                    std::make_unique<Shipping>(std::move(shipments),
+                                               Occasion{first.resharding->cause, first.resharding->from,
+                                                        first.resharding->to, first.in_backward_pass}),
+                    {}});
+  return true;
+}
+
+// None of a frozen weight that is gone.
+Tensors GatherSchedule::start_of(const WeightGather& gather) const {
+  const Type* from = gather.resharding->from;
+  if (gather.parameter < 0) {
+    const ArrayPtr weight = gather.frozen.lock();
+    return weight && weight->type == from ? weight->local : Tensors();
+  }
+  const ArrayImpl& a = *parameters_[gather.parameter];
+  Tensors tensors;
+  for (int i = 0; i < from->mesh->slots(from->slots); ++i)
+    tensors.push_back(a.local[project(from->mesh, from->slots, i, a.slots)]);
+  return as_dtype(tensors, from->dtype);
+}
+
+void GatherSchedule::end_step() {
+  ended_ = true;
+  begun_.clear();
+  if (!known_) return;
+  if (follows_ && next_ == order_->gathers.size()) return;
+  if (follows_) seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
+  known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.group));
+}
+
+void clear_gather_orders() { orders() = {}; }
+
+}  // namespace tessera::detail

@@ -1,0 +1,62 @@
+// One block at a time.
+#include "sharding/redistribution/gradient_scatters.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/array/side_by_side.h"
+#include "sharding/redistribution/gather_schedule.h"
+
+namespace tessera::detail {
+namespace {
+
+std::string block_of(const WeightGradient& gradient) {
+  const Text& path = gradient.resharding->cause.path;
+  return path ? detail::block_of(*path) : "";
+}
+
+}  // namespace
+
+bool GradientScatters::takes(const ArrayImpl& leaf) const {
+  return differentiated_tape() == &tape_ && !is_guarded() && !(leaf.type->reduced & leaf.type->mesh->crossing());
+}
+
+void GradientScatters::add(WeightGradient gradient) {
+  std::string block = by_ == GatherGroups::by_block ? block_of(gradient) : "";
+  if (!waiting_.empty() && block != block_) send();
+  block_ = std::move(block);
+  waiting_.push_back(std::move(gradient));
+  if (block_.empty()) send();
+}
+
+void GradientScatters::send() {
+  const at::AutoGradMode off(false);
+  std::vector<Shipment> shipments;
+  for (WeightGradient& g : waiting_)
+    shipments.push_back(
+        {g.resharding->steps, as_dtype(std::exchange(g.tensors, {}), g.resharding->gradients), g.resharding->cause.path});
+  const Resharding& first = *waiting_[0].resharding;
+  under_way_.push_back({std::exchange(waiting_, {}),
+                        std::make_unique<Shipping>(std::move(shipments), Occasion{first.cause, first.to, first.from, true},
+                                                   Direction::back)});
+  while (under_way_.size() > 1 || (!under_way_.empty() && under_way_.front().shipping->has_arrived())) receive();
+}
+
+void GradientScatters::receive() {
+  const at::AutoGradMode off(false);
+  UnderWay oldest = std::move(under_way_.front());
+  under_way_.pop_front();
+  std::vector<Tensors> arrived = oldest.shipping->finish();
+  for (size_t i = 0; i < arrived.size(); ++i) {
+    WeightGradient& g = oldest.gradients[i];
+    bring_to_memory_of(g.resharding->from->mesh, arrived[i]);
+    tape_.late.push_back({std::move(g.parameter), std::move(g.leaf), std::move(arrived[i])});
+  }
+}
+
+void GradientScatters::finish() {
+  if (!waiting_.empty()) send();
+  while (!under_way_.empty()) receive();
+}
+
+}  // namespace tessera::detail
