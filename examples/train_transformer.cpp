@@ -35,13 +35,13 @@ double mean_loss(const Model& model, const std::vector<TokenBatch>& batches, con
   return sum / static_cast<double>(batches.size());
 }
 
-// Where the optimizer's state is cut further, it takes the gradients as they are: pending sums over the devices.
+// Where the optimizer's state is cut further, so are the gradients.
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const StepOptions& step) {
   return nn::accumulate_gradients(loss_fn, step.micro_batches,
                                   {.borrow_gathers = step.borrow_gathers,
                                    .prefetch = static_cast<int>(step.prefetch),
-                                   .reduce = step.shard_state.empty()});
+                                   .shard = step.shard_state});
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -147,7 +147,8 @@ void train(const TrainOptions& options, const Config& config) {
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
-    const auto ledger = step == done + 1 ? std::make_unique<CommLedger>() : nullptr;
+    // The second step knows what the first one gathered.
+    const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
     const TokenBatch batch = *corpus.training.next();
     const auto [loss, grads] = loss_and_grads(model, batch);

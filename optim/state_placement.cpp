@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "optim/internal.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::optim::detail {
@@ -13,27 +13,6 @@ namespace tessera::optim::detail {
 using namespace tessera::detail;
 
 namespace {
-
-// The parameter's type, cut further over `axes` on the first dim that they divide.
-const Type* state_type(const Type* parameter, const OptimizerOptions& options) {
-  const MeshImpl* mesh = parameter->mesh;
-  if (!mesh) return parameter;
-  std::vector<int> axes;
-  int devices = 1;
-  for (const std::string& name : options.shard_state) {
-    const int axis = mesh->find(name);
-    if (axis < 0 || mesh->axes[axis].size == 1 || parameter->own() >> axis & 1) continue;
-    axes.push_back(axis);
-    devices *= static_cast<int>(mesh->axes[axis].size);
-  }
-  for (size_t d = 0; d < parameter->shape.size() && devices > 1; ++d) {
-    if (parameter->local[d] % devices) continue;
-    TypeKey key = *parameter;
-    for (int axis : axes) key.dims[d].push_back(axis);
-    return intern(std::move(key));
-  }
-  return parameter;
-}
 
 // All of it on every device of its mesh.
 const Type* whole(const Type* type) {
@@ -43,7 +22,8 @@ const Type* whole(const Type* type) {
 // Where the parameter was never placed: the value, as an array that was not, either.
 ArrayPtr unplaced(const ArrayPtr& a) {
   if (!a->type->mesh) return a;
-  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {in_memory_of(nullptr, a->local[0])});
+  const at::Tensor& value = materialized(Array(a), "Optimizer.update").local[0];
+  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {in_memory_of(nullptr, value)});
   copy_facts(*a, *made);
   return made;
 }
@@ -64,8 +44,9 @@ class Remembered {
   std::unordered_map<const Type*, const Type*> known_;
 };
 
-template <class TypeOf>
-void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf type_of) {
+// `move` is convert_coalesced or convert_ahead.
+template <class TypeOf, class Move>
+void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf type_of, Move move) {
   Remembered<TypeOf> home_of(std::move(type_of));
   std::vector<Array*> values;
   std::vector<ArrayPtr> arrays;
@@ -80,9 +61,8 @@ void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf 
     homes.push_back(type);
     to.push_back(!type->mesh ? whole(a.type) : type->dtype == a.type->dtype ? type : with_dtype(type, a.type->dtype));
   }
-  std::vector<ArrayPtr> placed = convert_coalesced(
-      arrays, to,
-      {.operation = "Optimizer.update", .where = {}, .reason = tessera::detail::as_text(reason), .path = {}});
+  const Cause cause{"Optimizer.update", {}, tessera::detail::as_text(reason), {}};
+  std::vector<ArrayPtr> placed = move(arrays, to, cause);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!homes[i]->mesh) placed[i] = unplaced(placed[i]);
     if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));
@@ -91,36 +71,46 @@ void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf 
 
 }  // namespace
 
+namespace {
+
+constexpr const char* stays = "a parameter stays where it was placed";
+constexpr auto own_place = [](const Type* type) { return type; };
+constexpr auto at_once = [](const auto& arrays, const auto& to, const Cause& cause) {
+  return convert_coalesced(arrays, to, cause);
+};
+
+}  // namespace
+
 void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerOptions& options) {
   place(tree, params, "the optimizer's state is sharded over the batch's axes",
-        [&](const Type* type) { return state_type(type, options); });
+        [&](const Type* type) { return cut_further(type, options.shard_state); }, at_once);
 }
 
 void place_with_parameters(const Arrays& tree, const Arrays& params) {
-  place(tree, params, "a parameter stays where it was placed", [](const Type* type) { return type; });
+  place(tree, params, stays, own_place, at_once);
 }
 
 void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& params) {
   Arrays updated, homes;
   for (size_t i = 0; i < shards.size(); ++i)
     if (!shards[i]->is_same(*before[i])) updated.push_back(shards[i]), homes.push_back(params[i]);
-  place_with_parameters(updated, homes);
-  for (size_t i = 0; i < homes.size(); ++i) *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");
+  place(updated, homes, stays, own_place, convert_ahead);
+  for (size_t i = 0; i < homes.size(); ++i) {
+    if (!updated[i]->impl()->local.empty()) {
+      *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");
+      continue;
+    }
+    copy_facts(*homes[i]->impl(), *updated[i]->impl());  // it is on its way
+    updated[i]->impl()->weight = homes[i]->impl()->weight;
+    *homes[i] = *updated[i];
+  }
 }
 
 void check_axes(const Arrays& params, const OptimizerOptions& options) {
-  for (const std::string& name : options.shard_state)
-    if (std::count(options.shard_state.begin(), options.shard_state.end(), name) > 1)
-      fail(ErrorKind::bad_argument, "Optimizer", "shard_state: \"{}\" given twice, expected each axis once.", name);
-  for (const Array* p : params) {
-    if (p->is_absent()) continue;
-    const MeshImpl* mesh = p->impl()->type->mesh;
-    for (const std::string& name : options.shard_state)
-      if (mesh && mesh->find(name) < 0)
-        fail(ErrorKind::unknown_axis, "Optimizer", "shard_state: \"{}\" given, expected an axis of the mesh ({}).",
-             name, Mesh(mesh).to_string());
-    if (mesh) return;
-  }
+  const auto placed = std::find_if(params.begin(), params.end(),
+                                   [](const Array* p) { return !p->is_absent() && p->impl()->type->mesh; });
+  tessera::detail::check_axes("Optimizer", "shard_state", options.shard_state,
+                              placed == params.end() ? nullptr : (*placed)->impl()->type->mesh);
 }
 
 }  // namespace tessera::optim::detail

@@ -101,7 +101,7 @@ Array like_parameter(const Array& value, const Array& parameter, const char* ver
   static const Text reason = tessera::detail::as_text("a parameter stays where it was placed");
   if (type->mesh && v->type != type)
     v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
-  ArrayPtr made = make_array(v->type, v->slots, v->local);
+  ArrayPtr made = make_array(v->type, v->slots, materialized(Array(v), verb).local);
   copy_facts(*parameter.impl(), *made);
   made->weight = parameter.impl()->weight;
   return Array(std::move(made));

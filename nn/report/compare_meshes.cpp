@@ -12,8 +12,11 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
+#include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::nn {
+
+using tessera::detail::learned_gather_orders;
 
 using tessera::detail::with_commas;
 
@@ -65,12 +68,12 @@ std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardwa
   return traffic;
 }
 
-StepForecast forecast_on(const Mesh& mesh, const std::function<PlacementTable(const Mesh&)>& step,
+StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable(const Mesh&)>& step,
                          const Hardware& hardware) {
-  StepForecast result{.mesh = make_mesh(mesh.axes(), {.abstract = true})};
+  StepForecast result{.mesh = mesh};
   const Forecast forecast;
   try {
-    for (const MemoryShare& share : detail::shares_of(step(result.mesh)))
+    for (const MemoryShare& share : detail::shares_of(step(mesh)))
       result.at_rest.emplace_back(share.name, share.bytes_per_device);
   } catch (const Error& error) {
     result.error = error.what();
@@ -83,6 +86,15 @@ StepForecast forecast_on(const Mesh& mesh, const std::function<PlacementTable(co
   result.compute_seconds = result.flops / hardware.flops_per_second;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   return result;
+}
+
+// Of a step that knows what the one before it gathered.
+StepForecast forecast_on(const Mesh& mesh, const std::function<PlacementTable(const Mesh&)>& step,
+                         const Hardware& hardware) {
+  const Mesh abstract = make_mesh(mesh.axes(), {.abstract = true});
+  const int64_t learned = learned_gather_orders();
+  StepForecast first = forecast_of(abstract, step, hardware);
+  return learned == learned_gather_orders() ? first : forecast_of(abstract, step, hardware);
 }
 
 // ---- the table

@@ -70,7 +70,8 @@ class MeshComparison {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 
-// Runs `step` on an abstract mesh with the axes of each of these meshes, and predicts its time:
+// Runs `step` on an abstract mesh with the axes of each of these meshes, twice where it gathers weights, since a step
+// gathers in the order of the one before, and predicts its time:
 //   const auto step = [&](const Mesh& mesh) {
 //     const Layout layout{mesh, rules, {.missing_axes = MissingAxes::ok}};
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);

@@ -68,7 +68,7 @@ void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const Grad
     gradients.push_back(sums[i].value);
     places.push_back(params[i].value);
   }
-  if (options.reduce) place_coalesced(gradients, places, "gradients", options.reduction);
+  if (options.reduce && options.shard.empty()) place_coalesced(gradients, places, "gradients", options.reduction);
   for (size_t i = 0; i < gradients.size(); ++i) *gradients[i] = astype(*gradients[i], places[i]->dtype());
 }
 

@@ -91,7 +91,7 @@ auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions 
                           std::source_location where = std::source_location::current()) {
   detail::check_micro_batches(n);
   GradientOptions of_part = options;
-  if (n > 1) of_part.reduce = false;
+  if (n > 1) of_part.reduce = false, of_part.shard.clear();
   return [call = value_and_grad(std::move(loss_fn), std::move(trained), of_part, where), n, options, where](
              auto&& model, const auto&... batch) {
     const CallerScope caller(where);

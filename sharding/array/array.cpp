@@ -42,6 +42,7 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
   if (x.is_absent())
     fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree. Combine the tree first.");
   ArrayImpl& a = *x.impl();
+  if (a.local.empty() && a.details->arrival) a.local = std::exchange(a.details->arrival, nullptr)();
   if (a.local.empty()) {
     a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
     a.details->recipe = nullptr;

@@ -56,6 +56,7 @@ struct Details {
   Text path;
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
+  std::function<Tensors()> arrival;  // waits for the tensors, which are on their way; null once they are there
   std::shared_ptr<TapeState> tape;  // if the array is a parameter inside value_and_grad
   std::vector<ArrayPtr> leaves;     // a tape parameter's, one per set of reduced axes
   std::vector<Conversion> conversions;
@@ -73,7 +74,7 @@ ArrayPtr make_array(const Type* type, Tensors local);
 // Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
-// x with its tensors, which a recipe gets at its first use and keeps. Error (absent), which begins with `verb`.
+// x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then. Error (absent), which begins with `verb`.
 ArrayImpl& materialized(const Array& x, const char* verb);
 
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns

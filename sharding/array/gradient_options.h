@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "sharding/placement/dtype.h"
 
@@ -29,10 +31,14 @@ struct GradientOptions {
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement.
   bool reduce = true;
+  // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state` cuts its state (ZeRO-1):
+  // their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of several
+  // micro-batches they stay pending sums, which the optimizer reduce-scatters.
+  std::vector<std::string> shard = {};
   // The element type in which gradients of parameters cross the devices; by default the parameter's own.
   std::optional<DType> reduction = {};
   // The gradients are recorded, so that an enclosing tape differentiates them as well: second derivatives. Each
-  // parameter's gradient is then reduced on its own, whatever `reduce` and `reduction` say, and operations with a
+  // parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and `reduction` say, and operations with a
   // handmade gradient may refuse (no_gradient). If false, gradients are constants to other tapes.
   bool differentiable = false;
 };

@@ -14,9 +14,11 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/replica_checks.h"
+#include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
 namespace {
@@ -42,7 +44,8 @@ Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& t
     : shadows_(shadows), tape_(tape), homes_(shadows.size()) {
   for (size_t p = 0; p < shadows.size(); ++p)
     if (is_traced(shadows[p]))
-      for (const ArrayPtr& leaf : parameter(p).details->leaves) add_leaf(p, leaf.get(), leaf->local);
+      for (const ArrayPtr& leaf : materialized(shadows[p], gradients_operation).details->leaves)
+        add_leaf(p, leaf.get(), leaf->local);
   if (tape_.anchor.defined()) leaves_.push_back(tape_.anchor);
   plan_chunks();
 }
@@ -70,6 +73,8 @@ std::vector<Array> Backpropagation::finish_recorded() {
 }
 
 std::vector<Array> Backpropagation::finish() {
+  if (is_cut())
+    chunks_.begin_rest([this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!is_traced(shadows_[p])) continue;
     const Home& home = homes_[p];
@@ -81,9 +86,51 @@ std::vector<Array> Backpropagation::finish() {
   }
   if (checks) check_parameters();
   sums_ = add_up_each(contributions_);
+  if (is_cut()) return finish_scattered();
   buckets_.reduce(sums_);
   std::vector<Array> result;
-  for (size_t p = 0; p < shadows_.size(); ++p) result.push_back(is_traced(shadows_[p]) ? gradient_of(p) : Array());
+  for (size_t p = 0; p < shadows_.size(); ++p)
+    result.push_back(is_traced(shadows_[p]) ? gradient_of(p, homes_[p].type, tensors_of(p)) : Array());
+  return result;
+}
+
+// A parameter that was never placed has its gradient whole.
+const Type* Backpropagation::cut_type_of(size_t p) const {
+  const Type* type = with_unreduced(homes_[p].type, 0);
+  return parameter(p).type->mesh ? cut_further(type, tape_.options.shard) : type;
+}
+
+void Backpropagation::scatter(const std::vector<size_t>& parameters) {
+  static const Text reason = as_text("each device keeps its part of the gradients");
+  std::vector<Shipment> shipments;
+  for (const size_t p : parameters) {
+    const DType dtype = std::get<DType>(key_of(p));
+    const Type *from = homes_[p].type, *to = cut_type_of(p);
+    shipments.push_back({route(with_dtype(from, dtype), from == parameter(p).type ? parameter(p).slots : from->slots,
+                               with_dtype(to, dtype)).steps,
+                         as_dtype(tensors_of(p), dtype), parameter(p).details->path});
+  }
+  const Cause cause{gradients_operation, {}, reason, {}};
+  scattered_.push_back({parameters, Shipping(std::move(shipments), {cause, nullptr, nullptr, true})});
+}
+
+std::vector<Array> Backpropagation::finish_scattered() {
+  std::vector<bool> is_sent(shadows_.size());
+  for (const Scattered& sent : scattered_)
+    for (const size_t p : sent.parameters) is_sent[p] = true;
+  std::vector<size_t> rest;
+  for (size_t p = 0; p < shadows_.size(); ++p)
+    if (is_traced(shadows_[p]) && !is_sent[p]) rest.push_back(p);
+  if (!rest.empty()) scatter(rest);
+  std::vector<Array> result(shadows_.size());
+  for (Scattered& sent : scattered_) {
+    std::vector<Tensors> arrived = sent.shipping.finish();
+    for (size_t i = 0; i < arrived.size(); ++i) {
+      const size_t p = sent.parameters[i];
+      const Type* type = cut_type_of(p);
+      result[p] = gradient_of(p, type, as_dtype(arrived[i], type->dtype));
+    }
+  }
   return result;
 }
 
@@ -131,30 +178,43 @@ const MeshImpl* Backpropagation::mesh_of(size_t p) const {
 const Type* Backpropagation::type_of(size_t p) const {
   const Type* type = parameter(p).type;
   const AxisSet axes = axes_of(p);
-  return tape_.options.reduce || !axes ? type : with_unreduced(on_mesh(type, mesh_of(p)), axes);
+  return (tape_.options.reduce && !is_cut()) || !axes ? type : with_unreduced(on_mesh(type, mesh_of(p)), axes);
+}
+
+GradientBuckets::Key Backpropagation::key_of(size_t p) const {
+  return {mesh_of(p), axes_of(p), tape_.options.reduction.value_or(parameter(p).type->dtype)};
 }
 
 std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
-  const AxisSet axes = axes_of(p);
-  if (!axes || !tape_.options.reduce) return std::nullopt;
-  return GradientBuckets::Key(mesh_of(p), axes, tape_.options.reduction.value_or(parameter(p).type->dtype));
+  if (!axes_of(p) || !tape_.options.reduce || is_cut()) return std::nullopt;
+  return key_of(p);
 }
 
-// What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
+// Sums of whole gradients are chunks only where they begin early, between processes; cut ones are on every mesh, so that
+// their ledger is the same.
 void Backpropagation::plan_chunks() {
-  if (is_guarded() || tape_.nested || tape_.anchor.defined()) return;
+  if (tape_.nested || !(begins_early() || is_cut())) return;
   for (size_t p = shadows_.size(); p-- > 0;) {
-    if (!is_traced(shadows_[p])) continue;
-    const auto key = bucket_of(p);
-    if (!key || !(std::get<AxisSet>(*key) & mesh_of(p)->crossing())) continue;
+    if (!is_traced(shadows_[p]) || !axes_of(p) || comes_late(p)) continue;
+    if (!is_cut() && !(tape_.options.reduce && axes_of(p) & mesh_of(p)->crossing())) continue;
     int64_t tensors = 0;
     for (const LeafRange& range : homes_[p].leaves) tensors += static_cast<int64_t>(range.leaf->local.size());
-    chunks_.add(p, *key, blocks_of(type_of(p)) * parameter(p).local[0].numel(), tensors);
+    chunks_.add(p, key_of(p), blocks_of(type_of(p)) * parameter(p).local[0].numel(), tensors);
   }
   chunks_.close();
 }
 
+// What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
+bool Backpropagation::begins_early() const { return !is_guarded() && !tape_.anchor.defined(); }
+
+// Whether gradients of the parameter are reduce-scattered with their block.
+bool Backpropagation::comes_late(size_t p) const {
+  const auto is_late = [&](const LeafRange& range) { return tape_.scatters && tape_.scatters->expects(*range.leaf); };
+  return std::any_of(homes_[p].leaves.begin(), homes_[p].leaves.end(), is_late);
+}
+
 void Backpropagation::listen() {
+  if (!begins_early()) return;
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!chunks_.has(p)) continue;
     for (const LeafRange& range : homes_[p].leaves)
@@ -180,7 +240,7 @@ void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::ve
   }
   const Tensors sums = add_up_each(lists);
   for (size_t i = 0; i < places.size(); ++i) contributions_[places[i]] = Tensors(1, sums[i]);
-  buckets_.begin(key, places, sums);
+  is_cut() ? scatter(parameters) : buckets_.begin(key, places, sums);
 }
 
 void Backpropagation::gather_contributions(size_t p) {
@@ -267,18 +327,25 @@ void Backpropagation::add_contributions(const Type& gradient, const LeafRange& r
   }
 }
 
-Array Backpropagation::gradient_of(size_t p) const {
+// Of the gradient of p as its contributions add up to it: one for each of its slots.
+Tensors Backpropagation::tensors_of(size_t p) const {
   const ArrayImpl& a = parameter(p);
   const Home& home = homes_[p];
   const AxisSet slots = home.type == a.type ? a.slots : home.type->slots;
   Tensors local;
-  for (int i = 0; i < (home.type->mesh ? home.type->mesh->slots(slots) : 1); ++i)
-    local.push_back(
-        sums_[home.first_block + project(home.type->mesh, slots, i, home.type->own())].to(a.local[0].scalar_type()));
-  ArrayPtr gradient = make_array(home.type, slots, std::move(local));
+  for (int i = 0; i < (home.type->mesh ? home.type->mesh->slots(slots) : 1); ++i) {
+    const size_t block = home.first_block + project(home.type->mesh, slots, i, home.type->own());
+    local.push_back((sums_.empty() ? contributions_[block][0] : sums_[block]).to(a.local[0].scalar_type()));
+  }
+  return local;
+}
+
+Array Backpropagation::gradient_of(size_t p, const Type* type, Tensors local) const {
+  const ArrayImpl& a = parameter(p);
+  ArrayPtr gradient = make_array(type, type == a.type ? a.slots : type->slots, std::move(local));
   gradient->layout = a.layout;
   gradient->detail().path = a.details->path;
-  if (a.details->placed && home.type == a.type)
+  if (a.details->placed && type == a.type)
     gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);
   return Array(std::move(gradient));
 }

@@ -50,27 +50,43 @@ class Backpropagation {
   AxisSet axes_of(size_t p) const;
   const MeshImpl* mesh_of(size_t p) const;
   const Type* type_of(size_t p) const;
+  GradientBuckets::Key key_of(size_t p) const;
   std::optional<GradientBuckets::Key> bucket_of(size_t p) const;
+  bool is_cut() const { return !tape_.options.shard.empty(); }
 
   void plan_chunks();
+  bool begins_early() const;
+  bool comes_late(size_t p) const;
   void listen();
   void begin_chunk(const GradientBuckets::Key& key, const std::vector<size_t>& parameters);
+
+  // GradientOptions::shard: sends the summed contributions of these parameters on their way, and what has come of all.
+  void scatter(const std::vector<size_t>& parameters);
+  std::vector<Array> finish_scattered();
+  const Type* cut_type_of(size_t p) const;
 
   void gather_contributions(size_t p);
   Array recorded_gradient(size_t p);
   bool fill_gaps(const LeafRange& range);
   void add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh, AxisSet axes, int block,
                          Tensors& out) const;
-  Array gradient_of(size_t p) const;
+  Tensors tensors_of(size_t p) const;
+  Array gradient_of(size_t p, const Type* type, Tensors local) const;
 
   const std::vector<Array>& shadows_;
   TapeState& tape_;
   std::vector<Home> homes_;             // one per shadow
   Tensors leaves_, gradients_;          // the local tensors of all leaves, and their gradients
+  struct Scattered {
+    std::vector<size_t> parameters;
+    Shipping shipping;
+  };
+
   std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add up
   Tensors sums_;
   GradientBuckets buckets_;
   GradientChunks chunks_;
+  std::vector<Scattered> scattered_;
   GradientHooks hooks_;
 };
 

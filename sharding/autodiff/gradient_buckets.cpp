@@ -116,4 +116,8 @@ void GradientChunks::arrive(size_t parameter, const Begin& begin) {
     begin(chunks_[next_].key, chunks_[next_].parameters);
 }
 
+void GradientChunks::begin_rest(const Begin& begin) {
+  for (; next_ < chunks_.size(); ++next_) begin(chunks_[next_].key, chunks_[next_].parameters);
+}
+
 }  // namespace tessera::detail

@@ -63,6 +63,8 @@ class GradientChunks {
   bool has(size_t parameter) const { return chunk_of_.contains(parameter); }
   // One more tensor of the gradient has arrived. Begins every chunk that is complete and whose turn it is.
   void arrive(size_t parameter, const Begin& begin);
+  // Begins all others, complete or not.
+  void begin_rest(const Begin& begin);
 
  private:
   struct Chunk {

@@ -16,6 +16,7 @@
 #include "sharding/autodiff/backpropagation.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
+#include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
@@ -42,27 +43,43 @@ std::shared_ptr<TapeState> opened(GradientOptions options) {
   return state;
 }
 
-Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
-  if (x.is_absent() || !is_floating(x.dtype())) return x;
-  const Type* given = materialized(x, "value_and_grad").type;
-  const bool depends = state->nested && wants_gradient(*x.impl());
-  at::AutoGradMode off(false);
-  const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
-  const ArrayPtr value = convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
-  const ArrayImpl& a = *value;
+Tensors detached_tensors(const ArrayImpl& a) {
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
-  ArrayPtr shadow = make_array(type, a.slots, std::move(local));
+  return local;
+}
+
+// A parameter on its way (Details::arrival) is waited for when its shadow is used.
+Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
+  if (x.is_absent() || !is_floating(x.dtype())) return x;
+  const Type* given = x.impl()->type;
+  const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
+  const bool comes = x.impl()->local.empty() && x.impl()->details->arrival && type == given;
+  if (!comes) materialized(x, "value_and_grad");
+  const bool depends = state->nested && !comes && wants_gradient(*x.impl());
+  at::AutoGradMode off(false);
+  const ArrayPtr value =
+      comes ? x.impl() : convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
+  const ArrayImpl& a = *value;
+  ArrayPtr shadow = make_array(type, a.slots, detached_tensors(a));
   shadow->weight = true;
   shadow->layout = a.layout;
   Details& details = shadow->detail();
   details.tape = state;
+  if (comes) details.arrival = [x] { return detached_tensors(materialized(x, "value_and_grad")); };
   if (depends) state->outside[shadow.get()] = x.impl();
   if (a.details) {
     details.path = a.details->path;
     if (a.details->placed && type == given) details.placed = std::make_unique<NamedSharding>(*a.details->placed);
   }
   return Array(std::move(shadow));
+}
+
+// The first that there is.
+const MeshImpl* mesh_of(const std::vector<Array>& parameters) {
+  for (const Array& x : parameters)
+    if (!x.is_absent() && x.impl()->type->mesh) return x.impl()->type->mesh;
+  return nullptr;
 }
 
 void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) {
@@ -99,6 +116,7 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
   if (options.prefetch < 0)
     fail(ErrorKind::bad_argument, "value_and_grad",
          "prefetch: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch);
+  check_axes("value_and_grad", "shard", options.shard, mesh_of(parameters));
   keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   if (!state_->nested) communicate_in_groups(*state_, shadows_);

@@ -3,11 +3,41 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <memory>
+#include <utility>
+
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera {
 namespace detail {
+
+namespace {
+
+constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy
+
+Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in) {
+  return {route(with_dtype(a.type, in), a.slots, with_dtype(to, in)).steps, as_dtype(a.local, in)};
+}
+
+ArrayPtr made_like(const ArrayImpl& a, const Type* type, Tensors tensors) {
+  ArrayPtr made = make_array(type, std::move(tensors));
+  made->layout = a.layout;
+  return made;
+}
+
+// Arrays that move together, and wait for each other.
+struct Moving {
+  std::unique_ptr<Shipping> shipping;
+  std::vector<Tensors> arrived = {};
+
+  Tensors take(size_t i) {
+    if (shipping) arrived = std::exchange(shipping, nullptr)->finish();
+    return std::move(arrived[i]);
+  }
+};
+
+}  // namespace
 
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
                                         const Cause& cause, std::optional<DType> in) {
@@ -18,17 +48,38 @@ std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, con
   for (size_t i = 0; i < arrays.size(); ++i) {
     const ArrayImpl& a = *arrays[i];
     if (a.type == to[i]) continue;
-    const DType dtype = in.value_or(a.type->dtype);
-    shipments.push_back(
-        {route(with_dtype(a.type, dtype), a.slots, with_dtype(to[i], dtype)).steps, as_dtype(a.local, dtype)});
+    shipments.push_back(shipment_of(a, to[i], in.value_or(a.type->dtype)));
     shipped.push_back(i);
   }
   const std::vector<Tensors> moved = Shipping(std::move(shipments), {cause}).finish();
   for (size_t s = 0; s < shipped.size(); ++s) {
     const ArrayImpl& a = *arrays[shipped[s]];
-    const Type* type = to[shipped[s]];
-    ArrayPtr& result = results[shipped[s]] = make_array(type, as_dtype(moved[s], a.type->dtype));
-    result->layout = a.layout;
+    results[shipped[s]] = made_like(a, to[shipped[s]], as_dtype(moved[s], a.type->dtype));
+  }
+  return results;
+}
+
+std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
+                                    const Cause& cause) {
+  at::AutoGradMode off(false);
+  std::vector<ArrayPtr> results = arrays;
+  for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
+    std::vector<Shipment> shipments;
+    std::vector<size_t> shipped;
+    int64_t bytes = 0;
+    for (end = begin; end < arrays.size() && bytes < group_bytes; ++end) {
+      if (arrays[end]->type == to[end]) continue;
+      shipments.push_back(shipment_of(*arrays[end], to[end], to[end]->dtype));
+      shipped.push_back(end);
+      bytes += to[end]->bytes;
+    }
+    const auto moving = std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), Occasion{cause})});
+    const bool is_there = moving->shipping->has_arrived();
+    for (size_t s = 0; s < shipped.size(); ++s) {
+      ArrayPtr& result = results[shipped[s]];
+      result = made_like(*arrays[shipped[s]], to[shipped[s]], is_there ? moving->take(s) : Tensors());
+      if (!is_there) result->detail().arrival = [moving, s] { return moving->take(s); };
+    }
   }
   return results;
 }

@@ -16,6 +16,11 @@ namespace detail {
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
                                         const Cause& cause, std::optional<DType> in = {});
 
+// The same, in groups of some MiB in the order of `arrays`, each of which is one communication. What comes from other
+// processes is on its way when this returns: each result waits for its tensors at its first use (materialized).
+std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
+                                    const Cause& cause);
+
 }  // namespace detail
 
 // Moves every array to the placement of its partner in `places`, and gives it its partner's path.

@@ -106,9 +106,10 @@ std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>&
   const ArrayPtr& parameter = tape.gathers->parameter(ordered->parameter);
   const std::vector<ArrayPtr>& leaves = parameter->details->leaves;
   if (std::find(leaves.begin(), leaves.end(), start) == leaves.end()) return nullptr;
+  tape.scatters->expect(*start);
   return [scatters = tape.scatters, gathers = tape.gathers, place = ordered->parameter, start,
           resharding = ordered->resharding](Tensors gradients) {
-    if (!scatters->takes(*start)) return resharding->backward(std::move(gradients));
+    if (!scatters->takes()) return resharding->backward(std::move(gradients));
     scatters->add({gathers->parameter(place), start, resharding, std::move(gradients)});
     return Tensors(start->local.size());
   };

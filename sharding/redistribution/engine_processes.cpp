@@ -1,5 +1,6 @@
 // Exchanges across processes: what a process's own devices do first, one call to the others, and what is made of it.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -102,11 +103,16 @@ class Crossing {
     }
   }
 
-  // Of an all_gather or a reduce_scatter: what this process gives to its group, and what it makes of what it gets.
-  at::Tensor packed() const { return e_.collective == Collective::all_gather ? blocks_here() : sums_here(); }
-  void unpack(const at::Tensor& received) {
-    e_.collective == Collective::all_gather ? join(received) : keep(received);
+  // Of an all_gather or a reduce_scatter: the shape of what this process gives to its group, the element type in which it
+  // does so alone, how it writes it, and what it makes of what it gets.
+  std::vector<int64_t> shape_given() const {
+    const at::Tensor& t = in_[0][0];
+    if (gathers()) return longer(groups(), longer(each_has(), t.sizes()));
+    return longer(processes(), longer(groups(), longer(each_has(), block(t, e_.dim, 0, e_.devices).sizes())));
   }
+  at::ScalarType type_given() const { return is_small() ? at::kDouble : in_[0][0].scalar_type(); }
+  void pack(const at::Tensor& given) const { gathers() ? give_blocks(given) : give_sums(given); }
+  void unpack(const at::Tensor& received) { gathers() ? join(received) : keep(received); }
 
  private:
   int processes() const { return static_cast<int>(members_.processes.size()); }
@@ -162,6 +168,14 @@ class Crossing {
     fill(total);
   }
 
+  bool gathers() const { return e_.collective == Collective::all_gather; }
+  bool is_small() const { return !gathers() && is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)); }
+  at::Tensor packed() const {
+    const at::Tensor given = at::empty(shape_given(), in_[0][0].options().dtype(type_given()));
+    pack(given);
+    return given;
+  }
+
   void gather() { unpack(gathered(packed())); }
 
   void scatter() {
@@ -171,21 +185,19 @@ class Crossing {
     unpack(mine);
   }
 
-  // [group, device, ...]
-  at::Tensor blocks_here() const {
-    Tensors here;
-    for (const Tensors& tensors : in_) here.push_back(stacked(tensors));
-    return stacked(here);
+  // given: [group, device, ...]
+  void give_blocks(const at::Tensor& given) const {
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int64_t i = 0; i < each_has(); ++i) given[g][i].copy_(in_[g][i]);
   }
 
-  // [process, group, device, ...]: this process's sums, cut into the blocks of all.
-  at::Tensor sums_here() const {
-    const Tensors sums = folded_here(Collective::all_reduce, is_small_sum(block(in_[0][0], e_.dim, 0, e_.devices)));
-    Tensors blocks;
+  // given: [process, group, device, ...]: this process's sums, cut into the blocks of all.
+  void give_sums(const at::Tensor& given) const {
+    const Tensors sums = folded_here(Collective::all_reduce, is_small());
     for (int p = 0; p < processes(); ++p)
-      for (const at::Tensor& t : sums)
-        for (const int number : members_.numbers[p]) blocks.push_back(block(t, e_.dim, number, e_.devices));
-    return stacked(blocks).view(longer(processes(), longer(groups(), longer(each_has(), blocks[0].sizes()))));
+      for (int64_t g = 0; g < groups(); ++g)
+        for (int64_t i = 0; i < each_has(); ++i)
+          given[p][g][i].copy_(block(sums[g], e_.dim, members_.numbers[p][i], e_.devices));
   }
 
   // all: [process, group, device, ...]
@@ -273,17 +285,26 @@ void exchange_between_processes(const Exchange& exchange, const GroupProcesses& 
 ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts)
     : members_(members), waiting_(waiting), parts_(std::move(parts)) {
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
-  const at::Tensor& like = parts_[0].in[0][0];
   const auto n = static_cast<int64_t>(members.processes.size());
-  std::vector<at::Tensor> flat;
+  int64_t width = 0;  // of what is given, for each of `rows` processes
+  const int64_t rows = gathers ? 1 : n;
+  std::vector<Crossing> crossings;
   for (Part& part : parts_) {
-    const at::Tensor given = Crossing(part.exchange, members, waiting_, part.in, part.out).packed();
-    shapes_.push_back(gathers ? longer(n, given.sizes()) : given.sizes().slice(1).vec());
-    flat.push_back(given.reshape({gathers ? 1 : n, -1}));
-    if (parts_.size() > 1) flat.back() = flat.back().to(like.scalar_type());
+    crossings.emplace_back(part.exchange, members, waiting_, part.in, part.out);
+    width += c10::multiply_integers(crossings.back().shape_given()) / rows;
   }
-  const at::Tensor given = flat.size() == 1 ? flat[0] : at::cat(flat, 1);
-  received_ = given.new_empty({gathers ? n : 1, given.size(1)});
+  const at::Tensor& like = parts_[0].in[0][0];
+  const at::ScalarType dtype = parts_.size() == 1 ? crossings[0].type_given() : like.scalar_type();
+  const at::Tensor given = at::empty({rows, width}, like.options().dtype(dtype));
+  int64_t begin = 0;
+  for (const Crossing& crossing : crossings) {
+    const std::vector<int64_t> shape = crossing.shape_given();
+    const int64_t mine = c10::multiply_integers(shape) / rows;
+    crossing.pack(given.narrow(1, begin, mine).view(shape));
+    shapes_.push_back(gathers ? longer(n, shape) : std::vector<int64_t>(shape.begin() + 1, shape.end()));
+    begin += mine;
+  }
+  received_ = given.new_empty({gathers ? n : 1, width});
   ProcessGroup& group = process_group(members.processes, like.device()).beside();
   begun_ = gathers ? group.all_gather(given[0], received_, waiting_)
                    : group.reduce_scatter(given, received_[0], waiting_);

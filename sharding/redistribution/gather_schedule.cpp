@@ -36,6 +36,8 @@ Orders& orders() {
   return orders;
 }
 
+thread_local int64_t learned = 0;
+
 const std::string& path_of(const ArrayImpl& a) {
   static const std::string none;
   return a.details && a.details->path ? *a.details->path : none;
@@ -162,7 +164,7 @@ Tensors GatherSchedule::take() {
   return made;
 }
 
-// Where nothing goes between processes, nothing would be gained.
+// Where nothing goes between processes, nothing would be gained. An abstract mesh stands for devices of their own.
 void GatherSchedule::begin_ahead() {
   size_t from = begun_.back().end;
   for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch; ++ahead) {
@@ -176,7 +178,7 @@ void GatherSchedule::begin_ahead() {
 bool GatherSchedule::crosses(size_t begin, size_t end) const {
   for (size_t i = begin; i < end; ++i)
     for (const StepPtr& step : order_->gathers[i].resharding->steps)
-      if (crosses_processes(*step)) return true;
+      if (crosses_processes(*step) || step->mesh->abstract) return true;
   return false;
 }
 
@@ -190,7 +192,7 @@ bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) 
     if (start.empty()) return false;
     start = as_dtype(start, r.to->dtype);
     bring_to_memory_of(r.to->mesh, start);
-    if (checks && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
+    if (checks && !r.to->mesh->abstract && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
     shipments.push_back({r.steps, std::move(start), r.cause.path});
   }
   begun_.push_back({begin, end,
@@ -208,7 +210,7 @@ Tensors GatherSchedule::start_of(const WeightGather& gather) const {
     const ArrayPtr weight = gather.frozen.lock();
     return weight && weight->type == from ? weight->local : Tensors();
   }
-  const ArrayImpl& a = *parameters_[gather.parameter];
+  const ArrayImpl& a = materialized(Array(parameters_[gather.parameter]), "value_and_grad");
   Tensors tensors;
   for (int i = 0; i < from->mesh->slots(from->slots); ++i)
     tensors.push_back(a.local[project(from->mesh, from->slots, i, a.slots)]);
@@ -221,9 +223,11 @@ void GatherSchedule::end_step() {
   if (!known_) return;
   if (follows_ && next_ == order_->gathers.size()) return;
   if (follows_) seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
+  ++learned;
   known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.group));
 }
 
 void clear_gather_orders() { orders() = {}; }
+int64_t learned_gather_orders() { return learned; }
 
 }  // namespace tessera::detail

@@ -79,7 +79,9 @@ class GatherSchedule {
   std::deque<Begun> begun_;
 };
 
-// Forgets the orders of all programs of this thread.
+// Forgets the orders of all programs of this thread; and how often a step of this thread has left another order for the
+// next one than it found.
 void clear_gather_orders();
+int64_t learned_gather_orders();
 
 }  // namespace tessera::detail

@@ -17,9 +17,7 @@ std::string block_of(const WeightGradient& gradient) {
 
 }  // namespace
 
-bool GradientScatters::takes(const ArrayImpl& leaf) const {
-  return differentiated_tape() == &tape_ && !is_guarded() && !(leaf.type->reduced & leaf.type->mesh->crossing());
-}
+bool GradientScatters::takes() const { return differentiated_tape() == &tape_ && !is_guarded(); }
 
 void GradientScatters::add(WeightGradient gradient) {
   std::string block = by_ == GatherGroups::by_block ? block_of(gradient) : "";

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,11 @@ class GradientScatters {
  public:
   GradientScatters(TapeState& tape, GatherGroups by) : tape_(tape), by_(by) {}
 
-  // Whether the gradients of this leaf may be late: not where a guard may forbid them, and not where the leaf's sum over
-  // other processes begins during the backward pass.
-  bool takes(const ArrayImpl& leaf) const;
+  // Gradients of this leaf will come, if it is used in the backward pass.
+  void expect(const ArrayImpl& leaf) { expected_.insert(&leaf); }
+  bool expects(const ArrayImpl& leaf) const { return expected_.contains(&leaf); }
+  // Whether they may be late: not in another tape's backward pass, and not where a guard may forbid them.
+  bool takes() const;
   void add(WeightGradient gradient);
   // All that wait or are under way.
   void finish();
@@ -42,6 +45,7 @@ class GradientScatters {
 
   TapeState& tape_;
   const GatherGroups by_;
+  std::set<const ArrayImpl*> expected_;
   std::string block_;
   std::vector<WeightGradient> waiting_;
   std::deque<UnderWay> under_way_;

@@ -66,7 +66,7 @@ const std::vector<Strategy> strategies = {
     {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}}},
     {"tp8", {{"model", 8}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
     {"2x4", {{"data", 2}, {"model", 4}}, {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
-    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.reduce = false}, {.shard_state = {"data"}}},
+    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.shard = {"data"}}, {.shard_state = {"data"}}},
 };
 
 constexpr PlainAdamw adamw{

@@ -103,11 +103,28 @@ TEST(GradientsAcrossProcesses, StayPendingWhereNothingIsReduced) {
   EXPECT_EQ(pass_of(parameters(mesh), mesh, {.reduce = false}).begun_in_all, 0);
 }
 
+// Of ZeRO-1: on their way during the backward pass, or at its end where a guard may forbid them.
+TEST(GradientsAcrossProcesses, AreCutWhileTheBackwardPassRuns) {
+  for (const int64_t each : {1, 2}) {
+    const Mesh mesh = make_mesh({{"data", each * process_count()}});
+    const std::vector<Array> weights = parameters(mesh);
+    const Pass early = pass_of(weights, mesh, {.shard = {"data"}}), summed = pass_of(weights, mesh);
+    const Pass end = pass_at_the_end(weights, mesh, {.shard = {"data"}});
+    EXPECT_EQ(early.ledger, end.ledger);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_EQ(early.gradients[i].type_string(), end.gradients[i].type_string());
+      EXPECT_LE(difference(whole(early.gradients[i]), whole(summed.gradients[i])), 1e-5) << "parameter " << i;
+      EXPECT_LE(difference(whole(end.gradients[i]), whole(summed.gradients[i])), 1e-5) << "parameter " << i;
+    }
+    EXPECT_EQ(early.gradients[0].sharding().spec(), width % mesh.size("data") ? P{} : P{"data"});
+  }
+}
+
 using Order = std::vector<std::vector<size_t>>;
 
 TEST(GradientChunks, BeginInOneOrderHoweverGradientsArrive) {
   const detail::GradientBuckets::Key floats{nullptr, 1, float32}, doubles{nullptr, 1, float64};
-  const auto order_of = [&](const std::vector<size_t>& arrivals) {
+  const auto order_of = [&](const std::vector<size_t>& arrivals, bool rest = false) {
     detail::GradientChunks chunks;
     chunks.add(5, floats, 1 << 20, 1);   // a chunk
     chunks.add(4, floats, 1 << 19, 1);   // half of one
@@ -117,7 +134,9 @@ TEST(GradientChunks, BeginInOneOrderHoweverGradientsArrive) {
     chunks.add(0, floats, 5000, 1);      // the rest
     chunks.close();
     Order begun;
-    for (const size_t p : arrivals) chunks.arrive(p, [&](const auto&, const auto& chunk) { begun.push_back(chunk); });
+    const auto begin = [&](const auto&, const auto& chunk) { begun.push_back(chunk); };
+    for (const size_t p : arrivals) chunks.arrive(p, begin);
+    if (rest) chunks.begin_rest(begin);
     return begun;
   };
   const Order all{{5}, {3, 1}, {4, 2}, {0}};
@@ -125,6 +144,7 @@ TEST(GradientChunks, BeginInOneOrderHoweverGradientsArrive) {
   EXPECT_EQ(order_of({0, 1, 2, 2, 3, 4, 5}), all);
   EXPECT_EQ(order_of({5, 4, 3, 2, 1}), (Order{{5}, {3, 1}})) << "one use of 2 has not come";
   EXPECT_EQ(order_of({4, 3, 2, 2, 1, 0}), Order{}) << "the first has not come";
+  EXPECT_EQ(order_of({5}, true), all) << "the others are begun when there is nothing more to come";
 }
 
 TEST(GradientChunks, LeaveOutWhatIsLittleInAll) {

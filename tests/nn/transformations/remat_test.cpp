@@ -249,7 +249,7 @@ TEST(Remat, GathersOfFullyShardedWeights) {
   const Batch batch = filter_shard(make_batch(), layout);
   const auto gathers = [&](auto loss, bool borrow) {
     CommLedger ledger;
-    nn::value_and_grad(loss, {.borrow_gathers = borrow})(model, batch);
+    nn::value_and_grad(loss, {.borrow_gathers = borrow, .group = GatherGroups::by_parameter})(model, batch);
     return ledger.count("all_gather", "data");
   };
   constexpr int sharded = 2 * 8, read = 2 * 7, ends = 2, head = 1;

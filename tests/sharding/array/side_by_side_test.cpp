@@ -141,7 +141,9 @@ TEST_P(SideBySide, LeavesACoreToEveryThreadThatMakesBatches) {
     const std::vector<BusyCore> loaders(static_cast<size_t>(GetParam() - 1));
     EXPECT_EQ(elsewhere(), 0);
   }
-  if (GetParam() > 1) EXPECT_GT(elsewhere(), 0);
+  if (GetParam() > 1) {
+    EXPECT_GT(elsewhere(), 0);
+  }
 }
 
 TEST_P(SideBySide, AddsUpInOneOrder) {

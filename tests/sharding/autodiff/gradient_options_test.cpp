@@ -57,6 +57,35 @@ TEST(PendingGradients, CommunicateNothing) {
   }
 }
 
+// As the state of ZeRO-1: cut on the first dim that the axes divide, what does not divide as the parameter is.
+TEST(CutGradients, AreTheGradientsInParts) {
+  for (const bool private_replicas : {false, true}) {
+    const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}, {.private_replicas = private_replicas});
+    const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
+    const std::vector<Array> w{placed(random_tensor({8, 8}, 2), mesh, P{none, "model"}),
+                               placed(random_tensor({8}, 3), mesh, {}), placed(random_tensor({3}, 4), mesh, {}),
+                               placed(random_tensor({4}, 5), mesh, {}), from_tensor(random_tensor({8, 8}, 6))};
+    const auto model = [&](Arrays p) { return loss_of(x, p) + sum(p[2]) + sum(matmul(x, p[4])); };
+    const Step whole_gradients = step(w, model), cut = step(w, model, {.shard = {"data"}});
+    EXPECT_LE(difference(cut, whole_gradients), 1e-14);
+    EXPECT_EQ(cut.gradients[0].type_string(), "float64[8@data,8@model]");
+    EXPECT_EQ(cut.gradients[1].type_string(), "float64[8@data]");
+    EXPECT_EQ(cut.gradients[2].type_string(), "float64[3]");
+    EXPECT_EQ(cut.gradients[3].type_string(), "float64[4@data]") << "not used, so of zeros";
+    EXPECT_EQ(cut.gradients[4].type_string(), whole_gradients.gradients[4].type_string()) << "never placed";
+    EXPECT_NE(cut.communication.find("<reduce_scatter data 80"), std::string::npos) << cut.communication;
+  }
+}
+
+TEST(CutGradients, NameTheAxesThatThereAre) {
+  const Mesh mesh = make_mesh({{"data", 4}});
+  const std::vector<Array> w{placed(random_tensor({8}, 3), mesh, {})};
+  expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard: \"batch\" given, expected an axis of the mesh (data=4",
+               [&] { Tape(w, {.shard = {"batch"}}); });
+  expect_error(ErrorKind::bad_argument, "[value_and_grad] shard: \"data\" given twice",
+               [&] { Tape(w, {.shard = {"data", "data"}}); });
+}
+
 // Devices that share replicas have added their contributions up already.
 TEST(PendingGradients, TakeTheMemoryOfOneWhereReplicasAreShared) {
   constexpr int64_t n = 128, bytes = n * n * 8;
