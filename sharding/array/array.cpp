@@ -80,7 +80,7 @@ bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape
 
 bool wants_gradient(const ArrayImpl& a) {
   if (!at::GradMode::is_enabled()) return false;
-  return is_tape_parameter(a) || a.local[0].requires_grad();
+  return is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
 }
 
 const ArrayImpl& origin_of(const ArrayImpl& a) {

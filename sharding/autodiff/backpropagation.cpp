@@ -199,7 +199,8 @@ void Backpropagation::plan_chunks() {
     if (!is_cut() && !(tape_.options.reduce && axes_of(p) & mesh_of(p)->crossing())) continue;
     int64_t tensors = 0;
     for (const LeafRange& range : homes_[p].leaves) tensors += static_cast<int64_t>(range.leaf->local.size());
-    chunks_.add(p, key_of(p), blocks_of(type_of(p)) * parameter(p).local[0].numel(), tensors);
+    const int64_t blocks = is_cut() ? 1 : blocks_of(type_of(p));  // of a device, or of this process
+    chunks_.add(p, key_of(p), blocks * parameter(p).local[0].numel(), tensors);
   }
   chunks_.close();
 }

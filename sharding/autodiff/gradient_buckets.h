@@ -55,7 +55,7 @@ class GradientChunks {
   using Key = GradientBuckets::Key;
   using Begin = std::function<void(const Key& key, const std::vector<size_t>& parameters)>;
 
-  // Call it from the last parameter to the first. `elements`: of the gradient, in this process; `tensors`: in how many
+  // Call it from the last parameter to the first. `elements`: of the gradient; `tensors`: in how many
   // tensors they arrive.
   void add(size_t parameter, const Key& key, int64_t elements, int64_t tensors);
   // All parameters are added. A rest too small for a chunk (see is_small_sum) joins its key's last chunk, if any.

@@ -130,6 +130,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 }
 
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  if (a.local.empty()) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;

@@ -162,7 +162,7 @@ void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
 
 // A handle of its own, so that what a placement hangs on the array does not touch x.
 ArrayPtr same_value(const Array& x) {
-  ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, x.impl()->local);
+  ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, materialized(x, "device_put").local);
   copy->weight = x.impl()->weight;
   copy->layout = x.impl()->layout;
   return copy;

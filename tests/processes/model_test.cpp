@@ -2,6 +2,7 @@
 #include "data/text.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/diagnostics/check_mode.h"
@@ -104,6 +105,28 @@ TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
     expect_near(second.gradients, expected.gradients, 1e-6);
     expect_near(step.after, expected.after, 1e-4);  // Adam's first step is the gradient's sign, of noise too
   }
+}
+
+// New parameters of ZeRO-1 are on their way when update returns: whatever comes first waits for them.
+TEST(ManyProcesses, NewParametersAreThereWhenTheyAreUsed) {
+  const Layout layout{make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}})};
+  const auto updated = [&](int updates, const std::vector<std::string>& state) {
+    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout);
+    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state = state});
+    const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
+    auto [loss, grads] = nn::value_and_grad(loss_fn, {.shard = state})(model, placed_tokens(layout));
+    for (int i = 0; i < updates; ++i) optimizer.update(model, grads);
+    return model;
+  };
+  for (const int updates : {1, 2}) {
+    const Gpt expected = updated(updates, {}), given = updated(updates, {"data"});
+    const Gpt copy = given, moved = nn::filter_shard(given, layout);
+    EXPECT_GT(nn::placement_table(given).bytes(), 0);
+    expect_near(moved, expected, 1e-6);
+    expect_near(copy, expected, 1e-6);
+    expect_near(given, expected, 1e-6);
+  }
+  updated(1, {"data"});  // and nobody waits for these
 }
 
 TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
