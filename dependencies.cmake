@@ -3,7 +3,8 @@
 #   tessera_require_tools()       before project(): a compiler and a build program, else one sentence says what is missing
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
-#                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL
+#                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL, tessera_deps::icu where
+#                                 there is ICU
 #
 # A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
 
@@ -345,10 +346,32 @@ function(tessera_import_nccl)
   endif()
 endfunction()
 
+# ---- ICU -------------------------------------------------------------------------------------------------------------
+
+# tessera_deps::icu, where ICU is installed: the Unicode of tessera::tokenizer, which alone is linked with it. TESSERA_ICU
+# is AUTO, OFF or ON (an error if it is missing).
+function(tessera_import_icu)
+  if(TESSERA_ICU STREQUAL "OFF")
+    return()
+  endif()
+  find_package(ICU QUIET COMPONENTS i18n uc)
+  if(NOT ICU_FOUND)
+    if(TESSERA_ICU STREQUAL "ON")
+      message(FATAL_ERROR "[dependencies] TESSERA_ICU=ON, but there is no ICU. Install it (on Debian and Ubuntu: apt-get "
+                          "install libicu-dev; elsewhere named by -DICU_ROOT=), or leave it out by -DTESSERA_ICU=OFF.")
+    endif()
+    return()
+  endif()
+  message(STATUS "ICU: ${ICU_VERSION}")
+  add_library(tessera_deps::icu INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(tessera_deps::icu INTERFACE ICU::i18n ICU::uc)
+endfunction()
+
 function(tessera_require_libraries)
   if(NOT TARGET tessera_deps::torch)
     tessera_import_torch()
     tessera_import_boost()
     tessera_import_nccl()
+    tessera_import_icu()
   endif()
 endfunction()

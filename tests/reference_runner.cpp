@@ -1,4 +1,4 @@
-// Runs files of reference numbers made with JAX against the library: reference_runner [--plain] FILE.json...
+// Runs files of reference numbers made with JAX, and folders of tokenizers, against the library: reference_runner [--plain] PATH...
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -39,6 +39,7 @@ bool contains(const std::filesystem::path& file, std::string_view content) {
 }
 
 void run_file(const std::filesystem::path& file, Report& report) {
+  if (std::filesystem::exists(file / "tokenizer.json")) return run_tokenizer(file, report);
   for (const Kind& kind : kinds)
     if (file.filename().string().starts_with(kind.prefix)) return kind.run(file, report);
   for (const Kind& kind : kinds)
@@ -56,7 +57,7 @@ void run_file(const std::filesystem::path& file, Report& report) {
 int main(int argc, char** argv) {
   tessera::runner::Report report;
   if (argc < 2) {
-    std::cerr << "usage: reference_runner [--plain] FILE.json...\n";
+    std::cerr << "usage: reference_runner [--plain] PATH...\n";
     return 2;
   }
   report.plain = std::string_view(argv[1]) == "--plain";

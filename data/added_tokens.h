@@ -1,0 +1,46 @@
+// AddedTokens: the tokens that are found in a text before anything is merged, as "<|endoftext|>".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::data::detail {
+
+struct AddedToken {
+  int32_t id;
+  std::string content;
+  bool single_word;                // only where no letter or digit is beside it
+  bool strips_left, strips_right;  // with the white space there
+  bool special;
+};
+
+// Those that are looked for in one text: the given one, or the normalized one.
+class AddedTokens {
+ public:
+  // A token found at [begin, end) of a text.
+  struct Found {
+    const AddedToken* token;
+    size_t begin, end;
+  };
+
+  // `token` outlives this.
+  void add(std::string spelled, const AddedToken& token);
+  // All are added.
+  void sort();
+  // From left to right; of several that begin at one place the longest.
+  std::vector<Found> find(std::string_view text) const;
+
+ private:
+  struct Spelled {
+    std::string text;
+    const AddedToken* token;
+  };
+  const Spelled* at(std::string_view text, size_t i) const;
+
+  std::array<std::vector<Spelled>, 256> by_first_;
+};
+
+}  // namespace tessera::data::detail

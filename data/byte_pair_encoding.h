@@ -1,0 +1,53 @@
+// BytePairEncoding: the model of a BPE tokenizer, from characters to tokens by ranked merges.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera::data::detail {
+
+// (Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units", 2016; byte fallback as in
+// SentencePiece, Kudo and Richardson, 2018.)
+struct BytePairOptions {
+  std::optional<std::string> unknown = {};  // the token of a character that the vocabulary lacks
+  bool fuse_unknown = false;                // one token for unknown characters in a row
+  bool byte_fallback = false;               // an unknown character becomes the tokens <0x..> of its bytes
+  bool ignore_merges = false;               // a word that is a token is that token, whatever the merges say
+};
+
+class BytePairEncoding {
+ public:
+  struct Token {
+    int32_t id;
+    int32_t bytes;  // of the word
+  };
+
+  BytePairEncoding() = default;
+  // `merges` in the order of their ranks. Error (bad_file), which names `where`: a merge or the unknown token that is not
+  // in the vocabulary.
+  BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
+                   const std::vector<std::pair<std::string, std::string>>& merges, const BytePairOptions& options,
+                   const std::string& where);
+
+  std::vector<Token> encode(std::string_view word) const;
+  const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
+
+ private:
+  struct Merge {
+    int32_t rank, id;
+  };
+  std::vector<Token> characters(std::string_view word) const;
+  const int32_t* find(std::string_view token) const;
+  void merge(std::vector<Token>& tokens) const;
+
+  std::unordered_map<std::string, int32_t> vocabulary_;
+  std::unordered_map<uint64_t, Merge> merges_;  // by the ids of both sides
+  BytePairOptions options_;
+};
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,300 @@
+// A file's parts put together: added tokens, normalizer, pre-tokenizer, model, template, decoder.
+#include "data/tokenizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <unordered_map>
+
+#include "data/added_tokens.h"
+#include "data/byte_pair_encoding.h"
+#include "data/text_source.h"
+#include "data/tokenizer_steps.h"
+#include "nn/tree/tree.h"
+#include "sharding/files/file.h"
+#include "sharding/files/json.h"
+
+namespace tessera::data {
+
+using namespace detail;
+
+namespace {
+
+constexpr int64_t most_bytes = int64_t{1} << 30;
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  std::vector<AddedToken> added;
+  AddedTokens in_text, in_normalized;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  BytePairEncoding model;
+  Template post;
+  Decoder decoder;
+  std::unordered_map<int32_t, const AddedToken*> added_by_id;
+  std::unordered_map<std::string_view, int32_t> added_by_content;
+  std::vector<std::string> tokens;  // by id; of the model and of added ones
+
+  explicit Parts(const JsonPart& file);
+  const std::string& token(int32_t id, const char* verb) const;
+};
+
+namespace {
+
+std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const JsonPart& item : json.items()) {
+    if (item.value.is_array()) {
+      const std::vector<JsonPart> pair = item.items();
+      if (pair.size() != 2) item.refuse(fmt::format("{} parts given, expected the two of a merge.", pair.size()));
+      merges.emplace_back(pair[0].text(), pair[1].text());
+      continue;
+    }
+    const std::string text = item.text();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+      item.refuse(fmt::format("\"{}\" given, expected two tokens with a space between.", text));
+    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  }
+  return merges;
+}
+
+BytePairEncoding model_of(const JsonPart& json) {
+  if (const std::string type = json.text("type", "BPE"); type != "BPE")
+    json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", type));
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!json.text(key, "").empty()) json.at(key).refuse("is not supported, expected null.");
+  if (json.has("dropout") && json.at("dropout").value != 0.0) json.at("dropout").refuse("is not supported, expected null.");
+  const JsonPart vocabulary = json.at("vocab");
+  const auto* entries = vocabulary.value.if_object();
+  if (!entries) vocabulary.refuse("given something else, expected an object of ids.");
+  std::unordered_map<std::string, int32_t> ids;
+  ids.reserve(entries->size());
+  for (const auto& [token, id] : *entries) {
+    const auto* number = id.if_int64();
+    if (!number || *number < 0 || *number > INT32_MAX)
+      vocabulary.refuse(fmt::format("\"{}\" has no id, expected an integer from 0 on.", std::string_view(token)));
+    ids.emplace(token, static_cast<int32_t>(*number));
+  }
+  BytePairOptions options;
+  if (json.has("unk_token")) options.unknown = json.at("unk_token").text();
+  options.fuse_unknown = json.flag("fuse_unk", false);
+  options.byte_fallback = json.flag("byte_fallback", false);
+  options.ignore_merges = json.flag("ignore_merges", false);
+  return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place);
+}
+
+JsonPart part_or_null(const JsonPart& file, const char* key) {
+  static const boost::json::value null;
+  return file.has(key) ? file.at(key) : JsonPart{null, fmt::format("{}.{}", file.place, key)};
+}
+
+std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
+  std::vector<AddedToken> tokens;
+  if (json.is_null()) return tokens;
+  for (const JsonPart& item : json.items())
+    tokens.push_back({static_cast<int32_t>(item.at("id").integer()), item.at("content").text(),
+                      item.flag("single_word", false), item.flag("lstrip", false), item.flag("rstrip", false),
+                      item.flag("special", false)});
+  return tokens;
+}
+
+}  // namespace
+
+Tokenizer::Parts::Parts(const JsonPart& file)
+    : added(added_tokens_of(part_or_null(file, "added_tokens"))),
+      normalizer(normalizer_of(part_or_null(file, "normalizer"))),
+      pre_tokenizer(pre_tokenizer_of(part_or_null(file, "pre_tokenizer"))),
+      model(model_of(file.at("model"))),
+      post(template_of(part_or_null(file, "post_processor"))),
+      decoder(decoder_of(part_or_null(file, "decoder"))) {
+  for (const char* key : {"truncation", "padding"})
+    if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
+  const std::vector<JsonPart> items =
+      added.empty() ? std::vector<JsonPart>() : file.at("added_tokens").items();
+  std::vector<std::pair<std::string, int32_t>> added_texts;
+  for (size_t i = 0; i < added.size(); ++i) {
+    const bool is_normalized = items[i].flag("normalized", false);
+    const std::string spelled =
+        is_normalized ? normalizer(AlignedText(added[i].content, 0)).text() : added[i].content;
+    (is_normalized ? in_normalized : in_text).add(spelled, added[i]);
+    added_texts.emplace_back(spelled, added[i].id);
+    added_by_id[added[i].id] = &added[i];
+    added_by_content[added[i].content] = added[i].id;
+  }
+  in_text.sort(), in_normalized.sort();
+  const auto keep = [&](const std::string& token, int32_t id) {
+    if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
+    tokens[static_cast<size_t>(id)] = token;
+  };
+  for (const auto& [token, id] : model.vocabulary()) keep(token, id);
+  for (const auto& [token, id] : added_texts) keep(token, id);
+}
+
+const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
+  if (id < 0 || static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
+    fail(ErrorKind::bad_argument, verb, fmt::format("id {} given, expected one of the vocabulary's {}.", id, tokens.size()));
+  return tokens[static_cast<size_t>(id)];
+}
+
+Tokenizer Tokenizer::open(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  require_unicode();
+  const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
+  if (!fs::is_directory(path) || fs::exists(json)) {
+    const boost::json::value value = parse_json(read_text(json, "Tokenizer", most_bytes), "Tokenizer", json.string());
+    return Tokenizer(std::make_shared<const Parts>(JsonPart{value, json.string()}));
+  }
+  const fs::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
+  if (!fs::exists(vocabulary) || !fs::exists(merges))
+    fail(ErrorKind::bad_file, "Tokenizer",
+         fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt.", path.string()));
+  boost::json::array pairs;
+  const std::string text = read_text(merges, "Tokenizer", most_bytes);
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !line.starts_with("#version")) pairs.emplace_back(line);
+  }
+  boost::json::value ids = parse_json(read_text(vocabulary, "Tokenizer", most_bytes), "Tokenizer", vocabulary.string());
+  using Object = boost::json::object;
+  boost::json::array added;
+  if (const auto* object = ids.if_object())
+    if (const auto* end_of_text = object->if_contains("<|endoftext|>"))
+      added.push_back(Object{{"id", *end_of_text}, {"content", "<|endoftext|>"}, {"special", true}});
+  const boost::json::value value =
+      Object{{"added_tokens", std::move(added)},
+             {"pre_tokenizer", Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+             {"decoder", Object{{"type", "ByteLevel"}}},
+             {"model", Object{{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(pairs)}}}};
+  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, path.string()}));
+}
+
+namespace {
+
+// A token, the bytes of the text that it stands for, and what it is made of, in bytes as characters.
+struct Placed {
+  int32_t id;
+  ByteRange range;
+  std::string spelled;
+};
+
+// How many characters begin before each byte.
+std::vector<int64_t> characters_before(std::string_view text) {
+  std::vector<int64_t> counts(text.size() + 1);
+  for (size_t i = 0; i < text.size(); ++i) counts[i + 1] = counts[i] + ((text[i] & 0xC0) != 0x80);
+  return counts;
+}
+
+// White space at the ends of a byte-level token does not count.
+std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, const std::string& token, bool keeps_first) {
+  std::vector<bool> is_space;
+  for (size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
+    const char32_t c = character_at(token, i);
+    const int byte = byte_of_character(c);
+    is_space.push_back(is_white_space(c) || byte == ' ');
+  }
+  const auto first = std::find(is_space.begin(), is_space.end(), false);
+  const auto last = std::find(is_space.rbegin(), is_space.rend(), false);
+  int64_t leading = first - is_space.begin();
+  if (leading == 1 && keeps_first) leading = 0;
+  range.first = std::min(range.first + leading, range.second);
+  range.second = std::max(range.second - (last - is_space.rbegin()), range.first);
+  return range;
+}
+
+}  // namespace
+
+Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  const Parts& parts = *parts_;
+  if (const int64_t place = first_invalid_utf8(text); place < static_cast<int64_t>(text.size()) && place >= 0)
+    fail(ErrorKind::bad_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
+  std::vector<Placed> found;
+  const auto add = [&](int32_t id, ByteRange range, std::string_view spelled) {
+    found.push_back({id, range, std::string(parts.post.trims_offsets ? spelled : "")});
+  };
+  const auto encode_words = [&](AlignedText normalized) {
+    Pieces pieces;
+    pieces.push_back(std::move(normalized));
+    for (const AlignedText& word : parts.pre_tokenizer(std::move(pieces))) {
+      size_t begin = 0;
+      for (const BytePairEncoding::Token& token : parts.model.encode(word.text())) {
+        const size_t end = begin + static_cast<size_t>(token.bytes);
+        add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
+        begin = end;
+      }
+    }
+  };
+  const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token, const auto& on_text) {
+    size_t done = 0;
+    for (const AddedTokens::Found& token : added.find(whole)) {
+      if (done < token.begin) on_text(done, token.begin);
+      on_token(token);
+      done = token.end;
+    }
+    if (done < whole.size()) on_text(done, whole.size());
+  };
+  const auto encode_section = [&](size_t begin, size_t end) {
+    const AlignedText normalized =
+        parts.normalizer(AlignedText(text.substr(begin, end - begin), static_cast<int64_t>(begin)));
+    in_sections(
+        normalized.text(), parts.in_normalized,
+        [&](const AddedTokens::Found& token) {
+          add(token.token->id, normalized.origin(token.begin, token.end),
+              std::string_view(normalized.text()).substr(token.begin, token.end - token.begin));
+        },
+        [&](size_t from, size_t to) { encode_words(normalized.part(from, to)); });
+  };
+  in_sections(
+      text, parts.in_text,
+      [&](const AddedTokens::Found& token) {
+        add(token.token->id, {static_cast<int64_t>(token.begin), static_cast<int64_t>(token.end)},
+            text.substr(token.begin, token.end - token.begin));
+      },
+      encode_section);
+
+  const std::vector<int64_t> characters = characters_before(text);
+  Encoding result;
+  const auto add_special = [&](const std::vector<int32_t>& ids) {
+    if (!options.add_special_tokens) return;
+    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
+  };
+  add_special(parts.post.before);
+  for (const Placed& token : found) {
+    std::pair<int64_t, int64_t> range{characters[static_cast<size_t>(token.range.begin)],
+                                      characters[static_cast<size_t>(token.range.end)]};
+    if (parts.post.trims_offsets)
+      range = trimmed(range, token.spelled, &token == &found[0] && parts.post.adds_prefix_space);
+    result.ids.push_back(token.id);
+    result.offsets.push_back(range);
+  }
+  add_special(parts.post.after);
+  return result;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  TokenTexts tokens;
+  for (const int32_t id : ids) {
+    const auto added = parts_->added_by_id.find(id);
+    if (options.skip_special_tokens && added != parts_->added_by_id.end() && added->second->special) continue;
+    tokens.push_back(parts_->token(id, "Tokenizer.decode"));
+  }
+  return fmt::format("{}", fmt::join(parts_->decoder(std::move(tokens)), ""));
+}
+
+int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(parts_->tokens.size()); }
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+  if (const auto added = parts_->added_by_content.find(token); added != parts_->added_by_content.end())
+    return added->second;
+  const auto found = parts_->model.vocabulary().find(std::string(token));
+  return found == parts_->model.vocabulary().end() ? std::nullopt : std::optional(found->second);
+}
+
+const std::string& Tokenizer::token_of(int32_t id) const { return parts_->token(id, "Tokenizer.token_of"); }
+
+}  // namespace tessera::data

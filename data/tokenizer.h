@@ -1,0 +1,60 @@
+// Tokenizer: text to tokens and back, as Hugging Face's `tokenizers` does it, from the files that models come with.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::data {
+
+// The tokens of a text, and of each the characters [first, second) of the text that it stands for; those that a template
+// adds stand for none.
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<std::pair<int64_t, int64_t>> offsets;
+};
+
+struct EncodeOptions {
+  bool add_special_tokens = true;  // those of the file's template, as a token for the beginning of a text
+};
+struct DecodeOptions {
+  bool skip_special_tokens = true;
+};
+
+// Byte pair encodings over bytes (GPT-2, Llama 3, Qwen) or over characters with byte fallback (SentencePiece's in Llama 2,
+// Mistral, Gemma), with the normalizers, splits and decoders that these use. Needs ICU: programs are linked with
+// tessera::tokenizer.
+//   const auto tokenizer = data::Tokenizer::open("Llama-3.2-1B");
+//   const std::vector<int32_t> ids = tokenizer.encode("Once upon a time").ids;
+//   std::cout << tokenizer.decode(ids);
+// May be used by several threads; copies are handles.
+class Tokenizer {
+ public:
+  // A tokenizer.json, or a folder that has one, or else GPT-2's vocab.json and merges.txt. Errors (bad_file): what is
+  // missing, malformed, or of a kind that is not known, by its place in the file.
+  static Tokenizer open(const std::filesystem::path& path);
+
+  // Errors (bad_argument): text that is not UTF-8, a character for which the vocabulary has no token.
+  Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Bytes that are not UTF-8 become U+FFFD. Error (bad_argument): an id that the vocabulary does not have.
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
+
+  // One more than the largest id.
+  int64_t vocab_size() const;
+  std::optional<int32_t> id_of(std::string_view token) const;
+  // As the file spells it. Error (bad_argument): there is none with this id.
+  const std::string& token_of(int32_t id) const;
+
+ private:
+  struct Parts;
+  explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  std::shared_ptr<const Parts> parts_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,159 @@
+// ICU's regular expressions and normal forms over UTF-8. The one file that knows ICU.
+#include "data/unicode_text.h"
+
+#include <fmt/format.h>
+#include <unicode/bytestream.h>
+#include <unicode/edits.h>
+#include <unicode/normalizer2.h>
+#include <unicode/regex.h>
+#include <unicode/uchar.h>
+
+#include <algorithm>
+
+#include "nn/tree/tree.h"
+
+namespace tessera::data::detail {
+
+void require_unicode() {}
+
+bool is_white_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
+bool is_number(char32_t c) { return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0; }
+bool is_word_character(char32_t c) {
+  const auto code = static_cast<UChar32>(c);
+  return u_hasBinaryProperty(code, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code, UCHAR_JOIN_CONTROL) ||
+         (U_GET_GC_MASK(code) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
+}
+
+namespace {
+
+const icu::Normalizer2& normalizer(NormalForm form) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* found = form == NormalForm::c    ? icu::Normalizer2::getNFCInstance(error)
+                                  : form == NormalForm::d  ? icu::Normalizer2::getNFDInstance(error)
+                                  : form == NormalForm::kc ? icu::Normalizer2::getNFKCInstance(error)
+                                                           : icu::Normalizer2::getNFKDInstance(error);
+  if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU has no data: ") + u_errorName(error));
+  return *found;
+}
+
+std::vector<size_t> character_places(std::string_view text) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < text.size(); i += character_bytes(text[i])) places.push_back(i);
+  return places;
+}
+
+}  // namespace
+
+namespace {
+
+// For each character of `is`, the normal form of `was`, the character of `was` that it stands for. Where each character
+// has become others by itself, that one; where some were composed, the first of a composition, and from the end what
+// was left.
+std::vector<size_t> sources_of(std::string_view was, std::string_view is, NormalForm form) {
+  const std::vector<size_t> from = character_places(was);
+  const size_t made = character_places(is).size();
+  std::vector<size_t> sources;
+  for (const size_t place : from) {
+    const std::string alone = normalized(AlignedText(was.substr(place, character_bytes(was[place])), 0), form).text();
+    sources.resize(sources.size() + character_places(alone).size(), place);
+  }
+  if (sources.size() == made) return sources;
+  sources.clear();
+  for (size_t k = 0; k < made; ++k) {
+    const size_t left = made - k;
+    sources.push_back(from[k == 0 ? 0 : left < from.size() ? from.size() - left : std::min(k, from.size() - 1)]);
+  }
+  return sources;
+}
+
+}  // namespace
+
+AlignedText normalized(const AlignedText& text, NormalForm form) {
+  UErrorCode error = U_ZERO_ERROR;
+  icu::Edits edits;
+  std::string result;
+  icu::StringByteSink<std::string> sink(&result);
+  normalizer(form).normalizeUTF8(0, text.text(), sink, &edits, error);
+  if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU: ") + u_errorName(error));
+  if (!edits.hasChanges()) return text;
+  AlignedText made;
+  for (auto edit = edits.getFineIterator(); edit.next(error);) {
+    const auto from = static_cast<size_t>(edit.sourceIndex()), to = static_cast<size_t>(edit.destinationIndex());
+    const auto old_length = static_cast<size_t>(edit.oldLength()), new_length = static_cast<size_t>(edit.newLength());
+    if (!edit.hasChange()) {
+      made.append(text, from, from + old_length);
+      continue;
+    }
+    const std::string_view was = std::string_view(text.text()).substr(from, old_length);
+    const std::string_view is = std::string_view(result).substr(to, new_length);
+    const bool is_alone = character_places(was).size() == 1;
+    const std::vector<size_t> sources =
+        is_alone ? std::vector<size_t>(character_places(is).size()) : sources_of(was, is, form);
+    size_t k = 0;
+    for (const size_t place : character_places(is)) {
+      const size_t source = from + sources[k++];
+      made.append(is.substr(place, character_bytes(is[place])), text.origin(source, source + 1));
+    }
+  }
+  return made;
+}
+
+struct Regex::Compiled {
+  std::unique_ptr<icu::RegexPattern> pattern;
+};
+
+namespace {
+
+// Where Oniguruma's classes are wider than ICU's.
+std::string in_icus_dialect(std::string_view pattern) {
+  std::string result;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '\\' || i + 1 == pattern.size()) {
+      result += pattern[i];
+      continue;
+    }
+    const char kind = pattern[++i];
+    if (kind == 's' || kind == 'S')
+      result += kind == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
+    else
+      result += {'\\', kind};
+  }
+  return result;
+}
+
+}  // namespace
+
+Regex::Regex(const std::string& pattern, const std::string& where) {
+  UErrorCode error = U_ZERO_ERROR;
+  UParseError place{};
+  auto compiled = std::make_unique<Compiled>();
+  compiled->pattern.reset(
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern)), 0, place, error));
+  if (U_FAILURE(error))
+    fail(ErrorKind::bad_file, "Tokenizer",
+         fmt::format("{}: the regular expression {} cannot be read: {}.", where, pattern, u_errorName(error)));
+  compiled_ = std::move(compiled);
+}
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) const {
+  UErrorCode error = U_ZERO_ERROR;
+  UText utext = UTEXT_INITIALIZER;
+  utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error);
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->pattern->matcher(error));
+  std::vector<std::pair<size_t, size_t>> found;
+  if (U_SUCCESS(error)) {
+    matcher->reset(&utext);
+    while (matcher->find(error) && U_SUCCESS(error))
+      if (const int64_t begin = matcher->start64(error), end = matcher->end64(error); begin < end)
+        found.emplace_back(begin, end);
+  }
+  utext_close(&utext);
+  if (U_FAILURE(error))
+    fail(ErrorKind::other, "Tokenizer", std::string("ICU's regular expressions: ") + u_errorName(error));
+  return found;
+}
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,29 @@
+// In place of ICU's, in a build without it: a tokenizer cannot be opened.
+#include "data/unicode_text.h"
+#include "nn/tree/tree.h"
+
+namespace tessera::data::detail {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(ErrorKind::bad_file, "Tokenizer",
+       "this library was built without ICU, whose Unicode tokenizers need. Install it (libicu-dev) and build anew.");
+}
+
+}  // namespace
+
+bool is_white_space(char32_t) { refuse(); }
+bool is_number(char32_t) { refuse(); }
+bool is_word_character(char32_t) { refuse(); }
+AlignedText normalized(const AlignedText&, NormalForm) { refuse(); }
+
+struct Regex::Compiled {};
+Regex::Regex(const std::string&, const std::string&) { refuse(); }
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view) const { refuse(); }
+
+void require_unicode() { refuse(); }
+
+}  // namespace tessera::data::detail

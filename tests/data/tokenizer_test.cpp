@@ -1,0 +1,164 @@
+// Tokenizer: its files, its options, and what it refuses. Its tokens are compared in reference/tokenizers.
+#include "data/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sharding/diagnostics/error.h"
+#include "sharding/files/file.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::data {
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Offsets = std::vector<std::pair<int64_t, int64_t>>;
+
+// Bytes "a", "b", "c", a space; the merges ab and "Ġab".
+constexpr const char* small = R"({
+  "added_tokens": [{"id": 7, "content": "<s>", "special": true}, {"id": 8, "content": "<pad>"}],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+  "post_processor": {"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [7], "tokens": ["<s>"]}}},
+  "decoder": {"type": "ByteLevel"},
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4, "Ġab": 5}, "merges": ["a b", ["Ġ", "ab"]]}
+})";
+
+std::string with(std::string text, const std::string& what, const std::string& other) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), other);
+}
+
+class TokenizerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder.write("small/tokenizer.json", small);
+    try {
+      Tokenizer::open(folder.path("small"));
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
+      throw;
+    }
+  }
+  // What opening the file with this text is refused with.
+  void expect_refused(const std::string& text, const std::vector<std::string>& words) {
+    folder.write("bad.json", text);
+    std::string said;
+    try {
+      Tokenizer::open(folder.path("bad.json"));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+      said = error.what();
+    }
+    EXPECT_TRUE(said.starts_with("[Tokenizer] " + folder.path("bad.json"))) << said;
+    for (const std::string& word : words) EXPECT_NE(said.find(word), std::string::npos) << said << "\nhas no " << word;
+  }
+
+  ScratchFolder folder;
+};
+
+TEST_F(TokenizerTest, EncodesAndDecodes) {
+  const auto tokenizer = Tokenizer::open(folder.path("small"));
+  const Encoding encoding = tokenizer.encode("ab abc<s>");
+  EXPECT_EQ(encoding.ids, (Ids{7, 4, 5, 2, 7}));
+  EXPECT_EQ(encoding.offsets, (Offsets{{0, 0}, {0, 2}, {2, 5}, {5, 6}, {6, 9}}));
+  EXPECT_EQ(tokenizer.encode("ab", {.add_special_tokens = false}).ids, Ids{4});
+  EXPECT_EQ(tokenizer.decode(encoding.ids), "ab abc");
+  EXPECT_EQ(tokenizer.decode(encoding.ids, {.skip_special_tokens = false}), "<s>ab abc<s>");
+  EXPECT_EQ(tokenizer.encode("").ids, Ids{7});
+  EXPECT_EQ(tokenizer.decode({}), "");
+  EXPECT_EQ(tokenizer.vocab_size(), 9);
+  EXPECT_EQ(tokenizer.id_of("Ġab"), 5);
+  EXPECT_EQ(tokenizer.id_of("<pad>"), 8);
+  EXPECT_EQ(tokenizer.id_of("nothing"), std::nullopt);
+  EXPECT_EQ(tokenizer.token_of(5), "Ġab");
+}
+
+TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
+  folder.write("two/vocab.json", R"({"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4})");
+  folder.write("two/merges.txt", "#version: 0.2\na b\r\n");
+  const auto tokenizer = Tokenizer::open(folder.path("two"));
+  EXPECT_EQ(tokenizer.encode("ab a<|endoftext|>").ids, (Ids{3, 2, 0, 4}));
+  expect_error(ErrorKind::bad_file, {"[Tokenizer]", "has neither tokenizer.json nor vocab.json with merges.txt"},
+               [&] { Tokenizer::open(folder.path()); });
+}
+
+TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
+  const auto tokenizer = Tokenizer::open(folder.path("small"));
+  expect_error(ErrorKind::bad_argument, {"[Tokenizer.encode]", "\"d\" is not in the vocabulary"},
+               [&] { tokenizer.encode("abd"); });
+  expect_error(ErrorKind::bad_argument, {"[Tokenizer.encode]", "the byte at 1 is not UTF-8"},
+               [&] { tokenizer.encode("a\xff"); });
+  for (const int32_t id : {-1, 6, 9})
+    expect_error(ErrorKind::bad_argument, {"[Tokenizer.decode] id " + std::to_string(id) + " given"},
+                 [&] { tokenizer.decode(Ids{id}); });
+  expect_error(ErrorKind::bad_file, {"[Tokenizer]", "nowhere"}, [&] { Tokenizer::open(folder.path("nowhere")); });
+}
+
+TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
+  const std::string text = small;
+  expect_refused("{", {"line 1"});
+  expect_refused("[]", {"has no \"model\""});
+  expect_refused(with(text, "\"BPE\"", "\"Unigram\""), {"model: the type \"Unigram\" is not supported, expected BPE"});
+  expect_refused(with(text, "\"a b\"", "\"a\""), {"model.merges.0: \"a\" given, expected two tokens"});
+  expect_refused(with(text, "\"a b\"", "\"a c\""), {"\"ac\" is not in the vocabulary"});
+  expect_refused(with(text, "\"b\": 1", "\"b\": -1"), {"model.vocab: \"b\" has no id"});
+  expect_refused(with(text, "\"ByteLevel\", \"add", "\"Bert\", \"add"), {"pre_tokenizer: the type \"Bert\""});
+  expect_refused(with(text, "\"normalizer\": null", R"("normalizer": {"type": "Precompiled"})"),
+                 {"normalizer: the type \"Precompiled\" is not supported"});
+  expect_refused(with(text, "{\"type\": \"ByteLevel\"}", "{\"type\": \"CTC\"}"), {"decoder: the type \"CTC\""});
+  expect_refused(with(text, "\"special_tokens\"", "\"others\""), {"post_processor: has no \"special_tokens\""});
+  expect_refused(with(text, "\"normalizer\": null", R"("padding": {})"), {"padding: is not supported"});
+  expect_refused(with(text, R"({"type": "ByteLevel", "add_prefix_space": false})",
+                      R"({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"})"),
+                 {"pre_tokenizer.pattern.Regex", "the regular expression (( cannot be read"});
+}
+
+// Whatever is damaged, the file opens or says in one Error why not.
+TEST_F(TokenizerTest, DamagedFilesAreErrors) {
+  std::mt19937 random(1);
+  int opened = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = small;
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      if (random() % 2)
+        text[at] = static_cast<char>(random());
+      else
+        text.erase(at, random() % 40);
+    }
+    folder.write("damaged.json", text);
+    try {
+      const auto tokenizer = Tokenizer::open(folder.path("damaged.json"));
+      ++opened;
+      tokenizer.encode("ab abc");
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(opened, 0);
+}
+
+TEST_F(TokenizerTest, IsUsedByThreads) {
+  const auto tokenizer = Tokenizer::open(folder.path("small"));
+  const std::string text = "ab abc ab a b c";
+  const Ids expected = tokenizer.encode(text).ids;
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int& mine : wrong)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) mine += tokenizer.encode(text).ids != expected;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
+}  // namespace
+}  // namespace tessera::data
