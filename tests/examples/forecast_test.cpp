@@ -82,7 +82,8 @@ void train_step(Model model, const Strategy& s, const Mesh& mesh) {
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
                        {.shard_state = s.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
   const data::TokenBatch ids = data::from_process_local(tokens(), layout);
-  const GradientOptions options{.borrow_gathers = s.borrow_gathers, .reduce = !s.zero1};
+  // Nothing ahead: devices of one process gather at the first use, those of an abstract mesh as of several.
+  const GradientOptions options{.borrow_gathers = s.borrow_gathers, .prefetch = 0, .reduce = !s.zero1};
   const auto loss_fn = next_token_loss<Model, data::TokenBatch>;
   const auto [loss, grads] = s.micro_batches > 1
                                  ? nn::accumulate_gradients(loss_fn, s.micro_batches, options)(model, ids)

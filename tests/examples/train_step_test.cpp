@@ -58,7 +58,7 @@ TEST_F(TrainStep, StateCutOverTheBatchIsScatteredAndGatheredOnce) {
     const Run dp = run("--strategy dp" + model), zero1 = run("--strategy zero1" + model);
     expect_losses(zero1, dp, 1e-5);
     const LedgerLine gradients = ledger_line(dp.outcome, "all_reduce", "data", "backward");
-    const LedgerLine scattered = ledger_line(zero1.outcome, "reduce_scatter", "data", "forward");
+    const LedgerLine scattered = ledger_line(zero1.outcome, "reduce_scatter", "data", "backward");
     const LedgerLine gathered = ledger_line(zero1.outcome, "all_gather", "data", "forward");
     EXPECT_EQ(ledger_line(zero1.outcome, "all_reduce", "data", "backward").count, 0);
     EXPECT_EQ(scattered.count, 1);
