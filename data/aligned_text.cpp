@@ -39,7 +39,8 @@ char32_t character_at(std::string_view text, size_t place) {
   const size_t n = character_bytes(text[place]);
   constexpr unsigned masks[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
   char32_t c = static_cast<unsigned char>(text[place]) & masks[n];
-  for (size_t i = 1; i < n && place + i < text.size(); ++i) c = c << 6 | (static_cast<unsigned char>(text[place + i]) & 0x3F);
+  for (size_t i = 1; i < n && place + i < text.size(); ++i)
+    c = c << 6 | (static_cast<unsigned char>(text[place + i]) & 0x3F);
   return c;
 }
 

@@ -25,7 +25,8 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
   const auto id_of = [&](const std::string& token, const char* what) {
     const int32_t* id = find(token);
     if (!id)
-      fail(ErrorKind::bad_file, "Tokenizer", fmt::format("{}: {} \"{}\" is not in the vocabulary.", where, what, token));
+      fail(ErrorKind::bad_file, "Tokenizer",
+           fmt::format("{}: {} \"{}\" is not in the vocabulary.", where, what, token));
     return *id;
   };
   if (options_.unknown) id_of(*options_.unknown, "the unknown token");
@@ -61,7 +62,8 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
     std::vector<Token> bytes;
     if (options_.byte_fallback)
       for (const char c : character)
-        if (const int32_t* id = find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c)))) bytes.push_back({*id, 1});
+        if (const int32_t* id = find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c))))
+          bytes.push_back({*id, 1});
     if (bytes.size() == n) {
       end_unknown();
       tokens.insert(tokens.end(), bytes.begin(), bytes.end());

@@ -67,7 +67,8 @@ BytePairEncoding model_of(const JsonPart& json) {
     json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", type));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!json.text(key, "").empty()) json.at(key).refuse("is not supported, expected null.");
-  if (json.has("dropout") && json.at("dropout").value != 0.0) json.at("dropout").refuse("is not supported, expected null.");
+  if (json.has("dropout") && json.at("dropout").value != 0.0)
+    json.at("dropout").refuse("is not supported, expected null.");
   const JsonPart vocabulary = json.at("vocab");
   const auto* entries = vocabulary.value.if_object();
   if (!entries) vocabulary.refuse("given something else, expected an object of ids.");
@@ -113,13 +114,11 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       decoder(decoder_of(part_or_null(file, "decoder"))) {
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
-  const std::vector<JsonPart> items =
-      added.empty() ? std::vector<JsonPart>() : file.at("added_tokens").items();
+  const std::vector<JsonPart> items = added.empty() ? std::vector<JsonPart>() : file.at("added_tokens").items();
   std::vector<std::pair<std::string, int32_t>> added_texts;
   for (size_t i = 0; i < added.size(); ++i) {
     const bool is_normalized = items[i].flag("normalized", false);
-    const std::string spelled =
-        is_normalized ? normalizer(AlignedText(added[i].content, 0)).text() : added[i].content;
+    const std::string spelled = is_normalized ? normalizer(AlignedText(added[i].content, 0)).text() : added[i].content;
     (is_normalized ? in_normalized : in_text).add(spelled, added[i]);
     added_texts.emplace_back(spelled, added[i].id);
     added_by_id[added[i].id] = &added[i];
@@ -136,7 +135,8 @@ Tokenizer::Parts::Parts(const JsonPart& file)
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
   if (id < 0 || static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
-    fail(ErrorKind::bad_argument, verb, fmt::format("id {} given, expected one of the vocabulary's {}.", id, tokens.size()));
+    fail(ErrorKind::bad_argument, verb,
+         fmt::format("id {} given, expected one of the vocabulary's {}.", id, tokens.size()));
   return tokens[static_cast<size_t>(id)];
 }
 
@@ -229,7 +229,8 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
       }
     }
   };
-  const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token, const auto& on_text) {
+  const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token,
+                              const auto& on_text) {
     size_t done = 0;
     for (const AddedTokens::Found& token : added.find(whole)) {
       if (done < token.begin) on_text(done, token.begin);

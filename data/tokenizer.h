@@ -13,8 +13,8 @@
 
 namespace tessera::data {
 
-// The tokens of a text, and of each the characters [first, second) of the text that it stands for; those that a template
-// adds stand for none.
+// The tokens of a text, and of each the characters [first, second) of the text that it stands for; those that a
+// template adds stand for none.
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<std::pair<int64_t, int64_t>> offsets;
@@ -27,8 +27,8 @@ struct DecodeOptions {
   bool skip_special_tokens = true;
 };
 
-// Byte pair encodings over bytes (GPT-2, Llama 3, Qwen) or over characters with byte fallback (SentencePiece's in Llama 2,
-// Mistral, Gemma), with the normalizers, splits and decoders that these use. Needs ICU: programs are linked with
+// Byte pair encodings over bytes (GPT-2, Llama 3, Qwen) or over characters with byte fallback (SentencePiece's in Llama
+// 2, Mistral, Gemma), with the normalizers, splits and decoders that these use. Needs ICU: programs are linked with
 // tessera::tokenizer.
 //   const auto tokenizer = data::Tokenizer::open("Llama-3.2-1B");
 //   const std::vector<int32_t> ids = tokenizer.encode("Once upon a time").ids;

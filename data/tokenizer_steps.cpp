@@ -255,7 +255,8 @@ PreTokenizer byte_level(bool adds_prefix_space, bool splits) {
     for (AlignedText& piece : pieces)
       if (adds_prefix_space && !piece.text().starts_with(' ')) piece = prepended(piece, " ");
     if (words)
-      pieces = split(pieces, [&](std::string_view text) { return words->matches(text); }, false, isolated);
+      pieces = split(
+          pieces, [&](std::string_view text) { return words->matches(text); }, false, isolated);
     for (AlignedText& piece : pieces) piece = bytes_as_characters(piece);
     return pieces;
   };
@@ -329,7 +330,9 @@ PreTokenizer pre_tokenizer_of(const JsonPart& json) {
   if (type == "ByteLevel") return byte_level(json.flag("add_prefix_space", true), json.flag("use_regex", true));
   if (type == "Split")
     return [pattern = pattern_of(json.at("pattern")), behavior = behavior_of(json.at("behavior")),
-            invert = json.flag("invert", false)](const Pieces& pieces) { return split(pieces, pattern, invert, behavior); };
+            invert = json.flag("invert", false)](const Pieces& pieces) {
+      return split(pieces, pattern, invert, behavior);
+    };
   if (type == "Metaspace") return metaspace(json);
   if (type == "Digits")
     return [pattern = pattern_of(is_number, json.flag("individual_digits", false)),
@@ -364,7 +367,10 @@ std::pair<size_t, bool> sequence_at(std::string_view bytes, size_t place) {
   };
   const unsigned first = at(0);
   if (first < 0x80) return {1, true};
-  const size_t length = first >= 0xC2 && first <= 0xDF ? 2 : first >= 0xE0 && first <= 0xEF ? 3 : first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+  const size_t length = first >= 0xC2 && first <= 0xDF   ? 2
+                        : first >= 0xE0 && first <= 0xEF ? 3
+                        : first >= 0xF0 && first <= 0xF4 ? 4
+                                                         : 0;
   if (length == 0) return {1, false};
   const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
@@ -376,7 +382,12 @@ std::pair<size_t, bool> sequence_at(std::string_view bytes, size_t place) {
 
 bool is_byte_token(const std::string& token, char& byte) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return false;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
   const int high = digit(token[3]), low = digit(token[4]);
   byte = static_cast<char>(16 * high + low);
   return high >= 0 && low >= 0;
@@ -445,7 +456,8 @@ Decoder decoder_of(const JsonPart& json) {
   if (type == "Sequence") return in_turn(steps_of<Decoder>(json, "decoders", decoder_of));
   if (type == "ByteLevel") return byte_level_decoded;
   if (type == "ByteFallback") return byte_fallback_decoded;
-  if (type == "Fuse") return [](const TokenTexts& tokens) { return TokenTexts{fmt::format("{}", fmt::join(tokens, ""))}; };
+  if (type == "Fuse")
+    return [](const TokenTexts& tokens) { return TokenTexts{fmt::format("{}", fmt::join(tokens, ""))}; };
   if (type == "Replace")
     return [pattern = pattern_of(json.at("pattern")), content = json.at("content").text()](TokenTexts tokens) {
       for (std::string& token : tokens) token = with_replaced(token, pattern, content);
@@ -459,8 +471,8 @@ Decoder decoder_of(const JsonPart& json) {
     };
   if (type == "Metaspace")
     return [mark = json.text("replacement", "\u2581"), marks = literal(json.text("replacement", "\u2581")),
-            strips = json.text("prepend_scheme", json.flag("add_prefix_space", true) ? "always" : "never") != "never"](
-               TokenTexts tokens) {
+            strips = json.text("prepend_scheme", json.flag("add_prefix_space", true) ? "always" : "never") !=
+                     "never"](TokenTexts tokens) {
       for (size_t i = 0; i < tokens.size(); ++i) {
         if (i == 0 && strips) tokens[i] = stripped(std::move(tokens[i]), mark, 1, 0);
         tokens[i] = with_replaced(tokens[i], marks, " ");

@@ -1,4 +1,4 @@
-// Text that remembers where its bytes come from, and the Unicode that tokenizers need: regular expressions, normal forms.
+// Text that knows where its bytes come from, and the Unicode of tokenizers: regular expressions, normal forms.
 #pragma once
 
 #include <cstddef>

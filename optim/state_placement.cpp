@@ -82,13 +82,12 @@ constexpr auto at_once = [](const auto& arrays, const auto& to, const Cause& cau
 }  // namespace
 
 void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerOptions& options) {
-  place(tree, params, "the optimizer's state is sharded over the batch's axes",
-        [&](const Type* type) { return cut_further(type, options.shard_state); }, at_once);
+  place(
+      tree, params, "the optimizer's state is sharded over the batch's axes",
+      [&](const Type* type) { return cut_further(type, options.shard_state); }, at_once);
 }
 
-void place_with_parameters(const Arrays& tree, const Arrays& params) {
-  place(tree, params, stays, own_place, at_once);
-}
+void place_with_parameters(const Arrays& tree, const Arrays& params) { place(tree, params, stays, own_place, at_once); }
 
 void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& params) {
   Arrays updated, homes;

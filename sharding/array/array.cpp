@@ -40,7 +40,8 @@ ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, t
 
 ArrayImpl& materialized(const Array& x, const char* verb) {
   if (x.is_absent())
-    fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree. Combine the tree first.");
+    fail(ErrorKind::absent, verb,
+         "the array is absent: it was never set, or a filter took it out of its tree. Set it, or combine the tree.");
   ArrayImpl& a = *x.impl();
   if (a.local.empty() && a.details->arrival) a.local = std::exchange(a.details->arrival, nullptr)();
   if (a.local.empty()) {
@@ -124,7 +125,8 @@ at::Tensor assemble(const ArrayImpl& a) {
 }
 
 const ArrayImpl& checked(const Array& x, const char* verb) {
-  if (x.is_absent()) fail(ErrorKind::absent, verb, "the array is absent: a filter took it out of its tree.");
+  if (x.is_absent())
+    fail(ErrorKind::absent, verb, "the array is absent: it was never set, or a filter took it out of its tree.");
   return *x.impl();
 }
 

@@ -73,8 +73,7 @@ std::vector<Array> Backpropagation::finish_recorded() {
 }
 
 std::vector<Array> Backpropagation::finish() {
-  if (is_cut())
-    chunks_.begin_rest([this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
+  if (is_cut()) chunks_.begin_rest([this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!is_traced(shadows_[p])) continue;
     const Home& home = homes_[p];
@@ -107,7 +106,8 @@ void Backpropagation::scatter(const std::vector<size_t>& parameters) {
     const DType dtype = std::get<DType>(key_of(p));
     const Type *from = homes_[p].type, *to = cut_type_of(p);
     shipments.push_back({route(with_dtype(from, dtype), from == parameter(p).type ? parameter(p).slots : from->slots,
-                               with_dtype(to, dtype)).steps,
+                               with_dtype(to, dtype))
+                             .steps,
                          as_dtype(tensors_of(p), dtype), parameter(p).details->path});
   }
   const Cause cause{gradients_operation, {}, reason, {}};
@@ -190,8 +190,8 @@ std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
   return key_of(p);
 }
 
-// Sums of whole gradients are chunks only where they begin early, between processes; cut ones are on every mesh, so that
-// their ledger is the same.
+// Sums of whole gradients are chunks only where they begin early, between processes; cut ones are on every mesh, so
+// that their ledger is the same.
 void Backpropagation::plan_chunks() {
   if (tape_.nested || !(begins_early() || is_cut())) return;
   for (size_t p = shadows_.size(); p-- > 0;) {

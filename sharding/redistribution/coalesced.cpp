@@ -73,7 +73,8 @@ std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const s
       shipped.push_back(end);
       bytes += to[end]->bytes;
     }
-    const auto moving = std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), Occasion{cause})});
+    const auto moving =
+        std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), Occasion{cause})});
     const bool is_there = moving->shipping->has_arrived();
     for (size_t s = 0; s < shipped.size(); ++s) {
       ArrayPtr& result = results[shipped[s]];

@@ -281,8 +281,9 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
     parts.push_back({exchange_of(act), std::move(from), std::move(to)});
   }
   const Step& step = next_step(shipments[0]);
-  begun_.push_back({shipments, ExchangeWork(step.processes, {cause_.operation, cause_.where, step.mesh->kept_names(step.axes)},
-                                            std::move(parts))});
+  begun_.push_back(
+      {shipments, ExchangeWork(step.processes, {cause_.operation, cause_.where, step.mesh->kept_names(step.axes)},
+                               std::move(parts))});
 }
 
 std::vector<Tensors> Shipping::finish() {

@@ -26,8 +26,8 @@ void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out)
 // All groups of a step at once: first this process's devices of each group among themselves, then the processes.
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
-// One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group: begun by
-// the constructor, carried out while this process computes.
+// One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group: begun
+// by the constructor, carried out while this process computes.
 class ExchangeWork {
  public:
   struct Part {

@@ -103,8 +103,8 @@ class Crossing {
     }
   }
 
-  // Of an all_gather or a reduce_scatter: the shape of what this process gives to its group, the element type in which it
-  // does so alone, how it writes it, and what it makes of what it gets.
+  // Of an all_gather or a reduce_scatter: the shape of what this process gives to its group, the element type in which
+  // it does so alone, how it writes it, and what it makes of what it gets.
   std::vector<int64_t> shape_given() const {
     const at::Tensor& t = in_[0][0];
     if (gathers()) return longer(groups(), longer(each_has(), t.sizes()));
@@ -306,8 +306,8 @@ ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting
   }
   received_ = given.new_empty({gathers ? n : 1, width});
   ProcessGroup& group = process_group(members.processes, like.device()).beside();
-  begun_ = gathers ? group.all_gather(given[0], received_, waiting_)
-                   : group.reduce_scatter(given, received_[0], waiting_);
+  begun_ =
+      gathers ? group.all_gather(given[0], received_, waiting_) : group.reduce_scatter(given, received_[0], waiting_);
 }
 
 std::vector<std::vector<Tensors>> ExchangeWork::finish() {

@@ -195,11 +195,12 @@ bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) 
     if (checks && !r.to->mesh->abstract && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
     shipments.push_back({r.steps, std::move(start), r.cause.path});
   }
-  begun_.push_back({begin, end,
-                    std::make_unique<Shipping>(std::move(shipments),
-                                               Occasion{first.resharding->cause, first.resharding->from,
-                                                        first.resharding->to, first.in_backward_pass}),
-                    {}});
+  begun_.push_back(
+      {begin,
+       end,
+       std::make_unique<Shipping>(std::move(shipments), Occasion{first.resharding->cause, first.resharding->from,
+                                                                 first.resharding->to, first.in_backward_pass}),
+       {}});
   return true;
 }
 

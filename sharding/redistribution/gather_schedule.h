@@ -1,4 +1,4 @@
-// GatherSchedule: the gathers of weights in one step, coalesced by block and begun ahead, in the order of the step before.
+// GatherSchedule: the gathers of weights in a step, coalesced by block, begun ahead, in the order of the step before.
 #pragma once
 
 #include <deque>

@@ -31,12 +31,12 @@ void GradientScatters::send() {
   const at::AutoGradMode off(false);
   std::vector<Shipment> shipments;
   for (WeightGradient& g : waiting_)
-    shipments.push_back(
-        {g.resharding->steps, as_dtype(std::exchange(g.tensors, {}), g.resharding->gradients), g.resharding->cause.path});
+    shipments.push_back({g.resharding->steps, as_dtype(std::exchange(g.tensors, {}), g.resharding->gradients),
+                         g.resharding->cause.path});
   const Resharding& first = *waiting_[0].resharding;
   under_way_.push_back({std::exchange(waiting_, {}),
-                        std::make_unique<Shipping>(std::move(shipments), Occasion{first.cause, first.to, first.from, true},
-                                                   Direction::back)});
+                        std::make_unique<Shipping>(
+                            std::move(shipments), Occasion{first.cause, first.to, first.from, true}, Direction::back)});
   while (under_way_.size() > 1 || (!under_way_.empty() && under_way_.front().shipping->has_arrived())) receive();
 }
 

@@ -108,8 +108,8 @@ Summary with(Summary rows, const Summary& more) {
   return rows;
 }
 
-// What fully sharded weights take in groups: one gather and one reduce_scatter a block and pass, and one for each of the
-// embeddings and the head, of the same bytes.
+// What fully sharded weights take in groups: one gather and one reduce_scatter a block and pass, and one for each of
+// the embeddings and the head, of the same bytes.
 Summary in_blocks(Summary rows) {
   for (auto& [key, row] : rows) {
     const auto& [kind, axes, backward] = key;
@@ -171,9 +171,8 @@ TEST_P(Collectives, OfOneStepAreExactlyThese) {
     EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .borrow_gathers = false})), s.expected);
     const Summary borrowed = with(s.expected, s.second_gathers);
     EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas})), borrowed);
-    EXPECT_EQ(
-        summary(records_of_step(s, {.private_replicas = private_replicas, .group = GatherGroups::by_block})),
-        in_blocks(borrowed));
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .group = GatherGroups::by_block})),
+              in_blocks(borrowed));
   }
 }
 

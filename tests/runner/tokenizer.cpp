@@ -1,9 +1,10 @@
 // Runs folders of tokenizers: the tokens of their texts, where these stand in the text, and the text back.
+#include "data/tokenizer.h"
+
 #include <boost/json.hpp>
 #include <string>
 #include <vector>
 
-#include "data/tokenizer.h"
 #include "sharding/files/json.h"
 #include "tests/runner/report.h"
 

@@ -219,8 +219,8 @@ TEST(LayerErrors, ConvWithoutItsKernel) {
   Conv conv = Conv::init(Key(0), {"in", 3}, {"out", 4}, {3});
   conv.kernel.value = Array();
   expect_error(ErrorKind::absent,
-               "[Conv] its parameter (none, in, out) is absent: a filter took it out of its tree. Combine the tree "
-               "first.",
+               "[Conv] its parameter (none, in, out) is absent: it was never set, or a filter took it out of its tree. "
+               "Set it, or combine the tree.",
                [&] {
                  conv(ones({1, 5, 3}));
                });

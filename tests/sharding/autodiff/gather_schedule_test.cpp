@@ -36,9 +36,7 @@ struct Net {
     for (int i = 0; i < 2; ++i) {
       if (i == skipped) continue;
       const std::vector<Array> in{y, w[1 + 2 * i], w[2 + 2 * i]};
-      const auto layer = [](Arrays a) -> std::vector<Array> {
-        return {a[0] + matmul(tanh(matmul(a[0], a[1])), a[2])};
-      };
+      const auto layer = [](Arrays a) -> std::vector<Array> { return {a[0] + matmul(tanh(matmul(a[0], a[1])), a[2])}; };
       y = remat ? tessera::remat(layer, in)[0] : layer(in)[0];
     }
     return mean(square(matmul(y, w[3 + 2])));

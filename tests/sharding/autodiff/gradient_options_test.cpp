@@ -82,8 +82,9 @@ TEST(CutGradients, NameTheAxesThatThereAre) {
   const std::vector<Array> w{placed(random_tensor({8}, 3), mesh, {})};
   expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard: \"batch\" given, expected an axis of the mesh (data=4",
                [&] { Tape(w, {.shard = {"batch"}}); });
-  expect_error(ErrorKind::bad_argument, "[value_and_grad] shard: \"data\" given twice",
-               [&] { Tape(w, {.shard = {"data", "data"}}); });
+  expect_error(ErrorKind::bad_argument, "[value_and_grad] shard: \"data\" given twice", [&] {
+    Tape(w, {.shard = {"data", "data"}});
+  });
 }
 
 // Devices that share replicas have added their contributions up already.
