@@ -14,6 +14,7 @@ struct AddedToken {
   std::string content;
   bool single_word;                // only where no letter or digit is beside it
   bool strips_left, strips_right;  // with the white space there
+  bool normalized;                 // looked for in the normalized text, as the normalizer spells it
   bool special;
 };
 

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <queue>
+#include <utility>
 
 #include "data/unicode_text.h"
 #include "nn/tree/tree.h"

@@ -43,22 +43,27 @@ bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
 
 }  // namespace
 
+detail::Utf8Sequence detail::utf8_sequence(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) -> unsigned {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return {1, true};
+  if (first < 0xC2 || first > 0xF4) return {1, false};
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < least || byte(1) > most) return {1, false};
+  for (size_t i = 2; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return {i, false};
+  return {length, true};
+}
+
 int64_t first_invalid_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
   for (size_t at = 0; at < text.size();) {
-    const unsigned char first = bytes[at];
-    if (first < 0x80) {
-      ++at;
-      continue;
-    }
-    const size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-    if (first < 0xc2 || first > 0xf4 || at + more >= text.size()) return static_cast<int64_t>(at);
-    const unsigned char second = bytes[at + 1];
-    const bool odd = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
-    for (size_t i = 1; i <= more; ++i)
-      if (odd || (bytes[at + i] & 0xc0) != 0x80) return static_cast<int64_t>(at);
-    at += more + 1;
+    const auto [bytes, is_whole] = detail::utf8_sequence(text, at);
+    if (!is_whole) return static_cast<int64_t>(at);
+    at += bytes;
   }
   return -1;
 }

@@ -17,6 +17,16 @@ namespace tessera::data {
 // or -1.
 int64_t first_invalid_utf8(std::string_view text);
 
+namespace detail {
+// The sequence that begins at `at`: its bytes, and whether it is whole and of UTF-8; else the bytes of it that are
+// (Unicode's table 3-7), at least one.
+struct Utf8Sequence {
+  size_t bytes;
+  bool is_whole;
+};
+Utf8Sequence utf8_sequence(std::string_view text, size_t at);
+}  // namespace detail
+
 struct TextOptions {
   std::vector<std::string> extensions = {};  // which files of a folder are read: {".txt"}; empty: every file
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.

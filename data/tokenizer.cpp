@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "data/added_tokens.h"
+#include "data/byte_characters.h"
 #include "data/byte_pair_encoding.h"
 #include "data/text_source.h"
 #include "data/tokenizer_steps.h"
@@ -99,7 +100,7 @@ std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
   for (const JsonPart& item : json.items())
     tokens.push_back({static_cast<int32_t>(item.at("id").integer()), item.at("content").text(),
                       item.flag("single_word", false), item.flag("lstrip", false), item.flag("rstrip", false),
-                      item.flag("special", false)});
+                      item.flag("normalized", false), item.flag("special", false)});
   return tokens;
 }
 
@@ -114,23 +115,19 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       decoder(decoder_of(part_or_null(file, "decoder"))) {
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
-  const std::vector<JsonPart> items = added.empty() ? std::vector<JsonPart>() : file.at("added_tokens").items();
-  std::vector<std::pair<std::string, int32_t>> added_texts;
-  for (size_t i = 0; i < added.size(); ++i) {
-    const bool is_normalized = items[i].flag("normalized", false);
-    const std::string spelled = is_normalized ? normalizer(AlignedText(added[i].content, 0)).text() : added[i].content;
-    (is_normalized ? in_normalized : in_text).add(spelled, added[i]);
-    added_texts.emplace_back(spelled, added[i].id);
-    added_by_id[added[i].id] = &added[i];
-    added_by_content[added[i].content] = added[i].id;
-  }
-  in_text.sort(), in_normalized.sort();
   const auto keep = [&](const std::string& token, int32_t id) {
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
     tokens[static_cast<size_t>(id)] = token;
   };
   for (const auto& [token, id] : model.vocabulary()) keep(token, id);
-  for (const auto& [token, id] : added_texts) keep(token, id);
+  for (const AddedToken& token : added) {
+    const std::string spelled = token.normalized ? normalizer(AlignedText(token.content, 0)).text() : token.content;
+    (token.normalized ? in_normalized : in_text).add(spelled, token);
+    keep(spelled, token.id);
+    added_by_id[token.id] = &token;
+    added_by_content[token.content] = token.id;
+  }
+  in_text.sort(), in_normalized.sort();
 }
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
@@ -211,7 +208,7 @@ std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, const std
 
 Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const Parts& parts = *parts_;
-  if (const int64_t place = first_invalid_utf8(text); place < static_cast<int64_t>(text.size()) && place >= 0)
+  if (const int64_t place = first_invalid_utf8(text); place >= 0)
     fail(ErrorKind::bad_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
   std::vector<Placed> found;
   const auto add = [&](int32_t id, ByteRange range, std::string_view spelled) {

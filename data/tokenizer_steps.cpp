@@ -5,61 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <memory>
 
-#include "nn/tree/tree.h"
+#include "data/byte_characters.h"
+#include "data/text_source.h"
 
 namespace tessera::data::detail {
-
-// ---- JSON
-
-void JsonPart::refuse(const std::string& what) const {
-  fail(ErrorKind::bad_file, "Tokenizer", fmt::format("{}: {}", place, what));
-}
-
-JsonPart JsonPart::at(const std::string& key) const {
-  const auto* object = value.if_object();
-  const auto* found = object ? object->if_contains(key) : nullptr;
-  if (!found) refuse(fmt::format("has no \"{}\".", key));
-  return {*found, fmt::format("{}.{}", place, key)};
-}
-
-std::vector<JsonPart> JsonPart::items() const {
-  const auto* array = value.if_array();
-  if (!array) refuse("given something else, expected an array.");
-  std::vector<JsonPart> items;
-  for (size_t i = 0; i < array->size(); ++i) items.push_back({(*array)[i], fmt::format("{}.{}", place, i)});
-  return items;
-}
-
-std::string JsonPart::text() const {
-  if (const auto* text = value.if_string()) return std::string(*text);
-  refuse("given something else, expected a string.");
-}
-
-int64_t JsonPart::integer() const {
-  if (const auto* number = value.if_int64()) return *number;
-  refuse("given something else, expected an integer.");
-}
-
-bool JsonPart::has(const std::string& key) const {
-  const auto* object = value.if_object();
-  const auto* found = object ? object->if_contains(key) : nullptr;
-  return found && !found->is_null();
-}
-
-bool JsonPart::flag(const std::string& key, bool otherwise) const {
-  if (!has(key)) return otherwise;
-  const JsonPart part = at(key);
-  if (const auto* flag = part.value.if_bool()) return *flag;
-  part.refuse("given something else, expected true or false.");
-}
-
-std::string JsonPart::text(const std::string& key, const std::string& otherwise) const {
-  return has(key) ? at(key).text() : otherwise;
-}
 
 namespace {
 
@@ -213,39 +165,7 @@ Pattern pattern_of(bool (*is_kind)(char32_t), bool each) {
   };
 }
 
-// ---- bytes as characters
-
-std::string utf8_of(char32_t c) {
-  if (c < 0x80) return {static_cast<char>(c)};
-  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};  // all are below 0x800
-}
-
-// GPT-2's: printable characters of Latin-1 stand for themselves, other bytes for those from U+0100 on.
-const std::array<char32_t, 256>& characters_of_bytes() {
-  static const std::array<char32_t, 256> table = [] {
-    std::array<char32_t, 256> made{};
-    char32_t next = 256;
-    for (char32_t byte = 0; byte < 256; ++byte) {
-      const bool is_printable =
-          (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
-      made[byte] = is_printable ? byte : next++;
-    }
-    return made;
-  }();
-  return table;
-}
-
-AlignedText bytes_as_characters(const AlignedText& text) {
-  static const std::array<std::string, 256> spelled = [] {
-    std::array<std::string, 256> made;
-    for (size_t byte = 0; byte < 256; ++byte) made[byte] = utf8_of(characters_of_bytes()[byte]);
-    return made;
-  }();
-  AlignedText made;
-  for (size_t i = 0; i < text.text().size(); ++i)
-    made.append(spelled[static_cast<unsigned char>(text.text()[i])], text.origin(i, i + 1));
-  return made;
-}
+// ---- words
 
 constexpr const char* gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -277,16 +197,6 @@ PreTokenizer metaspace(const JsonPart& json) {
     }
     return splits ? split(pieces, marks, false, merged_with_next) : pieces;
   };
-}
-
-std::string with_replaced(std::string_view text, const Pattern& pattern, const std::string& content) {
-  std::string made;
-  size_t done = 0;
-  for (const auto& [begin, end] : pattern(text)) {
-    made.append(text.substr(done, begin - done)).append(content);
-    done = end;
-  }
-  return made.append(text.substr(done));
 }
 
 template <class Step, class Read>
@@ -348,37 +258,7 @@ PreTokenizer pre_tokenizer_of(const JsonPart& json) {
 
 // ---- decoders
 
-int byte_of_character(char32_t c) {
-  static const std::array<int, 512> table = [] {
-    std::array<int, 512> made;
-    made.fill(-1);
-    for (size_t byte = 0; byte < 256; ++byte) made[characters_of_bytes()[byte]] = static_cast<int>(byte);
-    return made;
-  }();
-  return c < table.size() ? table[c] : -1;
-}
-
 namespace {
-
-// How many bytes of a sequence are there at this place, and whether it is whole (Unicode's table 3-7).
-std::pair<size_t, bool> sequence_at(std::string_view bytes, size_t place) {
-  const auto at = [&](size_t i) -> unsigned {
-    return place + i < bytes.size() ? static_cast<unsigned char>(bytes[place + i]) : 0;
-  };
-  const unsigned first = at(0);
-  if (first < 0x80) return {1, true};
-  const size_t length = first >= 0xC2 && first <= 0xDF   ? 2
-                        : first >= 0xE0 && first <= 0xEF ? 3
-                        : first >= 0xF0 && first <= 0xF4 ? 4
-                                                         : 0;
-  if (length == 0) return {1, false};
-  const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  if (at(1) < least || at(1) > most) return {1, false};
-  for (size_t i = 2; i < length; ++i)
-    if (at(i) < 0x80 || at(i) > 0xBF) return {i, false};
-  return {length, true};
-}
 
 bool is_byte_token(const std::string& token, char& byte) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return false;
@@ -413,7 +293,7 @@ TokenTexts byte_fallback_decoded(const TokenTexts& tokens) {
   std::string bytes;
   const auto end_bytes = [&] {
     if (bytes.empty()) return;
-    const bool is_valid = valid_utf8(bytes) == bytes;
+    const bool is_valid = first_invalid_utf8(bytes) < 0;
     for (size_t i = 0; !is_valid && i < bytes.size(); ++i) made.push_back("\uFFFD");
     if (is_valid) made.push_back(bytes);
     bytes.clear();
@@ -439,16 +319,6 @@ std::string stripped(std::string token, const std::string& content, int64_t star
 
 }  // namespace
 
-std::string valid_utf8(std::string_view bytes) {
-  std::string valid;
-  for (size_t i = 0; i < bytes.size();) {
-    const auto [length, is_whole] = sequence_at(bytes, i);
-    valid += is_whole ? bytes.substr(i, length) : std::string_view("\uFFFD");
-    i += length;
-  }
-  return valid;
-}
-
 Decoder decoder_of(const JsonPart& json) {
   if (json.is_null())
     return [](const TokenTexts& tokens) { return TokenTexts{fmt::format("{}", fmt::join(tokens, " "))}; };
@@ -460,7 +330,7 @@ Decoder decoder_of(const JsonPart& json) {
     return [](const TokenTexts& tokens) { return TokenTexts{fmt::format("{}", fmt::join(tokens, ""))}; };
   if (type == "Replace")
     return [pattern = pattern_of(json.at("pattern")), content = json.at("content").text()](TokenTexts tokens) {
-      for (std::string& token : tokens) token = with_replaced(token, pattern, content);
+      for (std::string& token : tokens) token = replaced(AlignedText(token, 0), pattern, content).text();
       return tokens;
     };
   if (type == "Strip")
@@ -475,7 +345,7 @@ Decoder decoder_of(const JsonPart& json) {
                      "never"](TokenTexts tokens) {
       for (size_t i = 0; i < tokens.size(); ++i) {
         if (i == 0 && strips) tokens[i] = stripped(std::move(tokens[i]), mark, 1, 0);
-        tokens[i] = with_replaced(tokens[i], marks, " ");
+        tokens[i] = replaced(AlignedText(tokens[i], 0), marks, " ").text();
       }
       return tokens;
     };

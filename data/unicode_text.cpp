@@ -42,10 +42,6 @@ std::vector<size_t> character_places(std::string_view text) {
   return places;
 }
 
-}  // namespace
-
-namespace {
-
 // For each character of `is`, the normal form of `was`, the character of `was` that it stands for. Where each character
 // has become others by itself, that one; where some were composed, the first of a composition, and from the end what
 // was left.
@@ -86,12 +82,11 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
     }
     const std::string_view was = std::string_view(text.text()).substr(from, old_length);
     const std::string_view is = std::string_view(result).substr(to, new_length);
-    const bool is_alone = character_places(was).size() == 1;
-    const std::vector<size_t> sources =
-        is_alone ? std::vector<size_t>(character_places(is).size()) : sources_of(was, is, form);
-    size_t k = 0;
-    for (const size_t place : character_places(is)) {
-      const size_t source = from + sources[k++];
+    const std::vector<size_t> places = character_places(is);
+    const bool is_alone = character_bytes(was[0]) == was.size();
+    const std::vector<size_t> sources = is_alone ? std::vector<size_t>(places.size()) : sources_of(was, is, form);
+    for (size_t k = 0; k < places.size(); ++k) {
+      const size_t place = places[k], source = from + sources[k];
       made.append(is.substr(place, character_bytes(is[place])), text.origin(source, source + 1));
     }
   }
