@@ -313,6 +313,15 @@ function(tessera_import_boost)
   target_include_directories(tessera_deps::boost INTERFACE "${include}")
 endfunction()
 
+# ---- What may be missing ---------------------------------------------------------------------------------------------
+
+# An error, of these words, if `option` (AUTO, OFF or ON) asks for what is not installed.
+function(tessera_is_missing option)
+  if("${${option}}" STREQUAL "ON")
+    message(FATAL_ERROR "[dependencies] ${option}=ON, but " ${ARGN})
+  endif()
+endfunction()
+
 # ---- CUDA and NCCL ---------------------------------------------------------------------------------------------------
 
 # tessera_deps::nccl, where the CUDA Toolkit and NCCL are installed: what tessera::nccl alone is linked with, and with
@@ -327,10 +336,8 @@ function(tessera_import_nccl)
   find_path(include nccl.h HINTS ${hints} PATH_SUFFIXES include NO_CACHE)
   find_library(library nccl HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
   if(NOT CUDAToolkit_FOUND OR NOT include OR NOT library)
-    if(TESSERA_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "[dependencies] TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL. Install both (named "
-                          "by -DCUDAToolkit_ROOT= and -DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
-    endif()
+    tessera_is_missing(TESSERA_CUDA "there is no CUDA Toolkit with NCCL. Install both (named by -DCUDAToolkit_ROOT= and "
+                                    "-DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
     return()
   endif()
   message(STATUS "NCCL: ${library}, CUDA ${CUDAToolkit_VERSION}")
@@ -356,10 +363,8 @@ function(tessera_import_icu)
   endif()
   find_package(ICU QUIET COMPONENTS i18n uc)
   if(NOT ICU_FOUND)
-    if(TESSERA_ICU STREQUAL "ON")
-      message(FATAL_ERROR "[dependencies] TESSERA_ICU=ON, but there is no ICU. Install it (on Debian and Ubuntu: apt-get "
-                          "install libicu-dev; elsewhere named by -DICU_ROOT=), or leave it out by -DTESSERA_ICU=OFF.")
-    endif()
+    tessera_is_missing(TESSERA_ICU "there is no ICU. Install it (on Debian and Ubuntu: apt-get install libicu-dev; "
+                                   "elsewhere named by -DICU_ROOT=), or leave it out by -DTESSERA_ICU=OFF.")
     return()
   endif()
   message(STATUS "ICU: ${ICU_VERSION}")
