@@ -17,7 +17,6 @@
 namespace tessera::nn {
 
 using tessera::detail::learned_gather_orders;
-
 using tessera::detail::with_commas;
 
 namespace {

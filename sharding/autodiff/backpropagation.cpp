@@ -15,10 +15,10 @@
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/placement/cut_further.h"
+#include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/replica_checks.h"
-#include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
 namespace {
@@ -103,12 +103,9 @@ void Backpropagation::scatter(const std::vector<size_t>& parameters) {
   static const Text reason = as_text("each device keeps its part of the gradients");
   std::vector<Shipment> shipments;
   for (const size_t p : parameters) {
-    const DType dtype = std::get<DType>(key_of(p));
-    const Type *from = homes_[p].type, *to = cut_type_of(p);
-    shipments.push_back({route(with_dtype(from, dtype), from == parameter(p).type ? parameter(p).slots : from->slots,
-                               with_dtype(to, dtype))
-                             .steps,
-                         as_dtype(tensors_of(p), dtype), parameter(p).details->path});
+    const Array pending = gradient_of(p, homes_[p].type, tensors_of(p));
+    shipments.push_back(shipment_of(*pending.impl(), cut_type_of(p), std::get<DType>(key_of(p))));
+    shipments.back().path = parameter(p).details->path;
   }
   const Cause cause{gradients_operation, {}, reason, {}};
   scattered_.push_back({parameters, Shipping(std::move(shipments), {cause, nullptr, nullptr, true})});

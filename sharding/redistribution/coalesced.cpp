@@ -3,28 +3,22 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <limits>
 #include <memory>
 #include <utility>
 
-#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera {
 namespace detail {
 
-namespace {
-
-constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy
-
 Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in) {
   return {route(with_dtype(a.type, in), a.slots, with_dtype(to, in)).steps, as_dtype(a.local, in)};
 }
 
-ArrayPtr made_like(const ArrayImpl& a, const Type* type, Tensors tensors) {
-  ArrayPtr made = make_array(type, std::move(tensors));
-  made->layout = a.layout;
-  return made;
-}
+namespace {
+
+constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy
 
 // Arrays that move together, and wait for each other.
 struct Moving {
@@ -37,52 +31,45 @@ struct Moving {
   }
 };
 
-}  // namespace
-
-std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Cause& cause, std::optional<DType> in) {
-  at::AutoGradMode off(false);
-  std::vector<Shipment> shipments;
-  std::vector<ArrayPtr> results = arrays;
-  std::vector<size_t> shipped;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    const ArrayImpl& a = *arrays[i];
-    if (a.type == to[i]) continue;
-    shipments.push_back(shipment_of(a, to[i], in.value_or(a.type->dtype)));
-    shipped.push_back(i);
-  }
-  const std::vector<Tensors> moved = Shipping(std::move(shipments), {cause}).finish();
-  for (size_t s = 0; s < shipped.size(); ++s) {
-    const ArrayImpl& a = *arrays[shipped[s]];
-    results[shipped[s]] = made_like(a, to[shipped[s]], as_dtype(moved[s], a.type->dtype));
-  }
-  return results;
-}
-
-std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                    const Cause& cause) {
+// Groups of at least `bytes`; at_once: all of a group is waited for.
+std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
+                                        const Cause& cause, std::optional<DType> in, int64_t bytes, bool at_once) {
   at::AutoGradMode off(false);
   std::vector<ArrayPtr> results = arrays;
   for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
     std::vector<Shipment> shipments;
     std::vector<size_t> shipped;
-    int64_t bytes = 0;
-    for (end = begin; end < arrays.size() && bytes < group_bytes; ++end) {
+    int64_t held = 0;
+    for (end = begin; end < arrays.size() && held < bytes; ++end) {
       if (arrays[end]->type == to[end]) continue;
-      shipments.push_back(shipment_of(*arrays[end], to[end], to[end]->dtype));
+      shipments.push_back(shipment_of(*arrays[end], to[end], in.value_or(arrays[end]->type->dtype)));
       shipped.push_back(end);
-      bytes += to[end]->bytes;
+      held += to[end]->bytes;
     }
     const auto moving =
         std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), Occasion{cause})});
-    const bool is_there = moving->shipping->has_arrived();
+    const bool is_there = at_once || moving->shipping->has_arrived();
     for (size_t s = 0; s < shipped.size(); ++s) {
-      ArrayPtr& result = results[shipped[s]];
-      result = made_like(*arrays[shipped[s]], to[shipped[s]], is_there ? moving->take(s) : Tensors());
-      if (!is_there) result->detail().arrival = [moving, s] { return moving->take(s); };
+      const ArrayImpl& a = *arrays[shipped[s]];
+      const auto take = [moving, s, dtype = a.type->dtype] { return as_dtype(moving->take(s), dtype); };
+      ArrayPtr& result = results[shipped[s]] = make_array(to[shipped[s]], is_there ? take() : Tensors());
+      result->layout = a.layout;
+      if (!is_there) result->detail().arrival = take;
     }
   }
   return results;
+}
+
+}  // namespace
+
+std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
+                                        const Cause& cause, std::optional<DType> in) {
+  return convert_in_groups(arrays, to, cause, in, std::numeric_limits<int64_t>::max(), /*at_once=*/true);
+}
+
+std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
+                                    const Cause& cause) {
+  return convert_in_groups(arrays, to, cause, {}, group_bytes, /*at_once=*/false);
 }
 
 }  // namespace detail

@@ -6,10 +6,14 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/placement/dtype.h"
+#include "sharding/redistribution/communicate.h"
 
 namespace tessera {
 
 namespace detail {
+
+// The way of `a` to the placement `to`, in this element type.
+Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in);
 
 // Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the
 // element type in which they move, if not their own. `cause.operation` and its reason go to the ledger.

@@ -84,11 +84,14 @@ Exchange exchange_of(const Act& act) {
           act.back ? &step.receivers : &step.senders};
 }
 
+Waiting waiting_for(const Step& step, const Cause& cause) {
+  return {cause.operation, cause.where, step.mesh->kept_names(step.axes)};
+}
+
 // Across processes all groups move at once.
 Tensors move_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
   auto [from, to] = by_group(act, x);
-  exchange_between_processes(exchange_of(act), act.step.processes,
-                             {cause.operation, cause.where, act.step.mesh->kept_names(act.step.axes)}, from, to);
+  exchange_between_processes(exchange_of(act), act.step.processes, waiting_for(act.step, cause), from, to);
   return from_groups(act, to);
 }
 
@@ -281,9 +284,7 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
     parts.push_back({exchange_of(act), std::move(from), std::move(to)});
   }
   const Step& step = next_step(shipments[0]);
-  begun_.push_back(
-      {shipments, ExchangeWork(step.processes, {cause_.operation, cause_.where, step.mesh->kept_names(step.axes)},
-                               std::move(parts))});
+  begun_.push_back({shipments, ExchangeWork(step.processes, waiting_for(step, cause_), std::move(parts))});
 }
 
 std::vector<Tensors> Shipping::finish() {

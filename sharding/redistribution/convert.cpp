@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -103,9 +102,7 @@ std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a, const std
 std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>& ordered, const ArrayPtr& start) {
   if (!ordered || ordered->parameter < 0) return nullptr;
   const TapeState& tape = *current_tape();
-  const ArrayPtr& parameter = tape.gathers->parameter(ordered->parameter);
-  const std::vector<ArrayPtr>& leaves = parameter->details->leaves;
-  if (std::find(leaves.begin(), leaves.end(), start) == leaves.end()) return nullptr;
+  if (!is_leaf(*tape.gathers->parameter(ordered->parameter), start)) return nullptr;
   tape.scatters->expect(*start);
   return [scatters = tape.scatters, gathers = tape.gathers, place = ordered->parameter, start,
           resharding = ordered->resharding](Tensors gradients) {

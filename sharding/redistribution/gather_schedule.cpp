@@ -92,6 +92,11 @@ std::string block_of(const std::string& path) {
   return "";
 }
 
+bool is_leaf(const ArrayImpl& parameter, const ArrayPtr& a) {
+  const std::vector<ArrayPtr>& leaves = parameter.details->leaves;
+  return std::find(leaves.begin(), leaves.end(), a) != leaves.end();
+}
+
 bool WeightGather::is_like(const WeightGather& other) const {
   const auto same_weight = [&] {
     return !frozen.owner_before(other.frozen) && !other.frozen.owner_before(frozen) && !frozen.expired();
@@ -123,9 +128,7 @@ std::optional<WeightGather> GatherSchedule::gather_of(const ArrayPtr& a, const A
   }
   const auto has_own_slots = [](const ArrayImpl& x) { return x.slots == x.type->slots; };
   if (!has_own_slots(*origin) || !has_own_slots(*start)) return std::nullopt;
-  const std::vector<ArrayPtr>& leaves = origin->details->leaves;
-  const bool begins_at_parameter = start == a || std::find(leaves.begin(), leaves.end(), start) != leaves.end();
-  return begins_at_parameter ? std::optional(std::move(gather)) : std::nullopt;
+  return start == a || is_leaf(*origin, start) ? std::optional(std::move(gather)) : std::nullopt;
 }
 
 Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
@@ -140,25 +143,27 @@ Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
     if (begun_.empty() && (is_guarded() || !begin(next_, order_->group_end[next_], gather))) return ++next_, alone();
     return take();
   }
-  if (follows_) {
-    follows_ = false;
-    begun_.clear();
-    seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
-  }
+  if (follows_) leave_order();
   Tensors made = alone();
   seen_.push_back(std::move(gather));
   return made;
 }
 
+// What was followed so far begins another order.
+void GatherSchedule::leave_order() {
+  follows_ = false;
+  begun_.clear();
+  seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
+}
+
 // The tensors of the next gather in the order.
 Tensors GatherSchedule::take() {
-  Begun& now = begun_.front();
-  if (now.shipping) {
-    now.ready = now.shipping->finish();
-    now.shipping.reset();
-    begin_ahead();
-  }
   Begun& group = begun_.front();
+  if (group.shipping) {
+    group.ready = group.shipping->finish();
+    group.shipping.reset();
+    begin_ahead();  // which leaves the first where it is
+  }
   Tensors made = std::move(group.ready[next_ - group.begin]);
   if (++next_ == group.end) begun_.pop_front();
   return made;
@@ -223,7 +228,7 @@ void GatherSchedule::end_step() {
   begun_.clear();
   if (!known_) return;
   if (follows_ && next_ == order_->gathers.size()) return;
-  if (follows_) seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
+  if (follows_) leave_order();
   ++learned;
   known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.group));
 }

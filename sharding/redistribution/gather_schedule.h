@@ -16,6 +16,9 @@ namespace tessera::detail {
 // "layers.2.mlp.up.kernel"; "" of a parameter outside of lists, which is by itself.
 std::string block_of(const std::string& path);
 
+// Whether `a` is one of the leaves of a tape's parameter.
+bool is_leaf(const ArrayImpl& parameter, const ArrayPtr& a);
+
 // One gather of a weight, as a step makes it.
 struct WeightGather {
   int parameter = -1;               // of the tape; -1: a weight that it does not train
@@ -68,6 +71,7 @@ class GatherSchedule {
   bool begin(size_t begin, size_t end, const WeightGather& first);
   void begin_ahead();
   Tensors take();
+  void leave_order();
 
   std::vector<ArrayPtr> parameters_;
   const GradientOptions options_;
