@@ -91,7 +91,7 @@ BytePairEncoding model_of(const JsonPart& json) {
 
 JsonPart part_or_null(const JsonPart& file, const char* key) {
   static const boost::json::value null;
-  return file.has(key) ? file.at(key) : JsonPart{null, fmt::format("{}.{}", file.place, key)};
+  return file.has(key) ? file.at(key) : JsonPart{null, fmt::format("{}.{}", file.place, key), file.verb};
 }
 
 std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
@@ -143,7 +143,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
   if (!fs::is_directory(path) || fs::exists(json)) {
     const boost::json::value value = parse_json(read_text(json, "Tokenizer", most_bytes), "Tokenizer", json.string());
-    return Tokenizer(std::make_shared<const Parts>(JsonPart{value, json.string()}));
+    return Tokenizer(std::make_shared<const Parts>(JsonPart{value, json.string(), "Tokenizer"}));
   }
   const fs::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
   if (!fs::exists(vocabulary) || !fs::exists(merges))
@@ -168,7 +168,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
              {"pre_tokenizer", Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}},
              {"decoder", Object{{"type", "ByteLevel"}}},
              {"model", Object{{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(pairs)}}}};
-  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, path.string()}));
+  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, path.string(), "Tokenizer"}));
 }
 
 namespace {

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizer_json.h"
+#include "sharding/files/json_part.h"
 #include "data/unicode_text.h"
 
 namespace tessera::data::detail {
+
+using tessera::detail::JsonPart;
 
 using Normalizer = std::function<AlignedText(AlignedText)>;
 using Pieces = std::vector<AlignedText>;

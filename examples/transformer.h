@@ -149,7 +149,7 @@ struct LlamaBlock {
             .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads,
                                                  {.bias = false,
                                                   .kv_heads = Axis{"kv_heads", c.embed / c.heads * c.kv_heads},
-                                                  .rope_base = c.rope_base,
+                                                  .rope = nn::RotaryEmbedding{.base = c.rope_base},
                                                   .init = start.inner,
                                                   .output_init = start.output}),
             .norm2 = nn::RMSNorm::init({"norm", c.embed}, c.eps),

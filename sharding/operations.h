@@ -13,6 +13,7 @@
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/normalization.h"
 #include "sharding/operations/reductions.h"
+#include "sharding/operations/rotary_embedding.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/slicing.h"
 #include "sharding/operations/softmax.h"

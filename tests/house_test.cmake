@@ -22,7 +22,7 @@ endfunction()
 # is the header over a room that programs include.
 set(rooms_of_sharding diagnostics distributed placement array accounting redistribution propagation autodiff operations
     random shard_map files)
-set(rooms_of_nn tree placement layers transformations checkpoint report)
+set(rooms_of_nn tree placement layers transformations checkpoint models report)
 set(door "^(sharding|nn)/[a-z_]+[.]h$")
 # What programs include beside doors, since it costs time that not every program wants to spend: one layer, ATen's Tensor.
 set(beside_doors "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")

@@ -1,4 +1,4 @@
-// Runs files of reference numbers made with JAX, and folders of tokenizers, against the library: reference_runner [--plain] PATH...
+// Runs reference files and folders (JAX's numbers, tokenizers, Hugging Face's decoders): reference_runner [--plain] PATH...
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -39,6 +39,7 @@ bool contains(const std::filesystem::path& file, std::string_view content) {
 }
 
 void run_file(const std::filesystem::path& file, Report& report) {
+  if (std::filesystem::exists(file / "config.json")) return run_hugging_face(file, report);
   if (std::filesystem::exists(file / "tokenizer.json")) return run_tokenizer(file, report);
   for (const Kind& kind : kinds)
     if (file.filename().string().starts_with(kind.prefix)) return kind.run(file, report);

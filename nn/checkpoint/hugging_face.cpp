@@ -1,8 +1,10 @@
-// Two tables of names, and the transpositions and columns between them and ours.
+// Reading and writing by the tables of names: transpositions, columns, experts and padding between theirs and ours.
 #include "nn/checkpoint/hugging_face.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,6 +23,7 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 #include "sharding/files/safetensors.h"
+#include "sharding/operations/slicing.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -30,63 +33,6 @@ using namespace tessera::detail;
 namespace {
 
 namespace fs = std::filesystem;
-
-// # stands for a layer's number.
-const std::vector<HuggingFaceName>& rows_of(HuggingFaceLayout layout) {
-  static const std::vector<HuggingFaceName> gpt2{
-      {"embed.tokens", "transformer.wte.weight"},
-      {"embed.positions", "transformer.wpe.weight"},
-      {"layers.#.ln1.scale", "transformer.h.#.ln_1.weight"},
-      {"layers.#.ln1.bias", "transformer.h.#.ln_1.bias"},
-      {"layers.#.attn.q.kernel", "transformer.h.#.attn.c_attn.weight", false, 0, 3},
-      {"layers.#.attn.k.kernel", "transformer.h.#.attn.c_attn.weight", false, 1, 3},
-      {"layers.#.attn.v.kernel", "transformer.h.#.attn.c_attn.weight", false, 2, 3},
-      {"layers.#.attn.q.bias", "transformer.h.#.attn.c_attn.bias", false, 0, 3},
-      {"layers.#.attn.k.bias", "transformer.h.#.attn.c_attn.bias", false, 1, 3},
-      {"layers.#.attn.v.bias", "transformer.h.#.attn.c_attn.bias", false, 2, 3},
-      {"layers.#.attn.o.kernel", "transformer.h.#.attn.c_proj.weight"},
-      {"layers.#.attn.o.bias", "transformer.h.#.attn.c_proj.bias"},
-      {"layers.#.ln2.scale", "transformer.h.#.ln_2.weight"},
-      {"layers.#.ln2.bias", "transformer.h.#.ln_2.bias"},
-      {"layers.#.mlp.up.kernel", "transformer.h.#.mlp.c_fc.weight"},
-      {"layers.#.mlp.up.bias", "transformer.h.#.mlp.c_fc.bias"},
-      {"layers.#.mlp.down.kernel", "transformer.h.#.mlp.c_proj.weight"},
-      {"layers.#.mlp.down.bias", "transformer.h.#.mlp.c_proj.bias"},
-      {"final_ln.scale", "transformer.ln_f.weight"},
-      {"final_ln.bias", "transformer.ln_f.bias"},
-      {"head.kernel", "lm_head.weight", true, 0, 1, "transformer.wte.weight"}};
-  static const std::vector<HuggingFaceName> llama{
-      {"embed.tokens", "model.embed_tokens.weight"},
-      {"layers.#.norm1.scale", "model.layers.#.input_layernorm.weight"},
-      {"layers.#.attn.q.kernel", "model.layers.#.self_attn.q_proj.weight", true},
-      {"layers.#.attn.k.kernel", "model.layers.#.self_attn.k_proj.weight", true},
-      {"layers.#.attn.v.kernel", "model.layers.#.self_attn.v_proj.weight", true},
-      {"layers.#.attn.o.kernel", "model.layers.#.self_attn.o_proj.weight", true},
-      {"layers.#.norm2.scale", "model.layers.#.post_attention_layernorm.weight"},
-      {"layers.#.mlp.gate.kernel", "model.layers.#.mlp.gate_proj.weight", true},
-      {"layers.#.mlp.up.kernel", "model.layers.#.mlp.up_proj.weight", true},
-      {"layers.#.mlp.down.kernel", "model.layers.#.mlp.down_proj.weight", true},
-      {"final_norm.scale", "model.norm.weight"},
-      {"head.kernel", "lm_head.weight", true, 0, 1, "model.embed_tokens.weight"}};
-  return layout == HuggingFaceLayout::gpt2 ? gpt2 : llama;
-}
-
-const std::string& embedding_of(HuggingFaceLayout layout) { return rows_of(layout)[0].name; }
-
-// layers.12.ln1.scale -> layers.#.ln1.scale, and the 12.
-std::pair<std::string, std::string> without_number(const std::string& path) {
-  constexpr std::string_view before = "layers.";
-  if (!path.starts_with(before)) return {path, ""};
-  const size_t end = path.find_first_not_of("0123456789", before.size());
-  if (end == before.size() || end == path.npos) return {path, ""};
-  return {fmt::format("{}#{}", before, path.substr(end)), path.substr(before.size(), end - before.size())};
-}
-
-std::string with_number(std::string_view pattern, const std::string& number) {
-  const size_t at = pattern.find('#');
-  if (at == pattern.npos) return std::string(pattern);
-  return fmt::format("{}{}{}", pattern.substr(0, at), number, pattern.substr(at + 1));
-}
 
 // Computed, not learnt: kept in older files.
 bool is_computed(std::string_view name) {
@@ -152,6 +98,21 @@ class Weights {
   std::set<std::string> used_;
 };
 
+// model.layers.0.experts.*.w1.weight -> model.layers.0.experts.3.w1.weight
+std::string of_expert(const std::string& name, int64_t expert) {
+  const size_t at = name.find('*');
+  return fmt::format("{}{}{}", name.substr(0, at), expert, name.substr(at + 1));
+}
+
+bool is_per_expert(const HuggingFaceName& from) { return from.name.find('*') != std::string::npos; }
+
+// The dim of ours that is the vocabulary; -1: none.
+int vocab_dim(const Leaf& leaf) {
+  for (size_t d = 0; leaf.axes && d < leaf.axes->size(); ++d)
+    if (const AxisName& axis = (*leaf.axes)[d]; !axis.is_none() && axis.name() == "vocab") return static_cast<int>(d);
+  return -1;
+}
+
 at::Tensor ours(const HuggingFaceName& from, at::Tensor theirs) {
   if (from.parts > 1) {
     const int64_t size = theirs.size(-1) / from.parts;
@@ -160,17 +121,41 @@ at::Tensor ours(const HuggingFaceName& from, at::Tensor theirs) {
   return from.transposed ? theirs.t() : theirs;
 }
 
-at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& weights) {
-  const bool instead = !from.otherwise.empty() && !weights.contains(from.name);
-  const at::Tensor theirs = weights.read(instead ? from.otherwise : from.name);
-  const Shape given = theirs.sizes().vec();
+// Zeros behind the vocabulary, as many as ours has rows more.
+at::Tensor padded(const at::Tensor& values, const Leaf& leaf, int64_t vocab) {
+  const int dim = vocab ? vocab_dim(leaf) : -1;
+  if (dim < 0 || values.dim() <= dim || values.size(dim) != vocab || leaf.value->shape(dim) <= vocab) return values;
+  Shape rest = values.sizes().vec();
+  rest[static_cast<size_t>(dim)] = leaf.value->shape(dim) - vocab;
+  return at::cat({values, at::zeros(rest, values.options())}, dim);
+}
+
+at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const Leaf& leaf, Weights& weights,
+                    int64_t vocab) {
+  const at::Tensor theirs = weights.read(name);
+  const Shape given = theirs.sizes().vec(), expected = leaf.value->shape();
+  const at::IntArrayRef wanted = at::IntArrayRef(expected).slice(is_per_expert(from) && !expected.empty() ? 1 : 0);
   const bool can_turn = !from.transposed || theirs.dim() == 2;
   const bool can_cut = from.parts == 1 || (theirs.dim() > 0 && theirs.size(-1) % from.parts == 0);
-  const at::Tensor values = can_turn && can_cut ? ours(from, theirs) : theirs;
-  if (!can_turn || !can_cut || values.sizes() != at::IntArrayRef(leaf.value->shape()))
+  const at::Tensor values = can_turn && can_cut ? padded(ours(from, theirs), leaf, vocab) : theirs;
+  if (!can_turn || !can_cut || values.sizes() != wanted)
     fail(ErrorKind::bad_file, "load_hugging_face",
-         "{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path, from.name,
-         to_string(given), to_string(leaf.value->shape()), from.transposed ? " (transposed)" : "");
+         "{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path, name,
+         to_string(given), to_string(wanted.vec()), from.transposed ? " (transposed)" : "");
+  return values;
+}
+
+at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& weights, int64_t vocab) {
+  const auto read = [&](const std::string& name) { return read_one(name, from, leaf, weights, vocab); };
+  const bool instead = !from.otherwise.empty() && !weights.contains(from.name);
+  at::Tensor values;
+  if (is_per_expert(from)) {
+    std::vector<at::Tensor> experts;
+    for (int64_t i = 0; i < leaf.value->shape(0); ++i) experts.push_back(read(of_expert(from.name, i)));
+    values = at::stack(experts);
+  } else {
+    values = read(instead ? from.otherwise : from.name);
+  }
   return values.to(static_cast<at::ScalarType>(leaf.value->dtype())).contiguous();
 }
 
@@ -187,7 +172,9 @@ void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName
   constexpr const char* head = "lm_head.weight";
   const bool has_head = std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.name == head; });
   if (has_head || !weights.contains(head)) return;
-  const at::Tensor theirs = weights.read(head), embedding = weights.read(embedding_of(layout));
+  const bool is_gpt2 = layout == HuggingFaceLayout::gpt2;
+  const at::Tensor theirs = weights.read(head);
+  const at::Tensor embedding = weights.read(is_gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight");
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
     fail(ErrorKind::bad_file, "load_hugging_face",
          "lm_head.weight differs from the embedding, and the model has no head of its own. Give it a field `head`.");
@@ -195,81 +182,87 @@ void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName
 
 }  // namespace
 
-std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const Leaves& model) {
-  std::vector<HuggingFaceName> names;
-  for (const Leaf& leaf : model) {
-    const auto [pattern, number] = without_number(leaf.path);
-    const auto& rows = rows_of(layout);
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.path == pattern; });
-    if (row == rows.end())
-      fail(ErrorKind::bad_argument, "hugging_face",
-           "{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.", leaf.path,
-           layout == HuggingFaceLayout::gpt2 ? "gpt2" : "llama");
-    names.push_back(*row);
-    names.back().path = leaf.path, names.back().name = with_number(row->name, number);
-  }
-  return names;
-}
-
 void load_hugging_face(const fs::path& path, HuggingFaceLayout layout, const Leaves& model,
-                       const std::optional<Layout>& place) {
+                       const std::optional<Layout>& place, int64_t vocab) {
   const at::AutoGradMode off(false);
   const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
   Weights weights(path);
   check_tied_head(layout, names, weights);
   std::vector<Array> loaded;
   for (size_t i = 0; i < model.size(); ++i)
-    loaded.push_back(placed_like(model[i], from_tensor(read_ours(names[i], model[i], weights)), place));
+    loaded.push_back(placed_like(model[i], from_tensor(read_ours(names[i], model[i], weights, vocab)), place));
   weights.check_all_used();
   for (size_t i = 0; i < model.size(); ++i) *model[i].value = loaded[i];
 }
 
 namespace {
 
-// Of one tensor there, the arrays of ours that it is made of, in order.
-using Sources = std::map<std::string, std::vector<std::pair<const Leaf*, const HuggingFaceName*>>>;
+// A part of one tensor there: an array of ours, or one expert's part of it.
+struct Source {
+  const Leaf* leaf;
+  const HuggingFaceName* from;
+  int64_t expert = -1;
+  int64_t vocab = 0;
+
+  Shape shape() const {
+    Shape all = leaf->value->shape();
+    if (const int dim = vocab_dim(*leaf); vocab && dim >= 0) all[static_cast<size_t>(dim)] = vocab;
+    if (expert >= 0) all.erase(all.begin());
+    return all;
+  }
+  // On processes of one mesh a collective.
+  at::Tensor values() const {
+    const Array part = expert < 0 ? *leaf->value : index_in_dim(*leaf->value, expert, 0, false);
+    at::Tensor whole = to_tensor(is_of_several(*leaf) ? gather(part) : part);
+    if (const int dim = vocab_dim(*leaf); vocab && dim >= 0) whole = whole.narrow(dim, 0, vocab);
+    return from->transposed ? whole.t() : whole;
+  }
+};
+
+using Sources = std::map<std::string, std::vector<Source>>;
+
+void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from, int64_t vocab) {
+  if (!is_per_expert(from)) return sources[from.name].push_back({&leaf, &from, -1, vocab});
+  for (int64_t i = 0; i < leaf.value->shape(0); ++i)
+    sources[of_expert(from.name, i)].push_back({&leaf, &from, i, vocab});
+}
 
 // Kernels are matrices, and what is cut into parts there needs all of them here.
-void check_sources(const std::string& name, const Sources::mapped_type& sources) {
-  for (const auto& [leaf, from] : sources)
-    if (const Shape shape = leaf->value->shape(); shape.size() < (from->transposed ? 2 : 1) || shape.size() > 2)
+void check_sources(const std::string& name, const std::vector<Source>& sources) {
+  for (const Source& source : sources)
+    if (const Shape shape = source.shape(); shape.size() < (source.from->transposed ? 2 : 1) || shape.size() > 2)
       fail(ErrorKind::bad_argument, "save_hugging_face",
-           "{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.", leaf->path,
-           to_string(shape), name, from->transposed ? "2" : "1 or 2");
-  const auto& [first, from] = sources.front();
-  if (static_cast<int64_t>(sources.size()) != from->parts)
+           "{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.", source.leaf->path,
+           to_string(shape), name, source.from->transposed ? "2" : "1 or 2");
+  const Source& first = sources.front();
+  if (static_cast<int64_t>(sources.size()) != first.from->parts)
     fail(ErrorKind::bad_argument, "save_hugging_face",
          "{}: {} is made of {} arrays, the model has {} of them. nn/checkpoint/hugging_face.h lists the fields.",
-         first->path, name, from->parts, sources.size());
+         first.leaf->path, name, first.from->parts, sources.size());
 }
 
-TensorEntry entry_of(const std::string& name, const Sources::mapped_type& sources) {
+TensorEntry entry_of(const std::string& name, const std::vector<Source>& sources) {
   check_sources(name, sources);
-  const auto& [leaf, from] = sources.front();
-  Shape shape = leaf->value->shape();
-  if (from->transposed) std::swap(shape[0], shape[1]);
+  const Source& first = sources.front();
+  Shape shape = first.shape();
+  if (first.from->transposed) std::swap(shape[0], shape[1]);
   shape.back() = 0;
-  for (const auto& [part, unused] : sources) shape.back() += part->value->shape(from->transposed ? 0 : -1);
-  return {name, leaf->value->dtype(), shape};
+  for (const Source& part : sources) shape.back() += first.from->transposed ? part.shape()[0] : part.shape().back();
+  return {name, first.leaf->value->dtype(), shape};
 }
 
-// Of one tensor there; on processes of one mesh a collective.
-at::Tensor theirs(const Sources::mapped_type& sources) {
+at::Tensor theirs(const std::vector<Source>& sources) {
   std::vector<at::Tensor> parts;
-  for (const auto& [leaf, from] : sources) {
-    const at::Tensor whole = to_tensor(is_of_several(*leaf) ? gather(*leaf->value) : *leaf->value);
-    parts.push_back(from->transposed ? whole.t() : whole);
-  }
+  for (const Source& source : sources) parts.push_back(source.values());
   return (parts.size() == 1 ? parts[0] : at::cat(parts, -1)).contiguous();
 }
 
 // What is written, and where.
 struct Files {
-  Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t most_file_bytes) {
-    for (size_t i = 0; i < model.size(); ++i) sources[names[i].name].emplace_back(&model[i], &names[i]);
+  Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t most_file_bytes, int64_t vocab) {
+    for (size_t i = 0; i < model.size(); ++i) add_sources(sources, model[i], names[i], vocab);
     for (auto& [name, parts] : sources)
-      std::sort(parts.begin(), parts.end(),
-                [](const auto& a, const auto& b) { return a.second->part < b.second->part; });
+      std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.from->part < b.from->part; });
     std::vector<TensorEntry> entries;
     for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
     for (auto& [file, plan] : plan_files(".", entries, most_file_bytes))
@@ -329,18 +322,20 @@ void write_together(const fs::path& folder, const Files& files) {
 
 }  // namespace
 
-void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t most_file_bytes) {
+void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t most_file_bytes,
+                       int64_t vocab) {
   const at::AutoGradMode off(false);
   const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
-    const Files files(names, model, most_file_bytes);
+    const Files files(names, model, most_file_bytes, vocab);
     return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
   const auto votes = std::make_shared<Votes>("save", folder.string());
   const Processes processes = voting_by(votes);
   std::optional<Files> files;
   std::string identity;
-  together(processes, folder, "save", [&] { identity = files.emplace(names, model, most_file_bytes).identity(); });
+  together(processes, folder, "save",
+           [&] { identity = files.emplace(names, model, most_file_bytes, vocab).identity(); });
   votes->check_same(identity, "Save the same model everywhere.");
   together(processes, folder, "save", [&] { write_together(folder, *files); });
 }

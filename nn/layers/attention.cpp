@@ -36,9 +36,11 @@ int64_t checked_kv_heads(const Axis& kv_heads, int64_t num_heads, int64_t head_d
   return n;
 }
 
-// A rotation of the base and the head that every call will use: what is wrong with them is an error of init.
-void check_rope(const std::optional<double>& base, int64_t head_dim) {
-  if (base) rotary_embedding(zeros({1, 1, head_dim}), 0, *base);
+// A rotation and an attention with what every call will use: what is wrong with them is an error of init.
+void check_options(const AttentionOptions& options, int64_t head_dim) {
+  const Array head = zeros({1, 1, 1, head_dim});
+  if (options.rope) (*options.rope)(head);
+  dot_product_attention(head, head, head, {.window = options.window, .softcap = options.softcap});
 }
 
 void check_stream(const Array& x) {
@@ -46,11 +48,20 @@ void check_stream(const Array& x) {
     fail(ErrorKind::shape_mismatch, "MultiheadAttention", "given {}, expected (batch, seq, embed).", x.type_string());
 }
 
-void check_context(const MultiheadAttention& layer) {
-  if (layer.causal || layer.rope_base)
+void check_context(const MultiheadAttention& layer, const AttentionInputs& with) {
+  if (layer.causal || layer.rope)
     fail(ErrorKind::bad_argument, "MultiheadAttention",
          "a context given to a layer that is causal or rotates positions, which a context has not. Make it with "
-         "{.causal = false} and no rope_base.");
+         "{.causal = false} and no rope.");
+  if (!with.segment_ids.is_absent())
+    fail(ErrorKind::bad_argument, "MultiheadAttention",
+         "segment ids beside a context, which has none. Give a mask (batch, 1, seq, keys).");
+}
+
+void check_positions(const MultiheadAttention& layer, const Array& positions) {
+  if (!positions.is_absent() && !layer.rope)
+    fail(ErrorKind::bad_argument, "MultiheadAttention",
+         "positions given to a layer that does not read them. Make it with {.rope = nn::RotaryEmbedding{}}.");
 }
 
 // k and v read a context of another size than x, and there is none.
@@ -75,6 +86,15 @@ Array in_heads(const Array& y, const Heads& heads) {
 }
 Heads heads_of(const MultiheadAttention& layer) { return {"num_heads", layer.num_heads}; }
 Heads kv_heads_of(const MultiheadAttention& layer) { return {"num_kv_heads", layer.num_kv_heads}; }
+
+Array queries_of(const MultiheadAttention& layer, const Array& x) {
+  const Array heads = in_heads(layer.q(x), heads_of(layer));
+  return layer.q_norm ? (*layer.q_norm)(heads) : heads;
+}
+Array keys_of(const MultiheadAttention& layer, const Array& x) {
+  const Array heads = in_heads(layer.k(x), kv_heads_of(layer));
+  return layer.k_norm ? (*layer.k_norm)(heads) : heads;
+}
 
 // queries and keys are (batch, positions, heads, head_dim).
 void check_groups(const Array& queries, const Array& keys) {
@@ -122,8 +142,12 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
 
 Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
-// Where keys are seen: position t of the queries sees keys 0 to t.
-Array lower_triangle(int64_t seq, int64_t keys) { return tri(seq, {.columns = keys, .dtype = boolean}); }
+// Where keys are seen by place in the text: see tessera::AttentionOptions.
+Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
+  const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
+  Array seen = from(layer.causal ? 0 : layer.window - 1);
+  return layer.window ? seen & !from(-layer.window) : seen;
+}
 
 void check_batch(const Array& q, const Array& k) {
   if (q.shape(0) != k.shape(0))
@@ -133,22 +157,34 @@ void check_batch(const Array& q, const Array& k) {
 
 // tessera::dot_product_attention with a step between softmax and values: dropout of the weights. The logits are of
 // float32 at least, as in its kernels.
-Array attend_with_dropout(const Array& q, const Array& k, const Array& v, bool causal, const Dropout& dropout,
+Array attend_with_dropout(const MultiheadAttention& layer, const Array& q, const Array& k, const Array& v,
                           const AttentionInputs& with) {
   tessera::detail::check_mask_and_bias("MultiheadAttention", with.mask, with.bias);
   const DType wide = promote(q.dtype(), float32);
   const int64_t heads = q.shape(2), group = heads / k.shape(2);
   const Array keys = group == 1 ? k : repeat(k, group, 2), values = group == 1 ? v : repeat(v, group, 2);
-  Array logits =
-      einsum("bqhd,bkhd->bhqk", {astype(q, wide), astype(keys, wide)}) / std::sqrt(static_cast<double>(q.shape(3)));
+  const double scale = layer.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape(3))));
+  Array logits = einsum("bqhd,bkhd->bhqk", {astype(q, wide), astype(keys, wide)}) * scale;
+  if (layer.softcap > 0) logits = layer.softcap * tanh(logits / layer.softcap);
   if (!with.bias.is_absent()) logits = logits + with.bias;
   const double unseen = std::numeric_limits<float>::lowest() / 2;
-  if (causal) logits = where(lower_triangle(q.shape(1), k.shape(1)), logits, unseen);
-  if (!with.mask.is_absent()) logits = where(with.mask, logits, unseen);
-  return einsum("bhqk,bkhd->bqhd", {astype(dropout(softmax(logits), with.key), v.dtype()), values});
+  const auto hide_others = [&](const Array& seen) { logits = where(seen, logits, unseen); };
+  if (layer.causal || layer.window) hide_others(sight(layer, q.shape(1), k.shape(1)));
+  if (!with.mask.is_absent()) hide_others(with.mask);
+  if (const Array& ids = with.segment_ids; !ids.is_absent())
+    hide_others(expand_dims(equal(expand_dims(ids, {2}), expand_dims(ids, {1})), {1}));
+  return einsum("bhqk,bkhd->bqhd", {astype(layer.dropout(softmax(logits), with.key), v.dtype()), values});
 }
 
 }  // namespace
+
+Array RotaryEmbedding::operator()(Operand x, int64_t offset) const {
+  return rotary_embedding(x, {.offset = offset, .base = base, .dims = dims, .scaling = scaling});
+}
+
+Array RotaryEmbedding::operator()(Operand x, const Array& positions) const {
+  return rotary_embedding(x, {.positions = positions, .base = base, .dims = dims, .scaling = scaling});
+}
 
 void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
   const auto longer = [](const Array& old, const Array& y) { return old.is_absent() ? y : concatenate({old, y}, 1); };
@@ -161,11 +197,14 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
   const Axis& kv_heads = options.kv_heads ? *options.kv_heads : heads;
   const Axis& read = options.context ? *options.context : embed;
   const int64_t head_dim = heads.size / num_heads, num_kv_heads = checked_kv_heads(kv_heads, num_heads, head_dim);
-  check_rope(options.rope_base, head_dim);
+  check_options(options, head_dim);
   check_rate("MultiheadAttention", options.dropout);
   const auto keys = split<4>(key);
   const LinearOptions in{.bias = options.bias, .kernel_init = options.init, .dtypes = options.dtypes};
-  const LinearOptions out{.bias = options.bias, .kernel_init = options.output_init, .dtypes = options.dtypes};
+  const LinearOptions out{
+      .bias = options.output_bias.value_or(options.bias), .kernel_init = options.output_init, .dtypes = options.dtypes};
+  std::optional<RMSNorm> norm;
+  if (options.qk_norm) norm = RMSNorm::init({"head_dim", head_dim}, *options.qk_norm, options.dtypes);
   return {.q = Linear::init(keys[0], embed, heads, in),
           .k = Linear::init(keys[1], read, kv_heads, in),
           .v = Linear::init(keys[2], read, kv_heads, in),
@@ -173,8 +212,13 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
           .num_heads = num_heads,
           .num_kv_heads = num_kv_heads,
           .causal = options.causal,
-          .rope_base = options.rope_base,
-          .dropout = {.rate = options.dropout}};
+          .rope = options.rope,
+          .dropout = {.rate = options.dropout},
+          .q_norm = norm,
+          .k_norm = norm,
+          .window = options.window,
+          .scale = options.scale,
+          .softcap = options.softcap};
 }
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
@@ -186,17 +230,27 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
   if (self)
     check_self(*this, x);
   else
-    check_context(*this), check_stream(with.context);
+    check_context(*this, with), check_stream(with.context);
+  check_positions(*this, with.positions);
   const Array& read = self ? x : with.context;
-  const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, 0, *rope_base) : y; };
-  const Array queries = rotated(in_heads(q(x), heads_of(*this)));
-  const Array keys = rotated(in_heads(k(read), kv_heads_of(*this))), values = in_heads(v(read), kv_heads_of(*this));
+  const auto rotated = [&](const Array& y) {
+    if (!rope) return y;
+    return with.positions.is_absent() ? (*rope)(y) : (*rope)(y, with.positions);
+  };
+  const Array queries = rotated(queries_of(*this, x)), keys = rotated(keys_of(*this, read));
+  const Array values = in_heads(v(read), kv_heads_of(*this));
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
   check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
-  if (dropout.is_active()) return o(side_by_side(attend_with_dropout(queries, keys, values, causal, dropout, with)));
-  return o(side_by_side(
-      dot_product_attention(queries, keys, values, {.bias = with.bias, .mask = with.mask, .causal = causal})));
+  if (dropout.is_active()) return o(side_by_side(attend_with_dropout(*this, queries, keys, values, with)));
+  return o(side_by_side(dot_product_attention(queries, keys, values,
+                                              {.bias = with.bias,
+                                               .mask = with.mask,
+                                               .causal = causal,
+                                               .window = window,
+                                               .segment_ids = with.segment_ids,
+                                               .scale = scale,
+                                               .softcap = softcap})));
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
@@ -206,12 +260,14 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
   const int64_t start = cache.length();
-  const auto rotated = [&](const Array& y) { return rope_base ? rotary_embedding(y, start, *rope_base) : y; };
+  const auto rotated = [&](const Array& y) { return rope ? (*rope)(y, start) : y; };
   KeyValueCache longer = cache;
-  longer.append(rotated(in_heads(k(x), kv_heads_of(*this))), in_heads(v(x), kv_heads_of(*this)));
-  const Array queries = rotated(in_heads(q(x), heads_of(*this)));
+  longer.append(rotated(keys_of(*this, x)), in_heads(v(x), kv_heads_of(*this)));
+  const Array queries = rotated(queries_of(*this, x));
   check_groups(queries, longer.keys);
-  const Array mixed = dot_product_attention(queries, longer.keys, longer.values, {.causal = causal, .offset = start});
+  const Array mixed =
+      dot_product_attention(queries, longer.keys, longer.values,
+                            {.causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
   const Array out = o(side_by_side(mixed));
   cache = longer;
   return out;

@@ -9,11 +9,20 @@
 
 namespace tessera::nn {
 
+namespace {
+
+LinearOptions linear_options(const MlpOptions& options, const Initializer& init, bool bias) {
+  return {.bias = bias, .kernel_init = init, .dtypes = options.dtypes};
+}
+
+}  // namespace
+
 Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
   const auto [up, down] = split<2>(key);
-  return {.up = Linear::init(up, embed, hidden, {.kernel_init = options.up_init, .dtypes = options.dtypes}),
-          .down = Linear::init(down, hidden, embed, {.kernel_init = options.down_init, .dtypes = options.dtypes}),
-          .activation = options.activation};
+  const bool bias = options.bias.value_or(true);
+  return {.up = Linear::init(up, embed, hidden, linear_options(options, options.up_init, bias)),
+          .down = Linear::init(down, hidden, embed, linear_options(options, options.down_init, bias)),
+          .activation = options.activation.value_or(Activation{Activation::gelu})};
 }
 
 Array Mlp::operator()(Operand x) const {
@@ -24,17 +33,17 @@ Array Mlp::operator()(Operand x) const {
 
 GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options) {
   const auto [gate, up, down] = split<3>(key);
-  const LinearOptions in{.bias = false, .kernel_init = options.up_init, .dtypes = options.dtypes};
-  const LinearOptions out{.bias = false, .kernel_init = options.down_init, .dtypes = options.dtypes};
+  const LinearOptions in = linear_options(options, options.up_init, options.bias.value_or(false));
   return {.gate = Linear::init(gate, embed, hidden, in),
           .up = Linear::init(up, embed, hidden, in),
-          .down = Linear::init(down, hidden, embed, out)};
+          .down = Linear::init(down, hidden, embed, linear_options(options, options.down_init, in.bias)),
+          .activation = options.activation.value_or(Activation{Activation::silu})};
 }
 
 Array GatedMlp::operator()(Operand x) const {
   const CallerScope caller(x.where());
   const ModuleScope scope(*this);
-  return down(silu(gate(x)) * up(x));
+  return down(activation(gate(x)) * up(x));
 }
 
 DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const Axis& out, int64_t depth,

@@ -1,6 +1,7 @@
 // Multi-layer perceptrons: Mlp with a GELU between two linear layers, GatedMlp, and DeepMlp of any depth.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "nn/layers/activation.h"
@@ -11,7 +12,8 @@ namespace tessera::nn {
 struct MlpOptions {
   Initializer up_init = init::lecun_normal();  // of gate, too
   Initializer down_init = init::lecun_normal();
-  Activation activation = {Activation::gelu};  // of Mlp
+  std::optional<Activation> activation = {};  // of Mlp GELU, of GatedMlp SiLU unless given
+  std::optional<bool> bias = {};              // of Mlp true, of GatedMlp false unless given
   DTypePolicy dtypes = {};
 };
 
@@ -25,11 +27,12 @@ struct Mlp {
   Array operator()(Operand x) const;
 };
 
-// (..., embed) -> (..., embed): down(silu(gate(x)) * up(x)), "SwiGLU", without biases. Shazeer, "GLU variants improve
+// (..., embed) -> (..., embed): down(activation(gate(x)) * up(x)), with SiLU "SwiGLU". Shazeer, "GLU variants improve
 // transformer" (2020).
 struct GatedMlp {
   Linear gate, up;  // embed -> hidden
   Linear down;      // hidden -> embed
+  Activation activation = {Activation::silu};
 
   static GatedMlp init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOptions& options = {});
   Array operator()(Operand x) const;

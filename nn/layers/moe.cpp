@@ -36,7 +36,7 @@ Array probabilities(const MoeMlp& layer, const Array& x) {
 Routing route(const MoeMlp& layer, const Array& p) {
   const int64_t experts = p.shape(2), room = layer.capacity(p.shape(1));
   const TopK best = top_k(p, static_cast<int>(layer.top_k));
-  const Array gates = layer.top_k == 1 ? best.values : best.values / sum(best.values, {-1}, true);
+  const Array gates = layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values;
   Array taken, dispatch, combine, chosen;
   const auto plus = [](Array& total, const Array& x) { total = total.is_absent() ? x : total + x; };
   for (int64_t choice = 0; choice < layer.top_k; ++choice) {
@@ -119,6 +119,7 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
              .down = kernels("down_init", o.down_init, keys[2], experts, hidden, embed, o.dtypes),
              .top_k = o.top_k,
              .capacity_factor = o.capacity_factor,
+             .normalize = o.normalize.value_or(o.top_k > 1),
              .activation = o.activation,
              .dtypes = o.dtypes};
   if (o.gated) moe.gate = kernels("up_init", o.up_init, keys[3], experts, embed, hidden, o.dtypes);

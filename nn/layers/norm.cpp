@@ -49,7 +49,9 @@ Array RMSNorm::operator()(Operand x) const {
   check_eps("RMSNorm", eps);
   check_features("RMSNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
-  return dtypes.out(rms_norm({in, x.where()}, dtypes.in(scale), eps));
+  if (offset == 0) return dtypes.out(rms_norm({in, x.where()}, dtypes.in(scale), eps));
+  const Array wide = astype(scale.value, promote(scale.value.dtype(), float32));
+  return dtypes.out(astype(rms_norm({in, x.where()}, wide + offset, eps), in.dtype()));
 }
 
 GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, const DTypePolicy& dtypes) {

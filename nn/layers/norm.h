@@ -23,11 +23,12 @@ struct LayerNorm {
   Array operator()(Operand x) const;
 };
 
-// x / sqrt(mean(x^2) + eps) * scale over the last dim. Zhang and Sennrich, "Root mean square layer normalization"
-// (2019).
+// x / sqrt(mean(x^2) + eps) * (offset + scale) over the last dim. Zhang and Sennrich, "Root mean square layer
+// normalization" (2019). Gemma has an offset of 1 and a scale that starts with zeros; their sum is of float32 at least.
 struct RMSNorm {
   Param scale;  // (features), ones at first
   double eps = 1e-5;
+  double offset = 0;
   DTypePolicy dtypes = {};
 
   static RMSNorm init(const Axis& axis, double eps = 1e-5, const DTypePolicy& dtypes = {});

@@ -10,7 +10,7 @@ namespace tessera::nn {
 namespace {
 
 AttentionOptions attention_options(const BlockOptions& o, bool causal) {
-  return {.causal = causal, .kv_heads = o.kv_heads, .rope_base = o.rope_base, .dropout = o.dropout, .dtypes = o.dtypes};
+  return {.causal = causal, .kv_heads = o.kv_heads, .rope = o.rope, .dropout = o.dropout, .dtypes = o.dtypes};
 }
 
 std::optional<Key> numbered(const std::optional<Key>& key, uint32_t number) {
@@ -60,7 +60,7 @@ DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& h
   if (!o.context) return block;
   AttentionOptions reading = attention_options(o, false);
   reading.context = o.context;
-  reading.rope_base.reset();
+  reading.rope.reset();
   block.cross = CrossAttention{.norm = LayerNorm::init(embed, o.eps, o.dtypes),
                                .attention = MultiheadAttention::init(k3, embed, heads, num_heads, reading)};
   return block;

@@ -1,4 +1,4 @@
-// Attention, and the rotation that tells it where a position stands.
+// Attention: LibTorch's kernel, under a mask of what each position may see.
 #include "sharding/operations/attention.h"
 
 #include <ATen/ATen.h>
@@ -10,69 +10,13 @@
 
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/attention_checks.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera {
 
 using namespace detail;
-
-namespace {
-
-const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
-
-}  // namespace
-
-// ---- rotary positions
-
-namespace {
-
-// What coordinate i of a head is multiplied by, and what its partner half a head away is: (seq, 1, head_dim).
-struct Rotation {
-  at::Tensor own, partner;
-};
-
-Rotation rotation(int64_t offset, int64_t seq, int64_t head_dim, double base, const at::Tensor& like) {
-  const at::TensorOptions exact = like.options().dtype(at::kDouble);
-  const at::Tensor frequency = at::pow(base, at::arange(0, head_dim, 2, exact).div(-head_dim));
-  const at::Tensor angle = at::arange(offset, offset + seq, exact).view({seq, 1, 1}) * frequency;
-  const at::Tensor cos = angle.cos(), sin = angle.sin();
-  const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
-    return at::cat({first, second}, -1).to(at::toOpMathType(like.scalar_type()));
-  };
-  return {halves(cos, cos), halves(-sin, sin)};
-}
-
-// Positions that a double holds exactly.
-constexpr int64_t max_positions = int64_t{1} << 53;
-
-void check_rotary(const Array& x, int64_t offset, double base) {
-  const Shape& shape = materialized(x, "rotary_embedding").type->shape;
-  if (!is_floating(x.dtype()) || shape.size() < 3 || shape.back() % 2)
-    fail(ErrorKind::shape_mismatch, "rotary_embedding",
-         "given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.", x.type_string());
-  if (offset < 0) fail(ErrorKind::bad_argument, "rotary_embedding", "offset {}, expected 0 or more.", offset);
-  if (offset > max_positions - x.shape(-3))
-    fail(ErrorKind::bad_argument, "rotary_embedding", "offset {} of {}, expected positions up to 2^53.", offset,
-         x.type_string());
-  if (!(base > 0) || std::isinf(base))
-    fail(ErrorKind::bad_argument, "rotary_embedding", "base {}, expected a finite one above 0.", base);
-}
-
-}  // namespace
-
-Array rotary_embedding(Operand x, int64_t offset, double base) {
-  const Array& a = x.array();
-  check_rotary(a, offset, base);
-  const int64_t head_dim = a.shape(-1);
-  const Rotation all = rotation(offset, a.shape(-3), head_dim, base, a.impl()->local[0].detach());
-  return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
-    const auto here = [&](const at::Tensor& table) { return table.narrow(0, block.offset("t"), t[0].size(-3)); };
-    return at::addcmul(t[0] * here(all.own), t[0].roll(head_dim / 2, -1), here(all.partner)).to(t[0].scalar_type());
-  });
-}
-
-// ---- attention
 
 namespace {
 
@@ -99,6 +43,9 @@ RuleDims logits_dims(const Shape& shape, const RuleDim& heads) {
   return dims;
 }
 
+// Beside booleans and floating numbers.
+bool is_segment_ids(const Type& operand) { return operand.dtype != boolean && !is_floating(operand.dtype); }
+
 // Query heads are cut with the kv heads that they use. Where there are more devices than these can be cut for, each has
 // all kv heads and reads those that its own heads use.
 ShardingRule attention_rule(const Attributes&, const OperandTypes& operands) {
@@ -111,7 +58,9 @@ ShardingRule attention_rule(const Attributes&, const OperandTypes& operands) {
       parse_rule("dot_product_attention", "b [t] h [k], b [s] [g] [k], b [s] [g] [v] -> b [t] h [v]");
   ShardingRule rule = grouped ? by_group : by_head;
   const RuleDim heads = rule.in[0][2];
-  for (size_t i = 3; i < operands.size(); ++i) rule.in.push_back(logits_dims(operands[i]->shape, heads));
+  for (size_t i = 3; i < operands.size(); ++i)
+    rule.in.push_back(is_segment_ids(*operands[i]) ? RuleDims{factor("b"), whole("t")}
+                                                   : logits_dims(operands[i]->shape, heads));
   return rule;
 }
 
@@ -127,10 +76,11 @@ at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, i
 
 // What the logits of one block are made with.
 struct Visibility {
-  std::optional<at::Tensor> bias, mask;
+  std::optional<at::Tensor> bias, mask, segment_ids;
   bool causal;
-  int64_t offset;
+  int64_t offset, window;
   std::optional<double> scale;
+  double softcap;
 };
 
 // jax.nn's logit of what is out of sight: softmax makes a mean of a row that has no other.
@@ -138,28 +88,38 @@ double far_below(const at::Tensor& like) {
   return -0.7 * (like.scalar_type() == at::kHalf ? 65504.0 : std::numeric_limits<float>::max());
 }
 
-// The part of the mask that causality gives: undefined where every key is in sight.
-at::Tensor causal_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
-  if (!sight.causal || sight.offset >= keys - 1) return {};
-  return at::ones({queries, keys}, like.options().dtype(at::kBool).requires_grad(false)).tril_(sight.offset);
+// The part of the mask that places in the text give: undefined where every key is in sight.
+at::Tensor mask_of_places(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
+  const bool ends = sight.causal && sight.offset < keys - 1;
+  if (!ends && !sight.window) return {};
+  at::Tensor mask = at::ones({queries, keys}, like.options().dtype(at::kBool).requires_grad(false));
+  if (sight.window) mask.triu_(sight.offset - sight.window + 1);
+  if (sight.window && !sight.causal) mask.tril_(sight.offset + sight.window - 1);
+  return ends ? mask.tril_(sight.offset) : mask;
 }
 
+// (batch, 1, queries, keys)
+at::Tensor mask_of_segments(const at::Tensor& ids) { return ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1); }
+
 at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
-  const at::Tensor causal = causal_mask(sight, queries, keys, like);
-  if (!sight.mask) return causal;
-  return causal.defined() ? sight.mask->logical_and(causal) : *sight.mask;
+  at::Tensor mask = mask_of_places(sight, queries, keys, like);
+  const auto narrow = [&](const at::Tensor& more) { mask = mask.defined() ? more.logical_and(mask) : more; };
+  if (sight.mask) narrow(*sight.mask);
+  if (sight.segment_ids) narrow(mask_of_segments(*sight.segment_ids));
+  return mask;
 }
 
 at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
 
 at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const Visibility& sight) {
-  const int64_t queries = query.size(1), keys = key.size(1);
+  const bool by_kernel = sight.causal && sight.offset == 0 && !sight.window;
   std::optional<at::Tensor> mask;
-  if (sight.offset > 0)
-    if (const at::Tensor causal = causal_mask(sight, queries, keys, query); causal.defined()) mask = causal;
+  if (!by_kernel)
+    if (const at::Tensor places = mask_of_places(sight, query.size(1), key.size(1), query); places.defined())
+      mask = places;
   return at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
-                                          sight.causal && sight.offset == 0, sight.scale, query.size(2) != key.size(2))
+                                          by_kernel, sight.scale, query.size(2) != key.size(2))
       .transpose(1, 2);
 }
 
@@ -193,6 +153,7 @@ at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, co
   };
   const double scale = sight.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
   at::Tensor logits = at::matmul(heads_first(query).to(exact), for_each_head(key).transpose(-2, -1)) * scale;
+  if (sight.softcap > 0) logits = at::tanh(logits / sight.softcap) * sight.softcap;
   if (sight.bias) logits = logits + *sight.bias;
   if (const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query); mask.defined())
     logits = logits.masked_fill(mask.logical_not(), far_below(query));
@@ -224,8 +185,10 @@ bool shows_what_is_hidden(const at::Tensor& query, const Visibility& sight) {
 }
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
-  if (is_nested() || shows_what_is_hidden(query, sight)) return attend_by_products(query, key, value, sight);
-  const at::Tensor result = (sight.bias || sight.mask ? attend_under : attend_plainly)(query, key, value, sight);
+  if (is_nested() || sight.softcap > 0 || shows_what_is_hidden(query, sight))
+    return attend_by_products(query, key, value, sight);
+  const bool by_logits = sight.bias || sight.mask || sight.segment_ids;
+  const at::Tensor result = (by_logits ? attend_under : attend_plainly)(query, key, value, sight);
   if (!is_doubtful(result) || has_numbers(query, key, sight)) return result;
   return attend_by_products(query, key, value, sight);
 }
@@ -250,7 +213,23 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
 void check_options(const AttentionOptions& options) {
   if (options.offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
+  if (options.window < 0)
+    fail(ErrorKind::bad_argument, "dot_product_attention", "window {}, expected 1 or more, or 0 for all keys.",
+         options.window);
+  if (!(options.softcap >= 0) || std::isinf(options.softcap))
+    fail(ErrorKind::bad_argument, "dot_product_attention", "softcap {}, expected a finite one above 0, or 0 for none.",
+         options.softcap);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
+}
+
+void check_segments(const Array& query, const Array& key, const AttentionOptions& options) {
+  const Array& ids = options.segment_ids;
+  if (ids.is_absent() || query.ndim() != 4 || key.ndim() != 4) return;  // the rule refuses other dims
+  check_integers("dot_product_attention", ids, "segment_ids");
+  if (options.offset != 0 || ids.shape() != Shape{query.shape(0), query.shape(1)} || key.shape(1) != query.shape(1))
+    fail(ErrorKind::shape_mismatch, "dot_product_attention",
+         "segment_ids {} for {} and {} from position {}, expected (batch, seq) of queries and keys from position 0 on.",
+         ids.type_string(), query.type_string(), key.type_string(), options.offset);
 }
 
 }  // namespace
@@ -265,15 +244,23 @@ void detail::check_mask_and_bias(const char* verb, const Array& mask, const Arra
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
   check_heads(query.array(), key, value);
-  check_options(options);
-  const bool biased = !options.bias.is_absent(), masked = !options.mask.is_absent();
-  const Array* operands[] = {&query.array(), &key, &value, biased ? &options.bias : &options.mask, &options.mask};
+  check_options(options), check_segments(query.array(), key, options);
+  const Array* operands[6] = {&query.array(), &key, &value};
+  int number = 3;
+  const auto place_of = [&](const Array& optional) {
+    if (optional.is_absent()) return 0;
+    operands[number] = &optional;
+    return number++;
+  };
+  const int bias = place_of(options.bias), mask = place_of(options.mask), segments = place_of(options.segment_ids);
   Prepared call;
-  prepare(call, {.operation = dot_product_attention_op, .where = query.where()}, operands, 3 + biased + masked);
+  prepare(call, {.operation = dot_product_attention_op, .where = query.where()}, operands, number);
   return run(call, dot_product_attention_op.name, [&](Locals t, const BlockContext& block) {
-    Visibility sight{{}, {}, options.causal, options.offset, options.scale};
-    if (biased) sight.bias = t[3];
-    if (masked) sight.mask = t[3 + biased];
+    const int64_t reach = std::max(options.offset + t[0].size(1), t[1].size(1));
+    const int64_t window = options.window < reach ? options.window : 0;
+    const auto at = [&](int place) { return place ? std::optional(t[place]) : std::nullopt; };
+    const Visibility sight{at(bias),       at(mask), at(segments),  options.causal,
+                           options.offset, window,   options.scale, options.softcap};
     if (!block.has("h")) return attend(t[0], t[1], t[2], sight);
     const int64_t heads = t[0].size(2), group = block.size("h") / block.size("g");
     const auto mine = [&](const at::Tensor& all) { return heads_of_block(all, block.offset("h"), heads, group); };

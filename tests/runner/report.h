@@ -39,6 +39,9 @@ void run_seeds_examples(const std::filesystem::path& file, Report& report);
 // Folders with a tokenizer.json and the tokens of some texts: ids, offsets, and the text back.
 void run_tokenizer(const std::filesystem::path& folder, Report& report);
 
+// Folders with a decoder of Hugging Face's and what transformers computes with it.
+void run_hugging_face(const std::filesystem::path& folder, Report& report);
+
 // Files with cases of operations: values, gradients, placements and traffic of each.
 void run_propagation(const std::filesystem::path& file, Report& report);
 

@@ -143,7 +143,7 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        [] { with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}); }},
       {kind,
        "[MultiheadAttention] a context given to a layer that is causal or rotates positions, which a context has not. "
-       "Make it with {.causal = false} and no rope_base.",
+       "Make it with {.causal = false} and no rope.",
        [] {
          MultiheadAttention::init(Key(0), embed, heads, 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})});
        }},

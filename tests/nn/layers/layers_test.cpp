@@ -109,8 +109,9 @@ TEST(MultiheadAttention, shapes_and_names) {
 }
 
 TEST(MultiheadAttention, kv_heads_have_a_name_and_a_number_of_their_own) {
-  const auto layer = MultiheadAttention::init(Key(0), embed, {"heads", 24}, 6,
-                                              {.bias = false, .kv_heads = Axis{"kv_heads", 8}, .rope_base = 100.0});
+  const auto layer =
+      MultiheadAttention::init(Key(0), embed, {"heads", 24}, 6,
+                               {.bias = false, .kv_heads = Axis{"kv_heads", 8}, .rope = RotaryEmbedding{.base = 100}});
   EXPECT_EQ(layer.num_kv_heads, 2);
   EXPECT_EQ(testing::paths_of(leaves(layer)),
             (std::vector<std::string>{"q.kernel", "k.kernel", "v.kernel", "o.kernel"}));
@@ -121,14 +122,14 @@ TEST(MultiheadAttention, kv_heads_have_a_name_and_a_number_of_their_own) {
 }
 
 TEST(MultiheadAttention, without_rope_the_order_of_the_keys_does_not_matter) {
-  const auto differs = [](std::optional<double> rope_base) {
-    const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .rope_base = rope_base});
+  const auto differs = [](std::optional<RotaryEmbedding> rope) {
+    const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .rope = rope});
     const at::Tensor x = to_tensor(normal(Key(5), {1, 6, 8}));
     const at::Tensor a = to_tensor(layer(from_tensor(x))), b = to_tensor(layer(from_tensor(x.flip(1)))).flip(1);
     return !at::allclose(a, b, 1e-5, 1e-5);
   };
   EXPECT_FALSE(differs({}));
-  EXPECT_TRUE(differs(100.0));
+  EXPECT_TRUE(differs(RotaryEmbedding{.base = 100}));
 }
 
 TEST(MultiheadAttention, causal_positions_do_not_see_later_ones) {
@@ -154,7 +155,7 @@ TEST(MultiheadAttention, heads_must_divide) {
 }
 
 TEST(MultiheadAttention, zero_rows_and_zero_positions) {
-  const auto layer = MultiheadAttention::init(Key(0), embed, heads, 4, {.rope_base = 100.0});
+  const auto layer = MultiheadAttention::init(Key(0), embed, heads, 4, {.rope = RotaryEmbedding{.base = 100}});
   for (const Shape& shape : {Shape{0, 4, 8}, Shape{4, 0, 8}}) {
     EXPECT_EQ(layer(ones(shape)).shape(), shape);
     for (const auto& [name, layout] : strategies())
@@ -170,12 +171,12 @@ TEST(MultiheadAttention, takes_batch_seq_embed) {
                         });
 }
 
-TEST(MultiheadAttention, a_rope_base_is_checked_at_init) {
+TEST(MultiheadAttention, a_rope_is_checked_at_init) {
   const std::vector<std::pair<double, std::string>> refused{{0.0, "0"}, {-1.0, "-1"}, {NAN, "nan"}, {INFINITY, "inf"}};
   for (const auto& [base, name] : refused)
-    testing::expect_error(ErrorKind::bad_argument,
-                          "[rotary_embedding] base " + name + ", expected a finite one above 0.",
-                          [b = base] { MultiheadAttention::init(Key(0), embed, heads, 2, {.rope_base = b}); });
+    testing::expect_error(
+        ErrorKind::bad_argument, "[rotary_embedding] base " + name + ", expected a finite one above 0.",
+        [b = base] { MultiheadAttention::init(Key(0), embed, heads, 2, {.rope = RotaryEmbedding{.base = b}}); });
 }
 
 TEST(MultiheadAttention, a_decode_that_fails_leaves_the_cache) {

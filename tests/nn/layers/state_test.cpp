@@ -165,7 +165,7 @@ TEST(DTypePolicy, OfEveryKindOfLayer) {
 
 TEST(DecoderBlock, DecodesAsItComputesAtOnce) {
   const DecoderBlock block =
-      DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.rope_base = 100.0, .context = embed});
+      DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.rope = RotaryEmbedding{.base = 100}, .context = embed});
   const Array x = normal(Key(1), {2, 5, 8}), context = normal(Key(2), {2, 3, 8});
   KeyValueCache cache;
   const Array first = block.decode(slice_in_dim(x, 0, 3, 1), cache, context);

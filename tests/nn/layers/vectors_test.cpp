@@ -25,9 +25,7 @@ const SafetensorsFile& file() {
   return opened;
 }
 
-Array stored(const std::string& name) {
-  return file().array(name);
-}
+Array stored(const std::string& name) { return file().array(name); }
 
 template <class Layer>
 struct Applied {

@@ -56,7 +56,7 @@ TEST(Attention, Errors) {
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
   const at::Tensor q = random_tensor({1, 1, 2, 8}, 1), k = random_tensor({1, 1, 2, 8}, 2);
   const auto product = [&](int64_t i, int64_t j) {
-    return to_tensor(sum(rotary_embedding(from_tensor(q), i) * rotary_embedding(from_tensor(k), j), {-1}));
+    return to_tensor(sum(rotary_embedding(from_tensor(q), {.offset = i}) * rotary_embedding(from_tensor(k), {.offset = j}), {-1}));
   };
   EXPECT_LT(difference(product(9, 4), product(1009, 1004)), 1e-10);
   EXPECT_GT(difference(product(9, 4), product(9, 5)), 1e-3);
@@ -69,15 +69,15 @@ TEST(RotaryEmbedding, OfAShardedSequenceMovesNothingAndAnOffsetMakesNoPlan) {
   EXPECT_EQ(rotary_embedding(x).type_string(), x.type_string());
   EXPECT_EQ(ledger.table(), "no communication\n");
   const size_t plans = detail::plan_count();
-  rotary_embedding(x, 7);
-  rotary_embedding(x, 8, 500.0);
+  rotary_embedding(x, {.offset = 7});
+  rotary_embedding(x, {.offset = 8, .base = 500});
   EXPECT_EQ(detail::plan_count(), plans);
 }
 
 TEST(RotaryEmbedding, OfHalfPrecisionIsRoundedOnce) {
   const at::Tensor x = random_tensor({2, 6, 2, 8}, 1).to(at::kBFloat16);
-  const at::Tensor exact = to_tensor(rotary_embedding(from_tensor(x.to(at::kDouble)), 3));
-  const Array y = rotary_embedding(from_tensor(x), 3);
+  const at::Tensor exact = to_tensor(rotary_embedding(from_tensor(x.to(at::kDouble)), {.offset = 3}));
+  const Array y = rotary_embedding(from_tensor(x), {.offset = 3});
   EXPECT_EQ(y.dtype(), bfloat16);
   expect_rounded_once(y, exact);
 }
@@ -87,14 +87,14 @@ TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::shape_mismatch, "float32[4,2]", [] { rotary_embedding(ones({4, 2})); });
   expect_error(ErrorKind::shape_mismatch, "int32", [] { rotary_embedding(ones({4, 2, 2}, int32)); });
   expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.", [] {
-    rotary_embedding(ones({4, 2, 2}), -2);
+    rotary_embedding(ones({4, 2, 2}), {.offset = -2});
   });
   for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
     expect_error(ErrorKind::bad_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
-      rotary_embedding(ones({4, 2, 2}), offset);
+      rotary_embedding(ones({4, 2, 2}), {.offset = offset});
     });
   expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.", [] {
-    rotary_embedding(ones({4, 2, 2}), 0, 0.0);
+    rotary_embedding(ones({4, 2, 2}), {.base = 0});
   });
 }
 

@@ -281,7 +281,7 @@ std::vector<Function> networks() {
        [](Values x) { return rotated(x[0], 0, 10000); }},
       {"rotary_embedding further on",
        {normal_values({2, 6, 6, 4})},
-       [](Arrays x) { return rotary_embedding(x[0], 1000, 500.0); },
+       [](Arrays x) { return rotary_embedding(x[0], {.offset = 1000, .base = 500}); },
        [](Values x) { return rotated(x[0], 1000, 500.0); }},
       {"rotary_embedding of products",
        {normal_values({6, 12, 6}), normal_values({6, 12}, 2)},

@@ -1,0 +1,11 @@
+// Models: decoders as plain structs, from a config, or with the weights of a folder of Hugging Face's.
+#pragma once
+
+#include "nn/models/causal_lm.h"
+#include "nn/models/config.h"
+#include "nn/models/decoder.h"
+#include "nn/models/from_hugging_face.h"
+#include "nn/models/gemma2.h"
+#include "nn/models/gpt2.h"
+#include "nn/models/llama.h"
+#include "nn/models/mixtral.h"

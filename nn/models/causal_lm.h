@@ -1,0 +1,36 @@
+// CausalLm: a decoder of any family that the library has, chosen by its config.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include "nn/models/gemma2.h"
+#include "nn/models/gpt2.h"
+#include "nn/models/llama.h"
+#include "nn/models/mixtral.h"
+
+namespace tessera::nn {
+
+// The paths of its parameters are those of the decoder: layers.2.attn.q.kernel is decoder.layers.2.attn.q.kernel.
+//   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), {.vocab = 32000, .embed = 512}), layout);
+//   const Array logits = model(ids);
+// Calls, errors and shapes: Decoder (nn/models/decoder.h).
+struct CausalLm {
+  std::variant<Llama, Gpt2, Gemma2, Mixtral> decoder;
+
+  static CausalLm init(const Key& key, const DecoderConfig& config);
+
+  const DecoderConfig& config() const {
+    return std::visit([](const auto& d) -> const DecoderConfig& { return d.config; }, decoder);
+  }
+  void set_remat(bool on) {
+    std::visit([&](auto& d) { d.remat = on; }, decoder);
+  }
+  Array hidden(const Array& ids, const TokenInputs& with = {}) const;
+  Array logits(const Array& hidden) const;
+  Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
+  Array decode(const Array& ids, DecoderCache& cache) const;
+};
+
+}  // namespace tessera::nn

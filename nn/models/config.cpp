@@ -1,0 +1,54 @@
+// What a DecoderConfig may say of each family.
+#include "nn/models/config.h"
+
+#include "sharding/diagnostics/fail.h"
+
+namespace tessera::nn {
+
+namespace {
+
+constexpr std::string_view names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "mixtral"};
+
+void check_sizes(const DecoderConfig& c) {
+  const struct {
+    const char* name;
+    int64_t size;
+  } sizes[] = {{"vocab", c.vocab},       {"embed", c.embed},       {"layers", c.layers}, {"heads", c.heads},
+               {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"mlp", c.mlp},       {"positions", c.positions}};
+  for (const auto& [name, size] : sizes)
+    if (size < 1) fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 or more.", name, size);
+  if (c.heads % c.kv_heads)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
+         c.kv_heads);
+  if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.layers)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
+         c.windows.size(), c.layers);
+  if (c.vocab_rows && c.vocab_rows < c.vocab)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "vocab_rows = {} for a vocabulary of {}, expected as many or more.",
+         c.vocab_rows, c.vocab);
+}
+
+void check_only(const DecoderConfig& c, const char* option, bool given, bool has) {
+  if (given && !has)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "{}: {} has no such option.", option, name_of(c.family));
+}
+
+}  // namespace
+
+std::string_view name_of(DecoderFamily family) { return names[static_cast<size_t>(family)]; }
+
+void check(const DecoderConfig& c) {
+  using enum DecoderFamily;
+  check_sizes(c);
+  const bool is_gpt2 = c.family == gpt2, is_gemma2 = c.family == gemma2, is_mixtral = c.family == mixtral;
+  check_only(c, "scale_by_layer", c.scale_by_layer, is_gpt2);
+  check_only(c, "attention_softcap", c.attention_softcap != 0, is_gemma2);
+  check_only(c, "logit_softcap", c.logit_softcap != 0, is_gemma2);
+  check_only(c, "experts", c.experts != 0, is_mixtral);
+  check_only(c, "experts_per_token", c.experts_per_token != 0, is_mixtral);
+  check_only(c, "windows", !c.windows.empty(), !is_gpt2 && c.family != llama);
+  check_only(c, "kv_heads", c.kv_heads != c.heads, !is_gpt2);
+  check_only(c, "head_dim", c.head_dim * c.heads != c.embed, !is_gpt2);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,104 @@
+// The parts that decoders have in common.
+#include "nn/models/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/models/decoder_stack.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn {
+
+Rules decoder_rules(const Mesh& mesh, Rules own) {
+  const auto is_named = [&, given = own](const char* name) {
+    return std::any_of(given.begin(), given.end(), [&](const Rule& rule) { return rule.logical == name; });
+  };
+  const auto cut = [&](const char* name, std::vector<std::string> axes) {
+    if (is_named(name)) return;
+    std::erase_if(axes, [&](const std::string& axis) { return !mesh.has_axis(axis); });
+    if (!axes.empty()) own.push_back({name, axes});
+    own.push_back({name, replicated});
+  };
+  cut("batch", {"data", "fsdp"});
+  for (const char* name : {"vocab", "heads", "kv_heads", "experts", "mlp"}) cut(name, {"model"});
+  cut("embed", {"fsdp"});
+  for (const char* name : {"stream_seq", "positions", "head_dim", "norm"}) cut(name, {});
+  return own;
+}
+
+}  // namespace tessera::nn
+
+namespace tessera::nn::detail {
+
+StartingWeights::StartingWeights(const DecoderConfig& c)
+    : inner(init::normal(0.02)), output(init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(c.layers)))) {}
+
+Axis embed_axis(const DecoderConfig& c) { return {"embed", c.embed}; }
+Axis mlp_axis(const DecoderConfig& c) { return {"mlp", c.mlp}; }
+
+RMSNorm rms_norm_of(const DecoderConfig& c) {
+  RMSNorm norm = RMSNorm::init({"norm", c.embed}, c.eps, c.dtypes);
+  if (c.family != DecoderFamily::gemma2) return norm;
+  norm.scale.value = zeros({c.embed}, {.dtype = c.dtypes.params});
+  norm.offset = 1;
+  return norm;
+}
+
+LayerNorm layer_norm_of(const DecoderConfig& c) { return LayerNorm::init({"norm", c.embed}, c.eps, c.dtypes); }
+
+void init_norm(RMSNorm& norm, const DecoderConfig& c) { norm = rms_norm_of(c); }
+void init_norm(LayerNorm& norm, const DecoderConfig& c) { norm = layer_norm_of(c); }
+
+MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t layer) {
+  const StartingWeights start(c);
+  const bool rotates = c.family != DecoderFamily::gpt2, normalizes = c.family == DecoderFamily::qwen3;
+  std::optional<double> scale = c.attention_scale;
+  if (c.scale_by_layer)
+    scale = scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))) / static_cast<double>(layer + 1);
+  return MultiheadAttention::init(key, embed_axis(c), {"heads", c.heads * c.head_dim}, c.heads,
+                                  {.bias = c.attention_bias,
+                                   .output_bias = c.output_bias,
+                                   .kv_heads = Axis{"kv_heads", c.kv_heads * c.head_dim},
+                                   .rope = rotates ? std::optional(c.rope) : std::nullopt,
+                                   .qk_norm = normalizes ? std::optional(c.eps) : std::nullopt,
+                                   .window = c.window(layer),
+                                   .scale = scale,
+                                   .softcap = c.attention_softcap,
+                                   .init = start.inner,
+                                   .output_init = start.output,
+                                   .dtypes = c.dtypes});
+}
+
+MlpOptions mlp_options_of(const DecoderConfig& c) {
+  const StartingWeights start(c);
+  return {.up_init = start.inner,
+          .down_init = start.output,
+          .activation = c.activation,
+          .bias = c.mlp_bias,
+          .dtypes = c.dtypes};
+}
+
+Array constrained(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
+
+Array finished_logits(const Array& logits, const DecoderConfig& c) {
+  const Array capped = c.logit_softcap == 0 ? logits : c.logit_softcap * tanh(logits / c.logit_softcap);
+  if (c.rows() == c.vocab) return capped;
+  const double unseen = logits.dtype() == float16 ? -6e4 : -1e30;
+  return where(arange(c.rows()) < c.vocab, capped, unseen);
+}
+
+void init_embed(Embedding& embed, const Key& key, const DecoderConfig& c) {
+  embed = Embedding::init(key, {"vocab", c.rows()}, embed_axis(c), init::normal(0.02), c.dtypes);
+}
+
+Array embedded(const Embedding& embed, const DecoderConfig& c, const Array& ids, int64_t, const TokenInputs&) {
+  const Array x = embed(ids);
+  return c.family == DecoderFamily::gemma2 ? x * std::sqrt(static_cast<double>(c.embed)) : x;
+}
+
+Array attended(const Param& tokens, const Array& x) { return Embedding{.tokens = tokens}.attend(x); }
+
+}  // namespace tessera::nn::detail

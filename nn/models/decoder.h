@@ -1,0 +1,65 @@
+// What the decoders share: their inputs, their cache, the stack of blocks with rotary positions, and default rules.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "nn/layers/attention.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
+#include "nn/models/config.h"
+#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh.h"
+
+namespace tessera::nn {
+
+// Inputs of a decoder beside the token ids, for rows that hold several documents (data::pack).
+struct TokenInputs {
+  Array segment_ids = {};  // integers (batch, seq): a token sees those before it in its own segment
+  Array positions = {};    // integers (batch, seq): of each token in its document; by default 0, 1, 2...
+};
+
+// The keys and values of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
+struct DecoderCache {
+  std::vector<KeyValueCache> layers;
+
+  int64_t length() const { return layers.empty() ? 0 : layers.front().length(); }
+};
+
+// The logical axes of the decoders: batch, stream_seq (the sequence dim between the blocks), vocab, positions, embed,
+// heads, kv_heads, head_dim, mlp, experts and norm.
+//
+// `own`, and behind them rules for the other names by the axes that the mesh has: the batch lies on "data" and "fsdp",
+// matrices are cut along embed on "fsdp", and vocab, heads, kv_heads, experts and mlp on "model"; what an axis does not
+// divide is replicated. So {"data": 8} is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and
+// meshes of two or three of them are their products.
+Rules decoder_rules(const Mesh& mesh, Rules own = {});
+
+// A decoder of one family; Gpt2, Llama, Gemma2 and Mixtral (nn/models) are this with parts of their own.
+template <class Embed, class Block, class Norm>
+struct Decoder {
+  Embed embed;
+  std::vector<Block> layers;
+  Norm final_norm;
+  std::optional<Linear> head;  // without one the embedding is the head
+  DecoderConfig config;
+  bool remat = false;  // the backward pass computes each block's activations again
+
+  // Weights start normal with a standard deviation of 0.02, those that write to the residual stream divided by
+  // sqrt(2 layers), as in Radford et al., "Language models are unsupervised multitask learners" (GPT-2, 2019). Error
+  // (bad_argument): a config that `check` refuses.
+  static Decoder init(const Key& key, const DecoderConfig& config);
+
+  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed).
+  Array hidden(const Array& ids, const TokenInputs& with = {}) const;
+  // That -> logits (batch, seq, config.rows()). Columns of padding are far below all others.
+  Array logits(const Array& hidden) const;
+  Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
+  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.rows()). They are added to the
+  // cache; after an error the cache is unchanged.
+  Array decode(const Array& ids, DecoderCache& cache) const;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,87 @@
+// The functions of Decoder, for the files that compile one family each, and the parts that blocks are made of.
+#pragma once
+
+#include "nn/layers/mlp.h"
+#include "nn/models/gpt2.h"
+#include "nn/transformations/remat.h"
+#include "sharding/operations/elementwise.h"
+
+namespace tessera::nn::detail {
+
+// The kernels that write to the residual stream (`output`) start smaller, by the number of its writers.
+struct StartingWeights {
+  Initializer inner, output;
+
+  explicit StartingWeights(const DecoderConfig& config);
+};
+
+RMSNorm rms_norm_of(const DecoderConfig& config);
+LayerNorm layer_norm_of(const DecoderConfig& config);
+MultiheadAttention attention_of(const Key& key, const DecoderConfig& config, int64_t layer);
+MlpOptions mlp_options_of(const DecoderConfig& config);
+Axis embed_axis(const DecoderConfig& config);
+Axis mlp_axis(const DecoderConfig& config);
+
+inline AttentionInputs attention_inputs(const TokenInputs& with) {
+  return {.segment_ids = with.segment_ids, .positions = with.positions};
+}
+
+// The residual stream (batch, seq, embed) on the axes of its names.
+Array constrained(const Array& x);
+// cap tanh(logits / cap) unless the cap is 0, and columns of padding far below all others.
+Array finished_logits(const Array& logits, const DecoderConfig& config);
+
+// What differs between families beside the blocks.
+void init_embed(Embedding& embed, const Key& key, const DecoderConfig& config);
+void init_embed(Gpt2Embedding& embed, const Key& key, const DecoderConfig& config);
+void init_norm(RMSNorm& norm, const DecoderConfig& config);
+void init_norm(LayerNorm& norm, const DecoderConfig& config);
+// Ids, the first at position `start`, or each at its own of with.positions.
+Array embedded(const Embedding& embed, const DecoderConfig& config, const Array& ids, int64_t start,
+               const TokenInputs& with);
+Array embedded(const Gpt2Embedding& embed, const DecoderConfig& config, const Array& ids, int64_t start,
+               const TokenInputs& with);
+Array attended(const Param& tokens, const Array& x);
+
+}  // namespace tessera::nn::detail
+
+namespace tessera::nn {
+
+template <class Embed, class Block, class Norm>
+Decoder<Embed, Block, Norm> Decoder<Embed, Block, Norm>::init(const Key& key, const DecoderConfig& c) {
+  check(c);
+  const auto keys = split(key, c.layers + 2);
+  Decoder decoder{.config = c};
+  detail::init_embed(decoder.embed, keys[0], c);
+  for (int64_t i = 0; i < c.layers; ++i) decoder.layers.push_back(Block::init(keys[static_cast<size_t>(i) + 2], c, i));
+  detail::init_norm(decoder.final_norm, c);
+  if (!c.tied)
+    decoder.head = Linear::init(keys[1], detail::embed_axis(c), {"vocab", c.rows()},
+                                {.bias = false, .kernel_init = init::normal(0.02), .dtypes = c.dtypes});
+  return decoder;
+}
+
+template <class Embed, class Block, class Norm>
+Array Decoder<Embed, Block, Norm>::hidden(const Array& ids, const TokenInputs& with) const {
+  Array x = detail::constrained(detail::embedded(embed, config, ids, 0, with));
+  for (const Block& block : layers) x = detail::constrained(remat ? nn::remat(block)(x, with) : block(x, with));
+  return final_norm(x);
+}
+
+template <class Embed, class Block, class Norm>
+Array Decoder<Embed, Block, Norm>::logits(const Array& hidden) const {
+  return detail::finished_logits(head ? (*head)(hidden) : detail::attended(embed.tokens, hidden), config);
+}
+
+template <class Embed, class Block, class Norm>
+Array Decoder<Embed, Block, Norm>::decode(const Array& ids, DecoderCache& cache) const {
+  Array x = detail::embedded(embed, config, ids, cache.length(), {});
+  DecoderCache longer = cache;
+  longer.layers.resize(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
+  const Array result = logits(final_norm(x));
+  cache = longer;
+  return result;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,98 @@
+// The folder: config, model, placement, weights; and back.
+#include "nn/models/from_hugging_face.h"
+
+#include <fmt/format.h>
+
+#include "nn/checkpoint/hugging_face.h"
+#include "nn/models/hugging_face_config.h"
+#include "nn/placement/filter_shard.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/files/file.h"
+
+namespace tessera::nn {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+HuggingFaceLayout names_of(DecoderFamily family) {
+  switch (family) {
+    case DecoderFamily::gpt2:
+      return HuggingFaceLayout::gpt2;
+    case DecoderFamily::gemma2:
+      return HuggingFaceLayout::gemma2;
+    case DecoderFamily::mixtral:
+      return HuggingFaceLayout::mixtral;
+    default:
+      return HuggingFaceLayout::llama;
+  }
+}
+
+// The vocabulary, or the next size that the axes of its first rule divide.
+int64_t rows_for(int64_t vocab, const Layout& layout) {
+  for (const Rule& rule : layout.rules()) {
+    if (rule.logical != "vocab") continue;
+    int64_t n = 1;
+    for (const std::string& axis : rule.mesh_axes)
+      if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
+    return (vocab + n - 1) / n * n;
+  }
+  return vocab;
+}
+
+Leaves leaves_of(CausalLm& model) {
+  return std::visit([](auto& decoder) { return leaves(decoder); }, model.decoder);
+}
+
+DecoderConfig config_in(const fs::path& folder, const FromHuggingFace& options) {
+  const fs::path file = folder / "config.json";
+  DecoderConfig config = config_from_hugging_face(read_text(file, "from_hugging_face"), file.string());
+  config.dtypes.params = options.dtype;
+  return config;
+}
+
+CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<Layout>& layout) {
+  CausalLm model = CausalLm::init(Key(0), config);
+  load_hugging_face(folder, names_of(config.family), leaves_of(model), layout, config.vocab);
+  return model;
+}
+
+bool is_weights(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || name.ends_with(".bin") ||
+         name.ends_with(".bin.index.json") || name.ends_with(".pth") || name.ends_with(".gguf");
+}
+
+void copy_files(const fs::path& from, const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(from))
+    if (entry.is_regular_file() && !is_weights(entry.path()))
+      write_text(folder / entry.path().filename(), read_text(entry.path(), "save_hugging_face"), "save_hugging_face");
+}
+
+}  // namespace
+
+CausalLm from_hugging_face(const fs::path& folder, const Layout& layout, const FromHuggingFace& options) {
+  DecoderConfig config = config_in(folder, options);
+  config.vocab_rows = rows_for(config.vocab, layout);
+  return loaded(folder, config, layout);
+}
+
+CausalLm from_hugging_face(const fs::path& folder, const FromHuggingFace& options) {
+  return loaded(folder, config_in(folder, options), {});
+}
+
+void save_hugging_face(const fs::path& folder, const CausalLm& model, const std::optional<fs::path>& from) {
+  CausalLm copy = model;
+  const DecoderConfig& config = copy.config();
+  const Leaves all = leaves_of(copy);
+  const DType dtype = all.front().value->dtype();
+  save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
+  if (process_index() != 0) return;
+  if (from)
+    copy_files(*from, folder);
+  else
+    write_text(folder / "config.json", detail::config_to_hugging_face(config, dtype), "save_hugging_face");
+}
+
+}  // namespace tessera::nn

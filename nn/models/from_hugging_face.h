@@ -1,0 +1,42 @@
+// from_hugging_face: a decoder from a folder of Hugging Face's, placed and with its weights; and such a folder from it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "nn/models/causal_lm.h"
+#include "sharding/placement/layout.h"
+
+namespace tessera::nn {
+
+// What a config.json of Hugging Face's says, in either of its ways to write rotary positions: rope_parameters, or
+// rope_theta and rope_scaling. `name` is the text's, for errors. Errors (bad_file): malformed JSON, something missing
+// or of another type, and everything that would make the model compute another thing than the library can: a
+// model_type, an activation, a rope_type, an option.
+DecoderConfig config_from_hugging_face(std::string_view json, std::string_view name);
+
+struct FromHuggingFace {
+  DType dtype = float32;  // of the parameters; bfloat16 keeps what is stored so
+};
+
+// Reads config.json, makes the model, places it by the layout, and reads the weights (load_hugging_face,
+// nn/checkpoint). Where the layout's first rule of "vocab" names mesh axes that do not divide the vocabulary, it is
+// padded until they do; see DecoderConfig::vocab_rows. What is not supported is an error before any weight is read.
+//   const Layout layout{mesh, nn::decoder_rules(mesh)};
+//   auto model = nn::from_hugging_face("Llama-3.2-1B", layout);
+//   const Array logits = model(ids);
+CausalLm from_hugging_face(const std::filesystem::path& folder, const Layout& layout,
+                           const FromHuggingFace& options = {});
+// On no mesh.
+CausalLm from_hugging_face(const std::filesystem::path& folder, const FromHuggingFace& options = {});
+
+// Writes config.json and the weights, without padding, so that transformers' AutoModelForCausalLM.from_pretrained reads
+// them. With `from`, the folder that the model was read from, its config.json and its other files but weights
+// (tokenizer, generation) are copied. On processes and with large models as save_hugging_face
+// (nn/checkpoint/hugging_face.h).
+void save_hugging_face(const std::filesystem::path& folder, const CausalLm& model,
+                       const std::optional<std::filesystem::path>& from = {});
+
+}  // namespace tessera::nn

@@ -1,0 +1,35 @@
+// GPT-2: learned positions, LayerNorm, biases, and the embedding as its head.
+#pragma once
+
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/models/decoder.h"
+
+namespace tessera::nn {
+
+struct Gpt2Embedding {
+  Param tokens;     // (vocab, embed)
+  Param positions;  // (positions, embed)
+
+  // Embeds ids (batch, n), the first at position `start`, or each at its own of `positions` (batch, n).
+  // Error (bad_argument): more tokens than positions in the table.
+  Array operator()(const Array& ids, int64_t start = 0, const Array& positions = {}) const;
+};
+
+// x = x + attn(ln1(x)), x = x + mlp(ln2(x)).
+struct Gpt2Block {
+  LayerNorm ln1;
+  MultiheadAttention attn;
+  LayerNorm ln2;
+  Mlp mlp;
+
+  static Gpt2Block init(const Key& key, const DecoderConfig& config, int64_t layer);
+  Array operator()(const Array& x, const TokenInputs& with) const;
+  Array decode(const Array& x, KeyValueCache& cache) const;
+};
+
+// Radford et al., "Language models are unsupervised multitask learners" (2019).
+using Gpt2 = Decoder<Gpt2Embedding, Gpt2Block, LayerNorm>;
+extern template struct Decoder<Gpt2Embedding, Gpt2Block, LayerNorm>;
+
+}  // namespace tessera::nn

@@ -1,0 +1,316 @@
+// config.json of Hugging Face as a DecoderConfig, and back.
+#include "nn/models/hugging_face_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "nn/models/from_hugging_face.h"
+#include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
+
+namespace tessera::nn {
+
+namespace {
+
+namespace json = boost::json;
+using tessera::detail::JsonPart;
+
+const std::map<std::string, Activation::Function>& activations() {
+  static const std::map<std::string, Activation::Function> all{
+      {"gelu_new", Activation::gelu},   {"gelu_pytorch_tanh", Activation::gelu},
+      {"gelu", Activation::gelu_exact}, {"relu", Activation::relu},
+      {"silu", Activation::silu},       {"swish", Activation::silu},
+      {"tanh", Activation::tanh},       {"sigmoid", Activation::sigmoid}};
+  return all;
+}
+
+template <class Values>
+std::string known(const Values& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Activation activation_of(const JsonPart& config, const char* key, const char* otherwise) {
+  const std::string name = config.text(key, otherwise);
+  const auto found = activations().find(name);
+  if (found == activations().end())
+    config.at(key).refuse(fmt::format("\"{}\" is not supported, expected one of {}.", name, known(activations())));
+  return {found->second};
+}
+
+DecoderFamily family_of(const JsonPart& config) {
+  using enum DecoderFamily;
+  static const std::map<std::string, DecoderFamily> families{
+      {"gpt2", gpt2},   {"llama", llama},   {"mistral", mistral}, {"qwen2", qwen2},
+      {"qwen3", qwen3}, {"gemma2", gemma2}, {"mixtral", mixtral}};
+  const JsonPart type = config.at("model_type");
+  const auto found = families.find(type.text());
+  if (found == families.end())
+    type.refuse(fmt::format("\"{}\" is not supported, expected one of {}.", type.text(), known(families)));
+  return found->second;
+}
+
+// An option that the library computes only one way.
+void check_flag(const JsonPart& config, const char* key, bool expected) {
+  if (config.has(key) && config.flag(key, expected) != expected)
+    config.at(key).refuse(fmt::format("{} is not supported, expected {}.", !expected, expected));
+}
+
+void check_zero(const JsonPart& config, const char* key) {
+  if (config.number(key, 0) != 0) config.at(key).refuse("is not supported, expected 0.");
+}
+
+// ---- rotary positions
+
+double yarn_attention_factor(const JsonPart& rope, double factor) {
+  const auto length = [&](double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1; };
+  const double mine = rope.number("mscale", 0), all = rope.number("mscale_all_dim", 0);
+  return rope.number("attention_factor", mine != 0 && all != 0 ? length(mine) / length(all) : length(1));
+}
+
+RotaryScaling scaling_of(const JsonPart& rope, int64_t positions) {
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  if (type == "default") return {};
+  RotaryScaling scaling{
+      .factor = 1,
+      .original_positions = rope.number("original_max_position_embeddings", static_cast<double>(positions))};
+  if (type == "linear") {
+    scaling.kind = RotaryScaling::linear, scaling.factor = rope.at("factor").number();
+  } else if (type == "llama3") {
+    scaling.kind = RotaryScaling::llama3, scaling.factor = rope.at("factor").number();
+    scaling.low_frequency = rope.at("low_freq_factor").number();
+    scaling.high_frequency = rope.at("high_freq_factor").number();
+  } else if (type == "yarn") {
+    scaling.kind = RotaryScaling::yarn;
+    scaling.factor = rope.number("factor", static_cast<double>(positions) / scaling.original_positions);
+    scaling.beta_fast = rope.number("beta_fast", 32), scaling.beta_slow = rope.number("beta_slow", 1);
+    scaling.attention_factor = yarn_attention_factor(rope, scaling.factor);
+    scaling.truncate = rope.flag("truncate", true);
+  } else {
+    rope.refuse(fmt::format("rope_type \"{}\" is not supported, expected default, linear, llama3 or yarn.", type));
+  }
+  return scaling;
+}
+
+RotaryEmbedding rope_of(const JsonPart& config, int64_t positions) {
+  const bool is_new = config.has("rope_parameters");
+  const char* key = is_new ? "rope_parameters" : "rope_scaling";
+  const double base = config.number("rope_theta", 10000);
+  if (!config.has(key)) return {.base = base};
+  const JsonPart rope = config.at(key);
+  for (const JsonPart& part : {config, rope})
+    if (part.number("partial_rotary_factor", 1) != 1)
+      part.at("partial_rotary_factor").refuse("is not supported in this family, expected 1.");
+  return {.base = rope.number("rope_theta", base), .scaling = scaling_of(rope, positions)};
+}
+
+// ---- windows
+
+// Which layers have a window, where the config lists them or a family's rule says.
+std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) {
+  using enum DecoderFamily;
+  const bool is_qwen = c.family == qwen2 || c.family == qwen3;
+  if (!config.has("sliding_window") || (is_qwen && !config.flag("use_sliding_window", false))) return {};
+  const int64_t size = config.at("sliding_window").integer(), from = config.integer("max_window_layers", 28);
+  if (size < 1) config.at("sliding_window").refuse("expected 1 or more.");
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const bool by_rule = is_qwen ? i >= from : c.family == gemma2 ? i % 2 == 0 : true;
+    windows.push_back(by_rule ? size : 0);
+  }
+  if (!config.has("layer_types")) return windows;
+  const std::vector<JsonPart> types = config.at("layer_types").items();
+  if (static_cast<int64_t>(types.size()) != c.layers)
+    config.at("layer_types").refuse(fmt::format("{} of them, expected {}.", types.size(), c.layers));
+  for (size_t i = 0; i < types.size(); ++i) {
+    const std::string type = types[i].text();
+    if (type != "full_attention" && type != "sliding_attention")
+      types[i].refuse(fmt::format("\"{}\" is not supported, expected full_attention or sliding_attention.", type));
+    windows[i] = type == "sliding_attention" ? size : 0;
+  }
+  return windows;
+}
+
+// ---- families
+
+void read_gpt2(const JsonPart& config, DecoderConfig& c) {
+  c.vocab = config.at("vocab_size").integer(), c.embed = config.at("n_embd").integer();
+  c.layers = config.at("n_layer").integer(), c.heads = c.kv_heads = config.at("n_head").integer();
+  c.positions = config.at("n_positions").integer();
+  if (c.heads < 1 || c.embed % c.heads) config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.embed));
+  c.head_dim = c.embed / c.heads;
+  c.mlp = config.integer("n_inner", 4 * c.embed);
+  c.eps = config.number("layer_norm_epsilon", 1e-5);
+  c.activation = activation_of(config, "activation_function", "gelu_new");
+  c.attention_bias = c.output_bias = c.mlp_bias = true;
+  c.tied = config.flag("tie_word_embeddings", true);
+  if (!config.flag("scale_attn_weights", true)) c.attention_scale = 1;
+  c.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
+  check_flag(config, "add_cross_attention", false);
+}
+
+void read_biases(const JsonPart& config, DecoderConfig& c) {
+  const bool is_qwen2 = c.family == DecoderFamily::qwen2;
+  c.attention_bias = is_qwen2 || config.flag("attention_bias", false);
+  c.output_bias = !is_qwen2 && c.attention_bias;
+  c.mlp_bias = config.flag("mlp_bias", false);
+}
+
+void read_gemma2(const JsonPart& config, DecoderConfig& c) {
+  c.activation =
+      activation_of(config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 256));
+  c.attention_softcap = config.number("attn_logit_softcapping", 0);
+  c.logit_softcap = config.number("final_logit_softcapping", 0);
+  check_flag(config, "use_bidirectional_attention", false);
+}
+
+void read_rotary(const JsonPart& config, DecoderConfig& c) {
+  using enum DecoderFamily;
+  c.vocab = config.at("vocab_size").integer(), c.embed = config.at("hidden_size").integer();
+  c.layers = config.at("num_hidden_layers").integer(), c.heads = config.at("num_attention_heads").integer();
+  c.kv_heads = config.integer("num_key_value_heads", c.heads);
+  c.positions = config.integer("max_position_embeddings", 2048);
+  if (c.heads < 1) config.at("num_attention_heads").refuse("expected 1 or more.");
+  c.head_dim = config.integer("head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);
+  c.mlp = config.at("intermediate_size").integer();
+  c.eps = config.number("rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
+  if (c.family == gemma2)
+    read_gemma2(config, c);
+  else
+    c.activation = activation_of(config, "hidden_act", "silu");
+  read_biases(config, c);
+  c.tied = config.flag("tie_word_embeddings", c.family == gemma2);
+  c.rope = rope_of(config, c.positions);
+  if (c.family != llama) c.windows = windows_of(config, c);
+  if (c.family != mixtral) return;
+  c.experts = config.integer("num_local_experts", 8), c.experts_per_token = config.integer("num_experts_per_tok", 2);
+  check_zero(config, "router_jitter_noise");
+  check_flag(config, "output_router_logits", false);
+}
+
+}  // namespace
+
+DecoderConfig config_from_hugging_face(std::string_view text, std::string_view name) {
+  const json::value value = parse_json(text, "from_hugging_face", name);
+  const JsonPart config{value, std::string(name), "from_hugging_face"};
+  DecoderConfig c{.family = family_of(config)};
+  if (c.family == DecoderFamily::gpt2)
+    read_gpt2(config, c);
+  else
+    read_rotary(config, c);
+  try {
+    check(c);
+  } catch (const Error& error) {
+    config.refuse(error.what());
+  }
+  return c;
+}
+
+// ---- back
+
+namespace {
+
+const char* name_of(const Activation& activation) {
+  switch (activation.function) {
+    case Activation::gelu:
+      return "gelu_pytorch_tanh";
+    case Activation::gelu_exact:
+      return "gelu";
+    case Activation::relu:
+      return "relu";
+    case Activation::tanh:
+      return "tanh";
+    case Activation::sigmoid:
+      return "sigmoid";
+    default:
+      return "silu";
+  }
+}
+
+json::object json_of(const RotaryEmbedding& rope) {
+  const RotaryScaling& s = rope.scaling;
+  constexpr const char* types[] = {"default", "linear", "llama3", "yarn"};
+  json::object all{{"rope_theta", rope.base}, {"rope_type", types[s.kind]}};
+  if (s.kind != RotaryScaling::none) all["factor"] = s.factor;
+  if (s.kind == RotaryScaling::llama3) all["low_freq_factor"] = s.low_frequency;
+  if (s.kind == RotaryScaling::llama3) all["high_freq_factor"] = s.high_frequency;
+  if (s.original_positions > 0 && s.kind != RotaryScaling::linear && s.kind != RotaryScaling::none)
+    all["original_max_position_embeddings"] = static_cast<int64_t>(s.original_positions);
+  if (s.kind != RotaryScaling::yarn) return all;
+  all["beta_fast"] = s.beta_fast, all["beta_slow"] = s.beta_slow, all["truncate"] = s.truncate;
+  if (s.attention_factor) all["attention_factor"] = *s.attention_factor;
+  return all;
+}
+
+json::object gpt2_json(const DecoderConfig& c) {
+  return {{"n_embd", c.embed},
+          {"n_layer", c.layers},
+          {"n_head", c.heads},
+          {"n_positions", c.positions},
+          {"n_inner", c.mlp},
+          {"layer_norm_epsilon", c.eps},
+          {"activation_function", name_of(c.activation)},
+          {"scale_attn_weights", !c.attention_scale.has_value()},
+          {"scale_attn_by_inverse_layer_idx", c.scale_by_layer}};
+}
+
+json::array layer_types(const DecoderConfig& c) {
+  json::array types;
+  for (int64_t i = 0; i < c.layers; ++i) types.push_back(c.window(i) ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+json::object rotary_json(const DecoderConfig& c) {
+  using enum DecoderFamily;
+  const char* activation = c.family == gemma2 ? "hidden_activation" : "hidden_act";
+  json::object all{{"hidden_size", c.embed},
+                   {"intermediate_size", c.mlp},
+                   {"num_hidden_layers", c.layers},
+                   {"num_attention_heads", c.heads},
+                   {"num_key_value_heads", c.kv_heads},
+                   {"head_dim", c.head_dim},
+                   {"max_position_embeddings", c.positions},
+                   {"rms_norm_eps", c.eps},
+                   {activation, name_of(c.activation)},
+                   {"rope_parameters", json_of(c.rope)}};
+  if (c.family != qwen2) all["attention_bias"] = c.attention_bias;
+  if (c.family == llama) all["mlp_bias"] = c.mlp_bias;
+  int64_t window = 0;
+  for (int64_t i = 0; i < c.layers; ++i) window = std::max(window, c.window(i));
+  if (c.family != llama) all["sliding_window"] = window ? json::value(window) : json::value(nullptr);
+  if (c.family == qwen2 || c.family == qwen3) all["use_sliding_window"] = window != 0;
+  if (c.family == qwen2 || c.family == qwen3 || c.family == gemma2) all["layer_types"] = layer_types(c);
+  if (c.family == mixtral) all["num_local_experts"] = c.experts, all["num_experts_per_tok"] = c.experts_per_token;
+  if (c.family != gemma2) return all;
+  all["query_pre_attn_scalar"] = 1 / std::pow(c.attention_scale.value_or(1 / std::sqrt(c.head_dim)), 2);
+  const auto cap = [](double value) { return value == 0 ? json::value(nullptr) : json::value(value); };
+  all["attn_logit_softcapping"] = cap(c.attention_softcap), all["final_logit_softcapping"] = cap(c.logit_softcap);
+  return all;
+}
+
+const char* architecture_of(DecoderFamily family) {
+  constexpr const char* all[] = {"GPT2LMHeadModel",  "LlamaForCausalLM",  "MistralForCausalLM", "Qwen2ForCausalLM",
+                                 "Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM"};
+  return all[static_cast<size_t>(family)];
+}
+
+}  // namespace
+
+std::string detail::config_to_hugging_face(const DecoderConfig& c, DType dtype) {
+  json::object all = c.family == DecoderFamily::gpt2 ? gpt2_json(c) : rotary_json(c);
+  all["architectures"] = json::array{architecture_of(c.family)};
+  all["model_type"] = std::string(nn::name_of(c.family));
+  all["vocab_size"] = c.vocab;
+  all["tie_word_embeddings"] = c.tied;
+  all["dtype"] = std::string(tessera::name_of(dtype));
+  return json::serialize(all) + "\n";
+}
+
+}  // namespace tessera::nn

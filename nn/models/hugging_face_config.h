@@ -1,0 +1,13 @@
+// A DecoderConfig as a config.json of Hugging Face's.
+#pragma once
+
+#include <string>
+
+#include "nn/models/config.h"
+
+namespace tessera::nn::detail {
+
+// `dtype` is that of the weights.
+std::string config_to_hugging_face(const DecoderConfig& config, DType dtype);
+
+}  // namespace tessera::nn::detail

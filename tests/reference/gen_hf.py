@@ -1,0 +1,107 @@
+"""Decoders of Hugging Face, tiny and random, and what transformers computes with them.
+
+  python gen_hf.py OUT [NAME...]        (transformers 5.23, torch 2.11)
+
+Each OUT/NAME has config.json and model.safetensors as save_pretrained writes them, and expected.json: `ids` (2, 20);
+`loss` (labels = ids, shifted inside, mean) and `grad_norm` (of all parameters, a tied one counted once); `logits_last`
+(2, vocab) at the last position and `logits_abs_sum` of all; `greedy`: the ids of row 0's first 8 and those that greedy
+decoding adds.
+"""
+import json
+import os
+import sys
+
+import torch
+import transformers as t
+
+VOCAB = 211
+# Sizes that eight devices do not all divide: heads, kv heads and the vocabulary.
+COMMON = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
+              num_key_value_heads=2, max_position_embeddings=128)
+THETA = dict(rope_theta=10000.0)
+GPT2 = dict(vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4)
+GEMMA2 = dict(COMMON, head_dim=16, query_pre_attn_scalar=24, sliding_window=7, attn_logit_softcapping=3.0,
+              final_logit_softcapping=2.0)
+MIXTRAL = dict(COMMON, num_local_experts=4, num_experts_per_tok=2)
+
+
+def rope(kind, **more):
+    return dict(rope_parameters=dict(THETA, rope_type=kind, **more))
+
+
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+YARN = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+
+DECODERS = {
+    "gpt2": (t.GPT2Config, GPT2),
+    "gpt2_untied": (t.GPT2Config, dict(GPT2, tie_word_embeddings=False, n_inner=72, activation_function="relu",
+                                       scale_attn_by_inverse_layer_idx=True)),
+    "gpt2_gelu": (t.GPT2Config, dict(GPT2, activation_function="gelu", scale_attn_weights=False,
+                                     layer_norm_epsilon=1e-3)),
+    "llama": (t.LlamaConfig, dict(COMMON, **rope("default"), rms_norm_eps=1e-6, tie_word_embeddings=False)),
+    "llama3": (t.LlamaConfig, dict(COMMON, **LLAMA3, head_dim=12, tie_word_embeddings=True)),
+    "llama_biases": (t.LlamaConfig, dict(COMMON, **rope("linear", factor=3.0), attention_bias=True, mlp_bias=True)),
+    "llama_yarn": (t.LlamaConfig, dict(COMMON, **YARN)),
+    "llama_yarn_options": (t.LlamaConfig, dict(COMMON, **rope("yarn", factor=8.0, beta_fast=16.0, beta_slow=2.0,
+                                                              attention_factor=1.3,
+                                                              original_max_position_embeddings=16))),
+    "llama_dynamic": (t.LlamaConfig, dict(COMMON, **rope("dynamic", factor=2.0))),
+    "llama_gelu": (t.LlamaConfig, dict(COMMON, **rope("default"), hidden_act="gelu", num_key_value_heads=6)),
+    "qwen2": (t.Qwen2Config, dict(COMMON, **rope("default"), tie_word_embeddings=False)),
+    "qwen2_tied": (t.Qwen2Config, dict(COMMON, rope_parameters=dict(rope_type="default", rope_theta=1e5),
+                                       tie_word_embeddings=True)),
+    "qwen2_window": (t.Qwen2Config, dict(COMMON, **rope("default"), use_sliding_window=True, sliding_window=6,
+                                         max_window_layers=1)),
+    "qwen3": (t.Qwen3Config, dict(COMMON, **rope("default"), head_dim=16)),
+    "qwen3_biases": (t.Qwen3Config, dict(COMMON, **YARN, head_dim=8, attention_bias=True, tie_word_embeddings=True,
+                                         use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    "mistral": (t.MistralConfig, dict(COMMON, **rope("default"), sliding_window=7)),
+    "mistral_whole": (t.MistralConfig, dict(COMMON, **rope("default"), sliding_window=None, head_dim=10)),
+    "gemma2": (t.Gemma2Config, dict(GEMMA2, **rope("default"))),
+    "gemma2_uncapped": (t.Gemma2Config, dict(GEMMA2, **rope("default"), attn_logit_softcapping=None,
+                                             final_logit_softcapping=None, sliding_window=4, num_hidden_layers=3)),
+    "mixtral": (t.MixtralConfig, dict(MIXTRAL, **rope("default"))),
+    "mixtral_window": (t.MixtralConfig, dict(MIXTRAL, **rope("default"), sliding_window=6, num_local_experts=6,
+                                             num_experts_per_tok=1, tie_word_embeddings=True)),
+}
+
+
+def values_of_its_own(model, around_one):
+    """No parameter at a neutral value; the norms' near one, or near zero where one is added to them."""
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            norm = ("norm" in name or "ln_" in name) and name.endswith("weight")
+            p.copy_(torch.randn_like(p) * (0.05 if p.dim() > 1 else 0.1) + (1.0 if norm and around_one else 0.0))
+
+
+def expected(model):
+    ids = torch.randint(3, VOCAB, (2, 20), generator=torch.Generator().manual_seed(2))
+    result = model(input_ids=ids, labels=ids)
+    result.loss.backward()
+    squares = sum((p.grad.double() ** 2).sum() for p in model.parameters() if p.grad is not None)
+    with torch.no_grad():
+        greedy = model.generate(ids[:1, :8], attention_mask=torch.ones(1, 8, dtype=torch.long), max_new_tokens=12,
+                                do_sample=False, eos_token_id=None)
+    return dict(transformers=t.__version__, ids=ids.tolist(), loss=result.loss.item(),
+                grad_norm=torch.sqrt(squares).item(), logits_last=result.logits[:, -1].tolist(),
+                logits_abs_sum=result.logits.double().abs().sum().item(), greedy=greedy[0].tolist())
+
+
+def main():
+    out, names = sys.argv[1], sys.argv[2:]
+    for name in names or DECODERS:
+        kind, options = DECODERS[name]
+        torch.manual_seed(11)
+        config = kind(**options, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        config._attn_implementation = "eager"
+        model = t.AutoModelForCausalLM.from_config(config).float().eval()
+        values_of_its_own(model, kind is not t.Gemma2Config)
+        folder = os.path.join(out, name)
+        model.save_pretrained(folder, safe_serialization=True)
+        with open(os.path.join(folder, "expected.json"), "w") as file:
+            json.dump(expected(model), file)
+        print(name, sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)))
+
+
+if __name__ == "__main__":
+    main()
