@@ -144,8 +144,7 @@ void run_hugging_face(const fs::path& folder, Report& report) {
   } meshes[] = {{"one", {{"data", 1}}},
                 {"fsdp8", {{"fsdp", 8}}},
                 {"tp8", {{"model", 8}}},
-                {"2x4", {{"data", 2}, {"model", 4}}},
-                {"fsdp 2x4", {{"fsdp", 2}, {"model", 4}}}};
+                {"2x4", {{"data", 2}, {"model", 4}}}};
   const Expected expected(folder);
   for (const auto& [name, axes] : meshes) {
     const std::string where = folder.string() + ", " + name + ": ";
