@@ -6,6 +6,7 @@
 #include "nn/models/decoder.h"
 #include "nn/models/from_hugging_face.h"
 #include "nn/models/gemma2.h"
+#include "nn/models/generate.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/models/mixtral.h"

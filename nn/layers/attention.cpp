@@ -203,8 +203,10 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
   const LinearOptions in{.bias = options.bias, .kernel_init = options.init, .dtypes = options.dtypes};
   const LinearOptions out{
       .bias = options.output_bias.value_or(options.bias), .kernel_init = options.output_init, .dtypes = options.dtypes};
-  std::optional<RMSNorm> norm;
-  if (options.qk_norm) norm = RMSNorm::init({"head_dim", head_dim}, *options.qk_norm, options.dtypes);
+  const auto norm = [&]() -> std::optional<RMSNorm> {
+    if (!options.qk_norm) return std::nullopt;
+    return RMSNorm::init({"head_dim", head_dim}, *options.qk_norm, options.dtypes);
+  };
   return {.q = Linear::init(keys[0], embed, heads, in),
           .k = Linear::init(keys[1], read, kv_heads, in),
           .v = Linear::init(keys[2], read, kv_heads, in),
@@ -214,8 +216,8 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
           .causal = options.causal,
           .rope = options.rope,
           .dropout = {.rate = options.dropout},
-          .q_norm = norm,
-          .k_norm = norm,
+          .q_norm = norm(),
+          .k_norm = norm(),
           .window = options.window,
           .scale = options.scale,
           .softcap = options.softcap};
@@ -253,21 +255,25 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
                                                .softcap = softcap})));
 }
 
-Array MultiheadAttention::decode(Operand input, KeyValueCache& cache) const {
+Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
   const CallerScope caller(input.where());
   const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
   const int64_t start = cache.length();
-  const auto rotated = [&](const Array& y) { return rope ? (*rope)(y, start) : y; };
+  const auto rotated = [&](const Array& y) {
+    if (!rope) return y;
+    return with.positions.is_absent() ? (*rope)(y, start) : (*rope)(y, with.positions);
+  };
   KeyValueCache longer = cache;
   longer.append(rotated(keys_of(*this, x)), in_heads(v(x), kv_heads_of(*this)));
   const Array queries = rotated(queries_of(*this, x));
   check_groups(queries, longer.keys);
-  const Array mixed =
-      dot_product_attention(queries, longer.keys, longer.values,
-                            {.causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
+  check_broadcasts("mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
+  const Array mixed = dot_product_attention(
+      queries, longer.keys, longer.values,
+      {.mask = with.mask, .causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
   const Array out = o(side_by_side(mixed));
   cache = longer;
   return out;

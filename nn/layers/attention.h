@@ -51,6 +51,12 @@ struct AttentionInputs {
   std::optional<Key> key = std::nullopt;  // of dropout
 };
 
+// Optional inputs of `decode` beside x, for rows of different lengths.
+struct DecodeInputs {
+  Array mask = {};       // booleans that broadcast to (batch, heads, seq, keys); false hides a key
+  Array positions = {};  // integers (batch, seq): of rotary positions; by default those behind the cache's
+};
+
 // The keys and values of all positions so far, which the next position attends to.
 struct KeyValueCache {
   Array keys, values;  // (batch, length, kv_heads, head_dim); absent at first
@@ -97,7 +103,7 @@ struct MultiheadAttention {
   // inference: without context, without dropout. After an error the cache is unchanged. Errors: a layer that is not
   // causal, whose results would depend on how the text is split into calls (bad_argument); a cache of another layer or
   // batch (shape_mismatch).
-  Array decode(Operand input, KeyValueCache& cache) const;
+  Array decode(Operand input, KeyValueCache& cache, const DecodeInputs& with = {}) const;
 };
 
 }  // namespace tessera::nn

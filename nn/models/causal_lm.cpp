@@ -24,8 +24,8 @@ Array CausalLm::logits(const Array& hidden) const {
   return std::visit([&](const auto& d) { return d.logits(hidden); }, decoder);
 }
 
-Array CausalLm::decode(const Array& ids, DecoderCache& cache) const {
-  return std::visit([&](const auto& d) { return d.decode(ids, cache); }, decoder);
+Array CausalLm::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
+  return std::visit([&](const auto& d) { return d.decode(ids, cache, with); }, decoder);
 }
 
 }  // namespace tessera::nn

@@ -30,7 +30,7 @@ struct CausalLm {
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
-  Array decode(const Array& ids, DecoderCache& cache) const;
+  Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 
 }  // namespace tessera::nn

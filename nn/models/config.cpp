@@ -46,6 +46,10 @@ void check(const DecoderConfig& c) {
   check_only(c, "logit_softcap", c.logit_softcap != 0, is_gemma2);
   check_only(c, "experts", c.experts != 0, is_mixtral);
   check_only(c, "experts_per_token", c.experts_per_token != 0, is_mixtral);
+  if (is_mixtral && (c.experts < 1 || c.experts_per_token < 1 || c.experts_per_token > c.experts))
+    fail(ErrorKind::bad_argument, "DecoderConfig",
+         "experts = {} and experts_per_token = {}, expected 1 or more, and at most as many per token as there are.",
+         c.experts, c.experts_per_token);
   check_only(c, "windows", !c.windows.empty(), !is_gpt2 && c.family != llama);
   check_only(c, "kv_heads", c.kv_heads != c.heads, !is_gpt2);
   check_only(c, "head_dim", c.head_dim * c.heads != c.embed, !is_gpt2);

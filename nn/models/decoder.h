@@ -59,7 +59,7 @@ struct Decoder {
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
   // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.rows()). They are added to the
   // cache; after an error the cache is unchanged.
-  Array decode(const Array& ids, DecoderCache& cache) const;
+  Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 
 }  // namespace tessera::nn

@@ -74,11 +74,11 @@ Array Decoder<Embed, Block, Norm>::logits(const Array& hidden) const {
 }
 
 template <class Embed, class Block, class Norm>
-Array Decoder<Embed, Block, Norm>::decode(const Array& ids, DecoderCache& cache) const {
-  Array x = detail::embedded(embed, config, ids, cache.length(), {});
+Array Decoder<Embed, Block, Norm>::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
+  Array x = detail::embedded(embed, config, ids, cache.length(), {.positions = with.positions});
   DecoderCache longer = cache;
   longer.layers.resize(layers.size());
-  for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
+  for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i], with);
   const Array result = logits(final_norm(x));
   cache = longer;
   return result;

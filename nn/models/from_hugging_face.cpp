@@ -86,13 +86,13 @@ void save_hugging_face(const fs::path& folder, const CausalLm& model, const std:
   CausalLm copy = model;
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
-  const DType dtype = all.front().value->dtype();
+  const std::string text = from ? "" : detail::config_to_hugging_face(config, all.front().value->dtype());
   save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
   if (process_index() != 0) return;
   if (from)
     copy_files(*from, folder);
   else
-    write_text(folder / "config.json", detail::config_to_hugging_face(config, dtype), "save_hugging_face");
+    write_text(folder / "config.json", text, "save_hugging_face");
 }
 
 }  // namespace tessera::nn

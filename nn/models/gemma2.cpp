@@ -20,8 +20,8 @@ Array Gemma2Block::operator()(const Array& in, const TokenInputs& with) const {
   return x + mlp_norm(mlp(norm2(x)));
 }
 
-Array Gemma2Block::decode(const Array& in, KeyValueCache& cache) const {
-  const Array x = in + attn_norm(attn.decode(norm1(in), cache));
+Array Gemma2Block::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const Array x = in + attn_norm(attn.decode(norm1(in), cache, with));
   return x + mlp_norm(mlp(norm2(x)));
 }
 

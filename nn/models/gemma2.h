@@ -18,7 +18,7 @@ struct Gemma2Block {
 
   static Gemma2Block init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const;
-  Array decode(const Array& x, KeyValueCache& cache) const;
+  Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
 using Gemma2 = Decoder<Embedding, Gemma2Block, RMSNorm>;

@@ -30,8 +30,8 @@ Array Gpt2Block::operator()(const Array& in, const TokenInputs& with) const {
   return x + mlp(ln2(x));
 }
 
-Array Gpt2Block::decode(const Array& in, KeyValueCache& cache) const {
-  const Array x = in + attn.decode(ln1(in), cache);
+Array Gpt2Block::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const Array x = in + attn.decode(ln1(in), cache, {.mask = with.mask});
   return x + mlp(ln2(x));
 }
 

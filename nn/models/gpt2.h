@@ -25,7 +25,7 @@ struct Gpt2Block {
 
   static Gpt2Block init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const;
-  Array decode(const Array& x, KeyValueCache& cache) const;
+  Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
 // Radford et al., "Language models are unsupervised multitask learners" (2019).

@@ -156,10 +156,15 @@ void read_gpt2(const JsonPart& config, DecoderConfig& c) {
 }
 
 void read_biases(const JsonPart& config, DecoderConfig& c) {
-  const bool is_qwen2 = c.family == DecoderFamily::qwen2;
-  c.attention_bias = is_qwen2 || config.flag("attention_bias", false);
-  c.output_bias = !is_qwen2 && c.attention_bias;
-  c.mlp_bias = config.flag("mlp_bias", false);
+  using enum DecoderFamily;
+  if (c.family == llama)
+    c.mlp_bias = config.flag("mlp_bias", false);
+  else
+    check_flag(config, "mlp_bias", false);
+  if (c.family == llama || c.family == qwen3 || c.family == gemma2)
+    c.attention_bias = c.output_bias = config.flag("attention_bias", false);
+  else
+    check_flag(config, "attention_bias", c.attention_bias = c.family == qwen2);
 }
 
 void read_gemma2(const JsonPart& config, DecoderConfig& c) {
@@ -280,7 +285,7 @@ json::object rotary_json(const DecoderConfig& c) {
                    {"rms_norm_eps", c.eps},
                    {activation, name_of(c.activation)},
                    {"rope_parameters", json_of(c.rope)}};
-  if (c.family != qwen2) all["attention_bias"] = c.attention_bias;
+  if (c.family == llama || c.family == qwen3 || c.family == gemma2) all["attention_bias"] = c.attention_bias;
   if (c.family == llama) all["mlp_bias"] = c.mlp_bias;
   int64_t window = 0;
   for (int64_t i = 0; i < c.layers; ++i) window = std::max(window, c.window(i));
@@ -289,7 +294,8 @@ json::object rotary_json(const DecoderConfig& c) {
   if (c.family == qwen2 || c.family == qwen3 || c.family == gemma2) all["layer_types"] = layer_types(c);
   if (c.family == mixtral) all["num_local_experts"] = c.experts, all["num_experts_per_tok"] = c.experts_per_token;
   if (c.family != gemma2) return all;
-  all["query_pre_attn_scalar"] = 1 / std::pow(c.attention_scale.value_or(1 / std::sqrt(c.head_dim)), 2);
+  const double scalar = std::pow(c.attention_scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))), -2);
+  all["query_pre_attn_scalar"] = std::llround(scalar);  // transformers takes whole numbers only
   const auto cap = [](double value) { return value == 0 ? json::value(nullptr) : json::value(value); };
   all["attn_logit_softcapping"] = cap(c.attention_softcap), all["final_logit_softcapping"] = cap(c.logit_softcap);
   return all;
@@ -303,6 +309,29 @@ const char* architecture_of(DecoderFamily family) {
 
 }  // namespace
 
+namespace {
+
+// What is read from the text is what was written.
+void check_says(const std::string& text, const DecoderConfig& c) {
+  const DecoderConfig read = config_from_hugging_face(text, "config.json");
+  const auto same = [&](const char* option, bool is_same) {
+    if (!is_same)
+      fail(ErrorKind::bad_argument, "save_hugging_face",
+           "{}: the config of transformers' {} cannot say what it is here.", option, nn::name_of(c.family));
+  };
+  const auto scale = [](const DecoderConfig& config) {
+    return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));
+  };
+  same("attention_scale", std::abs(scale(read) - scale(c)) <= 1e-9 * scale(c));
+  same("activation", read.activation.function == c.activation.function);
+  same("attention_bias", read.attention_bias == c.attention_bias);
+  same("output_bias", read.output_bias == c.output_bias);
+  same("mlp_bias", read.mlp_bias == c.mlp_bias);
+  same("windows", read.windows == c.windows || (read.windows.empty() && c.windows == std::vector<int64_t>(c.layers)));
+}
+
+}  // namespace
+
 std::string detail::config_to_hugging_face(const DecoderConfig& c, DType dtype) {
   json::object all = c.family == DecoderFamily::gpt2 ? gpt2_json(c) : rotary_json(c);
   all["architectures"] = json::array{architecture_of(c.family)};
@@ -310,7 +339,9 @@ std::string detail::config_to_hugging_face(const DecoderConfig& c, DType dtype) 
   all["vocab_size"] = c.vocab;
   all["tie_word_embeddings"] = c.tied;
   all["dtype"] = std::string(tessera::name_of(dtype));
-  return json::serialize(all) + "\n";
+  const std::string text = json::serialize(all) + "\n";
+  check_says(text, c);
+  return text;
 }
 
 }  // namespace tessera::nn

@@ -18,8 +18,8 @@ Array LlamaBlock::operator()(const Array& in, const TokenInputs& with) const {
   return x + mlp(norm2(x));
 }
 
-Array LlamaBlock::decode(const Array& in, KeyValueCache& cache) const {
-  const Array x = in + attn.decode(norm1(in), cache);
+Array LlamaBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const Array x = in + attn.decode(norm1(in), cache, with);
   return x + mlp(norm2(x));
 }
 

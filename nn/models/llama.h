@@ -16,7 +16,7 @@ struct LlamaBlock {
 
   static LlamaBlock init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const;
-  Array decode(const Array& x, KeyValueCache& cache) const;
+  Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
 using Llama = Decoder<Embedding, LlamaBlock, RMSNorm>;

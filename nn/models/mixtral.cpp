@@ -27,8 +27,8 @@ Array MixtralBlock::operator()(const Array& in, const TokenInputs& with) const {
   return x + moe(norm2(x)).out;
 }
 
-Array MixtralBlock::decode(const Array& in, KeyValueCache& cache) const {
-  const Array x = in + attn.decode(norm1(in), cache);
+Array MixtralBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const Array x = in + attn.decode(norm1(in), cache, with);
   return x + moe(norm2(x)).out;
 }
 

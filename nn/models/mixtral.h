@@ -15,7 +15,7 @@ struct MixtralBlock {
 
   static MixtralBlock init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const;
-  Array decode(const Array& x, KeyValueCache& cache) const;
+  Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
 using Mixtral = Decoder<Embedding, MixtralBlock, RMSNorm>;

@@ -39,11 +39,12 @@ Case loss() {
 
 // ---- attention
 
-at::Tensor attention(Values x, const at::Tensor& bias, const at::Tensor& mask, double scale) {
+at::Tensor attention(Values x, const at::Tensor& bias, const at::Tensor& mask, double scale, double cap = 0) {
   const auto heads = [&](const at::Tensor& t) {
     return t.repeat_interleave(x[0].size(2) / t.size(2), 2).transpose(1, 2);
   };
   at::Tensor logits = at::matmul(heads(x[0]), heads(x[1]).transpose(-1, -2)) * scale;
+  if (cap > 0) logits = at::tanh(logits / cap) * cap;
   if (bias.defined()) logits = logits + bias;
   if (mask.defined()) logits = at::where(mask, logits, -1e30);
   return at::matmul(at::softmax(logits, -1), heads(x[2])).transpose(1, 2);
@@ -60,6 +61,36 @@ Case attention_case(const std::string& what, const Shape& query, const Shape& ke
            {random_tensor(query, 6), random_tensor(keys, 7), random_tensor(keys, 8)},
            [=](Arrays x) { return dot_product_attention(x[0], x[1], x[2], options); },
            [=](Values x) { return attention(x, {}, mask, scale ? scale : 1 / std::sqrt(query.back())); }}};
+}
+
+// The keys less than `window` away.
+at::Tensor near(int64_t queries, int64_t keys, int64_t offset, int64_t window) {
+  const at::Tensor from = at::arange(queries).unsqueeze(1) + offset, to = at::arange(keys);
+  return (from - to).abs().lt(window);
+}
+
+Case capped_attention() {
+  const Shape heads{4, 4, 4, 2}, groups{4, 4, 2, 2};
+  return {
+      {"dot_product_attention"},
+      {"causal attention with capped logits",
+       {random_tensor(heads, 6), random_tensor(groups, 7), random_tensor(groups, 8)},
+       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true, .scale = 2, .softcap = 0.7}); },
+       [](Values x) { return attention(x, {}, before(4, 4, 0), 2, 0.7); }}};
+}
+
+Case attention_of_segments() {
+  const Shape heads{4, 4, 4, 2};
+  return {{"dot_product_attention"},
+          {"attention within segments and a window",
+           {random_tensor(heads, 6), random_tensor(heads, 7), random_tensor(heads, 8), random_integers({4, 4}, 2, 9)},
+           [](Arrays x) {
+             return dot_product_attention(x[0], x[1], x[2], {.causal = true, .window = 3, .segment_ids = x[3]});
+           },
+           [](Values x) {
+             const at::Tensor same = x[3].unsqueeze(2).eq(x[3].unsqueeze(1)).unsqueeze(1);
+             return attention(x, {}, same.logical_and(before(4, 4, 0)).logical_and(near(4, 4, 0, 3)), 1 / std::sqrt(2));
+           }}};
 }
 
 // The third position sees no key at all.
@@ -97,33 +128,56 @@ Case masked_heads_apart() {
            [](Values x) { return attention(x, {}, x[3], 1 / std::sqrt(2)); }}};
 }
 
-at::Tensor rotated(const at::Tensor& x) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor frequency = at::pow(10000.0, -at::arange(half, at::kDouble) / static_cast<double>(half));
-  const at::Tensor angle = at::arange(x.size(-3), at::kDouble).view({-1, 1, 1}) * frequency;
+// The first `dims` coordinates of each head, at positions (..., seq).
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, int64_t dims, double base) {
+  const int64_t half = dims / 2;
+  const at::Tensor frequency = at::pow(base, -at::arange(half, at::kDouble) / static_cast<double>(half));
+  const at::Tensor angle = positions.to(at::kDouble).unsqueeze(-1).unsqueeze(-1) * frequency;
   const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
-  return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, -1);
+  return at::cat(
+      {a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(), x.narrow(-1, dims, x.size(-1) - dims)},
+      -1);
 }
 
-Case rotation() {
-  return {{"rotary_embedding"},
-          {"rotary_embedding",
-           {random_tensor({2, 4, 4, 4}, 11)},
-           [](Arrays x) { return rotary_embedding(x[0]); },
-           [](Values x) { return rotated(x[0]); }}};
+std::vector<Case> rotations() {
+  const at::Tensor x = random_tensor({2, 4, 4, 4}, 11);
+  return {{{"rotary_embedding"},
+           {"rotary_embedding",
+            {x},
+            [](Arrays x) { return rotary_embedding(x[0]); },
+            [](Values x) { return rotated(x[0], at::arange(4), 4, 10000); }}},
+          {{"rotary_embedding"},
+           {"rotary_embedding of half a head at positions of each token",
+            {x, random_integers({2, 4}, 50, 12)},
+            [](Arrays x) { return rotary_embedding(x[0], {.positions = x[1], .base = 30, .dims = 2}); },
+            [](Values x) { return rotated(x[0], x[1], 2, 30); }}},
+          {{"rotary_embedding"},
+           {"rotary_embedding at positions of all rows",
+            {x, random_integers({4}, 50, 12)},
+            [](Arrays x) {
+              return rotary_embedding(x[0],
+                                      {.positions = x[1], .scaling = {.kind = RotaryScaling::linear, .factor = 2}});
+            },
+            [](Values x) { return rotated(x[0], x[1] / 2.0, 4, 10000); }}}};
 }
 
 std::vector<Case> attentions() {
   const Shape heads{4, 4, 4, 2}, groups{4, 4, 2, 2};
-  return {
+  std::vector<Case> cases{
       attention_case("attention", heads, heads, {}),
       attention_case("causal attention of groups", heads, groups, {.causal = true}, before(4, 4, 0)),
       attention_case("attention after a cache", {4, 2, 4, 2}, groups, {.causal = true, .offset = 2}, before(2, 4, 2)),
       attention_case("attention with a scale", heads, heads, {.scale = 0.3}, {}, 0.3),
+      attention_case("attention of a window", heads, groups, {.window = 2}, near(4, 4, 0, 2)),
+      attention_case("attention of a window after a cache", {4, 2, 4, 2}, groups,
+                     {.causal = true, .offset = 2, .window = 2}, before(2, 4, 2).logical_and(near(2, 4, 2, 2))),
+      capped_attention(),
+      attention_of_segments(),
       masked_attention(),
       biased_attention(),
-      masked_heads_apart(),
-      rotation()};
+      masked_heads_apart()};
+  for (Case& rotation : rotations()) cases.push_back(std::move(rotation));
+  return cases;
 }
 
 // ---- dropout

@@ -1,0 +1,115 @@
+// generate: rows of any lengths together, and what the options leave of the vocabulary.
+#include "nn/models/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "nn/placement/filter_shard.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+std::vector<CausalLm> models() {
+  using enum DecoderFamily;
+  const DecoderConfig small{.vocab = 30, .embed = 16, .kv_heads = 2, .head_dim = 8, .mlp = 24};
+  DecoderConfig windows = small, gpt = small;
+  windows.family = mistral, windows.windows = {3, 0};
+  gpt.family = gpt2, gpt.kv_heads = 4, gpt.head_dim = 4, gpt.positions = 40;
+  std::vector<CausalLm> all;
+  for (const DecoderConfig& config : {small, windows, gpt}) all.push_back(CausalLm::init(Key(2), config));
+  return all;
+}
+
+const std::vector<Ids> prompts{{3, 1, 4, 1, 5}, {9}, {2, 6, 5}};
+
+TEST(Generate, RowsTogetherAreThoseOfEachAlone) {
+  for (const CausalLm& model : models()) {
+    for (const double temperature : {0.0, 1.0}) {
+      const GenerateOptions options{.max_tokens = 12, .sampling = {.temperature = temperature}};
+      const std::vector<Ids> together = generate(model, Key(7), prompts, options);
+      ASSERT_EQ(together.size(), 3u);
+      EXPECT_EQ(generate(model, Key(7), {prompts[0]}, options)[0], together[0]);
+      if (temperature > 0) continue;  // the key of a row is that of its number
+      for (size_t i = 0; i < prompts.size(); ++i)
+        EXPECT_EQ(generate(model, Key(7), {prompts[i]}, options)[0], together[i]) << i;
+    }
+  }
+}
+
+TEST(Generate, IsTheSameOnEveryMesh) {
+  const Mesh mesh = make_mesh({{"fsdp", 2}, {"model", 2}});
+  for (const CausalLm& model : models()) {
+    const CausalLm there = filter_shard(model, Layout{mesh, decoder_rules(mesh)});
+    EXPECT_EQ(generate(there, Key(7), prompts, {.max_tokens = 8}), generate(model, Key(7), prompts, {.max_tokens = 8}));
+  }
+}
+
+TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
+  const CausalLm model = models()[0];
+  const std::vector<Ids> whole = generate(model, Key(7), prompts, {.max_tokens = 10});
+  const int32_t end = whole[0][3];
+  const std::vector<Ids> ended = generate(model, Key(7), prompts, {.max_tokens = 10, .end_ids = {end}});
+  for (size_t i = 0; i < 3; ++i) {
+    const auto first = std::find(whole[i].begin(), whole[i].end(), end);
+    EXPECT_EQ(ended[i], Ids(whole[i].begin(), first == whole[i].end() ? first : first + 1)) << i;
+  }
+  const auto told = generate(model, Key(7), prompts,
+                             {.max_tokens = 10, .ends = [](std::span<const int32_t> row) { return row.size() == 4; }});
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i], Ids(whole[i].begin(), whole[i].begin() + 4));
+  EXPECT_EQ(generate(model, Key(7), prompts, {.max_tokens = 0}), std::vector<Ids>(3));
+}
+
+// The frequencies of 4,000 draws.
+std::map<int32_t, double> frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
+  std::map<int32_t, double> counts;
+  for (uint32_t i = 0; i < 4000; ++i) counts[sample_token(Key(i), logits, options)] += 1.0 / 4000;
+  return counts;
+}
+
+TEST(SampleToken, DrawsByTheProbabilitiesOfWhatIsLeft) {
+  const std::vector<float> logits{std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};
+  const struct {
+    SamplingOptions options;
+    std::map<int32_t, double> expected;
+  } table[] = {{{}, {{0, 0.1}, {1, 0.4}, {2, 0.2}, {3, 0.3}}},
+               {{.temperature = 0.5}, {{0, 0.01 / 0.3}, {1, 0.16 / 0.3}, {2, 0.04 / 0.3}, {3, 0.09 / 0.3}}},
+               {{.temperature = 0}, {{1, 1}}},
+               {{.top_k = 2}, {{1, 4.0 / 7}, {3, 3.0 / 7}}},
+               {{.top_p = 0.69}, {{1, 4.0 / 7}, {3, 3.0 / 7}}},
+               {{.top_p = 0.71}, {{1, 4.0 / 9}, {3, 3.0 / 9}, {2, 2.0 / 9}}},
+               {{.top_p = 1e-9}, {{1, 1}}},
+               {{.top_k = 3, .top_p = 0.7}, {{1, 4.0 / 7}, {3, 3.0 / 7}}}};
+  for (const auto& row : table) {
+    const auto got = frequencies(logits, row.options);
+    ASSERT_EQ(got.size(), row.expected.size()) << row.options.top_k << ' ' << row.options.top_p;
+    for (const auto& [token, share] : row.expected) EXPECT_NEAR(got.at(token), share, 0.03) << token;
+  }
+}
+
+TEST(Generate, Errors) {
+  const CausalLm model = models()[0];
+  const std::vector<float> logits{1, 2};
+  testing::expect_errors(
+      {{ErrorKind::bad_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
+       {ErrorKind::bad_argument, "[generate] prompt 1 is empty, expected a token or more to go on from.",
+        [&] {
+          generate(model, Key(0), {{1}, {}});
+        }},
+       {ErrorKind::bad_argument, "[generate] max_tokens = -1, expected 0 or more.",
+        [&] { generate(model, Key(0), {{1}}, {.max_tokens = -1}); }},
+       {ErrorKind::bad_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
+        [&] { sample_token(Key(0), logits, {.top_p = 0}); }},
+       {ErrorKind::bad_argument, "[sample_token] top_k = -2, expected 1 or more, or 0 for all.",
+        [&] { sample_token(Key(0), logits, {.top_k = -2}); }},
+       {ErrorKind::bad_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
+        [&] { sample_token(Key(0), logits, {.temperature = -1}); }}});
+}
+
+}  // namespace
+}  // namespace tessera::nn

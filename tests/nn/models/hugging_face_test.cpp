@@ -1,0 +1,146 @@
+// Folders of Hugging Face's: what configs say, what is refused, and what is kept. The numbers: tests/reference/hf.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "nn/models/from_hugging_face.h"
+#include "nn/models/hugging_face_config.h"
+#include "sharding/files/file.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path references = fs::path(TESSERA_REFERENCE_DIR) / "hf";
+
+std::string config_text(const std::string& more) {
+  return R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+             "num_attention_heads": 4, )" +
+         more + "}";
+}
+DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
+
+TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
+  const auto writing = [](DecoderConfig config) { return [=] { detail::config_to_hugging_face(config, float32); }; };
+  const std::string begin = "[save_hugging_face] ", end = " cannot say what it is here.";
+  using enum DecoderFamily;
+  testing::expect_errors({{ErrorKind::bad_argument, begin + "attention_scale: the config of transformers' llama" + end,
+                           writing({.attention_scale = 0.3})},
+                          {ErrorKind::bad_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
+                           writing({.family = gemma2, .attention_scale = 0.3})},
+                          {ErrorKind::bad_argument, begin + "activation: the config of transformers' llama" + end,
+                           writing({.activation = {Activation::elu}})},
+                          {ErrorKind::bad_argument, begin + "output_bias: the config of transformers' llama" + end,
+                           writing({.attention_bias = true})},
+                          {ErrorKind::bad_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
+                           writing({.family = qwen2})},
+                          {ErrorKind::bad_argument, begin + "windows: the config of transformers' mistral" + end,
+                           writing({.family = mistral, .windows = {0, 4}})}});
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder = fs::temp_directory_path() / (std::string("tessera_models_") + test->name());
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+  fs::path folder;
+};
+
+TEST(HuggingFaceConfig, OfEveryFolderIsWrittenAsItIsRead) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(references)) {
+    const std::string name = (entry.path() / "config.json").string();
+    const DecoderConfig config = config_from_hugging_face(read_text(name, "test"), name);
+    const std::string text = detail::config_to_hugging_face(config, float32);
+    EXPECT_EQ(detail::config_to_hugging_face(config_from_hugging_face(text, name), float32), text) << name;
+  }
+}
+
+TEST(HuggingFaceConfig, MayBeOfOlderVersions) {
+  const DecoderConfig c = config_of(R"("model_type": "llama", "rope_theta": 500000.0, "rope_scaling": {"factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"})");
+  EXPECT_EQ(c.rope.base, 500000);
+  EXPECT_EQ(c.rope.scaling.kind, RotaryScaling::llama3);
+  EXPECT_EQ(c.rope.scaling.original_positions, 8192);
+  EXPECT_EQ(c.kv_heads, 4);
+  const DecoderConfig linear = config_of(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2})");
+  EXPECT_EQ(linear.rope.scaling.kind, RotaryScaling::linear);
+  EXPECT_EQ(linear.rope.base, 10000);
+  EXPECT_EQ(config_of(R"("model_type": "gemma2", "sliding_window": 5)").windows, (std::vector<int64_t>{5, 0}));
+  EXPECT_EQ(config_of(R"("model_type": "qwen2", "sliding_window": 5)").windows, (std::vector<int64_t>{}));
+  EXPECT_EQ(config_of(R"("model_type": "qwen2", "sliding_window": 5, "use_sliding_window": true,
+                         "max_window_layers": 1)")
+                .windows,
+            (std::vector<int64_t>{0, 5}));
+}
+
+TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
+  const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
+  const std::string at = "[from_hugging_face] config.json.";
+  testing::expect_errors(
+      {{ErrorKind::bad_file,
+        at + "model_type: \"bert\" is not supported, expected one of gemma2, gpt2, llama, mistral, mixtral, qwen2, "
+             "qwen3.",
+        refused(R"("model_type": "bert")")},
+       {ErrorKind::bad_file, "[from_hugging_face] config.json: has no \"model_type\".", refused(R"("a": 1)")},
+       {ErrorKind::bad_file,
+        at + "rope_parameters: rope_type \"longrope\" is not supported, expected default, linear, llama3 or yarn.",
+        refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "longrope"})")},
+       {ErrorKind::bad_file,
+        at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
+             "silu, swish, tanh.",
+        refused(R"("model_type": "llama", "hidden_act": "mish")")},
+       {ErrorKind::bad_file, at + "partial_rotary_factor: is not supported in this family, expected 1.",
+        refused(R"("model_type": "llama", "partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "default"})")},
+       {ErrorKind::bad_file,
+        at + "layer_types.1: \"chunked_attention\" is not supported, expected full_attention or "
+             "sliding_attention.",
+        refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
+                   "chunked_attention"])")},
+       {ErrorKind::bad_file, at + "output_router_logits: true is not supported, expected false.",
+        refused(R"("model_type": "mixtral", "output_router_logits": true)")},
+       {ErrorKind::bad_file, at + "num_key_value_heads: given something else, expected an integer.",
+        refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
+       {ErrorKind::bad_file,
+        "[from_hugging_face] config.json: [DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
+        refused(R"("model_type": "llama", "num_key_value_heads": 3)")}});
+}
+
+TEST_F(Folder, WithoutWeightsIsRefused) {
+  write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
+  testing::expect_error_with(ErrorKind::bad_file, {"model.safetensors"}, [&] { from_hugging_face(folder); });
+  testing::expect_error_with(ErrorKind::bad_file, {"[from_hugging_face]", "config.json"},
+                             [&] { from_hugging_face(folder / "no"); });
+}
+
+TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
+  const CausalLm model = from_hugging_face(references / "llama", {.dtype = bfloat16});
+  CausalLm copy = model;
+  for (const Leaf& leaf : leaves(copy)) EXPECT_EQ(leaf.value->dtype(), bfloat16) << leaf.path;
+  save_hugging_face(folder, model);
+  CausalLm again = from_hugging_face(folder, {.dtype = bfloat16});
+  testing::expect_trees_near(again, model, 0, "saved in bfloat16");
+  EXPECT_NE(read_text(folder / "config.json", "test").find("bfloat16"), std::string::npos);
+}
+
+TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
+  const fs::path from = folder / "from", to = folder / "to";
+  fs::copy(references / "qwen2_tied", from);
+  write_text(from / "tokenizer.json", "{\"any\": 1}", "test");
+  write_text(from / "model.bin.index.json", "{}", "test");
+  save_hugging_face(to, from_hugging_face(from), from);
+  EXPECT_EQ(read_text(to / "config.json", "test"), read_text(from / "config.json", "test"));
+  EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
+  EXPECT_FALSE(fs::exists(to / "model.bin.index.json"));
+  CausalLm model = from_hugging_face(from);
+  testing::expect_trees_near(from_hugging_face(to), model, 0, "saved beside");
+}
+
+}  // namespace
+}  // namespace tessera::nn

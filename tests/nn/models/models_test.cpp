@@ -1,0 +1,259 @@
+// The decoders: every family on every mesh, packed documents, decoding, padding, and recomputed activations.
+#include <gtest/gtest.h>
+
+#include "nn/models/causal_lm.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/nn/support.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_near;
+using testing::expect_trees_near;
+
+constexpr double tolerance = 2e-5;
+
+// Small, with every option that the family has.
+std::vector<DecoderConfig> families() {
+  using enum DecoderFamily;
+  const DecoderConfig small{
+      .vocab = 30, .embed = 16, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .mlp = 24, .positions = 32};
+  const auto with = [&](DecoderFamily family, auto change) {
+    DecoderConfig config = small;
+    config.family = family;
+    change(config);
+    return config;
+  };
+  return {with(llama,
+               [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::llama3, .factor = 4, .original_positions = 8}; }),
+          with(mistral,
+               [](auto& c) {
+                 c.windows = {3, 3}, c.tied = true;
+               }),
+          with(qwen2, [](auto& c) { c.attention_bias = true; }),
+          with(qwen3,
+               [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::yarn, .factor = 4, .original_positions = 8}; }),
+          with(gemma2,
+               [](auto& c) {
+                 c.windows = {3, 0}, c.attention_softcap = 0.5, c.logit_softcap = 0.3, c.attention_scale = 0.7;
+                 c.tied = true;
+               }),
+          with(mixtral, [](auto& c) { c.experts = 4, c.experts_per_token = 2; }),
+          with(gpt2, [](auto& c) {
+            c.kv_heads = 4, c.head_dim = 4, c.attention_bias = c.output_bias = c.mlp_bias = c.tied = true;
+            c.scale_by_layer = true, c.activation = {Activation::gelu};
+          })};
+}
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
+           {{"data", 8}}, {{"fsdp", 8}}, {{"model", 8}}, {{"data", 2}, {"model", 4}}, {{"fsdp", 2}, {"model", 2}}})
+    for (const bool is_private : {false, true}) {
+      const Mesh mesh = make_mesh(axes, {.private_replicas = is_private});
+      all.emplace_back(mesh, decoder_rules(mesh));
+    }
+  return all;
+}
+
+Array ids_of(int64_t rows, int64_t seq, uint32_t seed = 5) { return randint(Key(seed), {rows, seq}, 0, 30); }
+
+// All values away from where they start, so that none is zero or one.
+CausalLm model_of(const DecoderConfig& config) {
+  CausalLm model = CausalLm::init(Key(1), config);
+  uint32_t i = 0;
+  for (const Leaf& leaf : leaves(model)) *leaf.value = *leaf.value + 0.1 * normal(Key(100 + i++), leaf.value->shape());
+  return model;
+}
+
+Array placed(const Array& x, const Layout& layout) { return device_put(x, {"batch", none}, layout); }
+
+// A loss in which every logit counts.
+Array weighted(const Array& logits) {
+  const Array weights = normal(Key(9), {logits.shape(0), logits.shape(1), 30});
+  return sum(slice_in_dim(logits, 0, 30, 2) * weights);
+}
+
+std::string what(const DecoderConfig& config) { return std::string(name_of(config.family)); }
+
+TEST(Models, are_the_same_on_every_mesh) {
+  const Array ids = ids_of(8, 7);
+  const auto loss = [](const CausalLm& model, const Array& ids) { return weighted(model(ids)); };
+  for (const DecoderConfig& config : families()) {
+    const CausalLm model = model_of(config);
+    const auto [expected, gradient] = value_and_grad(loss)(model, ids);
+    for (const Layout& layout : layouts()) {
+      const CausalLm there = filter_shard(model, layout);
+      const std::string where = what(config) + " on " + layout.mesh().to_string();
+      expect_near(gather(there(placed(ids, layout))), model(ids), tolerance, where);
+      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, layout));
+      expect_trees_near(gradient_there, gradient, tolerance, where);
+    }
+  }
+}
+
+TEST(Models, start_with_the_same_values_on_every_mesh) {
+  for (const DecoderConfig& config : families()) {
+    const CausalLm model = filter_shard(CausalLm::init(Key(3), config), layouts()[0]);
+    for (const Layout& layout : layouts())
+      expect_trees_near(filter_shard(CausalLm::init(Key(3), config), layout), model, 0, what(config));
+  }
+}
+
+TEST(Models, decode_as_they_read) {
+  const Array ids = ids_of(2, 9);
+  for (const DecoderConfig& config : families()) {
+    const CausalLm model = model_of(config);
+    DecoderCache cache;
+    std::vector<Array> parts;
+    for (const auto& [from, to] : {std::pair(0, 4), {4, 5}, {5, 9}})
+      parts.push_back(model.decode(slice_in_dim(ids, from, to, 1), cache));
+    EXPECT_EQ(cache.length(), 9);
+    expect_near(concatenate(parts, 1), model(ids), tolerance, what(config));
+  }
+}
+
+// Documents of 4, 3 and 2 tokens in one row, and of 2 and 5 with filling in another.
+struct Packed {
+  Array ids = ids_of(2, 9);
+  TokenInputs with{.segment_ids = array<int32_t>({1, 1, 1, 1, 2, 2, 2, 3, 3, 1, 1, 2, 2, 2, 2, 2, 0, 0}, {2, 9}),
+                   .positions = array<int32_t>({0, 1, 2, 3, 0, 1, 2, 0, 1, 0, 1, 0, 1, 2, 3, 4, 0, 0}, {2, 9})};
+  struct Document {
+    int64_t row, from, to;
+  };
+  std::vector<Document> documents{{0, 0, 4}, {0, 4, 7}, {0, 7, 9}, {1, 0, 2}, {1, 2, 7}};
+
+  static Array part(const Array& x, const Document& d) {
+    return slice_in_dim(slice_in_dim(x, d.row, d.row + 1, 0), d.from, d.to, 1);
+  }
+};
+
+TEST(Models, read_packed_documents_as_each_by_itself) {
+  const Packed packed;
+  for (const DecoderConfig& config : families()) {
+    const CausalLm model = model_of(config);
+    const Array together = model(packed.ids, packed.with);
+    for (const Packed::Document& d : packed.documents)
+      expect_near(Packed::part(together, d), model(Packed::part(packed.ids, d)), tolerance, what(config));
+  }
+}
+
+// Over the documents' own tokens; the padding of rows counts nothing.
+Array loss_of_packed(const CausalLm& model, const Array& ids, const TokenInputs& with, const Array& weights) {
+  return sum(model(ids, with) * weights);
+}
+
+TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
+  const Packed packed;
+  const Array weights = normal(Key(4), {2, 9, 30}) * astype(expand_dims(packed.with.segment_ids > 0, {2}), float32);
+  for (const DecoderConfig& config : families()) {
+    const CausalLm model = model_of(config);
+    const auto one_by_one = [&](const CausalLm& m, const Array& ids) {
+      Array total = zeros({});
+      for (const Packed::Document& d : packed.documents)
+        total = total + sum(m(Packed::part(ids, d)) * Packed::part(weights, d));
+      return total;
+    };
+    const auto [expected, gradient] = value_and_grad(one_by_one)(model, packed.ids);
+    for (const Layout& layout : layouts()) {
+      if (layout.mesh().has_axis("data") && layout.mesh().size("data") > 2) continue;
+      const CausalLm there = filter_shard(model, layout);
+      const bool divides = !layout.mesh().has_axis("fsdp") || layout.mesh().size("fsdp") <= 2;
+      const auto put = [&](const Array& x) { return divides ? placed(x, layout) : x; };
+      const TokenInputs with{put(packed.with.segment_ids), put(packed.with.positions)};
+      const auto [got, there_gradient] = value_and_grad(loss_of_packed)(there, put(packed.ids), with, weights);
+      const std::string where = what(config) + " on " + layout.mesh().to_string();
+      expect_near(got, expected, tolerance, where);
+      expect_trees_near(there_gradient, gradient, tolerance, where);
+    }
+  }
+}
+
+TEST(Models, recompute_activations_without_another_result) {
+  const Packed packed;
+  const Array weights = normal(Key(4), {2, 9, 30});
+  for (const DecoderConfig& config : families()) {
+    CausalLm model = model_of(config);
+    const auto [loss, gradient] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
+    model.set_remat(true);
+    const auto [again, same] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
+    expect_near(again, loss, 0, what(config));
+    expect_trees_near(same, gradient, 1e-6, what(config));
+  }
+}
+
+TEST(Models, let_no_padding_of_the_vocabulary_into_a_result) {
+  const Array ids = ids_of(2, 7);
+  const auto loss = [](const CausalLm& model, const Array& ids) { return cross_entropy(model(ids), ids); };
+  for (DecoderConfig config : families()) {
+    const CausalLm plain = model_of(config);
+    config.vocab_rows = 34;
+    CausalLm wide = CausalLm::init(Key(1), config);
+    const Leaves to = leaves(wide);
+    const CausalLm given = plain;
+    const Leaves from = leaves(given);
+    for (size_t i = 0; i < to.size(); ++i) {
+      Array rows = from[i];
+      for (int d = 0; d < rows.ndim(); ++d)
+        if (rows.shape(d) == 30) rows = pad(rows, {{0, d == 0 ? 4 : 0}, {0, d == 1 ? 4 : 0}}, 7);
+      *to[i].value = rows;
+    }
+    const auto [expected, gradient] = value_and_grad(loss)(plain, ids);
+    const auto [got, wide_gradient] = value_and_grad(loss)(wide, ids);
+    EXPECT_EQ(wide(ids).shape(), (Shape{2, 7, 34}));
+    EXPECT_LT(max(argmax(wide(ids), -1)).item<int>(), 30) << what(config);
+    expect_near(got, expected, tolerance, what(config));
+    const Leaves a = leaves(wide_gradient), b = leaves(gradient);
+    for (size_t i = 0; i < a.size(); ++i) {
+      Array kept = *a[i].value;
+      for (int d = 0; d < kept.ndim(); ++d)
+        if (kept.shape(d) == 34) {
+          expect_near(slice_in_dim(kept, 30, 34, d), zeros_like(slice_in_dim(kept, 30, 34, d)), 0, a[i].path);
+          kept = slice_in_dim(kept, 0, 30, d);
+        }
+      expect_near(kept, *b[i].value, tolerance, what(config) + ' ' + a[i].path);
+    }
+  }
+}
+
+TEST(Models, refuse_what_a_family_has_not) {
+  using enum DecoderFamily;
+  const auto refused = [](DecoderConfig config) { return [=] { CausalLm::init(Key(0), config); }; };
+  testing::expect_errors(
+      {{ErrorKind::bad_argument, "[DecoderConfig] windows: llama has no such option.",
+        refused({.family = llama, .windows = {4, 4}})},
+       {ErrorKind::bad_argument, "[DecoderConfig] experts: gpt2 has no such option.",
+        refused({.family = gpt2, .experts = 4})},
+       {ErrorKind::bad_argument,
+        "[DecoderConfig] experts = 0 and experts_per_token = 0, expected 1 or more, and at most "
+        "as many per token as there are.",
+        refused({.family = mixtral})},
+       {ErrorKind::bad_argument, "[DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
+        refused({.kv_heads = 3})},
+       {ErrorKind::bad_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
+        refused({.family = mistral, .windows = {1, 2, 3}})},
+       {ErrorKind::bad_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
+        refused({.vocab_rows = 10})},
+       {ErrorKind::bad_argument, "[DecoderConfig] layers = 0, expected 1 or more.", refused({.layers = 0})}});
+  const CausalLm gpt = model_of(families().back());
+  testing::expect_errors(
+      {{ErrorKind::bad_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
+        [&] { gpt(ids_of(1, 40)); }}});
+}
+
+TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
+  const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
+  for (const DecoderConfig& config : families())
+    EXPECT_NO_THROW(filter_shard(CausalLm::init(Key(0), config), Layout{mesh, decoder_rules(mesh)}));
+  const Layout own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
+  const Llama llama = filter_shard(Llama::init(Key(0), {}), own);
+  EXPECT_EQ(llama.layers[0].mlp.up.kernel.value.sharding().spec(), (P{none, "data"}));
+  EXPECT_EQ(llama.layers[0].attn.q.kernel.value.sharding().spec(), (P{none, "model"}));
+}
+
+}  // namespace
+}  // namespace tessera::nn
