@@ -4,7 +4,7 @@
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
 #                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL, tessera_deps::icu where
-#                                 there is ICU
+#                                 there is ICU, tessera_deps::zlib and tessera_deps::zstd where these are
 #
 # A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
 
@@ -372,11 +372,43 @@ function(tessera_import_icu)
   target_link_libraries(tessera_deps::icu INTERFACE ICU::i18n ICU::uc)
 endfunction()
 
+# ---- zlib and libzstd ------------------------------------------------------------------------------------------------
+
+# tessera_deps::zlib and tessera_deps::zstd, where they are installed: compressed text, for tessera::data. TESSERA_ZLIB
+# and TESSERA_ZSTD are AUTO, OFF or ON (an error if it is missing).
+function(tessera_import_compression)
+  if(NOT TESSERA_ZLIB STREQUAL "OFF")
+    find_package(ZLIB QUIET)
+    if(ZLIB_FOUND)
+      message(STATUS "zlib: ${ZLIB_VERSION_STRING}")
+      add_library(tessera_deps::zlib INTERFACE IMPORTED GLOBAL)
+      target_link_libraries(tessera_deps::zlib INTERFACE ZLIB::ZLIB)
+    else()
+      tessera_is_missing(TESSERA_ZLIB "there is no zlib. Install it (on Debian and Ubuntu: apt-get install zlib1g-dev; "
+                                      "elsewhere named by -DZLIB_ROOT=), or leave it out by -DTESSERA_ZLIB=OFF.")
+    endif()
+  endif()
+  if(NOT TESSERA_ZSTD STREQUAL "OFF")
+    find_path(tessera_zstd_include zstd.h HINTS "${ZSTD_ROOT}/include" NO_CACHE)
+    find_library(tessera_zstd_library zstd HINTS "${ZSTD_ROOT}/lib" NO_CACHE)
+    if(tessera_zstd_include AND tessera_zstd_library)
+      message(STATUS "libzstd: ${tessera_zstd_library}")
+      add_library(tessera_deps::zstd INTERFACE IMPORTED GLOBAL)
+      target_include_directories(tessera_deps::zstd INTERFACE "${tessera_zstd_include}")
+      target_link_libraries(tessera_deps::zstd INTERFACE "${tessera_zstd_library}")
+    else()
+      tessera_is_missing(TESSERA_ZSTD "there is no libzstd. Install it (on Debian and Ubuntu: apt-get install libzstd-dev; "
+                                      "elsewhere named by -DZSTD_ROOT=), or leave it out by -DTESSERA_ZSTD=OFF.")
+    endif()
+  endif()
+endfunction()
+
 function(tessera_require_libraries)
   if(NOT TARGET tessera_deps::torch)
     tessera_import_torch()
     tessera_import_boost()
     tessera_import_nccl()
     tessera_import_icu()
+    tessera_import_compression()
   endif()
 endfunction()

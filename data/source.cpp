@@ -12,6 +12,7 @@
 #include <numeric>
 #include <utility>
 
+#include "data/decompress.h"
 #include "data/file_list.h"
 #include "data/file_watch.h"
 #include "nn/tree/tree.h"
@@ -70,6 +71,7 @@ struct ByteSource::Impl {
   };
 
   std::unique_ptr<uint8_t[]> buffer;
+  std::vector<detail::DecompressedPiece> decompressed;
   std::deque<Map> maps;
   std::vector<Piece> pieces;
   std::vector<SourceFile> files;
@@ -84,6 +86,20 @@ struct ByteSource::Impl {
       pieces.push_back({size, file.size, data, map});
     }
     size += file.size;
+  }
+
+  // What a compressed file holds, as one file.
+  void append_decompressed(const FileEntry& listed) {
+    std::vector<uint8_t> compressed(static_cast<size_t>(listed.size));
+    opened(listed).read_at(std::as_writable_bytes(std::span(compressed)), 0);
+    SourceFile file{listed.path, size, 0};
+    for (auto& piece : detail::decompressed(compressed, listed.path)) {
+      pieces.push_back({size, piece.size, piece.bytes.get(), nullptr});
+      size += piece.size;
+      file.size += piece.size;
+      decompressed.push_back(std::move(piece));
+    }
+    files.push_back(std::move(file));
   }
 
   template <class Visit>
@@ -105,7 +121,12 @@ struct ByteSource::Impl {
 
 ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSourceOptions& options) {
   const auto files = list_files(paths, options.extensions);
-  const auto is_small = [&](const FileEntry& file) { return file.size < options.map_from || file.size == 0; };
+  const auto holds_others = [&](const FileEntry& file) {
+    return options.decompress && detail::is_compressed(file.path);
+  };
+  const auto is_small = [&](const FileEntry& file) {
+    return !holds_others(file) && (file.size < options.map_from || file.size == 0);
+  };
   const int64_t buffered = std::accumulate(files.begin(), files.end(), int64_t{0}, [&](int64_t sum, auto& file) {
     return sum + (is_small(file) ? file.size : 0);
   });
@@ -113,7 +134,9 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
   impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffered));
   uint8_t* free = impl->buffer.get();
   for (const auto& file : files) {
-    if (is_small(file)) {
+    if (holds_others(file)) {
+      impl->append_decompressed(file);
+    } else if (is_small(file)) {
       opened(file).read_at({reinterpret_cast<std::byte*>(free), static_cast<size_t>(file.size)}, 0);
       impl->append(file, free);
       free += file.size;

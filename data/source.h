@@ -17,6 +17,10 @@ struct ByteSourceOptions {
   // opened: a process may hold some 65,000 maps (vm.max_map_count), and a folder may hold more small files. A number
   // above the sizes of all files maps none: they take memory, and what happens to them later does not matter.
   int64_t map_from = 1 << 20;
+  // Whether files that end in .gz or .zst stand for what they hold: it is decompressed into memory when the source is
+  // opened, one file after the other, and stays there whole as long as the source lives, so that any byte is at hand.
+  // Needs zlib or libzstd.
+  bool decompress = false;
 };
 
 // Where the bytes of one file lie in the sequence.
@@ -46,7 +50,7 @@ class ByteSource {
 
   // Opens files and folders; list_files() in data/file_list.h says which files, in which order, and the errors for
   // missing and odd paths. Further errors (bad_file): a file that cannot be opened, read or mapped, a file that changes
-  // its size meanwhile, and no bytes in all files together.
+  // its size meanwhile, a compressed file that is damaged, and no bytes in all files together.
   static ByteSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {});
 
   // Bytes in memory; `name` stands in for a path in where(). Error (bad_argument) if there are none.

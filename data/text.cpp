@@ -33,6 +33,11 @@ void check_fits(const std::vector<uint32_t>& window) {
        "token " + std::to_string(largest) + " is beyond int32; is this a file of uint32 tokens?");
 }
 
+void check_fits(const std::vector<int32_t>& window) {
+  const int32_t least = *std::min_element(window.begin(), window.end());
+  if (least < 0) fail(ErrorKind::bad_argument, "token_batch", "token " + std::to_string(least) + " is below 0");
+}
+
 template <class Token>
 Array cut(const std::vector<std::vector<Token>>& windows, size_t first, size_t count) {
   const auto out = detail::unwritten(int32, {static_cast<int64_t>(windows.size()), static_cast<int64_t>(count)});
@@ -63,5 +68,6 @@ TokenBatch TokenBatcher::operator()(const std::vector<std::vector<Token>>& windo
 }
 template TokenBatch TokenBatcher::operator()(const std::vector<std::vector<uint16_t>>&) const;
 template TokenBatch TokenBatcher::operator()(const std::vector<std::vector<uint32_t>>&) const;
+template TokenBatch TokenBatcher::operator()(const std::vector<std::vector<int32_t>>&) const;
 
 }  // namespace tessera::data

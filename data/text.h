@@ -14,7 +14,7 @@ struct TokenBatch {
   NamedArray targets{"batch", "seq"};  // (B, T)
 };
 
-// The collate function of windows of bytes (uint8) or tokens (uint16, uint32): B windows of T + 1 values give
+// The collate function of windows of bytes (uint8) or tokens (uint16, uint32, int32): B windows of T + 1 values give
 // inputs = window[0, T) and targets = window[1, T + 1). The arrays are not placed; from_process_local
 // (data/to_global.h) or on_mesh (data/on_mesh.h) do that.
 //
@@ -22,7 +22,7 @@ struct TokenBatch {
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //
 // Errors: no windows, windows of different lengths or of fewer than two values (shape_mismatch); a token above the
-// largest int32 (bad_argument).
+// largest int32 or below 0 (bad_argument).
 struct TokenBatcher {
   TokenBatch operator()(const std::vector<std::vector<uint8_t>>& windows) const;
   template <class Token>

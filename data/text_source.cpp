@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "data/decompress.h"
 #include "data/token_source.h"
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/moved_from.h"
@@ -33,6 +34,14 @@ void check_text(std::string_view text, const std::string& where) {
   bad_text(where, fmt::format("byte {} (0x{:02x}) is not UTF-8; convert the file, or read it as it is with "
                               "{{.check_utf8 = false}}",
                               at, static_cast<unsigned char>(text[static_cast<size_t>(at)])));
+}
+
+std::string decompressed_text(const std::string& compressed, const std::string& path) {
+  std::string text;
+  const std::span bytes(reinterpret_cast<const uint8_t*>(compressed.data()), compressed.size());
+  for (const auto& piece : detail::decompressed(bytes, path))
+    text.append(reinterpret_cast<const char*>(piece.bytes.get()), static_cast<size_t>(piece.size));
+  return text;
 }
 
 bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
@@ -80,7 +89,8 @@ void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 LineSource LineSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
-  return LineSource(ByteSource::open(paths, {.extensions = options.extensions}), options.check_utf8);
+  return LineSource(ByteSource::open(paths, {.extensions = options.extensions, .decompress = true}),
+                    options.check_utf8);
 }
 
 LineSource LineSource::from_string(std::string text, std::string name) {
@@ -160,6 +170,7 @@ Document DocumentSource::operator[](int64_t index) const {
     bad_text(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
                             " bytes when it was listed, and now has " + std::to_string(document.text.size()));
   }
+  if (detail::is_compressed(file.path)) document.text = decompressed_text(document.text, file.path);
   if (check_utf8_) check_text(document.text, file.path);
   return document;
 }

@@ -1,4 +1,4 @@
-// Text as records: the lines of files, and whole files.
+// Text as records: the lines of files, and whole files, also of compressed ones.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,14 @@ struct TextOptions {
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
 };
+
+// Files that end in .gz (gzip) or .zst (Zstandard) stand for the text that they hold; the filter by extension sees
+// their whole names: {".jsonl", ".jsonl.gz"}. There is no way into the middle of such a file, so what lines are read
+// from is decompressed when the source is opened and stays in memory: as many bytes as the files hold, of each while it
+// is read its compressed bytes too, and the time of one pass over all. Where that is too much, decompress the files
+// first: those that are not compressed are mapped, and take 16 bytes a line. Whole documents are decompressed each time
+// one is asked for. A damaged file is an Error (bad_file) that names it; .gz needs zlib and .zst libzstd when the
+// library is built.
 
 // The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
 // no line continues in the next file; a byte order mark at a file's beginning is not part of its first line. Opening
@@ -83,7 +91,7 @@ class DocumentSource {
   int64_t size() const;
 
   // Errors: bad_argument unless index lies within [0, size()); bad_file, naming the file: it cannot be read, has
-  // another size than when the source was opened, or is not UTF-8.
+  // another size than when the source was opened, is compressed and damaged, or is not UTF-8.
   Document operator[](int64_t index) const;
 
   // "3 files, 1024 bytes, 1f00a3c2": a checksum of the sizes alone, since nothing is read before it is asked for.

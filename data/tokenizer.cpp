@@ -137,14 +137,18 @@ const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
   return tokens[static_cast<size_t>(id)];
 }
 
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
+  require_unicode();
+  const boost::json::value value = parse_json(text, "Tokenizer", name);
+  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, name, "Tokenizer"}));
+}
+
 Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   require_unicode();
   const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
-  if (!fs::is_directory(path) || fs::exists(json)) {
-    const boost::json::value value = parse_json(read_text(json, "Tokenizer", most_bytes), "Tokenizer", json.string());
-    return Tokenizer(std::make_shared<const Parts>(JsonPart{value, json.string(), "Tokenizer"}));
-  }
+  if (!fs::is_directory(path) || fs::exists(json))
+    return from_json(read_text(json, "Tokenizer", most_bytes), json.string());
   const fs::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
   if (!fs::exists(vocabulary) || !fs::exists(merges))
     fail(ErrorKind::bad_file, "Tokenizer",

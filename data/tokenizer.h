@@ -40,6 +40,9 @@ class Tokenizer {
   // missing, malformed, or of a kind that is not known, by its place in the file.
   static Tokenizer open(const std::filesystem::path& path);
 
+  // Of the text of a tokenizer.json; `name` stands in for its path in messages.
+  static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
+
   // Errors (bad_argument): text that is not UTF-8, a character for which the vocabulary has no token.
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
   // Bytes that are not UTF-8 become U+FFFD. Error (bad_argument): an id that the vocabulary does not have.

@@ -1,0 +1,45 @@
+// The kind of a compressed file by its name, and pieces of memory for what it holds.
+#include "data/decompress.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "nn/tree/tree.h"
+
+namespace tessera::data::detail {
+namespace {
+
+constexpr int64_t most_of_piece = 4 << 20;
+
+}  // namespace
+
+bool is_compressed(const std::string& path) { return path.ends_with(".gz") || path.ends_with(".zst"); }
+
+std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path) {
+  std::vector<DecompressedPiece> pieces;
+  const auto keep = [&](DecompressedPiece piece) { pieces.push_back(std::move(piece)); };
+  path.ends_with(".zst") ? decompress_zstd(bytes, path, keep) : decompress_gzip(bytes, path, keep);
+  return pieces;
+}
+
+void fail_compressed(const std::string& path, const std::string& what) {
+  fail(ErrorKind::bad_file, "open", path + ": " + what + ".");
+}
+
+std::span<uint8_t> PieceWriter::room() {
+  if (piece_.size == most_of_piece) emit_(std::exchange(piece_, {}));
+  if (!piece_.bytes) piece_.bytes = std::make_unique_for_overwrite<uint8_t[]>(most_of_piece);
+  return {piece_.bytes.get() + piece_.size, static_cast<size_t>(most_of_piece - piece_.size)};
+}
+
+void PieceWriter::wrote(size_t bytes) { piece_.size += static_cast<int64_t>(bytes); }
+
+void PieceWriter::finish() {
+  if (piece_.size == 0) return;
+  DecompressedPiece last{std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(piece_.size)), piece_.size};
+  std::copy_n(piece_.bytes.get(), piece_.size, last.bytes.get());
+  piece_ = {};
+  emit_(std::move(last));
+}
+
+}  // namespace tessera::data::detail

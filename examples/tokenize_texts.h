@@ -1,0 +1,27 @@
+// The documents that tokenize reads: of JSON lines, of text with a separator, of whole files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace tessera::examples {
+
+// Files whose documents are opened together: one file, or whole text files in a row.
+struct TextInput {
+  enum class Kind { json_lines, separated, whole };
+  Kind kind = Kind::whole;
+  std::vector<std::string> paths;
+};
+
+// The files below `paths` (data/file_list.h) in their order. Of .jsonl, .jsonl.gz and .jsonl.zst each line is a
+// document, its field "text"; any other file is one document, or where there is a separator what lies between lines
+// that are the separator (an empty one: between empty lines).
+std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);
+
+// Their documents, in order. Documents between separators that have no line are none.
+data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator);
+
+}  // namespace tessera::examples

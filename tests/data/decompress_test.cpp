@@ -1,0 +1,177 @@
+// Compressed text: what gzip and zstd wrote, files made block by block, and what is damaged.
+#include "data/decompress.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "data/json_lines.h"
+#include "data/text_source.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::data {
+
+struct TextRecord {
+  std::string text;
+};
+
+namespace {
+
+template <size_t n>
+std::string text_of(const char (&bytes)[n]) {
+  return {bytes, n - 1};
+}
+
+// {"text": "one"}\n{"text": "two two two two two two two two"}\n, by gzip -n and by zstd.
+const std::string gzip_lines = text_of(
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\x56\x2a\x49\xad\x28\x51\xb2\x52\x50\xca\xcf\x4b\x55\xaa\xe5\xaa\x86"
+    "\xf3"
+    "\x4b\xca\xf3\x15\xf0\x60\xa0\x5a\x00\xd2\xb4\x71\xeb\x3c\x00\x00\x00");
+const std::string zstd_lines = text_of(
+    "\x28\xb5\x2f\xfd\x24\x3c\xfd\x00\x00\xb8\x7b\x22\x74\x65\x78\x74\x22\x3a\x20\x22\x6f\x6e\x65\x22\x7d\x0a\x74\x77"
+    "\x6f"
+    "\x20\x22\x7d\x0a\x02\x00\xbb\x40\x0c\x3c\x97\x6b\x8d\xaf\xe0");
+
+std::string little_endian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
+  return text;
+}
+
+// The text as it is, in blocks that are stored (RFC 1951, 3.2.4; RFC 1952).
+std::string stored_gzip(const std::string& text) {
+  std::string file("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10);
+  for (size_t at = 0, n; at == 0 || at < text.size(); at += n) {
+    n = std::min<size_t>(text.size() - at, 65535);
+    file += at + n == text.size() ? '\1' : '\0';
+    file += little_endian(n, 2) + little_endian(~n, 2) + text.substr(at, n);
+    if (n == 0) break;
+  }
+  boost::crc_32_type crc;
+  crc.process_bytes(text.data(), text.size());
+  return file + little_endian(crc.checksum(), 4) + little_endian(text.size(), 4);
+}
+
+// The text as it is, in raw blocks (RFC 8878, 3.1.1).
+std::string stored_zstd(const std::string& text) {
+  std::string file = std::string("\x28\xb5\x2f\xfd\xe0", 5) + little_endian(text.size(), 8);
+  for (size_t at = 0, n; at == 0 || at < text.size(); at += n) {
+    n = std::min<size_t>(text.size() - at, 128 << 10);
+    file += little_endian(n << 3 | (at + n == text.size()), 3) + text.substr(at, n);
+    if (n == 0) break;
+  }
+  return file;
+}
+
+class Compressed : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    try {
+      detail::decompressed(as_bytes(stored("x")), "x" + end());
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("was built without") != std::string::npos) GTEST_SKIP() << error.what();
+      throw;
+    }
+  }
+  static std::span<const uint8_t> as_bytes(const std::string& text) {
+    return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+  }
+  std::string end() const { return GetParam(); }
+  bool is_zstd() const { return end() == ".zst"; }
+  std::string stored(const std::string& text) const { return is_zstd() ? stored_zstd(text) : stored_gzip(text); }
+  std::string lines() const { return is_zstd() ? zstd_lines : gzip_lines; }
+  std::string text(const std::string& compressed) const {
+    std::string text;
+    for (const auto& piece : detail::decompressed(as_bytes(compressed), "x" + end()))
+      text.append(reinterpret_cast<const char*>(piece.bytes.get()), static_cast<size_t>(piece.size));
+    return text;
+  }
+
+  ScratchFolder folder;
+};
+
+TEST_P(Compressed, RecordsAreThoseOfTheText) {
+  const auto path = folder.write("a.jsonl" + end(), lines());
+  const auto records = json_lines<TextRecord>({path});
+  ASSERT_EQ(records.size(), 2);
+  EXPECT_EQ(records[0].text, "one");
+  EXPECT_EQ(records[1].text, "two two two two two two two two");
+  folder.write("b.jsonl", "{\"text\": 3}\n");
+  const auto all = json_lines<TextRecord>({folder.path()}, {.extensions = {".jsonl", ".jsonl" + end()}});
+  ASSERT_EQ(all.size(), 3);
+  expect_error(ErrorKind::bad_file, {folder.path("b.jsonl") + ", line 1", "\"text\" is 3"}, [&] { all[2]; });
+  EXPECT_EQ(LineSource::open({folder.path()}).where(1), path + ", line 2");
+  const auto whole = documents({path});
+  EXPECT_EQ(whole[0].text, text(lines()));
+  EXPECT_EQ(whole[0].path, path);
+}
+
+TEST_P(Compressed, FilesOfSeveralPartsAreTheirTextsTogether) {
+  EXPECT_EQ(text(lines() + stored("end") + stored("")), text(lines()) + "end");
+  EXPECT_EQ(text(stored("")), "");
+  folder.write("a" + end(), stored(""));
+  folder.write("b" + end(), stored("first\nsec") + stored("ond"));
+  const auto source = LineSource::open({folder.path()});
+  EXPECT_EQ(source.size(), 2);
+  EXPECT_EQ(source[1], "second");
+}
+
+TEST_P(Compressed, LinesMayCrossPiecesOfMemory) {
+  std::mt19937 random(3);
+  std::string text;
+  std::vector<std::string> expected;
+  while (text.size() < 13'000'000) {
+    expected.emplace_back(random() % 200'000, static_cast<char>('a' + random() % 26));
+    text += expected.back() + "\n";
+  }
+  const auto source = LineSource::open({folder.write("long.txt" + end(), stored(text))});
+  ASSERT_EQ(source.size(), static_cast<int64_t>(expected.size()));
+  for (int64_t i = source.size() - 1; i >= 0; --i) ASSERT_EQ(source[i], expected[static_cast<size_t>(i)]) << i;
+}
+
+TEST_P(Compressed, DamagedFilesAreErrorsThatNameThem) {
+  const auto said_of = [&](const std::string& bytes) {
+    const auto path = folder.write("bad.txt" + end(), bytes);
+    const std::string said = testing::error_of(ErrorKind::bad_file, [&] { LineSource::open({path}); });
+    EXPECT_TRUE(said.starts_with("[open] " + path + ": ")) << said;
+    return said;
+  };
+  EXPECT_NE(said_of("plain text\n").find(", or a damaged one"), std::string::npos);
+  EXPECT_NE(said_of(lines() + "plain text\n").find(", or a damaged one"), std::string::npos);
+  for (size_t size = 0; size < lines().size(); ++size)
+    EXPECT_NE(said_of(lines().substr(0, size)).find("cut short"), std::string::npos) << size;
+  std::string damaged = lines();
+  damaged[damaged.size() - (is_zstd() ? 1 : 6)] ^= 1;  // of the checksum
+  EXPECT_NE(said_of(damaged).find(", or a damaged one"), std::string::npos);
+  const auto path = folder.path("bad.txt" + end());
+  expect_error(ErrorKind::bad_file, path, [&] { documents({path})[0]; });
+}
+
+TEST_P(Compressed, DamagedBytesAreErrorsOrText) {
+  std::mt19937 random(7);
+  int read = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = lines() + stored("some more");
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes)
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    try {
+      text(bytes);
+      ++read;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+    }
+  }
+  EXPECT_LT(read, 2900);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Compressed, ::testing::Values(".gz", ".zst"),
+                         [](const auto& info) { return std::string(info.param).substr(1); });
+
+}  // namespace
+}  // namespace tessera::data
