@@ -18,3 +18,4 @@
 #include "sharding/operations/softmax.h"
 #include "sharding/operations/sorting.h"
 #include "sharding/operations/update_slice.h"
+#include "sharding/operations/weighted_sum.h"
