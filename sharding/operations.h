@@ -19,3 +19,4 @@
 #include "sharding/operations/softmax.h"
 #include "sharding/operations/sorting.h"
 #include "sharding/operations/update_slice.h"
+#include "sharding/operations/weighted_sum.h"

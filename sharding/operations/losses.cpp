@@ -3,8 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
-#include "sharding/operations/argument_checks.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/loss_labels.h"
+#include "sharding/operations/reductions.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"
 
@@ -14,78 +17,133 @@ using namespace detail;
 
 namespace {
 
-const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ", Linearity::nonlinear};
+const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Linearity::nonlinear};
+
+at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options) {
+  constexpr int64_t none = -100;
+  const at::Tensor rows = logits.reshape({-1, logits.size(-1)});
+  const Labels read = read_labels(cross_entropy_op.name, labels.reshape({-1}), logits.size(-1), options.ignore_label);
+  const at::Tensor columns = read.ignored.defined() ? read.columns.masked_fill(read.ignored, none) : read.columns;
+  at::Tensor losses = at::cross_entropy_loss(rows, columns, {}, at::Reduction::None, none, options.label_smoothing);
+  if (options.z_loss) losses = losses + read.without_ignored(options.z_loss * rows.logsumexp(-1).square());
+  return losses.reshape(labels.sizes());
+}
 
 // What the backward pass needs of one block of logits.
 struct LogitsBlock {
+  Labels labels;
+  LabelColumns at;
   at::Tensor exponentials;  // exp(logits - max)
-  at::Tensor labels, here;  // the label's column in this block, and whether it lies in it
 };
 
-LogitsBlock read_labels(const at::Tensor& logits, const at::Tensor& labels, int64_t offset) {
-  const at::Tensor column = labels - offset;
-  const at::Tensor here = (column >= 0).logical_and_(column < logits.size(-1));
-  return {{}, column.clamp(0, logits.size(-1) - 1).unsqueeze(-1), here.to(logits.scalar_type())};
-}
-
-// d loss / d logits = (softmax - onehot(label)) * scale.
-at::Tensor logits_gradient(const LogitsBlock& block, const at::Tensor& denominator, const at::Tensor& scale) {
-  at::Tensor gradient = block.exponentials / denominator.unsqueeze(-1);
-  gradient.scatter_add_(-1, block.labels, block.here.neg().unsqueeze(-1));
-  return gradient.mul_(scale);
-}
-
-// Over logits whose vocab is sharded: the max and the sums cross the devices, the logits do not.
-Across cross_entropy_across(const Prepared& call, const ShardedReduction& reduction, double scale) {
-  const Tensors logits = locals(call, 0);
+// Logits whose vocab is sharded: the max and the sums cross the devices, the logits do not.
+struct ShardedLogits {
+  int64_t vocab;
+  double smoothing, z_loss;
+  at::ScalarType type;
   std::vector<LogitsBlock> blocks;
-  for (size_t s = 0; s < logits.size(); ++s) {
-    const BlockContext block(*call.plan, static_cast<int>(s));
-    const at::Tensor labels = indices(cross_entropy_op.name, *call.local(1, static_cast<int>(s)), block.size("v"));
-    blocks.push_back(read_labels(logits[s], labels, block.offset("v")));
+  Tensors most, sums, logs;  // of exponentials; logsumexp
+
+  // What the devices add up: exponentials, the label's logit, all logits. Both logits are less the max.
+  at::Tensor summands(const LogitsBlock& block, const at::Tensor& logits, const at::Tensor& max) const {
+    const at::Tensor label = at::gather(logits, -1, block.at.column).squeeze(-1) - max;
+    std::vector<at::Tensor> parts{block.exponentials.sum(-1), label.masked_fill(block.at.here.eq(0), 0)};
+    if (smoothing) parts.push_back(logits.sum(-1) - max * logits.size(-1));
+    return at::stack(parts);
   }
-  const Tensors most =
+
+  at::Tensor losses(size_t s, const at::Tensor& sum) const {
+    const at::Tensor targets =
+        smoothing ? (1 - smoothing) * sum[1] + smoothing / static_cast<double>(vocab) * sum[2] : sum[1];
+    at::Tensor loss = sum[0].log() - targets;
+    if (z_loss) loss = loss + z_loss * logs[s].square();
+    return blocks[s].labels.without_ignored(loss).to(type);
+  }
+
+  // (1 + 2 z_loss logsumexp) softmax - (1 - smoothing) onehot(label) - smoothing / vocab, for each loss.
+  at::Tensor gradient(size_t s, const at::Tensor& of_losses) const {
+    const LogitsBlock& block = blocks[s];
+    at::Tensor gradient = block.exponentials / sums[s].unsqueeze(-1);
+    if (z_loss) gradient.mul_((1 + 2 * z_loss * logs[s]).unsqueeze(-1));
+    gradient.scatter_add_(-1, block.at.column, block.at.here.neg().unsqueeze(-1).mul_(1 - smoothing));
+    if (smoothing) gradient.sub_(smoothing / static_cast<double>(vocab));
+    return gradient.mul_(block.labels.without_ignored(of_losses).unsqueeze(-1)).to(type);
+  }
+};
+
+Across losses_across(const Prepared& call, const ShardedReduction& reduction, const CrossEntropyOptions& options) {
+  const Tensors logits = widened(locals(call, 0));
+  const int64_t vocab = BlockContext(*call.plan, 0).size("v");
+  ShardedLogits all{.vocab = vocab,
+                    .smoothing = options.label_smoothing,
+                    .z_loss = options.z_loss,
+                    .type = call.local(0, 0)->scalar_type()};
+  for (size_t s = 0; s < logits.size(); ++s) {
+    const int slot = static_cast<int>(s);
+    Labels labels = read_labels(cross_entropy_op.name, *call.local(1, slot), vocab, options.ignore_label);
+    LabelColumns at =
+        columns_in(labels, BlockContext(*call.plan, slot).offset("v"), logits[s].size(-1), logits[s].scalar_type());
+    all.blocks.push_back({std::move(labels), std::move(at), {}});
+  }
+  all.most =
       reduction.combine(for_each(logits, [](const at::Tensor& t) { return t.amax(-1); }), Collective::all_reduce_max);
-  Tensors sums, losses;
-  for (size_t s = 0; s < blocks.size(); ++s) {
-    blocks[s].exponentials = at::exp(logits[s] - most[s].unsqueeze(-1));
-    const at::Tensor label = at::gather(logits[s], -1, blocks[s].labels).squeeze(-1) - most[s];
-    sums.push_back(at::stack({blocks[s].exponentials.sum(-1), label.masked_fill(blocks[s].here.eq(0), 0)}));
+  Tensors sums;
+  for (size_t s = 0; s < logits.size(); ++s) {
+    all.blocks[s].exponentials = at::exp(logits[s] - all.most[s].unsqueeze(-1));
+    sums.push_back(all.summands(all.blocks[s], logits[s], all.most[s]));
   }
   sums = reduction.combine(sums, Collective::all_reduce);
-  for (const at::Tensor& sum : sums) losses.push_back((sum[0].log() - sum[1]).sum().mul(scale));
-  return {losses, [=](const Tensors& gradients) {
+  Tensors losses;
+  for (size_t s = 0; s < logits.size(); ++s) {
+    all.sums.push_back(sums[s][0]);
+    all.logs.push_back(sums[s][0].log() + all.most[s]);
+    losses.push_back(all.losses(s, sums[s]));
+  }
+  return {losses, [all = std::move(all)](const Tensors& gradients) {
             Tensors result;
-            for (size_t s = 0; s < blocks.size(); ++s)
-              result.push_back(logits_gradient(blocks[s], sums[s][0], gradients[s] * scale));
-            result.resize(2 * blocks.size());  // the labels have none
+            for (size_t s = 0; s < gradients.size(); ++s) result.push_back(all.gradient(s, gradients[s]));
+            result.resize(2 * gradients.size());  // the labels have none
             return result;
           }};
 }
 
-}  // namespace
-
-Array cross_entropy(Operand logits, const Array& labels) {
-  check_integers("cross_entropy", labels, "labels");
-  materialized(logits.array(), "cross_entropy");
-  if (!is_floating(logits.array().dtype()))
-    fail(ErrorKind::dtype_mismatch, "cross_entropy", "logits {}, expected a floating type. Convert with astype.",
-         logits.array().type_string());
-  if (labels.size() == 0)
-    fail(ErrorKind::shape_mismatch, "cross_entropy", "labels {} have no element, and nothing has no mean.",
-         labels.type_string());
-  const double scale = 1.0 / static_cast<double>(labels.size());
+Array losses_of(const Operand& logits, const Array& labels, const CrossEntropyOptions& options) {
+  const char* verb = cross_entropy_op.name;
+  const Shape& shape = materialized(logits.array(), verb).type->shape;
+  if (shape.empty())
+    fail(ErrorKind::shape_mismatch, verb, "given {} and labels {}, expected logits (..., vocab).",
+         logits.array().type_string(), labels.type_string());
+  check_loss(verb, logits.array(), Shape(shape.begin(), shape.end() - 1), labels, options);
   return run_sharded_reduction(
       {.operation = cross_entropy_op, .where = logits.where()}, {&logits.array(), &labels},
-      [scale](Locals t, const BlockContext& block) {
-        const at::Tensor rows = t[0].reshape({-1, t[0].size(-1)});
-        const at::Tensor columns = indices("cross_entropy", t[1].reshape({-1}), t[0].size(-1));
-        if (!is_divided(block.plan())) return at::cross_entropy_loss(rows, columns);
-        return at::cross_entropy_loss(rows, columns, {}, at::Reduction::Sum) * scale;
-      },
-      [scale](const Prepared& call, const ShardedReduction& reduction) {
-        return cross_entropy_across(call, reduction, scale);
-      });
+      [&](Locals t, const BlockContext&) { return whole_losses(t[0], t[1], options); },
+      [&](const Prepared& call, const ShardedReduction& reduction) { return losses_across(call, reduction, options); });
+}
+
+bool weighs_alike(const CrossEntropyOptions& options) { return options.weights.is_absent() && !options.ignore_label; }
+
+}  // namespace
+
+Array cross_entropy_each(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
+  const CallerScope caller(logits.where());
+  const Array losses = losses_of(logits, labels, options);
+  return options.weights.is_absent() ? losses : losses * astype(options.weights, losses.dtype());
+}
+
+WeightedSum cross_entropy_sum(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
+  const CallerScope caller(logits.where());
+  const Array losses = losses_of(logits, labels, options);
+  const DType wide = item_size(losses.dtype()) < 4 ? float32 : losses.dtype();
+  return weighted_sum(losses, position_weights(labels, options, wide));
+}
+
+Array cross_entropy(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
+  const CallerScope caller(logits.where());
+  if (!labels.is_absent() && labels.size() == 0)
+    fail(ErrorKind::shape_mismatch, cross_entropy_op.name, "labels {} have no element, and nothing has no mean.",
+         labels.type_string());
+  if (weighs_alike(options)) return mean(losses_of(logits, labels, options));
+  return astype(cross_entropy_sum(logits, labels, options).mean(), logits.array().dtype());
 }
 
 }  // namespace tessera

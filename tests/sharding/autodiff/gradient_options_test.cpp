@@ -193,6 +193,8 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
       {"rms_norm", [](A x) { return rms_norm(x); }},
       {"scaled rms_norm", [](A x) { return rms_norm(x, scale * x.at(0)); }},
       {"cross_entropy", [](A x) { return cross_entropy(x, labels); }},
+      {"cross_entropy with all options",
+       [](A x) { return cross_entropy_each(x, labels, {.ignore_label = 7, .label_smoothing = 0.1, .z_loss = 0.2}); }},
       {"logaddexp", [](A x) { return logaddexp(x, x.at(0)); }},
       {"cumsum", [](A x) { return cumsum(x, 0) * cumsum(x, 1); }},
       {"sort", [](A x) { return sort(x, 0) * sort(x, 1); }},

@@ -27,14 +27,58 @@ std::vector<Case> normalizations() {
             [](Values x) { return x[0] * (x[0].square().mean(-1, true) + 1e-5).rsqrt() * x[1]; }}}};
 }
 
-Case loss() {
-  return {{"cross_entropy"},
-          {"cross_entropy",
-           {random_tensor({4, 2, 8}, 4), random_integers({4, 2}, 8, 5)},
-           [](Arrays x) { return cross_entropy(x[0], x[1]); },
-           [](Values x) {
-             return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong));
-           }}};
+// Weighted losses (...), written out; a label of 3 is ignored.
+at::Tensor losses(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& weights,
+                  const CrossEntropyOptions& options) {
+  const at::Tensor log = at::log_softmax(logits, -1), columns = labels.to(at::kLong).unsqueeze(-1);
+  const double a = options.label_smoothing;
+  const at::Tensor target = (1 - a) * log.gather(-1, columns).squeeze(-1) + a * log.mean(-1);
+  const at::Tensor squares = at::logsumexp(logits, -1).square();
+  return (options.z_loss * squares - target) * weights * labels.ne(3);
+}
+
+CrossEntropyOptions everything(const Array& weights) {
+  return {.weights = weights, .ignore_label = 3, .label_smoothing = 0.1, .z_loss = 0.2};
+}
+
+std::vector<Case> losses_cases() {
+  const at::Tensor logits = random_tensor({4, 2, 8}, 4), labels = random_integers({4, 2}, 8, 5);
+  const at::Tensor weights = random_tensor({4, 2}, 22).abs();
+  return {
+      {{"cross_entropy"},
+       {"cross_entropy",
+        {logits, labels},
+        [](Arrays x) { return cross_entropy(x[0], x[1]); },
+        [](Values x) {
+          return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong));
+        }}},
+      {{"cross_entropy"},
+       {"cross_entropy of labels that are ignored",
+        {logits, labels},
+        [](Arrays x) { return cross_entropy(x[0], x[1], {.ignore_label = 3}); },
+        [](Values x) {
+          return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong), {}, at::Reduction::Mean,
+                                        3);
+        }}},
+      {{"cross_entropy"},
+       {"cross_entropy with all options",
+        {logits, labels, weights},
+        [](Arrays x) { return cross_entropy(x[0], x[1], everything(x[2])); },
+        [](Values x) { return losses(x[0], x[1], x[2], everything({})).sum() / (x[2] * x[1].ne(3)).sum(); }}},
+      {{"cross_entropy"},
+       {"cross_entropy_each",
+        {logits, labels, weights},
+        [](Arrays x) { return cross_entropy_each(x[0], x[1], everything(x[2])); },
+        [](Values x) { return losses(x[0], x[1], x[2], everything({})); }}},
+      {{"cross_entropy"},
+       {"cross_entropy_sum",
+        {logits, labels, weights},
+        [](Arrays x) {
+          const WeightedSum loss = cross_entropy_sum(x[0], x[1], everything(x[2]));
+          return loss.sum * loss.weight;
+        },
+        [](Values x) { return losses(x[0], x[1], x[2], everything({})).sum() * (x[2] * x[1].ne(3)).sum(); }}},
+  };
 }
 
 // ---- attention
@@ -267,9 +311,9 @@ std::vector<Case> pools() {
 
 std::vector<Case> neural_cases() {
   std::vector<Case> all = normalizations();
-  all.push_back(loss());
   all.push_back(dropped());
-  for (const auto& some : {attentions(), convolutions(), pools()}) all.insert(all.end(), some.begin(), some.end());
+  for (const auto& some : {losses_cases(), attentions(), convolutions(), pools()})
+    all.insert(all.end(), some.begin(), some.end());
   return all;
 }
 
