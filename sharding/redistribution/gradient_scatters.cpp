@@ -57,4 +57,9 @@ void GradientScatters::finish() {
   while (!under_way_.empty()) receive();
 }
 
+void GradientScatters::abandon() {
+  waiting_.clear();
+  under_way_.clear();
+}
+
 }  // namespace tessera::detail

@@ -34,6 +34,8 @@ class GradientScatters {
   void add(WeightGradient gradient);
   // All that wait or are under way.
   void finish();
+  // The tape is closed, after its backward pass or without one: what waits or is under way is given up.
+  void abandon();
 
  private:
   struct UnderWay {

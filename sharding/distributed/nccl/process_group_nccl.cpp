@@ -132,6 +132,11 @@ class GpuWork : public Work {
   GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
       : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
 
+  // The GPU still writes the memory of what was given up: whoever gets it next comes after.
+  ~GpuWork() override {
+    if (!held_.empty()) cudaStreamWaitEvent(gpu_.compute(), done_.get());
+  }
+
   // What the compute stream queues from here on comes after the work, whose tensors are let go.
   void wait() override {
     check(cudaStreamWaitEvent(gpu_.compute(), done_.get()));
