@@ -43,7 +43,10 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
     fail(ErrorKind::absent, verb,
          "the array is absent: it was never set, or a filter took it out of its tree. Set it, or combine the tree.");
   ArrayImpl& a = *x.impl();
-  if (a.local.empty() && a.details->arrival) a.local = std::exchange(a.details->arrival, nullptr)();
+  if (a.local.empty() && a.details->arrival) {
+    a.local = a.details->arrival();  // which stays if it fails, and fails again
+    a.details->arrival = nullptr;
+  }
   if (a.local.empty()) {
     a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
     a.details->recipe = nullptr;

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
@@ -125,8 +126,8 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
 
 Tape::~Tape() {
   state_->open = false;
-  state_->gathers = nullptr;
-  state_->scatters = nullptr;
+  if (state_->gathers) std::exchange(state_->gathers, nullptr)->abandon();  // a graph that lives on may hold them
+  if (state_->scatters) std::exchange(state_->scatters, nullptr)->abandon();
   for (const Array& x : shadows_) {
     if (!is_traced(x)) continue;
     Details& details = *x.impl()->details;

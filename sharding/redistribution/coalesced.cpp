@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <exception>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -20,13 +21,18 @@ namespace {
 
 constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy
 
-// Arrays that move together, and wait for each other.
+// Arrays that move together, and wait for each other. If they are lost, each of them says so.
 struct Moving {
   std::unique_ptr<Shipping> shipping;
   std::vector<Tensors> arrived = {};
+  std::exception_ptr loss = nullptr;
 
+  void finish() try { arrived = std::exchange(shipping, nullptr)->finish(); } catch (...) {
+    loss = std::current_exception();
+  }
   Tensors take(size_t i) {
-    if (shipping) arrived = std::exchange(shipping, nullptr)->finish();
+    if (shipping) finish();
+    if (loss) std::rethrow_exception(loss);
     return std::move(arrived[i]);
   }
 };

@@ -103,7 +103,7 @@ std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>&
   if (!ordered || ordered->parameter < 0) return nullptr;
   const TapeState& tape = *current_tape();
   if (!is_leaf(*tape.gathers->parameter(ordered->parameter), start)) return nullptr;
-  tape.scatters->expect(*start);
+  tape.scatters->expect(*start, *ordered->resharding);
   return [scatters = tape.scatters, gathers = tape.gathers, place = ordered->parameter, start,
           resharding = ordered->resharding](Tensors gradients) {
     if (!scatters->takes()) return resharding->backward(std::move(gradients));

@@ -26,6 +26,13 @@ void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out)
 // All groups of a step at once: first this process's devices of each group among themselves, then the processes.
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
+// A collective between processes that was begun; works_under_way counts it until it is waited for or given up.
+struct EndOfWork {
+  void operator()(Work* work) const;
+};
+using BegunWork = std::unique_ptr<Work, EndOfWork>;
+int64_t works_under_way();
+
 // One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group: begun
 // by the constructor, carried out while this process computes.
 class ExchangeWork {
@@ -46,7 +53,7 @@ class ExchangeWork {
   std::vector<Part> parts_;
   std::vector<std::vector<int64_t>> shapes_;  // of what each part gets
   at::Tensor received_;
-  std::unique_ptr<Work> begun_;
+  BegunWork begun_;
 };
 // The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis
 // lies across processes. All tensors are of one element type.
@@ -62,7 +69,7 @@ class SumWork {
  private:
   Tensors like_;
   at::Tensor flat_;
-  std::unique_ptr<Work> begun_;
+  BegunWork begun_;
 };
 // exchange_locally without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);

@@ -282,6 +282,20 @@ void exchange_between_processes(const Exchange& exchange, const GroupProcesses& 
   Crossing(exchange, members, waiting, in, out).run();
 }
 
+static std::atomic<int64_t> under_way{0}, sums_begun{0};
+
+static BegunWork begun(std::unique_ptr<Work> work) {
+  ++under_way;
+  return BegunWork(work.release());
+}
+
+void EndOfWork::operator()(Work* work) const {
+  --under_way;
+  delete work;
+}
+
+int64_t works_under_way() { return under_way; }
+
 ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts)
     : members_(members), waiting_(waiting), parts_(std::move(parts)) {
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
@@ -306,12 +320,13 @@ ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting
   }
   received_ = given.new_empty({gathers ? n : 1, width});
   ProcessGroup& group = process_group(members.processes, like.device()).beside();
-  begun_ =
-      gathers ? group.all_gather(given[0], received_, waiting_) : group.reduce_scatter(given, received_[0], waiting_);
+  begun_ = begun(gathers ? group.all_gather(given[0], received_, waiting_)
+                         : group.reduce_scatter(given, received_[0], waiting_));
 }
 
 std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   begun_->wait();
+  begun_.reset();
   std::vector<std::vector<Tensors>> results;
   int64_t begin = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -338,20 +353,18 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   return cut(out[0][0], x);
 }
 
-static std::atomic<int64_t> sums_begun{0};
-
 SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause) : like_(x), flat_(flat(x)) {
   if (checks) check_same_collective("all_reduce", mesh, axes, flat_, cause);
   ++sums_begun;
-  begun_ = process_group(processes_along(mesh, axes), flat_.device())
-               .beside()
-               .all_reduce(flat_, ReduceOp::sum, {cause.operation, cause.where, mesh->kept_names(axes)});
+  ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device()).beside();
+  begun_ = begun(group.all_reduce(flat_, ReduceOp::sum, {cause.operation, cause.where, mesh->kept_names(axes)}));
 }
 
 int64_t SumWork::count() { return sums_begun; }
 
 Tensors SumWork::finish() {
   begun_->wait();
+  begun_.reset();
   return cut(flat_, like_);
 }
 

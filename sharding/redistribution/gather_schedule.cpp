@@ -223,9 +223,13 @@ Tensors GatherSchedule::start_of(const WeightGather& gather) const {
   return as_dtype(tensors, from->dtype);
 }
 
-void GatherSchedule::end_step() {
+void GatherSchedule::abandon() {
   ended_ = true;
   begun_.clear();
+}
+
+void GatherSchedule::end_step() {
+  abandon();
   if (!known_) return;
   if (follows_ && next_ == order_->gathers.size()) return;
   if (follows_) leave_order();

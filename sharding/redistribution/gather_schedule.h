@@ -55,6 +55,8 @@ class GatherSchedule {
   Tensors tensors(WeightGather gather, const Tensors& start);
   // The step is complete: its order is kept for the next one. Nothing is gathered ahead any more.
   void end_step();
+  // The step is over, complete or not: what is begun is given up. Nothing is learned from one that was not completed.
+  void abandon();
   const ArrayPtr& parameter(int place) const { return parameters_[place]; }
 
  private:

@@ -8,23 +8,25 @@
 #include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::detail {
-namespace {
-
-std::string block_of(const WeightGradient& gradient) {
-  const Text& path = gradient.resharding->cause.path;
-  return path ? detail::block_of(*path) : "";
+// "" of one that goes back by itself.
+std::string GradientScatters::block_of(const Resharding& gather) const {
+  const Text& path = gather.cause.path;
+  return path && by_ == GatherGroups::by_block ? detail::block_of(*path) : "";
 }
 
-}  // namespace
+void GradientScatters::expect(const ArrayImpl& leaf, const Resharding& gather) {
+  expected_.insert(&leaf);
+  ++missing_[block_of(gather)];
+}
 
 bool GradientScatters::takes() const { return differentiated_tape() == &tape_ && !is_guarded(); }
 
 void GradientScatters::add(WeightGradient gradient) {
-  std::string block = by_ == GatherGroups::by_block ? block_of(gradient) : "";
+  std::string block = block_of(*gradient.resharding);
   if (!waiting_.empty() && block != block_) send();
   block_ = std::move(block);
   waiting_.push_back(std::move(gradient));
-  if (block_.empty()) send();
+  if (--missing_[block_] == 0 || block_.empty()) send();
 }
 
 void GradientScatters::send() {
@@ -55,6 +57,11 @@ void GradientScatters::receive() {
 void GradientScatters::finish() {
   if (!waiting_.empty()) send();
   while (!under_way_.empty()) receive();
+}
+
+void GradientScatters::abandon() {
+  waiting_.clear();
+  under_way_.clear();
 }
 
 }  // namespace tessera::detail

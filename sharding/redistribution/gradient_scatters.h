@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -20,32 +21,36 @@ struct WeightGradient {
   Tensors tensors;
 };
 
-// Gradients wait until one of another block comes; then all of the block go back in one collective, which between
-// processes runs beside the backward pass. They arrive in the tape as late gradients.
+// Gradients wait until all of their block are there, or one of another block comes; then they go back in one
+// collective, which between processes runs beside the backward pass. They arrive in the tape as late gradients.
 class GradientScatters {
  public:
   GradientScatters(TapeState& tape, GatherGroups by) : tape_(tape), by_(by) {}
 
-  // Gradients of this leaf will come, if it is used in the backward pass.
-  void expect(const ArrayImpl& leaf) { expected_.insert(&leaf); }
+  // A gradient of this leaf will come from this gather of it, if that is used in the backward pass.
+  void expect(const ArrayImpl& leaf, const Resharding& gather);
   bool expects(const ArrayImpl& leaf) const { return expected_.contains(&leaf); }
   // Whether they may be late: not in another tape's backward pass, and not where a guard may forbid them.
   bool takes() const;
   void add(WeightGradient gradient);
   // All that wait or are under way.
   void finish();
+  // The tape is closed, after its backward pass or without one: what waits or is under way is given up.
+  void abandon();
 
  private:
   struct UnderWay {
     std::vector<WeightGradient> gradients;
     std::unique_ptr<Shipping> shipping;
   };
+  std::string block_of(const Resharding& gather) const;
   void send();
   void receive();
 
   TapeState& tape_;
   const GatherGroups by_;
   std::set<const ArrayImpl*> expected_;
+  std::map<std::string, int> missing_;  // of each block
   std::string block_;
   std::vector<WeightGradient> waiting_;
   std::deque<UnderWay> under_way_;

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "sharding/diagnostics/error.h"
@@ -134,6 +136,17 @@ TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
   at::Tensor expected = mine({1000});
   cpus_->all_reduce(expected, ReduceOp::sum, here("gradients"))->wait();
   expect_equal(bucket[0], expected);
+}
+
+TEST_P(NcclOfFloats, WhatIsGivenUpKeepsItsMemoryUntilTheGpuHasDoneIt) {
+  const int64_t n = process_count();
+  if (process_index() > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the first waits for the others
+  auto begun = gpus_->beside().all_gather(on_gpu(mine({100000})), on_gpu(at::empty({n, 100000})), here("matmul"));
+  begun.reset();
+  const at::Tensor expected = numbers(77, {n, 100000}, GetParam()), next = on_gpu(expected);
+  gpus_->beside().all_reduce(on_gpu(mine({7})), ReduceOp::sum, here("gradients"))->wait();
+  expect_equal(next, expected);
 }
 
 TEST_P(NcclOfFloats, PartsOfTheProgramActApart) {

@@ -4,12 +4,15 @@
 // a thread each, which is slow on purpose: whoever does not wait reads what is not there yet.
 #include "tests/cuda/pretended_cuda.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/device/pretended_memory.h"
 
@@ -18,16 +21,19 @@ using tessera::testing::pretended_memory;
 
 struct CUevent_st {
   std::shared_future<void> reached;  // of the last record; invalid before the first
+  CUstream_st* stream = nullptr;     // on which it was recorded, as this task
+  int64_t task = 0;
 };
 
-CUstream_st::CUstream_st() {
+CUstream_st::CUstream_st(Purpose purpose) : purpose_(purpose) {
   std::thread([this] { work(); }).detach();
 }
 
-void CUstream_st::add(std::function<void()> task) {
+int64_t CUstream_st::add(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
   changed_.notify_all();
+  return ++added_;
 }
 
 void CUstream_st::drain() {
@@ -35,13 +41,26 @@ void CUstream_st::drain() {
   changed_.wait(lock, [this] { return tasks_.empty() && !is_busy_; });
 }
 
+void CUstream_st::catch_up(std::optional<int64_t> task) {
+  const std::lock_guard lock(mutex_);
+  may_begin_ = std::max(may_begin_, task.value_or(added_));
+  changed_.notify_all();
+}
+
+void CUstream_st::stand_still(bool stands_still) {
+  const std::lock_guard lock(mutex_);
+  stands_still_ = stands_still;
+  changed_.notify_all();
+}
+
 void CUstream_st::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !tasks_.empty(); });
+    changed_.wait(lock, [this] { return !tasks_.empty() && (!stands_still_ || begun_ < may_begin_); });
     const std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     is_busy_ = true;
+    ++begun_;
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     task();
@@ -55,9 +74,17 @@ namespace {
 
 // The one on which LibTorch computes: nullptr to CUDA.
 CUstream_st& default_stream() {
-  static auto* stream = new CUstream_st;
+  static auto* stream = new CUstream_st(CUstream_st::Purpose::computes);
   return *stream;
 }
+
+// The others.
+std::vector<CUstream_st*>& communicating() {
+  static auto* streams = new std::vector<CUstream_st*>;
+  return *streams;
+}
+
+std::atomic<int64_t> waits{0};
 
 CUstream_st& stream_of(cudaStream_t stream) { return stream ? *stream : default_stream(); }
 
@@ -107,7 +134,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
+  *stream = new CUstream_st(CUstream_st::Purpose::communicates);
+  communicating().push_back(*stream);
   return cudaSuccess;
 }
 
@@ -124,7 +152,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto here = std::make_shared<std::promise<void>>();
   event->reached = here->get_future().share();
-  stream_of(stream).add([here] { here->set_value(); });
+  event->stream = &stream_of(stream);
+  event->task = stream_of(stream).add([here] { here->set_value(); });
   return cudaSuccess;
 }
 
@@ -135,8 +164,26 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event->reached.valid()) stream_of(stream).add([reached = event->reached] { reached.wait(); });
+  if (!event->reached.valid()) return cudaSuccess;
+  if (stream_of(stream).computes() && !event->stream->computes()) {
+    ++waits;
+    event->stream->catch_up(event->task);
+  }
+  stream_of(stream).add([reached = event->reached] { reached.wait(); });
   return cudaSuccess;
 }
+
+void pretended_gpu_stands_still(bool stands_still) {
+  for (CUstream_st* stream : communicating()) stream->stand_still(stands_still);
+}
+
+void pretended_gpu_catches_up() {
+  for (CUstream_st* stream : communicating()) {
+    stream->catch_up();
+    stream->drain();
+  }
+}
+
+int64_t pretended_gpu_waits() { return waits; }
 
 }  // extern "C"

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,24 +17,12 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
+#include "tests/processes/harm.h"
 
 namespace tessera {
 namespace {
 
-void wait_for_ever() {
-  while (true) ::pause();
-}
-
-void suffer(const std::string& kind) {
-  if (kind == "kill") ::raise(SIGKILL);
-  if (kind == "stop") ::raise(SIGSTOP);
-  if (kind == "abort") std::abort();
-  if (kind == "vanish") ::_exit(0);
-  if (kind == "exit") std::exit(0);
-  if (kind == "fail") std::exit(3);
-  if (kind == "throw") throw std::runtime_error("the disk is full");
-  if (kind == "hang") wait_for_ever();
-}
+using namespace tessera::testing;
 
 // Where the environment says that meshes lie.
 at::Tensor some_ones() {
@@ -120,7 +107,7 @@ bool is_this(int victim) {
 int main(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "none";
   const int victim = argc > 2 ? std::atoi(argv[2]) : 0;
-  if (kind == "never" && tessera::is_this(victim)) tessera::wait_for_ever();
+  if (kind == "never" && tessera::is_this(victim)) tessera::testing::wait_for_ever();
   return tessera::run_program([&] {
     try {
       tessera::run(kind, victim, argc > 3 ? std::atoi(argv[3]) : 20);

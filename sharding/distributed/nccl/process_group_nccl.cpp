@@ -132,13 +132,24 @@ class GpuWork : public Work {
   GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
       : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
 
+  // The GPU still writes the memory of what was given up: whoever gets it next comes after.
+  ~GpuWork() override {
+    if (!held_.empty()) come_after();
+  }
+
   // What the compute stream queues from here on comes after the work, whose tensors are let go.
   void wait() override {
-    check(cudaStreamWaitEvent(gpu_.compute(), done_.get()));
+    check(come_after());
     held_.clear();
   }
 
  private:
+  // Nothing is queued if the work is done.
+  cudaError_t come_after() const {
+    const cudaError_t state = cudaEventQuery(done_.get());
+    return state == cudaErrorNotReady ? cudaStreamWaitEvent(gpu_.compute(), done_.get()) : state;
+  }
+
   const Gpu& gpu_;
   std::vector<at::Tensor> held_;
   std::shared_ptr<CUevent_st> done_;  // a CUDA event behind it

@@ -1,0 +1,134 @@
+// A program for a launcher whose processes train until one comes to harm beside what was begun ahead.
+//
+// training_victim MOMENT KIND PROCESS [PREFETCH [STEPS]]. The moments, in the step in the middle: "forward" and
+// "backward", where weights cut over the processes are gathered ahead and their gradients reduce-scattered; "sums",
+// where sums of ZeRO-1's gradients are under way; "update", where its new parameters are.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "nn/layers/linear.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/transformations/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/array/autograd.h"
+#include "sharding/diagnostics/error.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
+#include "sharding/random.h"
+#include "sharding/redistribution/engine.h"
+#include "tests/processes/harm.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Layer {
+  nn::Linear up, down;
+  Array operator()(const Array& x) const { return x + down(tanh(up(x))); }
+};
+
+// Two of its layers are more than one chunk of sums.
+struct Net {
+  std::vector<Layer> layers;
+  static Net init(Key key) {
+    const Axis embed{"embed", 384}, hidden{"hidden", 768};
+    Net net;
+    for (const Key k : split(key, 4)) {
+      const auto [up, down] = split<2>(k);
+      net.layers.push_back({nn::Linear::init(up, embed, hidden), nn::Linear::init(down, hidden, embed)});
+    }
+    return net;
+  }
+};
+
+struct Plan {
+  std::string moment, kind;
+  int victim = 0, prefetch = 1, steps = 6;
+
+  bool is_sharded() const { return moment == "forward" || moment == "backward"; }
+};
+
+// What this process comes to, once, when it gets to the moment.
+class Fate {
+ public:
+  explicit Fate(const Plan& plan) : plan_(plan) {}
+  void begin_step(int step) { is_due_ = step == plan_.steps / 2 && process_index() == plan_.victim; }
+  void come_to(const std::string& moment) {
+    if (is_due_ && moment == plan_.moment) testing::suffer(plan_.kind);
+  }
+
+ private:
+  const Plan& plan_;
+  bool is_due_ = false;
+};
+
+void train(const Plan& plan, Fate& fate, Net& model, Clock::time_point& begin) {
+  const Rules sharded{{"embed", "data"}, {"hidden", replicated}}, whole{{"embed", replicated}, {"hidden", replicated}};
+  const Layout layout{make_mesh({{"data", process_count()}}), plan.is_sharded() ? sharded : whole};
+  model = nn::filter_shard(Net::init(Key(0)), layout);
+  const std::vector<std::string> cut =
+      plan.is_sharded() ? std::vector<std::string>{} : std::vector<std::string>{"data"};
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state = cut});
+  const Array x = with_sharding_constraint(normal(Key(1), {12, 384}), NamedSharding(layout.mesh(), P{"data"}));
+  const auto loss_of = [&](const Net& net, const Array& rows) {
+    Array y = rows;
+    for (size_t i = 0; i < net.layers.size(); ++i) {
+      y = net.layers[i](y);
+      if (i != 1) continue;
+      fate.come_to("forward");
+      const auto in_backward_pass = [&fate] { fate.come_to("backward"), fate.come_to("sums"); };
+      detail::before_backward(y.impl()->local, in_backward_pass);
+    }
+    return mean(square(y));
+  };
+  for (int step = 0; step < plan.steps; ++step) {
+    begin = Clock::now();
+    fate.begin_step(step);
+    const auto [loss, grads] = nn::value_and_grad(loss_of, {.prefetch = plan.prefetch, .shard = cut})(model, x);
+    optimizer.update(model, grads);
+    fate.come_to("update");
+  }
+}
+
+// Waits for the new parameters that are still to come. How many will not.
+int lost_parameters(Net& model) {
+  int lost = 0;
+  for (const nn::Leaf& leaf : nn::leaves(model)) try {
+      detail::materialized(*leaf.value, "training_victim");
+    } catch (const Error&) {
+      ++lost;
+    }
+  return lost;
+}
+
+int run(const Plan& plan) {
+  Fate fate(plan);
+  Net model;
+  Clock::time_point begin = Clock::now();
+  try {
+    train(plan, fate, model, begin);
+    return lost_parameters(model);
+  } catch (const Error& error) {
+    const std::chrono::duration<double> waited = Clock::now() - begin;
+    std::fprintf(stderr, "%s\n", error.what());
+    const int lost = lost_parameters(model);
+    std::fprintf(stderr, "after %.1f s, %d begun, %d lost\n", waited.count(),
+                 static_cast<int>(detail::works_under_way()), lost);
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  const auto number = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const tessera::Plan plan{argc > 1 ? argv[1] : "never", argc > 2 ? argv[2] : "none", number(3, 0), number(4, 1),
+                           number(5, 6)};
+  return tessera::run_program([&] { return tessera::run(plan); });
+}
