@@ -33,6 +33,15 @@ Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
 // Many gradients in half precision would stop adding up.
 Array widened(const Array& x) { return item_size(x.dtype()) < 4 ? astype(x, float32) : x; }
 
+Array sum_of(const std::vector<Array>& parts) {
+  Array sum = widened(parts[0]);
+  for (size_t i = 1; i < parts.size(); ++i) sum = sum + widened(parts[i]);
+  return sum;
+}
+
+// As WeightedSum::mean divides.
+Array divisor(const Array& weight) { return where(equal(weight, 0), 1, weight); }
+
 }  // namespace
 
 int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
@@ -53,29 +62,43 @@ void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n)
     if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n);
 }
 
+void fold_keys(const Parts& parts, int64_t i) {
+  const auto fold = [&](void* key) {
+    *static_cast<Key*>(key) = fold_in(*static_cast<Key*>(key), static_cast<uint32_t>(i));
+  };
+  for (const Part& part : parts) {
+    const PartType* element = part.type->element;
+    if (part.type->kind == ScalarKind::key) fold(part.node);
+    if (element && element->kind == ScalarKind::key) part.type->for_each(part.node, fold);
+  }
+}
+
 void add(const Leaves& sums, const Leaves& gradients) {
   for (size_t i = 0; i < sums.size(); ++i)
     if (!sums[i].value->is_absent()) *sums[i].value = widened(*sums[i].value) + widened(*gradients[i].value);
 }
 
-void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options) {
-  if (n == 1) return;
-  std::vector<Array*> gradients;
-  std::vector<const Array*> places;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].value->is_absent()) continue;
-    *sums[i].value = *sums[i].value / static_cast<double>(n);
-    gradients.push_back(sums[i].value);
-    places.push_back(params[i].value);
-  }
-  if (options.reduce && options.shard.empty()) place_coalesced(gradients, places, "gradients", options.reduction);
-  for (size_t i = 0; i < gradients.size(); ++i) *gradients[i] = astype(*gradients[i], places[i]->dtype());
+void PartSums::add(const Array& loss, const Array& weight) {
+  losses.push_back(loss);
+  if (!weight.is_absent()) weights.push_back(weight);
 }
 
-Array mean_of(const std::vector<Array>& losses) {
-  Array sum = widened(losses[0]);
-  for (size_t i = 1; i < losses.size(); ++i) sum = sum + widened(losses[i]);
-  return astype(sum / static_cast<double>(losses.size()), losses[0].dtype());
+Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
+  const size_t n = losses.size();
+  if (n == 1 && weights.empty()) return losses[0];
+  const Array weight = weights.empty() ? Array() : divisor(sum_of(weights));
+  const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum / weight; };
+  std::vector<Array*> means;
+  std::vector<const Array*> places;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].value->is_absent()) continue;
+    *gradients[i].value = mean_of(*gradients[i].value);
+    means.push_back(gradients[i].value);
+    places.push_back(params[i].value);
+  }
+  if (n > 1 && options.reduce && options.shard.empty()) place_coalesced(means, places, "gradients", options.reduction);
+  for (size_t i = 0; i < means.size(); ++i) *means[i] = astype(*means[i], places[i]->dtype());
+  return astype(mean_of(sum_of(losses)), losses[0].dtype());
 }
 
 }  // namespace tessera::nn::detail

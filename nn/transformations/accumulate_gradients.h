@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "nn/transformations/value_and_grad.h"
+#include "nn/tree/tree_parts.h"
 
 namespace tessera::nn {
 
@@ -19,32 +20,91 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
 // Replaces each array by micro-batch `i` of `n` along dim 0: an n-th of the rows of each of `blocks` blocks. So every
 // device keeps rows of its own, nothing is communicated, and matching rows of different arrays stay together.
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
+void fold_keys(const Parts& parts, int64_t i);
 // sums += gradients, in float32 at least.
 void add(const Leaves& sums, const Leaves& gradients);
-// sums / n, in the element types of `params`, reduced to their placements if the options say so.
-void finish_mean(const Leaves& sums, const Leaves& params, int64_t n, const GradientOptions& options);
-Array mean_of(const std::vector<Array>& losses);
 
 template <class Tree>
 Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
-  if (n > 1) take_micro_batch(leaves(tree), blocks, i, n);
+  if (n == 1) return tree;
+  take_micro_batch(leaves(tree), blocks, i, n);
+  fold_keys(parts_of(tree), i);
   return tree;
 }
 
-// The losses of the micro-batches, and the sum of their gradients.
-template <class Model>
-struct PartSums {
-  std::vector<Array> losses;
-  Model gradients;
+// ---- a loss that is a sum and its weight: the sum is what a part differentiates, the weight comes back as aux
 
-  void add(Array loss, Model part) {
-    if (losses.empty())
-      gradients = std::move(part);
+struct NoAux {};
+template <class Aux>
+struct Weighed {
+  Array weight;
+  Aux aux;
+};
+
+template <class Aux>
+std::pair<Array, Weighed<Aux>> as_part(std::pair<WeightedSum, Aux> loss) {
+  check_weight(loss.first.weight);
+  return {std::move(loss.first.sum), {std::move(loss.first.weight), std::move(loss.second)}};
+}
+inline std::pair<Array, Weighed<NoAux>> as_part(WeightedSum loss) {
+  return as_part(std::pair(std::move(loss), NoAux()));
+}
+template <class Loss>
+Loss as_part(Loss loss) {
+  return loss;
+}
+
+template <class F>
+struct PartLoss {
+  F loss_fn;
+
+  template <class Model, class... Args>
+  requires requires(const F& f, Model& model, const Args&... args) { f(model, args...); }
+  auto operator()(Model& model, const Args&... args) const {
+    if constexpr (std::is_void_v<decltype(loss_fn(model, args...))>)
+      loss_fn(model, args...);  // value_and_grad refuses it
     else
-      detail::add(leaves(gradients), leaves(part));
-    losses.push_back(std::move(loss));
+      return as_part(loss_fn(model, args...));
   }
 };
+
+// ---- what the parts returned
+
+// Losses, the sum of their gradients, and what each weighs; no weights: all weigh the same.
+struct PartSums {
+  std::vector<Array> losses, weights;
+  Leaves gradients;
+
+  void add(const Array& loss, const Array& weight);
+  // Divides the gradients, and returns the loss, by the number of parts or by the sum of weights. The gradients get the
+  // element types of `params`, reduced to their placements if the options say so.
+  Array finish(const Leaves& params, const GradientOptions& options);
+};
+
+inline const Array& loss_in(const Array& value) { return value; }
+template <class Aux>
+const Array& loss_in(const std::pair<Array, Aux>& value) {
+  return value.first;
+}
+
+template <class Value>
+Array weight_in(const Value&) {
+  return {};
+}
+template <class Aux>
+Array weight_in(const std::pair<Array, Weighed<Aux>>& value) {
+  return value.second.weight;
+}
+
+inline NoAux aux_in(Array) { return {}; }
+template <class Aux>
+Aux aux_in(std::pair<Array, Aux> value) {
+  return std::move(value.second);
+}
+template <class Aux>
+Aux aux_in(std::pair<Array, Weighed<Aux>> value) {
+  return std::move(value.second.aux);
+}
 
 template <class F, class Model, class... Args>
 auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& options, Model& model,
@@ -53,47 +113,53 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
   Tree running = model;  // the model gets its Buffers only after the last micro-batch
   const int64_t blocks = blocks_of_rows({leaves(batch)...});
   const auto part = [&](int64_t i) { return call(static_cast<Model&>(running), micro_batch(batch, blocks, i, n)...); };
-  PartSums<Tree> sums;
-  using Value = std::decay_t<decltype(part(0).first)>;
-  if constexpr (std::is_same_v<Value, Array>) {
-    for (int64_t i = 0; i < n; ++i) std::apply([&](auto&&... of) { sums.add(std::move(of)...); }, part(i));
-    finish_mean(leaves(sums.gradients), leaves(model), n, options);
-    if constexpr (!std::is_const_v<Model>) take_state(model, running);
-    return std::pair(mean_of(sums.losses), std::move(sums.gradients));
-  } else {
-    std::vector<typename Value::second_type> aux;
-    for (int64_t i = 0; i < n; ++i) {
-      auto [value, gradients] = part(i);
-      sums.add(std::move(value.first), std::move(gradients));
-      aux.push_back(std::move(value.second));
-    }
-    finish_mean(leaves(sums.gradients), leaves(model), n, options);
-    if constexpr (!std::is_const_v<Model>) take_state(model, running);
-    return std::pair(std::pair(mean_of(sums.losses), std::move(aux)), std::move(sums.gradients));
+  auto [first, gradients] = part(0);
+  using Aux = decltype(aux_in(first));
+  PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(gradients)};
+  std::vector<Aux> aux;
+  const auto take = [&](auto value) {
+    sums.add(loss_in(value), weight_in(value));
+    aux.push_back(aux_in(std::move(value)));
+  };
+  take(std::move(first));
+  for (int64_t i = 1; i < n; ++i) {
+    auto [value, more] = part(i);
+    add(sums.gradients, leaves(more));
+    take(std::move(value));
   }
+  Array loss = sums.finish(leaves(model), options);
+  if constexpr (!std::is_const_v<Model>) take_state(model, running);
+  if constexpr (std::is_same_v<Aux, NoAux>)
+    return std::pair(std::move(loss), std::move(gradients));
+  else
+    return std::pair(std::pair(std::move(loss), std::move(aux)), std::move(gradients));
 }
 
 }  // namespace detail
 
-// nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) for a loss that
-// is a mean over the batch, with the activations of only an n-th of the batch: dim 0 of every array of the arguments is
-// cut into n micro-batches, which run one after another. Loss and gradients are means over the micro-batches.
+// nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) with the
+// activations of only an n-th of the batch: dim 0 of every array of the arguments is cut into n micro-batches, which
+// run one after another.
 //   auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
+// Of a loss function that returns a WeightedSum, sums, gradients and weights are added up and divided at the end: the
+// loss and the gradients of the whole batch, however its tokens are spread over the micro-batches. Of one that returns
+// an Array, loss and gradients are means over the micro-batches: those of the whole batch, if the loss is a mean over
+// rows that weigh the same.
 // Gradients stay pending sums until the last micro-batch, and are reduced once; only those of sharded weights are
 // reduce-scattered in each, so that no device holds a whole gradient. A filter says what is trained, as for
 // value_and_grad. Aux comes back as a std::vector with one entry per micro-batch. Buffers go from one micro-batch to
 // the next (running statistics see n small batches), and the model gets the last ones when all has succeeded. A Key
-// among the arguments is the same for every micro-batch, so that all have equal dropout masks; a model that holds the
-// key and splits it at each call avoids that (docs/modules.md).
-// Errors: n < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of value_and_grad.
+// among the arguments, or in one of them, is fold_in(key, i) for micro-batch i of several, so that dropout masks
+// differ. Errors: n < 1 (bad_argument); an array whose rows on each device n does not divide (uneven); those of
+// value_and_grad.
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},
                           std::source_location where = std::source_location::current()) {
   detail::check_micro_batches(n);
   GradientOptions of_part = options;
   if (n > 1) of_part.reduce = false, of_part.shard.clear();
-  return [call = value_and_grad(std::move(loss_fn), std::move(trained), of_part, where), n, options, where](
-             auto&& model, const auto&... batch) {
+  return [call = value_and_grad(detail::PartLoss<F>{std::move(loss_fn)}, std::move(trained), of_part, where), n,
+          options, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);
     detail::AsModel<decltype(model)>& as_given = model;
     return detail::accumulate_gradients_of(call, n, options, as_given, batch...);

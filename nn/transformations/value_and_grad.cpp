@@ -3,9 +3,22 @@
 
 #include <algorithm>
 
+#include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn::detail {
+
+void check_weight(const Array& weight) {
+  if (tessera::detail::wants_gradient(*weight.impl()))
+    fail(ErrorKind::bad_argument, "value_and_grad",
+         "the weight of the loss depends on what is trained, expected a constant: micro-batches add it up apart from "
+         "the sum. Use stop_gradient on it, or return mean().");
+}
+
+Array scalar_loss(const WeightedSum& loss) {
+  check_weight(loss.weight);
+  return loss.mean();
+}
 
 namespace {
 

@@ -16,6 +16,7 @@
 #include "sharding/autodiff/tape.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
+#include "sharding/operations/weighted_sum.h"
 
 namespace tessera::nn {
 
@@ -28,9 +29,21 @@ Aux detached_tree(Aux aux) {
 }
 
 template <class Result>
-inline constexpr bool is_loss = std::is_convertible_v<Result, Array>;
+inline constexpr bool is_loss = std::is_convertible_v<Result, Array> || std::is_same_v<Result, WeightedSum>;
 template <class Aux>
 inline constexpr bool is_loss<std::pair<Array, Aux>> = true;
+template <class Aux>
+inline constexpr bool is_loss<std::pair<WeightedSum, Aux>> = true;
+
+template <class Result>
+inline constexpr bool has_aux = false;
+template <class Loss, class Aux>
+inline constexpr bool has_aux<std::pair<Loss, Aux>> = true;
+
+inline Array scalar_loss(Array loss) { return loss; }
+// Error (bad_argument): the weight depends on what is trained.
+void check_weight(const Array& weight);
+Array scalar_loss(const WeightedSum& loss);
 
 // The trained arrays of a model, on a tape of their own.
 class Training {
@@ -70,14 +83,14 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
           shadow, "value_and_grad");
     return gradient;
   };
-  if constexpr (std::is_convertible_v<decltype(result), Array>) {
-    const Array loss = std::move(result);
+  if constexpr (has_aux<decltype(result)>) {
+    const Array loss = scalar_loss(std::move(result.first));
+    Tree gradient = finish(loss);
+    return std::pair(std::pair(detached(loss), detached_tree(std::move(result.second))), std::move(gradient));
+  } else {
+    const Array loss = scalar_loss(std::move(result));
     Tree gradient = finish(loss);
     return std::pair<Array, Tree>(detached(loss), std::move(gradient));
-  } else {
-    auto& [loss, aux] = result;
-    Tree gradient = finish(loss);
-    return std::pair(std::pair(detached(loss), detached_tree(std::move(aux))), std::move(gradient));
   }
 }
 
@@ -91,7 +104,8 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
                 "Model& needs a model that is neither const nor a temporary.");
   if constexpr (is_callable && check_tree<std::remove_const_t<Model>>()) {
     constexpr bool returns_loss = is_loss<decltype(f(model, args...))>;
-    static_assert(returns_loss, "tessera: a loss function returns an Array, or a std::pair of an Array and aux.");
+    static_assert(returns_loss,
+                  "tessera: a loss function returns an Array or a WeightedSum, or a std::pair of one and aux.");
     if constexpr (returns_loss) return value_and_grad_of_checked(f, trained, options, model, args...);
   }
 }
@@ -107,6 +121,11 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 // mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
 // function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested; they do
 // not mix.
+// In place of the scalar a loss function may return a WeightedSum (sharding/operations/weighted_sum.h): the loss is its
+// mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
+//   WeightedSum loss(const Model& model, const Batch& batch) {
+//     return cross_entropy_sum(model(batch.ids), batch.labels, {.ignore_label = -100});
+//   }
 // A loss function that takes Model& may change a model that is neither const nor a temporary: its new running
 // statistics are written to the model (nn/transformations/buffers.h) once, after everything else has succeeded. Buffers
 // have no gradient: theirs are absent.
@@ -120,9 +139,9 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 //   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
 // In ledgers, the reduction of the gradients has the line that calls value_and_grad; communication inside the function
 // has its own lines.
-// Errors: one array in two leaves (both are named), a filter that takes no array that can be trained, a call that
-// assigns to an array that is not a Buffer (bad_argument); a Buffer that changes its shape or type (shape_mismatch,
-// dtype_mismatch). After an error the model is unchanged.
+// Errors: one array in two leaves (both are named), a filter that takes no array that can be trained, a weight that
+// depends on what is trained, a call that assigns to an array that is not a Buffer (bad_argument); a Buffer that
+// changes its shape or type (shape_mismatch, dtype_mismatch). After an error the model is unchanged.
 template <class F>
 auto value_and_grad(F f, Filter trained, GradientOptions options = {},
                     std::source_location where = std::source_location::current()) {
