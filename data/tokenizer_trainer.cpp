@@ -226,7 +226,7 @@ TokenizerTrainer::TokenizerTrainer(const TokenizerTrainerOptions& options) : opt
   check(options_);
   require_unicode();
   const json::value pre_tokenizer = pre_tokenizer_json(options_.pattern);
-  pre_tokenizer_ = pre_tokenizer_of(JsonPart{pre_tokenizer, "train_tokenizer"});
+  pre_tokenizer_ = pre_tokenizer_of(JsonPart{pre_tokenizer, "pre_tokenizer", "train_tokenizer"});
 }
 
 void TokenizerTrainer::add(std::string_view text) {
