@@ -1,6 +1,7 @@
-// Counts bytes and pairs of bytes in one pass, then sums.
+// Counts and pairs of neighbours in one pass, then sums.
 #include "data/entropy.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -17,6 +18,13 @@ double entropy_of(std::span<const int64_t> counts, int64_t total) {
     if (count > 0) sum += c * std::log(static_cast<double>(total) / c);
   }
   return total == 0 ? 0 : sum / static_cast<double>(total);
+}
+
+template <class Counts>
+double entropy_of_counts(const Counts& counts, int64_t total) {
+  std::vector<int64_t> all;
+  for (const auto& [value, count] : counts) all.push_back(count);
+  return entropy_of(std::span<const int64_t>(all), total);
 }
 
 using Histogram = std::array<int64_t, 256>;
@@ -47,6 +55,20 @@ std::vector<Histogram> count_pairs(const ByteSource& source) {
 }
 
 }  // namespace
+
+void TokenEntropies::add(std::span<const int32_t> document) {
+  for (size_t i = 0; i < document.size(); ++i) {
+    ++tokens_, ++counts_[document[i]];
+    if (i + 1 == document.size()) continue;
+    ++pairs_, ++befores_[document[i]];
+    ++followers_[static_cast<int64_t>(document[i]) << 32 | static_cast<uint32_t>(document[i + 1])];
+  }
+}
+
+double TokenEntropies::unigram() const { return entropy_of_counts(counts_, tokens_); }
+double TokenEntropies::bigram() const {
+  return std::max(0.0, entropy_of_counts(followers_, pairs_) - entropy_of_counts(befores_, pairs_));
+}
 
 double unigram_entropy(const ByteSource& source) { return entropy_of(count_bytes(source), source.size()); }
 

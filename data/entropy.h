@@ -1,6 +1,10 @@
 // Entropies of a byte source: the losses that a model which knows only frequencies would reach.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+
 #include "data/source.h"
 
 namespace tessera::data {
@@ -14,5 +18,18 @@ double unigram_entropy(const ByteSource& source);
 // has not learned more than pairs. At most the unigram entropy (the first byte, which has no context, aside). 0 for a
 // source of one byte.
 double bigram_entropy(const ByteSource& source);
+
+// The same over documents of tokens, in nats per token; the first token of a document has no context.
+class TokenEntropies {
+ public:
+  void add(std::span<const int32_t> document);
+  double unigram() const;
+  double bigram() const;
+
+ private:
+  int64_t tokens_ = 0, pairs_ = 0;
+  std::unordered_map<int32_t, int64_t> counts_, befores_;  // of each token; of each token that has one after it
+  std::unordered_map<int64_t, int64_t> followers_;         // of each pair
+};
 
 }  // namespace tessera::data

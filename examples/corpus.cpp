@@ -4,13 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
+#include "data/combine.h"
 #include "data/entropy.h"
+#include "data/file_list.h"
 #include "data/on_mesh.h"
+#include "data/token_files.h"
+#include "data/tokenizer.h"
+#include "data/windows.h"
+#include "examples/tokenize_texts.h"
 
 namespace tessera::examples {
 
-Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& options, const Layout& layout) {
+Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
+                                    const Layout& layout) {
   const auto source = data::ByteSource::open(paths);
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
   const auto batches_of = [&](const auto& windows) {
@@ -28,11 +37,121 @@ Corpus Corpus::open(const std::vector<std::string>& paths, const CorpusOptions& 
   auto batches = batches_of(held_out);
   for (int64_t n = std::clamp<int64_t>(held_out.size() / options.batch, 1, 16); n > 0; --n)
     validation.push_back(*batches.next());
-  return {.files = static_cast<int64_t>(source.files().size()),
-          .bytes = source.size(),
+  return {.symbol = "byte",
+          .files = static_cast<int64_t>(source.files().size()),
+          .size = source.size(),
           .unigram_entropy = data::unigram_entropy(source),
           .bigram_entropy = data::bigram_entropy(source),
           .training = batches_of(training),
+          .validation = std::move(validation)};
+}
+
+// ---- tokens
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Documents = data::Dataset<Ids>;
+
+constexpr int64_t most_counted = 2'000'000;  // tokens
+
+std::optional<int32_t> end_of_text_of(const data::Tokenizer& tokenizer, const std::string& token) {
+  if (token.empty()) return std::nullopt;
+  if (const auto id = tokenizer.id_of(token)) return id;
+  fail(ErrorKind::bad_argument, "data", fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
+}
+
+bool are_token_files(const std::vector<std::string>& paths) {
+  const auto files = data::list_files(paths, {});
+  return std::any_of(files.begin(), files.end(), [](const data::FileEntry& file) {
+    const auto extension = std::filesystem::path(file.path).extension();
+    return extension == ".bin" || extension == ".npy";
+  });
+}
+
+Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
+  if (options.tokenizer.empty())
+    fail(ErrorKind::bad_argument, "data", "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
+  const auto tokenizer = data::Tokenizer::open(options.tokenizer);
+  const auto end = end_of_text_of(tokenizer, options.end_of_text);
+  const auto encode = [tokenizer, end](const std::string& text) {
+    Ids ids = tokenizer.encode(text).ids;
+    if (end) ids.push_back(*end);
+    return ids;
+  };
+  std::optional<data::Dataset<std::string>> texts;
+  for (const TextInput& input : text_inputs(paths, std::nullopt)) {
+    const auto more = texts_of(input, std::nullopt);
+    texts = texts ? data::Dataset<std::string>(data::concat(*texts, more)) : more;
+  }
+  if (!texts) fail(ErrorKind::bad_argument, "data", "no texts in the files. Give files with texts.");
+  return texts->map(encode);
+}
+
+Documents of_token_files(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
+  const auto files = data::TokenFiles::open(paths, {.vocab_size = options.vocab});
+  if (files.knows_documents()) return data::token_documents(files);
+  return data::windows(files, options.rows.seq + 1);
+}
+
+Documents documents_of(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
+  return are_token_files(paths) ? of_token_files(paths, options) : tokenized(paths, options);
+}
+
+void check_vocabulary(const Ids& document, int64_t vocab) {
+  for (const int32_t id : document)
+    if (id < 0 || id >= vocab)
+      fail(ErrorKind::bad_argument, "data",
+           fmt::format(
+               "token {} of a model with a vocabulary of {}. Give the tokenizer of the model, or another --vocab.", id,
+               vocab));
+}
+
+data::Loader<data::PackedTokens> batches_of(const Documents& documents, const TokenCorpusOptions& options,
+                                            const Layout& layout) {
+  const auto checked = [vocab = options.vocab](Ids document) {
+    check_vocabulary(document, vocab);
+    return document;
+  };
+  const auto rows = documents.shuffle(options.rows.seed)
+                        .repeat()
+                        .map(checked)
+                        .pack({.length = options.rows.seq + 1, .split_long = true});
+  return data::on_mesh(data::Loader(rows, data::packed_tokens,
+                                    {.batch_size = options.rows.batch, .shard = data::ShardByProcess(layout)}),
+                       layout);
+}
+
+}  // namespace
+
+Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
+                                       const Layout& layout) {
+  const Documents all = documents_of(paths, options);
+  if (all.size() < 2)
+    fail(ErrorKind::bad_argument, "data",
+         fmt::format("{} documents, expected two or more, of which one is for validation.", all.size()));
+  const auto [first, last] = data::train_validation_split(all, 0.01);
+  const Documents training = options.eval.empty() ? Documents(first) : all;
+  const Documents held_out = options.eval.empty() ? Documents(last) : documents_of(options.eval, options);
+  data::TokenEntropies entropies;
+  int64_t tokens = 0, held_out_tokens = 0;
+  for (int64_t i = 0; i < training.size() && tokens < most_counted; ++i) {
+    const Ids document = training[i];
+    entropies.add(document), tokens += static_cast<int64_t>(document.size());
+  }
+  const int64_t row = options.rows.seq + 1, batch = row * options.rows.batch;
+  for (int64_t i = 0; i < held_out.size() && held_out_tokens < 16 * batch; ++i)
+    held_out_tokens += static_cast<int64_t>(held_out[i].size());
+  std::vector<data::PackedTokens> validation;
+  auto batches = batches_of(held_out, options, layout);
+  for (int64_t n = std::clamp<int64_t>(held_out_tokens / batch, 1, 16); n > 0; --n)
+    validation.push_back(*batches.next());
+  return {.symbol = "token",
+          .files = static_cast<int64_t>(data::list_files(paths, {}).size()),
+          .size = all.size(),
+          .unigram_entropy = entropies.unigram(),
+          .bigram_entropy = entropies.bigram(),
+          .training = batches_of(training, options, layout),
           .validation = std::move(validation)};
 }
 

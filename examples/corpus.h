@@ -1,32 +1,52 @@
-// Corpus: the text of a byte-level language model as batches, and the entropies of its bytes.
+// Corpus: the text of a language model as batches, of bytes or of tokens, and the entropies of its symbols.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "data/loader.h"
+#include "data/packed_tokens.h"
 #include "data/text.h"
 #include "sharding/placement.h"
 
 namespace tessera::examples {
 
 struct CorpusOptions {
-  int64_t seq = 128;   // bytes in a window
-  int64_t batch = 32;  // windows in a global batch
-  uint64_t seed = 0;   // of the order of the windows
+  int64_t seq = 128;   // symbols in a row
+  int64_t batch = 32;  // rows in a global batch
+  uint64_t seed = 0;   // of the order of the rows
 };
 
+template <class Batch>
 struct Corpus {
-  int64_t files = 0, bytes = 0;
-  double unigram_entropy = 0;                // nats per byte: the loss of a model that sees no context,
-  double bigram_entropy = 0;                 // and of one that sees the byte before
-  data::Loader<data::TokenBatch> training;   // global batches; endless, each epoch in its own order
-  std::vector<data::TokenBatch> validation;  // at most 16 global batches from the last hundredth of the bytes, which is
-                                             // never trained on
-
-  // Errors: as ByteSource::open, windows, train_validation_split and on_mesh.
-  static Corpus open(const std::vector<std::string>& paths, const CorpusOptions& options, const Layout& layout);
+  const char* symbol = "byte";  // or token
+  int64_t files = 0;
+  int64_t size = 0;               // bytes of text, or documents of tokens
+  double unigram_entropy = 0;     // nats per symbol: the loss of a model that sees no context,
+  double bigram_entropy = 0;      // and of one that sees the symbol before
+  data::Loader<Batch> training;   // global batches; endless, each epoch in its own order
+  std::vector<Batch> validation;  // global batches of what is never trained on, at most 16
 };
+
+// The bytes of files; the last hundredth of them is the validation. Errors: as ByteSource::open, windows,
+// train_validation_split and on_mesh.
+Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
+                                    const Layout& layout);
+
+struct TokenCorpusOptions {
+  CorpusOptions rows = {};
+  std::string tokenizer = {};          // a tokenizer.json or its folder, for texts
+  std::string end_of_text = {};        // a token behind each text; empty: none
+  std::vector<std::string> eval = {};  // of the validation; empty: the last hundredth of the documents
+  int64_t vocab = 0;                   // ids of the model; a larger one is an error
+};
+
+// The documents of texts, tokenized as they are read, or of token files (.bin, .idx, .npy), packed into rows. Of token
+// files that do not know their documents each row is one. Entropies are those of the first two million tokens. Errors:
+// as those of the sources, of Tokenizer and on_mesh; too few documents, a token beyond the vocabulary (bad_argument).
+Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
+                                       const Layout& layout);
 
 }  // namespace tessera::examples

@@ -3,14 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+
 namespace tessera::examples {
 
 std::string RunIdentity::to_json() const {
-  return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}}})", corpus_bytes, seq, seed);
+  return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}}})", corpus_size, seq, seed);
 }
 
 RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) : flags_(flags), run_(run.to_json()) {
   if (flags.folder.empty()) return;
+  if (flags.on_signal) stop_.emplace(SIGTERM);
   const auto steps = nn::checkpoint_steps(flags.folder);
   if (!steps.empty() && !flags.resume)
     fail(ErrorKind::bad_file, "save",
@@ -19,8 +22,8 @@ RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) :
   checkpoints_.emplace(flags.folder, nn::CheckpointOptions{.keep = {.latest = 2}});
 }
 
-int64_t RunCheckpoints::restore(const nn::NamedState& state, Loader& loader) const {
-  if (!flags_.resume || nn::checkpoint_steps(flags_.folder).empty()) return 0;
+RunCheckpoints::Place RunCheckpoints::restore(const nn::NamedState& state) const {
+  if (!flags_.resume || nn::checkpoint_steps(flags_.folder).empty()) return {};
   const auto newest = nn::find_checkpoint(flags_.folder);
   auto extra = nn::read_state(newest).extra;
   const std::string saved = extra["run"];
@@ -29,14 +32,15 @@ int64_t RunCheckpoints::restore(const nn::NamedState& state, Loader& loader) con
          fmt::format("{}: it is of the run {}, this one is {}. Give the same --data, --seq and --seed.",
                      newest.string(), saved, run_));
   const nn::Restored restored = nn::restore(newest, state);
-  loader.restore(data::LoaderState::from_json(extra.at("loader")));
-  return restored.step;
+  return {restored.step, data::LoaderState::from_json(extra.at("loader"))};
 }
 
-void RunCheckpoints::save(int64_t step, bool is_last, const nn::NamedState& state, const Loader& loader) {
-  if (!checkpoints_ || (step % flags_.every && !is_last)) return;
-  checkpoints_->save(step, state, {.extra = {{"loader", loader.state().to_json()}, {"run", run_}}, .metrics = {}});
+void RunCheckpoints::save(int64_t step, bool now, const nn::NamedState& state, const data::LoaderState& loader) {
+  if (!checkpoints_ || (step % flags_.every && !now)) return;
+  checkpoints_->save(step, state, {.extra = {{"loader", loader.to_json()}, {"run", run_}}, .metrics = {}});
 }
+
+bool RunCheckpoints::is_stopped() { return stop_ && stop_->came_to_any(); }
 
 void RunCheckpoints::wait() {
   if (checkpoints_) checkpoints_->wait();

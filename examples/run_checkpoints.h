@@ -6,20 +6,21 @@
 #include <string>
 
 #include "data/loader.h"
-#include "data/text.h"
+#include "examples/stop_signal.h"
 #include "nn/checkpoint.h"
 
 namespace tessera::examples {
 
 struct SaveFlags {
-  std::string folder;   // empty: nothing is saved
-  int64_t every = -1;   // steps; -1: a tenth of all
-  bool resume = false;  // from the newest checkpoint in the folder
+  std::string folder;      // empty: nothing is saved
+  int64_t every = -1;      // steps; -1: a tenth of all
+  bool resume = false;     // from the newest checkpoint in the folder
+  bool on_signal = false;  // SIGTERM saves, and ends the training
 };
 
 // What must be the same when a run resumes, since the position of the loader means nothing in other data.
 struct RunIdentity {
-  int64_t corpus_bytes = 0, seq = 0;
+  int64_t corpus_size = 0, seq = 0;
   uint64_t seed = 0;
 
   std::string to_json() const;
@@ -27,26 +28,39 @@ struct RunIdentity {
 
 class RunCheckpoints {
  public:
-  using Loader = data::Loader<data::TokenBatch>;
-
   // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (bad_file).
   RunCheckpoints(const SaveFlags& flags, const RunIdentity& run);
 
   // Restores model, optimizer and loader from the newest checkpoint, on whatever mesh they are, and returns how many
   // steps were done. If there is no checkpoint or the run does not resume, changes nothing and returns 0. Errors: as
   // nn::restore's; a checkpoint of another run (bad_file).
-  int64_t restore(const nn::NamedState& state, Loader& loader) const;
+  template <class Batch>
+  int64_t restore(const nn::NamedState& state, data::Loader<Batch>& loader) const {
+    const auto [step, place] = restore(state);
+    if (place) loader.restore(*place);
+    return step;
+  }
 
-  // Called after each step: saves in the background if a checkpoint is due.
-  void save(int64_t step, bool is_last, const nn::NamedState& state, const Loader& loader);
+  // Called after each step: saves in the background if a checkpoint is due, or `now`.
+  void save(int64_t step, bool now, const nn::NamedState& state, const data::LoaderState& loader);
+
+  // Whether SIGTERM came to any process of the program since the flags asked for it; all processes call this together.
+  bool is_stopped();
 
   // Waits until everything is saved.
   void wait();
 
  private:
+  struct Place {
+    int64_t step = 0;
+    std::optional<data::LoaderState> loader = {};
+  };
+  Place restore(const nn::NamedState& state) const;
+
   SaveFlags flags_;
   std::string run_;
   std::optional<nn::Checkpointer> checkpoints_;
+  std::optional<StopSignal> stop_;
 };
 
 }  // namespace tessera::examples

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
-
 #include "sharding/placement.h"
 #include "sharding/random.h"
 
@@ -31,15 +28,6 @@ size_t character_length(std::string_view bytes) {
 }
 
 }  // namespace
-
-int64_t categorical(const Key& key, const std::vector<float>& logits, double temperature) {
-  const auto u =
-      uniform(key, {static_cast<int64_t>(logits.size())}, std::numeric_limits<float>::min()).to_host<float>();
-  std::vector<double> scores;
-  for (size_t i = 0; i < logits.size(); ++i)
-    scores.push_back(logits[i] - temperature * std::log(-std::log(double{u[i]})));
-  return std::max_element(scores.begin(), scores.end()) - scores.begin();
-}
 
 Array ids_of(std::string_view bytes) {
   std::vector<int32_t> ids;

@@ -8,20 +8,18 @@
 #include <vector>
 
 #include "examples/transformer.h"
+#include "nn/models.h"
 #include "sharding/random.h"
 
 namespace tessera::examples {
 
 struct SampleOptions {
-  int64_t bytes = 0;          // how many to add to the prompt
+  int64_t length = 0;         // how many bytes or tokens to add to the prompt
   std::string prompt = "\n";  // at least one byte
-  double temperature = 0.8;   // divides the logits; 0 takes the most probable byte, always
-  int64_t window = 128;       // positions that the model was trained on
+  std::string stop;           // the sample ends where it has this; empty: nowhere
+  nn::SamplingOptions sampling = {.temperature = 0.8};
+  int64_t window = 128;  // positions that the model was trained on
 };
-
-// An index, drawn with probability softmax(logits / temperature): argmax(logits + temperature g), where
-// g = -log(-log(u)) of jax.random.categorical's u. Gumbel, "Statistical theory of extreme values" (1954).
-int64_t categorical(const Key& key, const std::vector<float>& logits, double temperature);
 
 // The bytes as token ids (1, n).
 Array ids_of(std::string_view bytes);
@@ -40,14 +38,17 @@ std::string sample(const Model& model, const Key& key, const SampleOptions& opti
   const auto last = [&](int64_t n) { return text.substr(text.size() - std::min(text.size(), static_cast<size_t>(n))); };
   DecoderCache cache;
   std::string unread = last(options.window);
-  for (int64_t i = 0; i < options.bytes; ++i) {
+  const auto is_stopped = [&] {
+    return !options.stop.empty() && text.find(options.stop, options.prompt.size()) != std::string::npos;
+  };
+  for (int64_t i = 0; i < options.length && !is_stopped(); ++i) {
     if (cache.length() + static_cast<int64_t>(unread.size()) > options.window) {
       cache = {};
       unread = last((options.window + 1) / 2);
     }
     const Array logits = model.decode(ids_of(unread), cache);
     unread = static_cast<char>(
-        categorical(fold_in(key, static_cast<uint32_t>(i)), last_logits(logits), options.temperature));
+        nn::sample_token(fold_in(key, static_cast<uint32_t>(i)), last_logits(logits), options.sampling));
     text += unread;
   }
   return text.substr(options.prompt.size());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -46,6 +47,13 @@ double temperature_of(const std::string& text) {
   const auto value = number_in<double>(text);
   if (!value || !std::isfinite(*value) || *value < 0)
     refuse("--temperature", fmt::format("\"{}\" given, expected a number from 0 (no chance) up, as in 0.8.", text));
+  return *value;
+}
+
+double share_of(const std::string& text) {
+  const auto value = number_in<double>(text);
+  if (!value || !(*value > 0 && *value <= 1))
+    refuse("--top-p", fmt::format("\"{}\" given, expected a number above 0 and up to 1, as in 0.9.", text));
   return *value;
 }
 
@@ -91,9 +99,12 @@ Rule rule_of(const std::string& name, const std::string& value, const std::vecto
   return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated.")};
 }
 
-std::vector<std::string> logical_axes_of(const ModelOptions& model) {
+std::vector<std::string> logical_axes_of(const TrainOptions& options) {
+  if (options.tokens.used())
+    return {"batch", "stream_seq", "seq",      "vocab", "positions", "embed",
+            "heads", "kv_heads",   "head_dim", "mlp",   "experts",   "norm"};
   std::vector<std::string> names = names_of(with_all_names({}));
-  std::erase(names, model.name == "gpt" ? "kv_heads" : "seq");  // gpt's are its heads; llama learns no positions
+  std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
   return names;
 }
 
@@ -112,6 +123,9 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
     rules.push_back(rule_of(name, entry.substr(equals + 1), mesh));
   }
   if (!contains(names_of(rules), "batch")) rules.push_back({"batch", "data"});
+  const std::vector<std::string> named = names_of(rules);
+  for (const std::string& name : names)
+    if (!contains(named, name)) rules.push_back({name, replicated});
   return with_all_names(std::move(rules));
 }
 
@@ -168,7 +182,7 @@ void resolve(Placement given, TrainOptions& options) {
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
-  const std::vector<std::string> names = logical_axes_of(options.model);
+  const std::vector<std::string> names = logical_axes_of(options);
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
     options.rules = rules_of(given.rules.value_or(""), options.mesh, names);
@@ -232,8 +246,19 @@ Flag sets(const std::string& name, bool& field, bool value, const std::string& h
 
 std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
   return {
-      {"--data", "PATH...", "files and folders whose bytes are learnt (the headers of LibTorch)",
+      {"--data", "PATH...", "files and folders whose bytes or tokens are learnt (the headers of LibTorch)",
        [&](const std::string& path) { o.data.push_back(path); }},
+      words("--tokenizer", "PATH", o.tokens.tokenizer, "learns the tokens of a tokenizer.json in place of bytes"),
+      words("--end-of-text", "TOKEN", o.tokens.end_of_text, "a token that ends each text"),
+      {"--vocab", "N", "ids of the model's tokens (the tokenizer's); without a tokenizer the data are token files",
+       [&](const std::string& text) { o.tokens.vocab = whole_number("--vocab", text, 1); }},
+      {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
+       [&](const std::string& path) { o.tokens.eval.push_back(path); }},
+      words("--from", "FOLDER", o.tokens.from,
+            "goes on from a model of Hugging Face's, with its tokenizer unless given"),
+      {"--lora", "RANK", "trains changes of this rank in place of the weights of --from",
+       [&](const std::string& text) { o.tokens.lora = whole_number("--lora", text, 1); }},
+      words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
       {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
       words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
@@ -259,6 +284,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
+      sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
@@ -266,30 +292,54 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--steps", o.steps, 1, "optimizer steps"),
       integer("--warmup", o.warmup, 0, "steps until the peak (a tenth of all, at most 100)"),
       integer("--batch", o.batch, 1, "windows in a batch, on all devices together"),
-      integer("--seq", o.model.seq, 1, "bytes in a window"),
+      integer("--seq", o.model.seq, 1, "bytes or tokens in a row"),
       integer("--layers", o.model.layers, 1, "blocks of attention and MLP"),
       integer("--embed", o.model.embed, 1, "width of the residual stream"),
       integer("--heads", o.model.heads, 1, "attention heads, which divide --embed"),
       integer("--kv-heads", o.model.kv_heads, 1, "heads of llama's keys and values (a quarter of --heads)"),
       integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, of llama 8/3, rounded up to 32s)"),
-      {"--sample", "N", "prints so many bytes that the trained model writes",
-       [&](const std::string& text) { o.sample.bytes = whole_number("--sample", text, 1); }},
+      {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
+       [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
       words("--prompt", "TEXT", o.sample.prompt, "what the sample goes on from (a line break)"),
+      words("--stop", "TEXT", o.sample.stop, "ends the sample where it has this text"),
+      {"--top-k", "N", "draws the sample from so many of the likeliest (all)",
+       [&](const std::string& text) { o.sample.sampling.top_k = whole_number("--top-k", text, 1); }},
+      {"--top-p", "X", "draws the sample from the likeliest whose probabilities sum to this (1)",
+       [&](const std::string& text) { o.sample.sampling.top_p = share_of(text); }},
       {"--temperature", "X",
-       fmt::format("of the sample: lower is likelier, 0 always the likeliest ({})", o.sample.temperature),
-       [&](const std::string& text) { o.sample.temperature = temperature_of(text); }},
+       fmt::format("of the sample: lower is likelier, 0 always the likeliest ({})", o.sample.sampling.temperature),
+       [&](const std::string& text) { o.sample.sampling.temperature = temperature_of(text); }},
       sets("--help", o.help, true, "this text")};
 }
 
 // A flag that would change nothing is a mistake.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
-  for (const char* flag : {"--save-every", "--resume"})
+  for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
-  for (const char* flag : {"--prompt", "--temperature"})
-    if (!options.sample.bytes && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
+  for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
+    if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
   if (options.sample.prompt.empty()) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
+}
+
+// Whether the folder has a tokenizer beside the model.
+bool is_tokenizer(const std::filesystem::path& folder) {
+  return !folder.empty() && (exists(folder / "tokenizer.json") || exists(folder / "merges.txt"));
+}
+
+// Flags of tokens, and flags whose part a folder of a model has.
+void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
+  const TokenOptions& tokens = options.tokens;
+  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--export"})
+    if (!tokens.used() && contains(given, flag))
+      refuse(flag, "bytes are learnt. Give --tokenizer, --from or --vocab too, and tokens are.");
+  if (tokens.used() && options.data.empty())
+    refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
+  if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to change. Give --from FOLDER too.");
+  for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--vocab"})
+    if (!tokens.from.empty() && contains(given, flag))
+      refuse(flag, fmt::format("{} says it. Leave one of them out.", tokens.from));
 }
 
 bool is_flag(const std::string& argument) { return argument.starts_with("--"); }
@@ -319,6 +369,25 @@ LlamaConfig ModelOptions::llama() const {
           .mlp = mlp > 0 ? mlp : (8 * embed / 3 + 31) / 32 * 32};
 }
 
+nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
+  const bool is_gpt = name == "gpt";
+  return {.family = is_gpt ? nn::DecoderFamily::gpt2 : nn::DecoderFamily::llama,
+          .vocab = vocab_size,
+          .embed = embed,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = is_gpt ? heads : llama().kv_heads,
+          .head_dim = std::max<int64_t>(1, embed / heads),
+          .mlp = is_gpt ? gpt().mlp : llama().mlp,
+          .positions = seq,
+          .eps = 1e-5,
+          .activation = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},
+          .attention_bias = is_gpt,
+          .output_bias = is_gpt,
+          .mlp_bias = is_gpt,
+          .tied = true};
+}
+
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
   TrainOptions options;
   Placement placement;
@@ -332,6 +401,9 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
     set_values(*flag, arguments, i);
   }
   if (options.help) return options;
+  if (options.tokens.tokenizer.empty() && is_tokenizer(options.tokens.from))
+    options.tokens.tokenizer = options.tokens.from;
+  check_tokens(given, options);
   if (options.data.empty()) options.data = {TESSERA_LIBTORCH_INCLUDE};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
@@ -344,7 +416,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
 std::string usage() {
   TrainOptions defaults;
   Placement placement;
-  std::string text = "Trains a transformer on the bytes of any files, on any mesh, by any rules.\n\n";
+  std::string text = "Trains a transformer on the bytes or tokens of any files, on any mesh, by any rules.\n\n";
   for (const Flag& flag : flags_of(defaults, placement))
     text += fmt::format("  {:<22}{}\n", flag.name + " " + flag.value, flag.help);
   text += "\nStrategies\n";

@@ -9,6 +9,7 @@
 #include "examples/run_checkpoints.h"
 #include "examples/sample.h"
 #include "examples/transformer.h"
+#include "nn/models.h"
 #include "sharding/diagnostics.h"
 #include "sharding/placement.h"
 
@@ -18,12 +19,25 @@ namespace tessera::examples {
 struct ModelOptions {
   std::string name = "gpt";  // or llama
   int64_t embed = 128, heads = 8, layers = 4;
-  int64_t seq = 128;      // positions: bytes in a window
+  int64_t seq = 128;      // positions: bytes or tokens in a row
   int64_t mlp = -1;       // -1: for gpt 4 embed, for llama 8/3 embed rounded up to a multiple of 32
   int64_t kv_heads = -1;  // of llama; -1: a quarter of the heads, where that divides them
 
   GptConfig gpt() const;
   LlamaConfig llama() const;
+  nn::DecoderConfig decoder(int64_t vocab) const;  // of tokens
+};
+
+// Training on tokens, in place of bytes: of texts by a tokenizer, or of token files.
+struct TokenOptions {
+  std::string tokenizer;          // a tokenizer.json, or its folder; empty: the data are token files
+  std::string end_of_text;        // a token behind each text
+  std::string from;               // a folder of Hugging Face's that has the model to go on from
+  std::string export_to;          // where the trained model goes in that form
+  std::vector<std::string> eval;  // files of the validation
+  int64_t vocab = 0;              // 0: the tokenizer's
+  int64_t lora = 0;               // the rank of changes that are trained in place of the weights; 0: the weights are
+  bool used() const { return !tokenizer.empty() || !from.empty() || vocab > 0; }
 };
 
 // Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
@@ -46,6 +60,7 @@ struct TrainOptions {
   std::string placement;  // where mesh and rules come from: "strategy 2d: ..."
 
   ModelOptions model;
+  TokenOptions tokens;
   StepOptions step;
   int64_t steps = 500;
   int64_t batch = 32;           // windows in a global batch

@@ -1,12 +1,16 @@
-// Trains a transformer on the bytes of any files, on any mesh, by any rules: train_transformer --help.
+// Trains a transformer on the bytes or tokens of any files, on any mesh, by any rules: train_transformer --help.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <type_traits>
 
+#include "data/tokenizer.h"
 #include "examples/corpus.h"
 #include "examples/metrics.h"
 #include "examples/progress.h"
@@ -14,6 +18,7 @@
 #include "examples/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
+#include "nn/models.h"
 #include "nn/placement.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
@@ -24,24 +29,41 @@
 namespace tessera::examples {
 namespace {
 
+using data::PackedTokens;
 using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-template <class Model, class Loss>
-double mean_loss(const Model& model, const std::vector<TokenBatch>& batches, const Loss& loss_fn) {
-  double sum = 0;
-  for (const TokenBatch& batch : batches) sum += value_of(loss_fn(model, batch));
-  return sum / static_cast<double>(batches.size());
+// The loss of a batch of tokens, each of which counts the same. Logits and loss are of float32.
+auto packed_loss_in(DType dtype) {
+  return [dtype](const nn::CausalLm& model, const PackedTokens& batch) {
+    const nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+    const Array logits = cast(batch.inputs, {.segment_ids = batch.segment_ids, .positions = batch.positions});
+    return cross_entropy_sum(astype(logits, float32), batch.targets, {.weights = batch.weights});
+  };
+}
+
+struct Counted {
+  double sum = 0, weight = 0;
+
+  void add(const Array& mean) { sum += value_of(mean), ++weight; }  // batches of bytes are of one size
+  void add(const WeightedSum& loss) { sum += value_of(loss.sum), weight += value_of(loss.weight); }
+};
+
+// Every symbol counts the same.
+template <class Model, class Batch, class Loss>
+double mean_loss(const Model& model, const std::vector<Batch>& batches, const Loss& loss_fn) {
+  Counted counted;
+  for (const Batch& batch : batches) counted.add(loss_fn(model, batch));
+  return counted.sum / counted.weight;
 }
 
 // Where the optimizer's state is cut further, so are the gradients.
 template <class Loss>
-auto loss_and_gradients(const Loss& loss_fn, const StepOptions& step) {
-  return nn::accumulate_gradients(loss_fn, step.micro_batches,
-                                  {.borrow_gathers = step.borrow_gathers,
-                                   .prefetch = static_cast<int>(step.prefetch),
-                                   .shard = step.shard_state});
+auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
+  return nn::accumulate_gradients(
+      loss_fn, step.micro_batches, trained,
+      {.borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state});
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -63,11 +85,25 @@ void check_finite(int64_t step, const char* what, double value) {
                    std::abs(value)));
 }
 
-template <class Model>
-void print_sample(const Model& model, const TrainOptions& options) {
-  const Key key = fold_in(Key(options.seed), ~0u);  // the model's own keys are the first
-  fmt::print("\n{} bytes at temperature {}:\n", options.sample.bytes, options.sample.temperature);
-  fmt::print("{}\n", printable(options.sample.prompt + sample(model, key, options.sample)));
+void print_sample(const std::string& text, const char* symbol, const SampleOptions& options) {
+  fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
+  fmt::print("{}\n", printable(options.prompt + text));
+}
+
+// The model's own keys are the first.
+Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
+
+std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
+  const SampleOptions& sample = options.sample;
+  const auto has_stop = [&](std::span<const int32_t> written) {
+    return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
+  };
+  std::vector<int32_t> ends;
+  if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
+  const auto written =
+      nn::generate(model, key_of_sample(options), {tokenizer.encode(sample.prompt).ids},
+                   {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
+  return tokenizer.decode(written[0]);
 }
 
 void print_placement(const TrainOptions& options, const Layout& layout) {
@@ -77,9 +113,15 @@ void print_placement(const TrainOptions& options, const Layout& layout) {
     fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state, "+"));
 }
 
-void print_corpus(const Corpus& corpus) {
-  fmt::print("corpus   {} files, {:.3g} MB; entropy in nats per byte: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
-             static_cast<double>(corpus.bytes) / 1e6, corpus.unigram_entropy, corpus.bigram_entropy);
+std::string size_of(const Corpus<TokenBatch>& corpus) {
+  return fmt::format("{:.3g} MB", static_cast<double>(corpus.size) / 1e6);
+}
+std::string size_of(const Corpus<PackedTokens>& corpus) { return fmt::format("{} documents", corpus.size); }
+
+template <class Batch>
+void print_corpus(const Corpus<Batch>& corpus) {
+  fmt::print("corpus   {} files, {}; entropy in nats per {}: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
+             size_of(corpus), corpus.symbol, corpus.unigram_entropy, corpus.bigram_entropy);
 }
 
 void print_resumed(int64_t done, const TrainOptions& options) {
@@ -92,7 +134,8 @@ void print_input(const data::LoaderStats& stats) {
              stats.records_per_second(), 100 * stats.wait_fraction(), stats.mean_ready);
 }
 
-LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus) {
+template <class Batch>
+LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus<Batch>& corpus) {
   return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, layout.mesh().to_string(),
                                  to_flag(options.rules)),
           .steps = options.steps,
@@ -100,44 +143,47 @@ LossCurve curve_before_training(const TrainOptions& options, const Layout& layou
           .bigram_entropy = corpus.bigram_entropy};
 }
 
-nn::Report report_before_training(const TrainOptions& options, const Layout& layout, const Corpus& corpus,
-                                  const nn::PlacementTable& table) {
+std::string title_of(const TrainOptions& options) {
   const ModelOptions& model = options.model;
-  return {.title = fmt::format("{}, {} blocks of width {}", model.name == "gpt" ? "GPT" : "Llama", model.layers,
-                               model.embed),
+  if (!options.tokens.from.empty()) return options.tokens.from;
+  return fmt::format("{}, {} blocks of width {}", model.name == "gpt" ? "GPT" : "Llama", model.layers, model.embed);
+}
+
+template <class Batch>
+nn::Report report_before_training(const TrainOptions& options, const Layout& layout, const Corpus<Batch>& corpus,
+                                  const nn::PlacementTable& table) {
+  return {.title = title_of(options),
           .facts = {{"mesh", layout.mesh().to_string()},
                     {"placement", options.placement},
                     {"rules", to_flag(options.rules)},
-                    {"batch", fmt::format("{} windows of {} bytes", options.batch, model.seq)},
-                    {"data", fmt::format("{} files, {:.3g} MB", corpus.files, static_cast<double>(corpus.bytes) / 1e6)},
+                    {"batch", fmt::format("{} rows of {} {}s", options.batch, options.model.seq, corpus.symbol)},
+                    {"data", fmt::format("{} files, {}", corpus.files, size_of(corpus))},
                     {"precision", std::string(name_of(options.step.precision))}},
           .placement = table};
 }
 
-std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus) {
-  return fmt::format("validation loss {:.3f} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
-                     row.step, row.loss < corpus.bigram_entropy ? "below" : "not below", corpus.bigram_entropy,
-                     corpus.unigram_entropy);
+template <class Batch>
+std::string beside_entropies(const ValidationMetrics& row, const Corpus<Batch>& corpus) {
+  const std::string perplexity =
+      std::is_same_v<Batch, PackedTokens> ? fmt::format(" (perplexity {:.4g})", std::exp(row.loss)) : "";
+  return fmt::format("validation loss {:.3f}{} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
+                     perplexity, row.step, row.loss < corpus.bigram_entropy ? "below" : "not below",
+                     corpus.bigram_entropy, corpus.unigram_entropy);
 }
 
-template <class Model, class Config>
-void train(const TrainOptions& options, const Config& config) {
-  const Layout layout{make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
-  print_placement(options, layout);
-  Corpus corpus = Corpus::open(options.data, {options.model.seq, options.batch, options.seed}, layout);
+// The loop: `trained` says which arrays of the model have gradients.
+template <class Model, class Batch, class Loss, class Transform>
+void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
+           const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
-
-  auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
-  auto optimizer = optim::Optimizer(model, clipped_adamw(options), {.shard_state = options.step.shard_state});
-  const auto loss_fn = next_token_loss_in<Model, TokenBatch>(options.step.precision);
-  const auto loss_and_grads = loss_and_gradients(loss_fn, options.step);
+  auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
+  const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << table << std::endl;
 
-  RunCheckpoints checkpoints(options.save, {corpus.bytes, options.model.seq, options.seed});
+  RunCheckpoints checkpoints(options.save, {corpus.size, options.model.seq, options.seed});
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
   const int64_t done = checkpoints.restore(state(), corpus.training);
-  model.remat = options.step.remat;
   if (options.save.resume) print_resumed(done, options);
 
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
@@ -150,7 +196,7 @@ void train(const TrainOptions& options, const Config& config) {
     // The second step knows what the first one gathered.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
-    const TokenBatch batch = *corpus.training.next();
+    const Batch batch = *corpus.training.next();
     const auto [loss, grads] = loss_and_grads(model, batch);
     optimizer.update(model, grads);
 
@@ -164,18 +210,81 @@ void train(const TrainOptions& options, const Config& config) {
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
     metrics.write(row);
 
-    const bool is_last = step == options.steps;
+    const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
       const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
       check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
     }
-    checkpoints.save(step, is_last, state(), corpus.training);
+    checkpoints.save(step, is_last || is_stopped, state(), corpus.training.state());
+    if (is_stopped && !is_last) {
+      progress.print(fmt::format("stopped by a signal after {} steps; --resume goes on", step));
+      break;
+    }
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
-  if (options.sample.bytes) print_sample(model, options);
+}
+
+CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
+
+template <class Model, class Config>
+void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
+  auto corpus = open_bytes(options.data, rows_of(options), layout);
+  auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
+  model.remat = options.step.remat;
+  train(options, layout, corpus, model, next_token_loss_in<Model, TokenBatch>(options.step.precision),
+        clipped_adamw(options));
+  if (options.sample.length)
+    print_sample(sample(model, key_of_sample(options), options.sample), corpus.symbol, options.sample);
+}
+
+nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
+  const TokenOptions& tokens = options.tokens;
+  if (!tokens.from.empty()) {
+    nn::CausalLm model = nn::from_hugging_face(tokens.from, layout);
+    return tokens.lora ? nn::with_lora(Key(options.seed), model, {.rank = tokens.lora}) : model;
+  }
+  nn::DecoderConfig config = options.model.decoder(tokens.vocab);
+  config.vocab_rows = nn::padded_vocab(config.vocab, layout);
+  return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
+}
+
+void train_on_tokens(TrainOptions options, const Layout& layout) {
+  TokenOptions& tokens = options.tokens;
+  std::optional<data::Tokenizer> tokenizer;
+  if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
+  if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
+  nn::CausalLm model = first_model(options, layout);
+  model.set_remat(options.step.remat);
+  auto corpus = open_tokens(options.data,
+                            {.rows = rows_of(options),
+                             .tokenizer = tokens.tokenizer,
+                             .end_of_text = tokens.end_of_text,
+                             .eval = tokens.eval,
+                             .vocab = model.config().vocab},
+                            layout);
+  const nn::Filter trained =
+      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+  train(options, layout, corpus, model, packed_loss_in(options.step.precision),
+        optim::masked(clipped_adamw(options), trained), trained);
+  if (options.sample.length && tokenizer)
+    print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
+  if (tokens.export_to.empty()) return;
+  const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
+  nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
+}
+
+void train(const TrainOptions& options) {
+  const Layout layout{make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
+  print_placement(options, layout);
+  if (options.tokens.used())
+    train_on_tokens(options, layout);
+  else if (options.model.name == "llama")
+    train_on_bytes<Llama>(options, layout, options.model.llama());
+  else
+    train_on_bytes<Gpt>(options, layout, options.model.gpt());
 }
 
 // Of several processes, the first prints and writes for all.
@@ -196,10 +305,8 @@ int main(int argc, char** argv) {
       if (tessera::process_index() != 0) leave_output_to_the_first(options);
       if (options.help)
         fmt::print("{}", usage());
-      else if (options.model.name == "llama")
-        train<Llama>(options, options.model.llama());
       else
-        train<Gpt>(options, options.model.gpt());
+        train(options);
       std::cout.flush();
       if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
       return 0;

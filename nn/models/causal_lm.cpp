@@ -1,7 +1,42 @@
 // CausalLm passes each call on to its decoder.
 #include "nn/models/causal_lm.h"
 
+#include <vector>
+
 namespace tessera::nn {
+
+namespace {
+
+void add_linears(MultiheadAttention& attn, std::vector<Linear*>& all) {
+  all.insert(all.end(), {&attn.q, &attn.k, &attn.v, &attn.o});
+}
+void add_linears(GatedMlp& mlp, std::vector<Linear*>& all) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); }
+void add_linears(Mlp& mlp, std::vector<Linear*>& all) { all.insert(all.end(), {&mlp.up, &mlp.down}); }
+
+std::vector<Linear*> linears_of(CausalLm& model) {
+  std::vector<Linear*> all;
+  const auto add_blocks = [&](auto& decoder) {
+    for (auto& block : decoder.layers) {
+      add_linears(block.attn, all);
+      if constexpr (requires { block.mlp; }) add_linears(block.mlp, all);
+    }
+  };
+  std::visit(add_blocks, model.decoder);
+  return all;
+}
+
+}  // namespace
+
+CausalLm with_lora(const Key& key, CausalLm model, const LoraOptions& options) {
+  uint32_t i = 0;
+  for (Linear* linear : linears_of(model)) *linear = with_lora(fold_in(key, i++), *linear, options);
+  return model;
+}
+
+CausalLm merge_lora(CausalLm model) {
+  for (Linear* linear : linears_of(model)) *linear = merge_lora(*linear);
+  return model;
+}
 
 CausalLm CausalLm::init(const Key& key, const DecoderConfig& config) {
   switch (config.family) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "nn/layers/lora.h"
 #include "nn/models/gemma2.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
@@ -32,5 +33,11 @@ struct CausalLm {
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
+
+// The model with a low-rank change (nn/layers/lora.h) of every linear layer of its attention and its MLPs; experts, the
+// embedding and the head have none. Train them with nn::by_path("**.lora.**"). merge_lora adds the changes to the
+// kernels and removes them, as save_hugging_face needs it. Errors: those of with_lora for a layer.
+CausalLm with_lora(const Key& key, CausalLm model, const LoraOptions& options = {});
+CausalLm merge_lora(CausalLm model);
 
 }  // namespace tessera::nn

@@ -29,18 +29,6 @@ HuggingFaceLayout names_of(DecoderFamily family) {
   }
 }
 
-// The vocabulary, or the next size that the axes of its first rule divide.
-int64_t rows_for(int64_t vocab, const Layout& layout) {
-  for (const Rule& rule : layout.rules()) {
-    if (rule.logical != "vocab") continue;
-    int64_t n = 1;
-    for (const std::string& axis : rule.mesh_axes)
-      if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
-    return (vocab + n - 1) / n * n;
-  }
-  return vocab;
-}
-
 Leaves leaves_of(CausalLm& model) {
   return std::visit([](auto& decoder) { return leaves(decoder); }, model.decoder);
 }
@@ -72,9 +60,20 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
+int64_t padded_vocab(int64_t vocab, const Layout& layout) {
+  for (const Rule& rule : layout.rules()) {
+    if (rule.logical != "vocab") continue;
+    int64_t n = 1;
+    for (const std::string& axis : rule.mesh_axes)
+      if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
+    return (vocab + n - 1) / n * n;
+  }
+  return vocab;
+}
+
 CausalLm from_hugging_face(const fs::path& folder, const Layout& layout, const FromHuggingFace& options) {
   DecoderConfig config = config_in(folder, options);
-  config.vocab_rows = rows_for(config.vocab, layout);
+  config.vocab_rows = padded_vocab(config.vocab, layout);
   return loaded(folder, config, layout);
 }
 

@@ -17,6 +17,10 @@ namespace tessera::nn {
 // model_type, an activation, a rope_type, an option.
 DecoderConfig config_from_hugging_face(std::string_view json, std::string_view name);
 
+// The vocabulary, or the next size that the mesh axes of the layout's first rule of "vocab" divide: for
+// DecoderConfig::vocab_rows.
+int64_t padded_vocab(int64_t vocab, const Layout& layout);
+
 struct FromHuggingFace {
   DType dtype = float32;  // of the parameters; bfloat16 keeps what is stored so
 };

@@ -47,6 +47,10 @@ void initialize(ProcessesOptions options = {});
 int process_index();
 int process_count();
 
+// Whether any process of the program says yes. All processes call this at the same place, on the same thread each time;
+// it costs 16 bytes from each to each. Error (other): one of them is lost.
+bool any_process(bool yes);
+
 // Runs the body of a program's main, and returns its status. An exception that leaves the body is printed, is reported
 // to the other processes that wait for this one, and makes the status 1:
 //   int main() { return run_program([] { train(); return 0; }); }

@@ -1,4 +1,4 @@
-// Sampling: draws by probability, windows that slide, and bytes made readable.
+// Sampling: windows that slide, where it stops, and bytes made readable.
 #include "examples/sample.h"
 
 #include <gtest/gtest.h>
@@ -7,24 +7,6 @@
 
 namespace tessera::examples {
 namespace {
-
-// ---- categorical
-
-TEST(Categorical, DrawsByProbability) {
-  const std::vector<float> logits = {0, 1, 2, -40};
-  for (const double temperature : {0.5, 1.0, 2.0}) {
-    std::vector<double> expected, drawn(4);
-    double total = 0;
-    for (const float logit : logits) total += std::exp(logit / temperature);
-    for (const float logit : logits) expected.push_back(std::exp(logit / temperature) / total);
-    for (const Key& key : split(Key(1), 4000)) drawn[categorical(key, logits, temperature)] += 1.0 / 4000;
-    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(drawn[i], expected[i], 0.03) << "temperature " << temperature;
-  }
-}
-
-TEST(Categorical, AtTemperatureZeroTakesTheLikeliest) {
-  for (const Key& key : split(Key(2), 100)) EXPECT_EQ(categorical(key, {0.1f, 0.3f, 0.29f}, 0), 1);
-}
 
 // ---- sample
 
@@ -50,7 +32,7 @@ struct Successor {
 
 TEST(Sample, ReadsThePromptOnceAndThenByteByByte) {
   std::vector<Successor::Call> calls;
-  EXPECT_EQ(sample(Successor{calls}, Key(0), {.bytes = 4, .prompt = "xab", .window = 8}), "cdef");
+  EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 4, .prompt = "xab", .window = 8}), "cdef");
   ASSERT_EQ(calls.size(), 4u);
   EXPECT_EQ(calls[0].read, "xab");
   for (size_t i = 1; i < 4; ++i) {
@@ -63,7 +45,7 @@ TEST(Sample, AFullWindowSlidesByHalf) {
   for (const int64_t window : {1, 2, 3, 6, 7}) {
     SCOPED_TRACE(window);
     std::vector<Successor::Call> calls;
-    EXPECT_EQ(sample(Successor{calls}, Key(0), {.bytes = 20, .prompt = "abc", .window = window}),
+    EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 20, .prompt = "abc", .window = window}),
               "defghijklmnopqrstuvw");
     std::string read = "abc";
     for (const Successor::Call& call : calls) {
@@ -79,7 +61,7 @@ TEST(Sample, AFullWindowSlidesByHalf) {
 
 TEST(Sample, BytesAreBytesNotSigned) {
   std::vector<Successor::Call> calls;
-  EXPECT_EQ(sample(Successor{calls}, Key(0), {.bytes = 3, .prompt = "\xfe", .window = 8}),
+  EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 3, .prompt = "\xfe", .window = 8}),
             std::string("\xff\x00\x01", 3));
 }
 
@@ -87,7 +69,7 @@ TEST(Sample, BytesAreBytesNotSigned) {
 template <class Model, class Config>
 void expect_the_text_of_whole_passes(const Config& config) {
   const Model model = Model::init(Key(3), config);
-  const SampleOptions options{.bytes = 12, .prompt = "once", .temperature = 1, .window = 16};
+  const SampleOptions options{.length = 12, .prompt = "once", .sampling = {}, .window = 16};
   const std::string text = sample(model, Key(4), options);
   EXPECT_EQ(sample(model, Key(4), options), text);
   EXPECT_NE(sample(model, Key(5), options), text);

@@ -1,0 +1,26 @@
+// A flag that the handler sets, and a vote on it.
+#include "examples/stop_signal.h"
+
+#include <csignal>
+
+#include "sharding/distributed.h"
+
+namespace tessera::examples {
+namespace {
+
+volatile std::sig_atomic_t came = 0;
+
+void note(int) { came = 1; }
+
+}  // namespace
+
+StopSignal::StopSignal(int signal) : signal_(signal) {
+  came = 0;
+  before_ = std::signal(signal, note);
+}
+
+StopSignal::~StopSignal() { std::signal(signal_, before_); }
+
+bool StopSignal::came_to_any() { return any_process(came); }
+
+}  // namespace tessera::examples

@@ -1,0 +1,84 @@
+// The code of docs/models.md.
+#include "nn/models.h"
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "data/packed_tokens.h"
+#include "data/tokenizer.h"
+#include "nn/placement.h"
+#include "nn/transformations.h"
+#include "optim/optimizer.h"
+#include "sharding/operations.h"
+#include "sharding/placement.h"
+
+using namespace tessera;
+
+namespace {
+
+void from_a_folder() {
+  const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
+  const Layout layout{mesh, nn::decoder_rules(mesh)};
+  const auto model = nn::from_hugging_face("Llama-3.2-1B", layout, {.dtype = bfloat16});
+  std::cout << nn::placement_table(model);
+}
+
+void from_nothing(const Mesh& mesh) {
+  const Layout layout{mesh, nn::decoder_rules(mesh)};
+  const nn::DecoderConfig config{.family = nn::DecoderFamily::qwen3,
+                                 .vocab = 32000,
+                                 .embed = 512,
+                                 .layers = 8,
+                                 .heads = 8,
+                                 .kv_heads = 2,
+                                 .head_dim = 64,
+                                 .mlp = 1408,
+                                 .vocab_rows = nn::padded_vocab(32000, layout)};
+  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), layout);
+}
+
+void documents(nn::CausalLm& model, data::Dataset<std::vector<int32_t>> documents) {
+  const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
+  data::Loader loader(rows, data::packed_tokens, {.batch_size = 32});
+
+  const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {
+    const Array logits = model(batch.inputs, {.segment_ids = batch.segment_ids, .positions = batch.positions});
+    return cross_entropy_sum(logits, batch.targets, {.weights = batch.weights});
+  };
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-5}));
+  for (const data::PackedTokens& batch : loader) {
+    const auto [mean, grads] = nn::value_and_grad(loss)(model, batch);
+    optimizer.update(model, grads);
+  }
+}
+
+void changes(nn::CausalLm model, const data::PackedTokens& batch,
+             const std::function<Array(const nn::CausalLm&, const data::PackedTokens&)>& loss) {
+  model = nn::with_lora(Key(1), model, {.rank = 8});
+  const nn::Filter trained = nn::by_path("**.lora.**");
+  auto optimizer = optim::Optimizer(model, optim::masked(optim::adamw({.learning_rate = 1e-4}), trained));
+  const auto [mean, grads] = nn::value_and_grad(loss, trained)(model, batch);
+  optimizer.update(model, grads);
+  nn::save_hugging_face("tuned", nn::merge_lora(model), "Llama-3.2-1B");
+}
+
+void text(const nn::CausalLm& model) {
+  const auto tokenizer = data::Tokenizer::open("Llama-3.2-1B");
+  const auto written =
+      nn::generate(model, Key(0), {tokenizer.encode("Once upon a time").ids, tokenizer.encode("2 +").ids},
+                   {.max_tokens = 64, .sampling = {.temperature = 0.8, .top_p = 0.95}});
+  for (const auto& ids : written) std::cout << tokenizer.decode(ids) << '\n';
+}
+
+}  // namespace
+
+int main() {
+  const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
+  const nn::CausalLm model = nn::filter_shard(nn::CausalLm::init(Key(0), {}), Layout{mesh, nn::decoder_rules(mesh)});
+  const std::string table = nn::placement_table(model).to_text();
+  std::fwrite(table.data(), 1, table.size(), stdout);
+}
