@@ -1,0 +1,139 @@
+// train_transformer on tokens: of texts and of token files, from nothing and from a folder, on meshes, stopped and
+// resumed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/token_writer.h"
+#include "data/tokenizer.h"
+#include "nn/models.h"
+#include "tests/examples/training.h"
+
+namespace tessera::examples {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string tokenizer = std::string(TESSERA_REFERENCE_DIR) + "/tokenizers/gpt2";
+const std::string sizes = " --embed 32 --heads 4 --layers 1 --mlp 32";
+const std::string steps = " --seq 16 --batch 8 --steps 3 --warmup 1";
+
+class TrainTokens : public Training {
+ protected:
+  void SetUp() override {
+    try {
+      data::Tokenizer::open(tokenizer);
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
+    }
+    for (int i = 0; i < 40; ++i)
+      folder_.write("texts/" + std::to_string(100 + i) + ".txt", some_text().substr(i * 50, 100 + 13 * (i % 7)));
+  }
+  std::string texts() const { return " --data " + folder_.path("texts") + " --tokenizer " + tokenizer; }
+
+  // Without the data and sizes of the tests on bytes.
+  Outcome train_on(const std::string& flags) { return run_program(program_ + flags + steps); }
+  Run rows_of(const std::string& flags) {
+    const std::string file = folder_.path("metrics.jsonl");
+    Run result{.outcome = train_on(flags + " --metrics " + file)};
+    EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);)
+      result.rows.push_back({parse_json(line, "metrics", file).as_object()});
+    return result;
+  }
+};
+
+TEST_F(TrainTokens, HaveTheSameLossesOnEveryMesh) {
+  for (const std::string model : {" --model llama", " --model gpt"}) {
+    const Run alone = rows_of(texts() + sizes + model + " --mesh data=1");
+    EXPECT_TRUE(alone.outcome.says("40 documents; entropy in nats per token")) << alone.outcome.output;
+    EXPECT_TRUE(alone.outcome.says("(perplexity ")) << alone.outcome.output;
+    for (const std::string mesh :
+         {" --strategy fsdp", " --strategy tp", " --strategy 2d", " --mesh data=2 --micro-batches 2 --remat"})
+      expect_losses(rows_of(texts() + sizes + model + mesh), alone, 1e-4);
+  }
+}
+
+TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
+  const std::string from = folder_.path("model");
+  const Run first = rows_of(texts() + sizes + " --model llama --strategy tp --export " + from);
+  const Run more = rows_of(texts() + " --mesh data=2 --from " + from + " --export " + folder_.path("more"));
+  EXPECT_LT(more.rows.front()["loss"], first.rows.front()["loss"]);
+  EXPECT_TRUE(fs::exists(folder_.path("more/config.json")));
+  const Run changes = rows_of(texts() + " --mesh model=2 --rules heads=model --lora 2 --from " + from + " --export " +
+                              folder_.path("changed"));
+  EXPECT_TRUE(changes.outcome.says("layers.0.attn.q.lora.a")) << changes.outcome.output;
+  EXPECT_FALSE(changes.outcome.says("mu.decoder.layers.0.attn.q.kernel")) << changes.outcome.output;
+  EXPECT_NEAR(changes.rows.front()["loss"], more.rows.front()["loss"], 1e-4);
+  nn::CausalLm before = nn::from_hugging_face(from), after = nn::from_hugging_face(folder_.path("changed"));
+  const auto kernel = [](const nn::CausalLm& model) {
+    return std::get<nn::Llama>(model.decoder).layers[0].attn.o.kernel;
+  };
+  const auto norm = [](const nn::CausalLm& model) { return std::get<nn::Llama>(model.decoder).final_norm.scale; };
+  EXPECT_NE(kernel(before).value.to_host<float>(), kernel(after).value.to_host<float>());
+  EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());
+}
+
+TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
+  const auto encoder = data::Tokenizer::open(tokenizer);
+  data::TokenWriter writer(folder_.path("tokens"), encoder.vocab_size());
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path("texts"))) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    std::ifstream in(file);
+    writer.add(encoder.encode(std::string(std::istreambuf_iterator<char>(in), {})).ids);
+  }
+  writer.finish();
+  const std::string vocab = " --vocab " + std::to_string(encoder.vocab_size());
+  expect_losses(rows_of(" --data " + folder_.path("tokens.bin") + vocab + sizes + " --mesh data=2"),
+                rows_of(texts() + sizes + " --mesh data=2"), 1e-6);
+}
+
+TEST_F(TrainTokens, WriteASampleUntilItsStop) {
+  const std::string flags = texts() + sizes + " --mesh data=2 --sample 12 --prompt 'the number' --temperature 0";
+  const Outcome sampled = train_on(flags);
+  EXPECT_TRUE(sampled.says("12 tokens at temperature 0:\nthe number")) << sampled.output;
+  EXPECT_EQ(train_on(flags + " --top-k 1").output.substr(sampled.output.find("12 tokens")).size(),
+            sampled.output.substr(sampled.output.find("12 tokens")).size());
+}
+
+TEST_F(TrainTokens, StopAtASignalAndGoOn) {
+  const std::string flags = program_ + texts() + sizes + " --seq 16 --batch 8 --warmup 1 --mesh data=2 --save " +
+                            folder_.path("run") + " --save-every 100000 --steps 100000";
+  const std::string file = folder_.path("metrics.jsonl");
+  const Outcome stopped =
+      run_program("sh -c '" + flags + " --save-on-signal --metrics " + file + " & while ! grep -q step " + file +
+                  " 2>/dev/null; do sleep 0.1; done; kill -TERM $!; wait $!; echo status $?'");
+  EXPECT_TRUE(stopped.says("stopped by a signal after ")) << stopped.output;
+  EXPECT_TRUE(stopped.says("status 0")) << stopped.output;
+  const size_t at = stopped.output.find("stopped by a signal after ") + 26;
+  const std::string done = stopped.output.substr(at, stopped.output.find(' ', at) - at);
+  const Outcome resumed = run_program(flags + " --resume --steps " + std::to_string(std::stol(done) + 2));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
+}
+
+TEST_F(TrainTokens, SayWhatIsWrong) {
+  const auto expect = [&](const std::string& flags, const std::string& words, int exit_code) {
+    const Outcome outcome = train_on(flags);
+    EXPECT_EQ(outcome.exit_code, exit_code) << flags << "\n" << outcome.output;
+    EXPECT_TRUE(outcome.says(words)) << flags << "\n" << outcome.output;
+  };
+  const std::string reference = std::string(TESSERA_REFERENCE_DIR) + "/hf/llama";
+  expect(" --data " + text_ + " --lora 2", "[command line] --lora: bytes are learnt.", 2);
+  expect(texts() + " --lora 2", "[command line] --lora: no weights to change. Give --from FOLDER too.", 2);
+  expect(texts() + " --from " + reference + " --layers 2", "[command line] --layers: ", 2);
+  expect(" --tokenizer " + tokenizer, "[command line] --data: no files", 2);
+  expect(" --vocab 10 --data " + text_, "texts without a tokenizer. Give --tokenizer, or token files", 1);
+  expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);
+  expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
+  expect(texts() + " --from " + folder_.path("nothing"), "[from_hugging_face] ", 1);
+  expect(texts() + sizes + " --top-p 2 --sample 3", "[command line] --top-p: \"2\" given", 2);
+}
+
+}  // namespace
+}  // namespace tessera::examples
