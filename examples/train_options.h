@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/metrics.h"
-#include "examples/run_checkpoints.h"
-#include "examples/sample.h"
+#include "examples/train/metrics.h"
+#include "examples/train/run_checkpoints.h"
+#include "examples/train/sample.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "sharding/diagnostics.h"
@@ -53,8 +53,8 @@ struct StepOptions {
 struct TrainOptions {
   bool help = false;
   std::vector<std::string> data;  // files and folders
-  MetricsFiles metrics;
-  SaveFlags save;
+  train::MetricsFiles metrics;
+  train::SaveFlags save;
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where mesh and rules come from: "strategy 2d: ..."
@@ -67,7 +67,7 @@ struct TrainOptions {
   double learning_rate = 2e-3;  // at its peak
   int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100
   uint64_t seed = 0;            // of the parameters, the order of the data and the sample
-  SampleOptions sample;         // after the training; none if of 0 bytes
+  train::SampleOptions sample;  // after the training; none if of 0 bytes
 };
 
 // A wrong command line; the program exits with 2.

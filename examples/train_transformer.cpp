@@ -12,10 +12,11 @@
 
 #include "data/tokenizer.h"
 #include "examples/corpus.h"
-#include "examples/metrics.h"
-#include "examples/progress.h"
-#include "examples/run_checkpoints.h"
-#include "examples/sample.h"
+#include "examples/train/evaluation.h"
+#include "examples/train/metrics.h"
+#include "examples/train/progress.h"
+#include "examples/train/run_checkpoints.h"
+#include "examples/train/sample.h"
 #include "examples/train_options.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
@@ -29,6 +30,7 @@
 namespace tessera::examples {
 namespace {
 
+using namespace tessera::train;
 using data::PackedTokens;
 using data::TokenBatch;
 
@@ -41,21 +43,6 @@ auto packed_loss_in(DType dtype) {
     const Array logits = cast(batch.inputs, {.segment_ids = batch.segment_ids, .positions = batch.positions});
     return cross_entropy_sum(astype(logits, float32), batch.targets, {.weights = batch.weights});
   };
-}
-
-struct Counted {
-  double sum = 0, weight = 0;
-
-  void add(const Array& mean) { sum += value_of(mean), ++weight; }  // batches of bytes are of one size
-  void add(const WeightedSum& loss) { sum += value_of(loss.sum), weight += value_of(loss.weight); }
-};
-
-// Every symbol counts the same.
-template <class Model, class Batch, class Loss>
-double mean_loss(const Model& model, const std::vector<Batch>& batches, const Loss& loss_fn) {
-  Counted counted;
-  for (const Batch& batch : batches) counted.add(loss_fn(model, batch));
-  return counted.sum / counted.weight;
 }
 
 // Where the optimizer's state is cut further, so are the gradients.

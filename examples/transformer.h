@@ -1,4 +1,4 @@
-// Two decoders as plain structs, in the style of GPT-2 and of Llama, and their cache for decoding.
+// Two decoders as plain structs, in the style of GPT-2 and of Llama.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
+#include "nn/models.h"
 #include "nn/transformations.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
@@ -23,13 +24,6 @@ using Constrain = std::function<Array(const Array&)>;
 
 // By the rules of the layout that the model was placed with; the sequence dim of the stream is named stream_seq.
 inline Array constrain_by_names(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
-
-// The keys and values of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
-struct DecoderCache {
-  std::vector<nn::KeyValueCache> layers;
-
-  int64_t length() const { return layers.empty() ? 0 : layers.front().length(); }
-};
 
 // The kernels that write to the residual stream (`output`) start smaller, by the number of its writers (Radford et al.,
 // GPT-2, 2019).
@@ -117,9 +111,9 @@ struct Gpt {
 
   // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab). They are added to the cache; after
   // an error the cache is unchanged.
-  Array decode(const Array& ids, DecoderCache& cache) const {
+  Array decode(const Array& ids, nn::DecoderCache& cache) const {
     Array x = embed(ids, cache.length());
-    DecoderCache longer = cache;
+    nn::DecoderCache longer = cache;
     longer.layers.resize(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
     const Array logits = head(final_ln(x));
@@ -191,9 +185,9 @@ struct Llama {
   }
 
   // As Gpt's.
-  Array decode(const Array& ids, DecoderCache& cache) const {
+  Array decode(const Array& ids, nn::DecoderCache& cache) const {
     Array x = embed(ids);
-    DecoderCache longer = cache;
+    nn::DecoderCache longer = cache;
     longer.layers.resize(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
     const Array logits = embed.attend(final_norm(x));

@@ -10,6 +10,7 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/inference_mode.h"
 #include "nn/layers/init.h"
+#include "nn/layers/key_value_cache.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"

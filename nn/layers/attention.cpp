@@ -186,11 +186,6 @@ Array RotaryEmbedding::operator()(Operand x, const Array& positions) const {
   return rotary_embedding(x, {.positions = positions, .base = base, .dims = dims, .scaling = scaling});
 }
 
-void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
-  const auto longer = [](const Array& old, const Array& y) { return old.is_absent() ? y : concatenate({old, y}, 1); };
-  *this = {.keys = longer(keys, new_keys), .values = longer(values, new_values)};
-}
-
 MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                             const AttentionOptions& options) {
   check_heads(heads, num_heads);

@@ -1,9 +1,10 @@
-// MultiheadAttention: multi-head attention with four linear layers of its own, and its key-value cache for decoding.
+// MultiheadAttention: multi-head attention with four linear layers of its own, whole texts at once or token by token.
 #pragma once
 
 #include <optional>
 
 #include "nn/layers/dropout.h"
+#include "nn/layers/key_value_cache.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "sharding/operations/attention.h"
@@ -55,14 +56,6 @@ struct AttentionInputs {
 struct DecodeInputs {
   Array mask = {};       // booleans that broadcast to (batch, heads, seq, keys); false hides a key
   Array positions = {};  // integers (batch, seq): of rotary positions; by default those behind the cache's
-};
-
-// The keys and values of all positions so far, which the next position attends to.
-struct KeyValueCache {
-  Array keys, values;  // (batch, length, kv_heads, head_dim); absent at first
-
-  int64_t length() const { return keys.is_absent() ? 0 : keys.shape(1); }
-  void append(const Array& new_keys, const Array& new_values);
 };
 
 // (batch, seq, embed) -> (batch, seq, embed). Vaswani et al., "Attention is all you need" (2017).

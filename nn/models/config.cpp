@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::string_view names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "mixtral"};
 
+constexpr int64_t most_of_any = int64_t{1} << 31, most_layers = 10'000;
+
 void check_sizes(const DecoderConfig& c) {
   const struct {
     const char* name;
@@ -16,13 +18,19 @@ void check_sizes(const DecoderConfig& c) {
   } sizes[] = {{"vocab", c.vocab},       {"embed", c.embed},       {"layers", c.layers}, {"heads", c.heads},
                {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"mlp", c.mlp},       {"positions", c.positions}};
   for (const auto& [name, size] : sizes)
-    if (size < 1) fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 or more.", name, size);
+    if (size < 1 || size > most_of_any)
+      fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, most_of_any);
+  if (c.layers > most_layers || c.experts > most_layers)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
+         c.experts, most_layers);
   if (c.heads % c.kv_heads)
     fail(ErrorKind::bad_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
          c.kv_heads);
   if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.layers)
     fail(ErrorKind::bad_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
          c.windows.size(), c.layers);
+  for (const int64_t window : c.windows)
+    if (window < 0) fail(ErrorKind::bad_argument, "DecoderConfig", "a window of {}, expected 0 or more.", window);
   if (c.vocab_rows && c.vocab_rows < c.vocab)
     fail(ErrorKind::bad_argument, "DecoderConfig", "vocab_rows = {} for a vocabulary of {}, expected as many or more.",
          c.vocab_rows, c.vocab);

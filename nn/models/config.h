@@ -43,8 +43,8 @@ struct DecoderConfig {
   int64_t window(int64_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
 };
 
-// Errors (bad_argument): a size below 1, heads that kv_heads does not divide, another number of windows than layers,
-// fewer rows than vocab, an option that another family has.
+// Errors (bad_argument): a size below 1 or above 2^31, more than 10,000 layers or experts, heads that kv_heads does not
+// divide, another number of windows than layers, fewer rows than vocab, an option that another family has.
 void check(const DecoderConfig& config);
 
 }  // namespace tessera::nn

@@ -56,7 +56,7 @@ template <class Model>
 void expect_same_in_parts(const Model& model, const Layout& layout, const std::vector<int64_t>& parts) {
   const Model placed = nn::filter_shard(model, layout);
   const Array ids = text(layout), at_once = placed(ids);
-  DecoderCache cache;
+  nn::DecoderCache cache;
   for (const int64_t n : parts) {
     const int64_t start = cache.length();
     const Array logits = placed.decode(slice_in_dim(ids, start, start + n, 1), cache);
@@ -85,7 +85,7 @@ TEST(Decode, LlamaOfAsManyKvHeadsInPartsIsItselfAtOnce) { expect_same_everywhere
 TEST(Decode, TheCacheLiesAsTheHeadsDo) {
   const Layout layout = layout_of({{"data", 2}, {"model", 2}});
   const Llama placed = nn::filter_shard(llama(), layout);
-  DecoderCache cache;
+  nn::DecoderCache cache;
   const Array ids = text(layout);
   placed.decode(slice_in_dim(ids, 0, 5, 1), cache);
   CommLedger ledger;
@@ -101,7 +101,7 @@ TEST(Decode, TheCacheLiesAsTheHeadsDo) {
 
 TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
   const Array ids = array<int32_t>(std::vector<int32_t>(seq, 3), {1, seq}), next = slice_in_dim(ids, 0, 1, 1);
-  DecoderCache of_gpt, of_llama;
+  nn::DecoderCache of_gpt, of_llama;
   const Gpt a = gpt();
   const Llama b = llama();
   a.decode(ids, of_gpt);
@@ -115,12 +115,12 @@ TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
 template <class Model>
 void expect_same_cache_after_an_error(Model model) {
   const Array ids = array<int32_t>({1, 2, 3}, {1, 3});
-  DecoderCache cache;
+  nn::DecoderCache cache;
   model.decode(ids, cache);
   model.layers[1].attn.o.kernel.value = ones({1, 1});
   EXPECT_THROW(model.decode(ids, cache), Error);
   for (const nn::KeyValueCache& layer : cache.layers) EXPECT_EQ(layer.length(), 3);
-  DecoderCache empty;
+  nn::DecoderCache empty;
   EXPECT_THROW(model.decode(ids, empty), Error);
   EXPECT_TRUE(empty.layers.empty());
 }

@@ -1,5 +1,5 @@
 // Event files: what was written is read back by another implementation, and damage is noticed.
-#include "examples/event_file.h"
+#include "examples/train/event_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,8 +11,10 @@
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
+
+using namespace examples;
 
 using data::ScratchFolder;
 
@@ -102,4 +104,4 @@ TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,5 +1,5 @@
 // The loss curve: a whole picture at every moment of a run, whose points lie where its axes say.
-#include "examples/loss_curve.h"
+#include "examples/train/loss_curve.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 LossCurve curve_of(int64_t steps, int64_t done, int64_t validate_every) {
@@ -218,4 +218,4 @@ TEST(LossCurve, ALongRunStaysSmallAndKeepsItsSpikes) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,5 +1,5 @@
 // Metrics: one call reaches every file, and a file that cannot be written says so.
-#include "examples/metrics.h"
+#include "examples/train/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,10 @@
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
+
+using namespace examples;
 
 using data::ScratchFolder;
 namespace fs = std::filesystem;
@@ -83,4 +85,4 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,11 +1,11 @@
 // Sampling: windows that slide, where it stops, and bytes made readable.
-#include "examples/sample.h"
+#include "examples/train/sample.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 // ---- sample
@@ -18,7 +18,7 @@ struct Successor {
   };
   std::vector<Call>& calls;
 
-  Array decode(const Array& ids, DecoderCache& cache) const {
+  Array decode(const Array& ids, nn::DecoderCache& cache) const {
     const std::vector<int32_t> bytes = ids.to_host<int32_t>();
     calls.push_back({cache.length(), {bytes.begin(), bytes.end()}});
     cache.layers.resize(1);
@@ -109,4 +109,4 @@ TEST(Printable, KeepsTextAndEscapesTheRest) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::train

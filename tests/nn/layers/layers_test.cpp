@@ -10,6 +10,7 @@
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
 #include "nn/placement/filter_shard.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
@@ -187,6 +188,39 @@ TEST(MultiheadAttention, a_decode_that_fails_leaves_the_cache) {
   EXPECT_THROW(layer.decode(ones({1, 2, 8}), cache), Error);
   EXPECT_EQ(cache.length(), 3);
   EXPECT_EQ(cache.values.shape(1), 3);
+}
+
+TEST(KeyValueCache, that_two_go_on_from_has_the_tokens_of_each) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.rope = RotaryEmbedding{}});
+  const Array text = normal(Key(1), {2, 5, 8}), one = normal(Key(2), {2, 1, 8}), other = normal(Key(3), {2, 1, 8});
+  const auto after = [&](const Array& last) { return slice_in_dim(layer(concatenate({text, last}, 1)), 5, 6, 1); };
+  KeyValueCache first;
+  layer.decode(text, first);
+  KeyValueCache second = first;
+  expect_near(layer.decode(one, first), after(one), tolerance, "the first");
+  expect_near(layer.decode(other, second), after(other), tolerance, "the second");
+  KeyValueCache third = first;
+  expect_near(layer.decode(other, third), slice_in_dim(layer(concatenate({text, one, other}, 1)), 6, 7, 1), tolerance,
+              "the third");
+  expect_near(layer.decode(one, first), slice_in_dim(layer(concatenate({text, one, one}, 1)), 6, 7, 1), tolerance,
+              "the first once more");
+}
+
+TEST(KeyValueCache, is_written_where_it_lies) {
+  for (const auto& [name, layout] : strategies()) {
+    const MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), embed, heads, 2), layout);
+    KeyValueCache cache;
+    layer.decode(batch_of({8, 3, 8}, {"batch", none, none}, layout), cache);
+    const void* first = cache.keys.addressable_shards()[0].data.impl()->local[0].const_data_ptr();
+    int64_t moves = 0;
+    for (int i = 0; i < 90; ++i) {
+      layer.decode(batch_of({8, 1, 8}, {"batch", none, none}, layout), cache);
+      const void* now = cache.keys.addressable_shards()[0].data.impl()->local[0].const_data_ptr();
+      moves += now != first, first = now;
+    }
+    EXPECT_EQ(cache.length(), 93) << name;
+    EXPECT_LE(moves, 2) << name;
+  }
 }
 
 TEST(RMSNorm, takes_floating_types) {

@@ -238,7 +238,7 @@ TEST(Models, refuse_what_a_family_has_not) {
         refused({.family = mistral, .windows = {1, 2, 3}})},
        {ErrorKind::bad_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
         refused({.vocab_rows = 10})},
-       {ErrorKind::bad_argument, "[DecoderConfig] layers = 0, expected 1 or more.", refused({.layers = 0})}});
+       {ErrorKind::bad_argument, "[DecoderConfig] layers = 0, expected 1 to 2147483648.", refused({.layers = 0})}});
   const CausalLm gpt = model_of(families().back());
   testing::expect_errors(
       {{ErrorKind::bad_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",

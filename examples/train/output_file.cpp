@@ -1,12 +1,12 @@
 // Streams that are flushed at once, and a rename.
-#include "examples/output_file.h"
+#include "examples/train/output_file.h"
 
 #include <filesystem>
 #include <system_error>
 
 #include "sharding/diagnostics.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 OutputFile::OutputFile(const std::string& path, Start start)
     : path_(path), file_(path, std::ios::binary | (start == Start::empty ? std::ios::trunc : std::ios::app)) {
@@ -28,4 +28,4 @@ void replace_file(const std::string& path, std::string_view bytes) {
   if (error) fail(ErrorKind::bad_file, "metrics", path + ": the file cannot be written: " + error.message() + ".");
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

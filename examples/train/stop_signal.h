@@ -1,7 +1,7 @@
 // StopSignal: a signal that asks a training to end, noticed between two steps.
 #pragma once
 
-namespace tessera::examples {
+namespace tessera::train {
 
 // While it lives, the signal is noted in place of what it would have done. One at a time in a program.
 class StopSignal {
@@ -19,4 +19,4 @@ class StopSignal {
   void (*before_)(int);
 };
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

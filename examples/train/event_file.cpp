@@ -1,5 +1,5 @@
 // The few protobuf fields that a scalar takes, written by hand, and the frame of a TFRecord.
-#include "examples/event_file.h"
+#include "examples/train/event_file.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 #include "sharding/diagnostics.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 // ---- protobuf: a field is (number << 3 | wire type), then its value
@@ -100,4 +100,4 @@ uint32_t crc32c(std::string_view bytes) {
   return crc.checksum();
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

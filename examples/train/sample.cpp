@@ -1,12 +1,12 @@
 // Draws on the host, and tells characters from stray bytes.
-#include "examples/sample.h"
+#include "examples/train/sample.h"
 
 #include <fmt/format.h>
 
 #include "sharding/placement.h"
 #include "sharding/random.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 unsigned byte_at(std::string_view bytes, size_t i) { return static_cast<unsigned char>(bytes[i]); }
@@ -50,4 +50,4 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

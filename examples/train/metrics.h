@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "examples/event_file.h"
-#include "examples/loss_curve.h"
-#include "examples/output_file.h"
+#include "examples/train/event_file.h"
+#include "examples/train/loss_curve.h"
+#include "examples/train/output_file.h"
 #include "nn/report.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 struct StepMetrics {
   int64_t step = 0;
@@ -64,4 +64,4 @@ class Metrics {
   nn::Report report_;
 };
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

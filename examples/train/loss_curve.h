@@ -7,7 +7,7 @@
 
 #include "nn/report.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 struct LossPoint {
   int64_t step = 0;
@@ -30,4 +30,4 @@ struct LossCurve {
   std::string svg() const;
 };
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

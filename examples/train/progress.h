@@ -7,7 +7,7 @@
 
 #include "data/loader_core.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 //   Progress progress(steps, records_per_step, tokens_per_record);
 //   for (int64_t step = 1; step <= steps; ++step) {
@@ -41,4 +41,4 @@ class Progress {
   double mean_seconds_ = 0;  // of a step; recent ones count most
 };
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,11 +1,11 @@
 // Saving and going on, with the loader's place and the run's identity beside the arrays.
-#include "examples/run_checkpoints.h"
+#include "examples/train/run_checkpoints.h"
 
 #include <fmt/format.h>
 
 #include <csignal>
 
-namespace tessera::examples {
+namespace tessera::train {
 
 std::string RunIdentity::to_json() const {
   return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}}})", corpus_size, seq, seed);
@@ -46,4 +46,4 @@ void RunCheckpoints::wait() {
   if (checkpoints_) checkpoints_->wait();
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "examples/output_file.h"
+#include "examples/train/output_file.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 // Written to <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>; `tensorboard --logdir <folder>`
 // shows it, even while it grows. A further run in the same folder makes a further file, and TensorBoard draws both as
@@ -40,4 +40,4 @@ std::string tf_record(std::string_view data);
 // CRC-32C (Castagnoli), as in RFC 3720: "123456789" gives 0xe3069283.
 uint32_t crc32c(std::string_view bytes);
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

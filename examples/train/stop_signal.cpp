@@ -1,11 +1,11 @@
 // A flag that the handler sets, and a vote on it.
-#include "examples/stop_signal.h"
+#include "examples/train/stop_signal.h"
 
 #include <csignal>
 
 #include "sharding/distributed.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 volatile std::sig_atomic_t came = 0;
@@ -23,4 +23,4 @@ StopSignal::~StopSignal() { std::signal(signal_, before_); }
 
 bool StopSignal::came_to_any() { return any_process(came); }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,5 +1,5 @@
 // Sends every row to the files that are open.
-#include "examples/metrics.h"
+#include "examples/train/metrics.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "sharding/files.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 StepMetrics step_of(const boost::json::object& row) {
@@ -24,7 +24,7 @@ StepMetrics step_of(const boost::json::object& row) {
 
 using Look = nn::ReportSeries::Look;
 
-nn::Curve over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::* value) {
+nn::Curve over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::*value) {
   nn::Curve curve;
   for (const StepMetrics& row : steps) curve.push_back({static_cast<double>(row.step), row.*value});
   return curve;
@@ -128,4 +128,4 @@ void Metrics::draw() {
   replace_file(page_, report_.html());
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

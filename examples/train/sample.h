@@ -7,11 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "examples/transformer.h"
 #include "nn/models.h"
 #include "sharding/random.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 struct SampleOptions {
   int64_t length = 0;         // how many bytes or tokens to add to the prompt
@@ -36,7 +35,7 @@ template <class Model>
 std::string sample(const Model& model, const Key& key, const SampleOptions& options) {
   std::string text = options.prompt;
   const auto last = [&](int64_t n) { return text.substr(text.size() - std::min(text.size(), static_cast<size_t>(n))); };
-  DecoderCache cache;
+  nn::DecoderCache cache;
   std::string unread = last(options.window);
   const auto is_stopped = [&] {
     return !options.stop.empty() && text.find(options.stop, options.prompt.size()) != std::string::npos;
@@ -54,4 +53,4 @@ std::string sample(const Model& model, const Key& key, const SampleOptions& opti
   return text.substr(options.prompt.size());
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

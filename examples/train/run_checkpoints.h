@@ -6,10 +6,10 @@
 #include <string>
 
 #include "data/loader.h"
-#include "examples/stop_signal.h"
+#include "examples/train/stop_signal.h"
 #include "nn/checkpoint.h"
 
-namespace tessera::examples {
+namespace tessera::train {
 
 struct SaveFlags {
   std::string folder;      // empty: nothing is saved
@@ -63,4 +63,4 @@ class RunCheckpoints {
   std::optional<StopSignal> stop_;
 };
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -1,5 +1,5 @@
 // Draws the bar, or prints twenty lines over the whole run.
-#include "examples/progress.h"
+#include "examples/train/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 std::string bar(int64_t step, int64_t steps) {
@@ -74,4 +74,4 @@ std::string Progress::line(int64_t step, double loss, const data::LoaderProgress
                      minutes(mean_seconds_ * static_cast<double>(steps_ - step)));
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

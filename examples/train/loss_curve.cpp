@@ -1,5 +1,5 @@
 // Draws from the back to the front: paper, grid, entropies, losses, and what is written beside them.
-#include "examples/loss_curve.h"
+#include "examples/train/loss_curve.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string_view>
 
-namespace tessera::examples {
+namespace tessera::train {
 namespace {
 
 constexpr double width = 880, height = 480;                                      // of the picture
@@ -257,4 +257,4 @@ std::string LossCurve::svg() const {
   return text + last_values(*this, means, plot) + "</svg>\n";
 }
 
-}  // namespace tessera::examples
+}  // namespace tessera::train

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::examples {
+namespace tessera::train {
 
 // A file that starts empty, or with what it has. Readers see appended bytes at once. Error (bad_file) "[metrics] path:
 // ...", here and below: the file cannot be written.
@@ -25,4 +25,4 @@ class OutputFile {
 // whole new one. Anything at `path` that is not a regular file (a device, a folder) is an error.
 void replace_file(const std::string& path, std::string_view bytes);
 
-}  // namespace tessera::examples
+}  // namespace tessera::train
