@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "data/any_stream.h"
 #include "data/collate.h"
 #include "data/dataset.h"
+#include "data/divided_batches.h"
 #include "data/loader_core.h"
 #include "data/loader_state.h"
 #include "data/stream_batches.h"
@@ -84,7 +86,16 @@ class Loader {
   // All processes read the whole stream (data/stream.h), and each keeps its rows.
   template <class T, class Node, class Stage, class Collate>
   Loader(Stream<T, Node, Stage> stream, Collate collate, const LoaderOptions& options = {})
+      : Loader(AnyStream<T>(stream), std::move(collate), options) {}
+  template <class T, class Collate>
+  Loader(AnyStream<T> stream, Collate collate, const LoaderOptions& options = {})
       : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
+
+  // Each process reads the parts of its rows. Errors (bad_argument): a batch size that is no multiple of the parts, a
+  // number of shards that does not divide them.
+  template <class T, class Collate>
+  Loader(DividedStream<T> stream, Collate collate, const LoaderOptions& options = {})
+      : core_(divided_core(stream, detail::collator(std::move(collate)), options)) {}
 
   // The next batch; std::nullopt at the end of an epoch of a finite dataset, after which the next epoch begins.
   //
@@ -193,14 +204,31 @@ class Loader {
         });
   }
 
-  template <class T, class Node, class Stage, class Collate>
-  static Core streamed(const Stream<T, Node, Stage>& stream, Collate collate, const LoaderOptions& options) {
-    const detail::DatasetFacts facts{stream.node().size(), stream.node().round(), stream.describe()};
-    return std::make_unique<detail::StreamCore>(
-        options, facts, [stream, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
-          using Batches = detail::StreamBatches<Node, Stage, Collate>;
-          return std::make_unique<Batches>(stream.node(), stream.stage(), collate, from, o);
-        });
+  template <class T, class Collate>
+  static Core streamed(const AnyStream<T>& stream, Collate collate, const LoaderOptions& options) {
+    const auto plan = stream.plan();
+    detail::StreamCore::Places places;
+    places.open = [plan, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
+      return std::make_unique<detail::StreamBatches<T, Collate>>(*plan, collate, from, o);
+    };
+    places.missing = [plan](const StreamMark& mark) { return plan->missing(mark); };
+    places.passes = [plan](const StreamMark& mark) { return plan->passes(mark); };
+    return std::make_unique<detail::StreamCore>(options, detail::DatasetFacts{0, 1, plan->describe()},
+                                                std::move(places));
+  }
+
+  template <class T, class Collate>
+  static Core divided_core(const DividedStream<T>& stream, Collate collate, const LoaderOptions& options) {
+    const detail::Parts<T> parts = stream.plans();
+    detail::check_parts(static_cast<int64_t>(parts.size()), options);
+    detail::StreamCore::Places places;
+    places.open = [parts, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
+      return std::make_unique<detail::DividedBatches<T, Collate>>(parts, collate, from, o);
+    };
+    places.missing = [parts](const StreamMark& mark) { return detail::missing_in_parts(mark, parts); };
+    places.passes = [parts](const StreamMark& mark) { return detail::passes_of_parts(mark, parts); };
+    return std::make_unique<detail::StreamCore>(options, detail::DatasetFacts{0, 1, stream.describe()},
+                                                std::move(places));
   }
 
   Core core_;
@@ -210,5 +238,9 @@ template <class T, class Node, class Collate>
 Loader(Dataset<T, Node>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 template <class T, class Node, class Stage, class Collate>
 Loader(Stream<T, Node, Stage>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
+template <class T, class Collate>
+Loader(AnyStream<T>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
+template <class T, class Collate>
+Loader(DividedStream<T>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 
 }  // namespace tessera::data

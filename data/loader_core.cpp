@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/record_reader.h"
 #include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
@@ -218,8 +219,8 @@ void IndexedCore::go_to(const LoaderState& state) {
 // ---- streams --------------------------------------------------------------------------------------------------------
 
 struct StreamCore::Running {
-  std::unique_ptr<BatchReader> reader;
   std::atomic<bool> stopped = false;
+  std::unique_ptr<BatchReader> reader;
   const int64_t forks_before = forks();
   std::unique_ptr<Prefetcher> prefetcher;  // last: it ends before what its thread uses
 
@@ -227,8 +228,8 @@ struct StreamCore::Running {
   bool is_of_this_process() const { return forks_before == forks(); }
 };
 
-StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, Open open)
-    : LoaderCore(options, std::move(facts)), open_(std::move(open)) {}
+StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, Places places)
+    : LoaderCore(options, std::move(facts)), places_(std::move(places)) {}
 
 // What another process was in the middle of when it forked cannot be taken apart: it is left as it is.
 void StreamCore::stop() {
@@ -238,7 +239,7 @@ void StreamCore::stop() {
 
 std::shared_ptr<StreamCore::Running> StreamCore::opened_at(const StreamMark& mark) const {
   auto running = std::make_shared<Running>();
-  running->reader = open_(mark, options_);
+  running->reader = places_.open(mark, options_);
   return running;
 }
 
@@ -273,15 +274,23 @@ LoaderCore::Made StreamCore::make_next() {
 }
 
 void StreamCore::check(const LoaderState& state) const {
-  const StreamMark mark = state.stream.value_or(StreamMark{});
-  const bool is_endless = facts_.size == endless;
-  const bool is_place =
-      mark.input <= (is_endless ? endless / 2 : facts_.size) && mark.epoch <= (is_endless ? 0 : endless / 2);
-  if (is_place && std::min({mark.epoch, mark.input, mark.offset, mark.since}) >= 0) return;
-  bad_state("the state goes on at item " + std::to_string(mark.offset) + " of record " + std::to_string(mark.input) +
-            " in epoch " + std::to_string(mark.epoch) + ", and the stream's dataset has " +
-            (is_endless ? "one endless epoch" : std::to_string(facts_.size) + " records") +
-            "; restore it with the dataset it was taken from");
+  const std::string missing = places_.missing(state.stream.value_or(StreamMark{}));
+  if (!missing.empty()) bad_state(missing);
+}
+
+std::string missing_place(int64_t size, const StreamMark& mark) {
+  const bool is_endless = size == endless;
+  const bool is_place = mark.input <= (is_endless ? endless / 2 : size) && mark.epoch <= (is_endless ? 0 : endless / 2);
+  if (is_place && mark.parts.empty() && std::min({mark.epoch, mark.input, mark.offset, mark.since}) >= 0) return "";
+  return "the state goes on at item " + std::to_string(mark.offset) + " of record " + std::to_string(mark.input) +
+         " in epoch " + std::to_string(mark.epoch) + ", and the stream's dataset has " +
+         (is_endless ? "one endless epoch" : std::to_string(size) + " records") +
+         "; restore it with the dataset it was taken from";
+}
+
+double passes_at(int64_t size, int64_t round, const StreamMark& mark) {
+  const double epochs = size == endless ? 0 : static_cast<double>(mark.epoch) * static_cast<double>(size);
+  return (epochs + static_cast<double>(mark.input)) / static_cast<double>(round);
 }
 
 void StreamCore::go_to(const LoaderState& state) {
@@ -297,12 +306,6 @@ void StreamCore::go_to(const LoaderState& state) {
   }
   mark_ = mark;
   handed_out_ = state.global_next_index;
-}
-
-double StreamCore::passes() const {
-  const double epochs =
-      facts_.size == endless ? 0 : static_cast<double>(mark_.epoch) * static_cast<double>(facts_.size);
-  return (epochs + static_cast<double>(mark_.input)) / static_cast<double>(facts_.round);
 }
 
 // ---- records made ahead ---------------------------------------------------------------------------------------------

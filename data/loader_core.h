@@ -157,8 +157,14 @@ class BatchReader {
 // Batches of a stream: one thread puts them together in order; others make its records ahead.
 class StreamCore : public LoaderCore {
  public:
-  using Open = std::function<std::unique_ptr<BatchReader>(const StreamMark& from, const LoaderOptions& options)>;
-  StreamCore(const LoaderOptions& options, DatasetFacts facts, Open open);
+  // What the core asks of a stream: a reader from a mark on, why it has no such place (empty: it has), and how many
+  // passes over the data lie before it.
+  struct Places {
+    std::function<std::unique_ptr<BatchReader>(const StreamMark& from, const LoaderOptions& options)> open;
+    std::function<std::string(const StreamMark&)> missing;
+    std::function<double(const StreamMark&)> passes;
+  };
+  StreamCore(const LoaderOptions& options, DatasetFacts facts, Places places);
   ~StreamCore() override { StreamCore::stop(); }
 
   int64_t batches_per_epoch() const override { return unknown; }
@@ -171,10 +177,10 @@ class StreamCore : public LoaderCore {
   Made make_next() override;
   void go_to(const LoaderState& state) override;
   LoaderState place() const override { return {handed_out_, mark_}; }
-  double passes() const override;
+  double passes() const override { return places_.passes(mark_); }
   void stop() override;
 
-  Open open_;
+  Places places_;
   StreamMark mark_;
   int64_t handed_out_ = 0;
   std::shared_ptr<Running> running_;

@@ -54,11 +54,24 @@ class Reader {
 };
 
 StreamMark mark_of(const json::value& value, std::string_view text) {
+  if (value.is_null()) return StreamMark::elsewhere();
   Reader reader(value, text);
-  const StreamMark mark{reader.number("epoch"), reader.number("input"), reader.number("offset"),
-                        reader.number("since")};
+  StreamMark mark{reader.number("epoch"), reader.number("input"), reader.number("offset"), reader.number("since")};
+  if (const json::value* parts = reader.take("parts")) {
+    if (!parts->is_array()) bad_state(text, "parts is no array");
+    for (const json::value& part : parts->as_array()) mark.parts.push_back(mark_of(part, text));
+  }
   reader.end();
   return mark;
+}
+
+std::string json_of(const StreamMark& mark) {
+  if (mark.is_elsewhere()) return "null";
+  std::string text = "{\"epoch\": " + std::to_string(mark.epoch) + ", \"input\": " + std::to_string(mark.input) +
+                     ", \"offset\": " + std::to_string(mark.offset) + ", \"since\": " + std::to_string(mark.since);
+  for (const StreamMark& part : mark.parts)
+    text += (&part == &mark.parts.front() ? ", \"parts\": [" : ", ") + json_of(part);
+  return text + (mark.parts.empty() ? "}" : "]}");
 }
 
 std::vector<std::string> nodes_of(const std::string& description) {
@@ -75,11 +88,7 @@ std::vector<std::string> nodes_of(const std::string& description) {
 
 std::string LoaderState::to_json() const {
   std::string text = "{\"global_next_index\": " + std::to_string(global_next_index);
-  if (stream) {
-    text += ", \"stream\": {\"epoch\": " + std::to_string(stream->epoch) +
-            ", \"input\": " + std::to_string(stream->input) + ", \"offset\": " + std::to_string(stream->offset) +
-            ", \"since\": " + std::to_string(stream->since) + "}";
-  }
+  if (stream) text += ", \"stream\": " + json_of(*stream);
   if (!dataset.empty()) text += ", \"dataset\": " + json::serialize(json::string(dataset));
   return text + "}";
 }
@@ -94,6 +103,22 @@ LoaderState LoaderState::from_json(std::string_view text) {
   }
   reader.end();
   return state;
+}
+
+LoaderState joined_state(const std::vector<LoaderState>& states) {
+  if (states.empty()) fail(ErrorKind::bad_argument, "joined_state", "no states, expected one of each process");
+  LoaderState joined = states.front();
+  for (const LoaderState& state : states) {
+    if (state.global_next_index != joined.global_next_index || state.dataset != joined.dataset ||
+        state.stream.has_value() != joined.stream.has_value() ||
+        (state.stream && state.stream->parts.size() != joined.stream->parts.size()))
+      fail(ErrorKind::bad_argument, "joined_state",
+           "states of different places or datasets: " + state.to_json() + " beside " + joined.to_json() +
+               "; take them after the same batch");
+    for (size_t i = 0; state.stream && i < state.stream->parts.size(); ++i)
+      if (joined.stream->parts[i].is_elsewhere()) joined.stream->parts[i] = state.stream->parts[i];
+  }
+  return joined;
 }
 
 void detail::check_same_dataset(const std::string& saved, const std::string& now) {

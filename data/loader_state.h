@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/stream_mark.h"
 
@@ -29,6 +30,12 @@ struct LoaderState {
 
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
+
+// Of a divided stream (data/any_stream.h), whose processes each know the places of their parts: the state with the
+// places of all, from the states of all after the same batch. A loader that restores a state without some place of its
+// own reads that part again from its beginning: the batches are the same, and it takes longer. Error (bad_argument): no
+// states, states of different places or datasets.
+LoaderState joined_state(const std::vector<LoaderState>& states);
 
 namespace detail {
 

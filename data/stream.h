@@ -18,6 +18,9 @@
 
 namespace tessera::data {
 
+template <class T>
+class AnyStream;
+
 namespace detail {
 
 // Links that turn each input record into a vector of items: none, one or more.
@@ -279,6 +282,11 @@ class Stream {
     return Stream<PackedRow<Token>, decltype(node), FirstFit<Token>>(node, FirstFit<Token>(options));
   }
 
+  // In windows in random order; the first records of each epoch alone. These and mix(weights, streams...) stand after
+  // any word, pack() too: AnyStream's (data/any_stream.h, which data/loader.h includes).
+  AnyStream<T> shuffle(int64_t window, uint64_t seed) const;
+  AnyStream<T> limit(int64_t count) const;
+
   // One epoch from its beginning: for (const T& record : stream).
   class Iterator {
    public:
@@ -316,7 +324,9 @@ class Stream {
   static constexpr bool is_flat = std::same_as<Stage, detail::Flat<T>>;
 
   static constexpr void check_flat(const char*) {
-    static_assert(is_flat, "tessera: after pack() and rebatch() a stream takes map() only; put this word before them.");
+    static_assert(is_flat,
+                  "tessera: after pack() and rebatch() a stream takes map(), shuffle() and limit() only; put this word "
+                  "before them.");
   }
   template <class N>
   static auto flat(N node) {

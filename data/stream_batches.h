@@ -10,37 +10,40 @@
 
 #include "data/collate.h"
 #include "data/loader_core.h"
-#include "data/stream.h"
+#include "data/record_reader.h"
 
 namespace tessera::data::detail {
 
-template <class Node, class Stage, class Collate>
+// The batch of the records; an error names where it ends.
+template <class T, class Collate>
+AnyItem collated(const Collate& collate, std::vector<T> records, int64_t valid, const StreamMark& after) {
+  try {
+    return std::make_shared<batch_of<Collate, T>>(collate(std::move(records), valid));
+  } catch (...) {
+    fail_at_stream_batch(after);
+  }
+}
+
+inline int threads_ahead(const LoaderOptions& options) { return options.prefetch > 0 ? options.threads : 1; }
+
+template <class T, class Collate>
 class StreamBatches : public BatchReader {
  public:
-  using T = typename Stage::value_type;
-  using Fan = typename Node::value_type;
-
-  StreamBatches(Node node, const Stage& stage, Collate collate, const StreamMark& from, const LoaderOptions& options)
-      : node_(std::move(node)),
-        collate_(std::move(collate)),
+  StreamBatches(const StreamPlan<T>& plan, Collate collate, const StreamMark& from, const LoaderOptions& options)
+      : collate_(std::move(collate)),
         options_(options),
         rows_(rows_of_shard(options.batch_size, options.shard)),
-        reader_(stage, node_.size(), node_.round(),
-                [this](int64_t epoch, int64_t index) { return fetch(epoch, index); }),
-        whole_epoch_(from == StreamMark{from.epoch}) {
-    if (options.prefetch > 0 && options.threads > 1)
-      ahead_ = std::make_unique<ChunkReader>(node_.size(), from, maker(node_), options.threads);
-    reader_.seek(from);
-  }
+        reader_(plan.open(from, threads_ahead(options))),
+        whole_epoch_(from == StreamMark{from.epoch}) {}
 
   Item next(const std::atomic<bool>& stop) override {
-    if (std::exchange(epoch_over_, false)) return {nullptr, reader_.mark(), 0};
-    const int64_t epoch = reader_.mark().epoch;
+    if (std::exchange(epoch_over_, false)) return {nullptr, reader_->mark(), 0};
+    const int64_t epoch = reader_->mark().epoch;
     std::vector<T> kept;
     std::optional<T> last;
     int64_t count = 0;
     for (; count < options_.batch_size; ++count) {
-      auto record = next_record(stop);
+      auto record = reader_->next(&stop);
       if (!record) return end_of_epoch(std::move(kept), std::move(last), count, epoch);
       if (count / rows_ == options_.shard.index)
         kept.push_back(std::move(*record));
@@ -53,49 +56,17 @@ class StreamBatches : public BatchReader {
   StreamMark pass_over(int64_t records) override {
     whole_epoch_ = whole_epoch_ && records == 0;
     for (bool barren = false; records > 0; barren = !barren) {
-      while (records > 0 && reader_.next()) barren = false, --records;
-      if (barren) fail_no_batch(0, options_.batch_size, reader_.mark().epoch - 1);
+      while (records > 0 && reader_->next(nullptr)) barren = false, --records;
+      if (barren) fail_no_batch(0, options_.batch_size, reader_->mark().epoch - 1);
     }
-    return reader_.mark();
+    return reader_->mark();
   }
 
  private:
-  static auto maker(const Node& node) {
-    return [node](int64_t epoch, int64_t index) -> AnyItem {
-      try {
-        return std::make_shared<Fan>(node.get(epoch, index));
-      } catch (...) {
-        fail_at_record(epoch, index);
-      }
-    };
-  }
-
-  Fan fetch(int64_t epoch, int64_t index) {
-    if (ahead_) return std::move(*std::static_pointer_cast<Fan>(ahead_->next()));
-    try {
-      return node_.get(epoch, index);
-    } catch (...) {
-      fail_at_record(epoch, index);
-    }
-  }
-
-  std::optional<T> next_record(const std::atomic<bool>& stop) {
-    try {
-      return reader_.next(&stop);
-    } catch (...) {
-      if (reader_.is_in_stage()) fail_at_stream_record(reader_.mark());
-      throw;
-    }
-  }
-
   Item batch(std::vector<T> records, int64_t valid, int64_t count) {
     ++batches_in_epoch_;
-    const StreamMark after = reader_.mark();
-    try {
-      return {std::make_shared<batch_of<Collate, T>>(collate_(std::move(records), valid)), after, count};
-    } catch (...) {
-      fail_at_stream_batch(after);
-    }
+    const StreamMark after = reader_->mark();
+    return {collated(collate_, std::move(records), valid, after), after, count};
   }
 
   // The records left of an epoch are dropped, or filled up to a last batch. The reader stands in the next epoch.
@@ -105,7 +76,7 @@ class StreamBatches : public BatchReader {
     }
     if (batches_in_epoch_ == 0 && whole_epoch_) fail_no_batch(count, options_.batch_size, epoch);
     begin_epoch();
-    return {nullptr, reader_.mark(), count};
+    return {nullptr, reader_->mark(), count};
   }
 
   Item last_batch(std::vector<T> kept, std::optional<T> last, int64_t count) {
@@ -123,12 +94,10 @@ class StreamBatches : public BatchReader {
     whole_epoch_ = true;
   }
 
-  Node node_;
   Collate collate_;
   LoaderOptions options_;
   int64_t rows_;  // of this shard in a batch
-  StreamReader<Node, Stage> reader_;
-  std::unique_ptr<ChunkReader> ahead_;
+  std::unique_ptr<RecordReader<T>> reader_;
   bool whole_epoch_;  // read from its beginning
   bool epoch_over_ = false;
   int64_t batches_in_epoch_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tessera::data {
 
@@ -12,6 +13,13 @@ struct StreamMark {
   int64_t input = 0;
   int64_t offset = 0;
   int64_t since = 0;
+  // Of what is made of several streams, or of windows of one (data/any_stream.h): their marks. Then the numbers above
+  // count: in a mix `input` turns, in a shuffle `input` windows and `since` records of one, in a limit `input` records,
+  // in a divided stream `input` records of each part; a part that another process reads is elsewhere.
+  std::vector<StreamMark> parts = {};
+
+  static StreamMark elsewhere() { return {-1}; }
+  bool is_elsewhere() const { return epoch < 0; }
   friend bool operator==(const StreamMark&, const StreamMark&) = default;
 };
 

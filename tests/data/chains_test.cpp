@@ -125,7 +125,19 @@ Pipeline random_pipeline(Philox& random) {
   const auto keep = [modulus](int64_t x) { return x % modulus != 1; };
   const auto several = [modulus](int64_t x) { return Numbers(static_cast<size_t>(x % modulus), x); };
   const auto longer = [modulus](int64_t x) { return Numbers(static_cast<size_t>(x % (2 * modulus)), x); };
-  switch (random.integer(6)) {
+  const auto seed = static_cast<uint64_t>(random.integer(1000));
+  const int64_t window = 1 + random.integer(9);
+  switch (random.integer(10)) {
+    case 6:
+      return pipeline_of(chain.filter(keep).shuffle(window, seed));
+    case 7:
+      return pipeline_of(chain.map(longer).pack({.length = 8, .open_rows = 2}).shuffle(window, seed));
+    case 8:
+      return pipeline_of(mix({2, 1}, chain.filter(keep), range(40).filter(keep).shuffle(window, seed)));
+    case 9:
+      return pipeline_of(mix({1, 1}, chain.flat_map(several), range(9).repeat().filter(keep))
+                             .shuffle(window, seed)
+                             .limit(12 + random.integer(60)));
     case 0:
       return pipeline_of(chain.filter(keep));
     case 1:
