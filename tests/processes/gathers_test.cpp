@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "sharding/distributed/processes.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "tests/sharding/law.h"
@@ -87,6 +90,34 @@ TEST(GathersAcrossProcesses, BeginAsManyBlocksAheadAsAskedFor) {
     EXPECT_EQ(second.all_gathers, crosses ? 2 * layers : 0);
     EXPECT_EQ(second.reduce_scatters, crosses ? layers : 0);
     for (int64_t i = 0; i < layers; ++i) EXPECT_EQ(second.gathers[i], crosses ? i + 1 + prefetch : 0) << "layer " << i;
+  }
+}
+
+// A ledger has when each was begun, and when the program came to need it. Between two layers lie some milliseconds.
+TEST(GathersAcrossProcesses, AreBegunAheadByTheLedgersClockToo) {
+  if (process_count() == 1) GTEST_SKIP() << "nothing is gathered";
+  constexpr double pause = 2e-3;
+  const Mesh mesh = make_mesh({{"data", process_count()}});
+  const std::vector<Array> weights = weights_of(mesh);
+  for (const int prefetch : {0, 1}) {
+    detail::clear_gather_orders();
+    pass_of(weights, mesh, {.prefetch = prefetch});
+    CommLedger ledger;
+    const Tape tape(weights, {.prefetch = prefetch});
+    Array y = device_put(normal(Key(99), {rows, width}), NamedSharding(mesh, P{"data"}));
+    for (int64_t i = 0; i < layers; ++i) {
+      y = tanh(matmul(matmul(y, tape.shadows()[2 * i]), tape.shadows()[2 * i + 1]));
+      std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    }
+    const std::vector<CommRecord>& gathers = ledger.records();
+    ASSERT_GE(gathers.size(), layers);
+    for (int64_t i = 1; i < layers; ++i) {
+      const CommRecord &before = gathers[i - 1], &r = gathers[i];
+      EXPECT_LE(r.begun.seconds, r.awaited.seconds);
+      EXPECT_LE(r.awaited.seconds, r.arrived.seconds);
+      EXPECT_GE(prefetch ? r.awaited.seconds - r.begun.seconds : r.begun.seconds - before.arrived.seconds, pause);
+    }
+    EXPECT_NE(ledger.chrome_trace().find("\"computation\""), std::string::npos);
   }
 }
 
