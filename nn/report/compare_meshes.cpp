@@ -10,6 +10,7 @@
 
 #include "nn/report/memory_report.h"
 #include "sharding/accounting/forecast.h"
+#include "sharding/accounting/timeline.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 #include "sharding/redistribution/gather_schedule.h"
@@ -17,6 +18,7 @@
 namespace tessera::nn {
 
 using tessera::detail::learned_gather_orders;
+using tessera::detail::predicted_timeline;
 using tessera::detail::with_commas;
 
 namespace {
@@ -67,6 +69,15 @@ std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardwa
   return traffic;
 }
 
+double hidden_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
+  const auto time = [&](const CommRecord& r) {
+    return collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
+  };
+  const double end = predicted_timeline(forecast.ledger().records(), time, hardware.flops_per_second, step.flops).end;
+  const double hidden = step.compute_seconds + step.communication_seconds - end;
+  return hidden > 1e-12 * end ? hidden : 0;  // else it is rounding
+}
+
 StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable(const Mesh&)>& step,
                          const Hardware& hardware) {
   StepForecast result{.mesh = mesh};
@@ -84,6 +95,7 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable(co
   result.traffic = traffic_of(forecast.ledger(), hardware);
   result.compute_seconds = result.flops / hardware.flops_per_second;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
+  result.hidden_seconds = hidden_seconds(forecast, result, hardware);
   return result;
 }
 
@@ -140,6 +152,7 @@ void fill_times(Table& table, const StepForecast& s, size_t column) {
   table.set("operations", column, fmt::format("{:.4g}", s.flops));
   table.set("compute, ms", column, fmt::format("{:.4g}", s.compute_seconds * 1e3));
   table.set("communication, ms", column, fmt::format("{:.4g}", s.communication_seconds * 1e3));
+  if (s.hidden_seconds > 0) table.set("of that hidden, ms", column, fmt::format("{:.4g}", s.hidden_seconds * 1e3));
   table.set("step, ms", column, fmt::format("{:.4g}", s.seconds() * 1e3));
 }
 
@@ -179,6 +192,7 @@ boost::json::object to_object(const StepForecast& s) {
           {"collectives", std::move(collectives)},
           {"compute_seconds", s.compute_seconds},
           {"communication_seconds", s.communication_seconds},
+          {"hidden_seconds", s.hidden_seconds},
           {"seconds", s.seconds()}};
 }
 

@@ -43,9 +43,9 @@ struct StepForecast {
   double flops = 0;
   std::vector<Traffic> traffic;
   double compute_seconds = 0, communication_seconds = 0;
+  double hidden_seconds = 0;  // of the communication: beside the computation
 
-  // Without overlap of the two: an upper bound if the speeds are right.
-  double seconds() const { return compute_seconds + communication_seconds; }
+  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }
 };
 
 // The forecasts of several meshes, one column for each.
@@ -60,7 +60,7 @@ class MeshComparison {
   std::string to_markdown() const;
   // {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations", "peak"},
   // "flops", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
-  // "communication_seconds", "seconds"}, ...]}
+  // "communication_seconds", "hidden_seconds", "seconds"}, ...]}
   std::string to_json() const;
 
  private:
@@ -90,8 +90,14 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   all_to_all          (n - 1) (b / n / s + l)
 //   others              b / s + l
 // (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
-// mesh axes the slowest link counts. Memory traffic, small operations and overlap are not modelled. An Error of the
-// step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a latency below 0.
+// mesh axes the slowest link counts. What a program begins ahead is hidden behind what is computed until it is needed:
+// the gathers of the next blocks' weights (GradientOptions::prefetch), the reduce_scatters of a block's gradients, the
+// gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
+// program stops where it needs one that is not there. So a block during which c seconds of communication are under way
+// takes max(its computation, c); with nothing ahead, the sum of both. All other collectives are waited for at once,
+// sums of whole gradients too, which between processes begin earlier. Memory traffic and small operations are not
+// modelled. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a
+// latency below 0.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

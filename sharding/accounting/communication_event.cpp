@@ -9,6 +9,7 @@ namespace tessera::detail {
 namespace {
 
 thread_local std::vector<Watcher*> watchers;
+thread_local int64_t announced = 0;
 thread_local int guards = 0;  // of these, those that may prevent
 
 }  // namespace
@@ -31,11 +32,21 @@ void ask(const Communication& communication) {
   for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->ask(communication);
 }
 
-void announce(Communication communication) {
+int64_t announce(Communication communication) {
   communication.cause.where = CallerLine(communication.cause.where);
   if (!communication.cause.path && !communication.backward) communication.cause.path = current_module_path();
+  communication.number = announced++;
   ask(communication);
   for (auto w = watchers.rbegin(); w != watchers.rend(); ++w) (*w)->count(communication);
+  return communication.number;
+}
+
+void announce_awaited(int64_t number) {
+  for (Watcher* w : watchers) w->await(number);
+}
+
+void announce_arrived(int64_t number) {
+  for (Watcher* w : watchers) w->arrive(number);
 }
 
 bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }

@@ -17,6 +17,7 @@ struct Communication {
   const Type* to = nullptr;
   Text operand = {}, result = {};  // in place of the types where several arrays move together
   bool backward = false;
+  int64_t number = 0;  // of its thread's; announce fills it in
 };
 
 // A guard, a budget or a ledger: called for the communications of its thread from its construction to its destruction.
@@ -30,6 +31,8 @@ class Watcher {
   Watcher& operator=(const Watcher&) = delete;
   virtual void ask(const Communication&) {}    // throws to prevent the communication; only one that may_prevent does
   virtual void count(const Communication&) {}  // no watcher has prevented it
+  virtual void await(int64_t) {}               // the program needs the one of this number
+  virtual void arrive(int64_t) {}              // it is there
 
  private:
   Role role_;
@@ -41,7 +44,10 @@ bool is_guarded();
 // announce asks all watchers, then counts with all, so that a communication which one of them prevents is counted by
 // none. For a move of several steps, `ask` is called for every step before the first one moves anything.
 void ask(const Communication& communication);
-void announce(Communication communication);
+// Returns its number. It is awaited from its begin, unless announce_awaited says later when.
+int64_t announce(Communication communication);
+void announce_awaited(int64_t number);
+void announce_arrived(int64_t number);
 
 // Whether the user's own line asks for this move: a placement, a constraint, a value handed out.
 bool is_asked_for(const Cause& cause);

@@ -20,8 +20,8 @@ struct Meter;
 //   std::cout << forecast.peak_bytes() << " bytes\n" << forecast.ledger().table();
 // Bytes are those of one device, as LibTorch's CPU kernels and autograd would take them: parameters, whatever the
 // graph saves, gathered weights, temporaries, gradients. What is inside a kernel (its scratch space) is not known and
-// not counted. A step knows what the one before it gathered: run it once before. The ledger is that of the same program on
-// a mesh of devices, record by record, where weights are gathered ahead as between processes. Scopes nest.
+// not counted. A step knows what the one before it gathered: run it once before. The ledger is that of the same program
+// on a mesh of devices, record by record, where weights are gathered ahead as between processes. Scopes nest.
 class Forecast {
  public:
   Forecast();

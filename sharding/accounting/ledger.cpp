@@ -2,9 +2,13 @@
 #include "sharding/accounting/ledger.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/accounting/ledger_json.h"
+#include "sharding/accounting/timeline.h"
+#include "sharding/array/abstract_tensor.h"
 
 namespace tessera {
 
@@ -38,17 +42,57 @@ CommRecord detail::record_of(const Communication& c) {
 class CommLedger::Book : public Watcher {
  public:
   Book() : Watcher(Role::listens) {}
-  void count(const Communication& communication) override { heard_.push_back(communication); }
-  void clear() { heard_.clear(), written_.clear(); }
+  void count(const Communication& communication) override {
+    const CommMoment moment = now();
+    heard_.push_back({communication, moment, moment, moment});
+  }
+  void await(int64_t number) override { note(number, &Heard::awaited, &CommRecord::awaited); }
+  void arrive(int64_t number) override { note(number, &Heard::arrived, &CommRecord::arrived); }
+  void clear() {
+    heard_.clear(), written_.clear();
+    start_ = std::chrono::steady_clock::now();
+    flops_ = flops_so_far();
+  }
 
   const std::vector<CommRecord>& written() {
-    while (written_.size() < heard_.size()) written_.push_back(record_of(heard_[written_.size()]));
+    while (written_.size() < heard_.size()) {
+      const Heard& heard = heard_[written_.size()];
+      written_.push_back(record_of(heard.communication));
+      CommRecord& r = written_.back();
+      r.begun = heard.begun, r.awaited = heard.awaited, r.arrived = heard.arrived;
+    }
     return written_;
+  }
+  CommMoment now() const {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    return {passed.count(), flops_so_far() - flops_};
   }
 
  private:
-  std::deque<Communication> heard_;  // which never moves them
+  struct Heard {
+    Communication communication;
+    CommMoment begun, awaited, arrived;
+  };
+  // Of all meters, the outermost goes on for the longest.
+  static double flops_so_far() {
+    const Meter* meter = current_meter().get();
+    while (meter && meter->outer) meter = meter->outer.get();
+    return meter ? meter->flops : 0;
+  }
+  // What began before this ledger is none of its own.
+  void note(int64_t number, CommMoment Heard::*heard, CommMoment CommRecord::*written) {
+    const auto is_before = [](const Heard& h, int64_t n) { return h.communication.number < n; };
+    const auto found = std::lower_bound(heard_.begin(), heard_.end(), number, is_before);
+    if (found == heard_.end() || found->communication.number != number) return;
+    (*found).*heard = now();
+    const auto place = static_cast<size_t>(found - heard_.begin());
+    if (place < written_.size()) written_[place].*written = (*found).*heard;
+  }
+
+  std::deque<Heard> heard_;          // which never moves them
   std::vector<CommRecord> written_;  // of the first of them
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double flops_ = flops_so_far();
 };
 
 CommLedger::CommLedger() : book_(std::make_unique<Book>()) {}
@@ -66,6 +110,12 @@ int64_t CommLedger::bytes(const std::string& kind, const std::string& axes) cons
   for (const CommRecord& r : records())
     if (matches(r, kind, axes)) total += r.bytes;
   return total;
+}
+
+std::string CommLedger::chrome_trace() const { return chrome_trace_of(measured_timeline(records())); }
+
+std::string CommLedger::chrome_trace(const CommTime& time, double flops_per_second) const {
+  return chrome_trace_of(predicted_timeline(records(), time, flops_per_second, book_->now().flops));
 }
 
 CommTime ring_time(double bytes_per_second, double latency) {

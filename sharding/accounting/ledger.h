@@ -10,6 +10,12 @@
 
 namespace tessera {
 
+// A moment of a program, as its ledger sees it.
+struct CommMoment {
+  double seconds = 0;  // since the ledger began, or was cleared
+  double flops = 0;    // operations of one device until then, on abstract meshes, as a Forecast counts them
+};
+
 // One collective. Bytes are those of the result on one device, as XLA counts them: a gather counts the gathered
 // array, a reduce-scatter the shard. The same with shared and with private replicas.
 struct CommRecord {
@@ -26,6 +32,9 @@ struct CommRecord {
   // The line of the user's program: the innermost one that is not the library's. In the backward pass, the line of the
   // forward operation; for the gradients' common reduction, the line of value_and_grad.
   std::source_location where;
+  // When it was begun, when the program went on no further without it, and when it was there. What is begun ahead, as a
+  // gather of the next block's weights, is awaited later; every other is awaited as soon as it is begun.
+  CommMoment begun = {}, awaited = {}, arrived = {};
 };
 
 // The time that a collective is taken to need in a trace, in seconds.
@@ -64,9 +73,13 @@ class CommLedger {
   // Every record with all its fields, in order: {"collectives": [{"kind": "all_gather", ..., "file": "/src/model.cpp",
   // "line": 31}, ...], "count": 7, "bytes": 4096}.
   std::string to_json() const;
-  // A trace for chrome://tracing or Perfetto: one track for each set of mesh axes, the collectives of this program one
-  // after another, as long as `time` says; computation takes no time in it.
-  std::string chrome_trace(const CommTime& time = ring_time(100e9)) const;
+  // A trace for chrome://tracing or Perfetto, by this thread's clock: a track for the computation, which has gaps where
+  // the program waits, and one for each set of mesh axes, on which a collective lasts from its begin to its arrival.
+  // What was begun ahead lies beside the computation. Collectives that overlap have tracks of their own.
+  std::string chrome_trace() const;
+  // The same, predicted: a collective takes as long as `time` says, one after another in the order of their begins, and
+  // computing as long as the operations of a Forecast take at so many a second; 0: no time.
+  std::string chrome_trace(const CommTime& time, double flops_per_second = 0) const;
 
  private:
   class Book;

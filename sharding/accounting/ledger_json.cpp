@@ -26,17 +26,44 @@ json::object detail::to_object(const CommRecord& r) {
 
 namespace {
 
-// The number of the track for these axes, which begins with its name.
-size_t track_of(const std::string& axes, std::vector<std::string>& tracks, json::array& events) {
-  const auto known = std::find(tracks.begin(), tracks.end(), axes);
-  if (known != tracks.end()) return static_cast<size_t>(known - tracks.begin());
-  tracks.push_back(axes);
-  events.push_back({{"name", "thread_name"},
-                    {"ph", "M"},
-                    {"pid", 0},
-                    {"tid", tracks.size() - 1},
-                    {"args", {{"name", "mesh axes " + axes}}}});
-  return tracks.size() - 1;
+// The tracks of a trace: "computation", and for each set of axes one, or several if its collectives overlap.
+class Tracks {
+ public:
+  explicit Tracks(json::array& events) : events_(events) {}
+  // The number of the first track of this name that is free at `begin`; it is taken until `end`.
+  size_t take(const std::string& name, const detail::TimeSpan& span) {
+    const auto is_free = [&](const Track& t) { return t.name == name && t.taken_until <= span.begin; };
+    auto track = std::find_if(tracks_.begin(), tracks_.end(), is_free);
+    if (track == tracks_.end()) track = tracks_.insert(track, add(name));
+    track->taken_until = span.end;
+    return static_cast<size_t>(track - tracks_.begin());
+  }
+
+ private:
+  struct Track {
+    std::string name;
+    double taken_until = 0;
+  };
+  Track add(const std::string& name) {
+    events_.push_back(
+        {{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", tracks_.size()}, {"args", {{"name", name}}}});
+    return {name};
+  }
+
+  json::array& events_;
+  std::vector<Track> tracks_;
+};
+
+constexpr double microseconds = 1e6;
+
+json::object event(const std::string& name, const char* category, size_t track, const detail::TimeSpan& span) {
+  return {{"name", name},
+          {"cat", category},
+          {"ph", "X"},
+          {"pid", 0},
+          {"tid", track},
+          {"ts", span.begin * microseconds},
+          {"dur", (span.end - span.begin) * microseconds}};
 }
 
 }  // namespace
@@ -47,22 +74,19 @@ std::string CommLedger::to_json() const {
   return json::serialize(json::object{{"collectives", collectives}, {"count", count()}, {"bytes", bytes()}}) + "\n";
 }
 
-std::string CommLedger::chrome_trace(const CommTime& time) const {
+std::string detail::chrome_trace_of(const Timeline& timeline) {
   json::array events;
-  std::vector<std::string> tracks;
-  double now = 0;  // in microseconds
-  for (const CommRecord& r : records()) {
-    const double duration = time(r) * 1e6;
-    const size_t track = track_of(r.axes, tracks, events);
-    events.push_back({{"name", r.kind + " for " + r.operation},
-                      {"cat", r.backward ? "backward" : "forward"},
-                      {"ph", "X"},
-                      {"pid", 0},
-                      {"tid", track},
-                      {"ts", now},
-                      {"dur", duration},
-                      {"args", detail::to_object(r)}});
-    now += duration;
+  Tracks tracks(events);
+  for (const TimeSpan& span : timeline.computing)
+    events.push_back(event("computation", "computation", tracks.take("computation", span), span));
+  for (const auto& [span, awaited, record] : timeline.collectives) {
+    const size_t track = tracks.take("mesh axes " + record->axes, span);
+    json::object e =
+        event(record->kind + " for " + record->operation, record->backward ? "backward" : "forward", track, span);
+    json::object args = to_object(*record);
+    args["awaited"] = awaited * microseconds;  // on the trace's clock
+    e["args"] = std::move(args);
+    events.push_back(std::move(e));
   }
   return json::serialize(json::object{{"traceEvents", events}, {"displayTimeUnit", "ms"}}) + "\n";
 }

@@ -31,6 +31,7 @@ struct ArrayImpl {
   const Type* type = nullptr;
   AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes
   bool weight = false;  // a parameter, or computed from parameters only
+  bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
   const LayoutImpl* layout = nullptr;
   Tensors local;
   std::unique_ptr<Details> details;
@@ -57,8 +58,8 @@ struct Details {
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
   std::function<Tensors()> arrival;  // waits for the tensors, which are on their way; null once they are there
-  std::shared_ptr<TapeState> tape;  // if the array is a parameter inside value_and_grad
-  std::vector<ArrayPtr> leaves;     // a tape parameter's, one per set of reduced axes
+  std::shared_ptr<TapeState> tape;   // if the array is a parameter inside value_and_grad
+  std::vector<ArrayPtr> leaves;      // a tape parameter's, one per set of reduced axes
   std::vector<Conversion> conversions;
   // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
   ArrayPtr source;
@@ -74,7 +75,8 @@ ArrayPtr make_array(const Type* type, Tensors local);
 // Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
-// x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then. Error (absent), which begins with `verb`.
+// x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then.
+// Error (absent), which begins with `verb`.
 ArrayImpl& materialized(const Array& x, const char* verb);
 
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns

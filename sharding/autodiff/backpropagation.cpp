@@ -7,7 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/add_up.h"
@@ -17,6 +17,7 @@
 #include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/replica_checks.h"
 
@@ -43,9 +44,11 @@ void fail_no_gradient() {
 Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& tape)
     : shadows_(shadows), tape_(tape), homes_(shadows.size()) {
   for (size_t p = 0; p < shadows.size(); ++p)
-    if (is_traced(shadows[p]))
+    if (is_traced(shadows[p])) {
+      place_of_[shadows[p].impl().get()] = p;
       for (const ArrayPtr& leaf : materialized(shadows[p], gradients_operation).details->leaves)
         add_leaf(p, leaf.get(), leaf->local);
+    }
   if (tape_.anchor.defined()) leaves_.push_back(tape_.anchor);
   plan_chunks();
 }
@@ -57,9 +60,12 @@ void Backpropagation::run(const ArrayImpl& root) try {
   gradients_.resize(leaves_.size());
   listen();
   gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
-  if (tape_.scatters) tape_.scatters->finish();
+  if (tape_.scatters) {
+    tape_.scatters->finish();
+    tape_.scatters->listen(nullptr);
+  }
   add_late_gradients();
-  if (std::none_of(gradients_.begin(), gradients_.end(), is_defined)) fail_no_gradient();
+  if (!has_gradient()) fail_no_gradient();
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
   fail(ErrorKind::bad_argument, gradients_operation, "LibTorch's backward pass: {}", words.substr(0, words.find('\n')));
@@ -145,16 +151,29 @@ void Backpropagation::add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& t
   leaves_.append(tensors.begin(), tensors.end());
 }
 
+std::span<at::Tensor> Backpropagation::gradients_of(LeafRange& range) {
+  return range.late.empty() ? std::span(gradients_).subspan(range.begin, range.leaf->local.size())
+                            : std::span(range.late);
+}
+
 // What remat's second runs and the groups of reduce_scatters brought: as if from leaves of their own.
 void Backpropagation::add_late_gradients() {
-  std::map<const ArrayImpl*, size_t> place;
-  for (size_t p = 0; p < shadows_.size(); ++p)
-    if (is_traced(shadows_[p])) place[&parameter(p)] = p;
-  for (const LateGradients& late : tape_.late) {
-    add_leaf(place.at(late.parameter.get()), late.leaf.get(), late.leaf->local);
-    gradients_.append(late.gradients.begin(), late.gradients.end());
+  for (LateGradients& late : std::exchange(tape_.late, {})) {
+    const size_t p = place_of_.at(late.parameter.get());
+    homes_[p].leaves.push_back({.leaf = late.leaf.get(), .late = std::move(late.gradients)});
+    if (chunks_.has(p) && comes_late(p) && begins_early())
+      chunks_.arrive(p, [this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
   }
-  tape_.late.clear();
+}
+
+bool Backpropagation::has_gradient() const {
+  const auto came_late = [](const LeafRange& range) {
+    return std::any_of(range.late.begin(), range.late.end(), is_defined);
+  };
+  return std::any_of(gradients_.begin(), gradients_.end(), is_defined) ||
+         std::any_of(homes_.begin(), homes_.end(), [&](const Home& home) {
+           return home.is_gathered || std::any_of(home.leaves.begin(), home.leaves.end(), came_late);
+         });
 }
 
 // The axes along which the work on this parameter differed.
@@ -191,19 +210,39 @@ std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
 // that their ledger is the same.
 void Backpropagation::plan_chunks() {
   if (tape_.nested || !(begins_early() || is_cut())) return;
+  std::optional<GradientBuckets::Key> last_late;
+  std::string block;
   for (size_t p = shadows_.size(); p-- > 0;) {
-    if (!is_traced(shadows_[p]) || !axes_of(p) || comes_late(p)) continue;
+    const std::optional<int64_t> tensors = is_traced(shadows_[p]) && axes_of(p) ? arrivals_of(p) : std::nullopt;
+    if (!tensors) continue;
     if (!is_cut() && !(tape_.options.reduce && axes_of(p) & mesh_of(p)->crossing())) continue;
-    int64_t tensors = 0;
-    for (const LeafRange& range : homes_[p].leaves) tensors += static_cast<int64_t>(range.leaf->local.size());
+    if (comes_late(p)) {
+      const Text& path = parameter(p).details->path;
+      const std::string own = path ? block_of(*path) : "";
+      if (last_late && (own != block || own.empty())) chunks_.cut(*last_late);
+      last_late = key_of(p);
+      block = own;
+    }
     const int64_t blocks = is_cut() ? 1 : blocks_of(type_of(p));  // of a device, or of this process
-    chunks_.add(p, key_of(p), blocks * parameter(p).local[0].numel(), tensors);
+    chunks_.add(p, key_of(p), blocks * parameter(p).local[0].numel(), *tensors);
   }
   chunks_.close();
 }
 
 // What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
 bool Backpropagation::begins_early() const { return !is_guarded() && !tape_.anchor.defined(); }
+
+// How often a gradient of the parameter arrives: as a tensor of a leaf, or with its block. None if that is not known
+// before.
+std::optional<int64_t> Backpropagation::arrivals_of(size_t p) const {
+  int64_t arrivals = 0;
+  const bool is_late = comes_late(p);
+  for (const LeafRange& range : homes_[p].leaves) {
+    if (is_late && (range.leaf->direct || !tape_.scatters->expects(*range.leaf))) return std::nullopt;
+    arrivals += is_late ? tape_.scatters->expected_of(*range.leaf) : static_cast<int64_t>(range.leaf->local.size());
+  }
+  return arrivals;
+}
 
 // Whether gradients of the parameter are reduce-scattered with their block.
 bool Backpropagation::comes_late(size_t p) const {
@@ -213,8 +252,9 @@ bool Backpropagation::comes_late(size_t p) const {
 
 void Backpropagation::listen() {
   if (!begins_early()) return;
+  if (tape_.scatters) tape_.scatters->listen([this] { add_late_gradients(); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
-    if (!chunks_.has(p)) continue;
+    if (!chunks_.has(p) || comes_late(p)) continue;
     for (const LeafRange& range : homes_[p].leaves)
       for (size_t i = range.begin; i < range.begin + range.leaf->local.size(); ++i)
         hooks_.add(leaves_[i], [this, p, i](const at::Tensor& gradient) {
@@ -245,7 +285,7 @@ void Backpropagation::gather_contributions(size_t p) {
   Home& home = homes_[p];
   home.is_gathered = true;
   const ArrayImpl& a = parameter(p);
-  std::erase_if(home.leaves, [&](const LeafRange& range) { return !fill_gaps(range); });
+  std::erase_if(home.leaves, [&](LeafRange& range) { return !fill_gaps(range); });
   const AxisSet axes = axes_of(p);
   const MeshImpl* mesh = mesh_of(p);
   home.type = type_of(p);
@@ -256,8 +296,7 @@ void Backpropagation::gather_contributions(size_t p) {
   at::Tensor nothing;
   for (size_t b = 0; b < home.blocks; ++b) {
     Tensors& list = contributions_[home.first_block + b];
-    for (const LeafRange& range : home.leaves)
-      add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
+    for (LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
     if (list.empty() && !home.type->unreduced) list.push_back(at::zeros_like(a.local[0]));
     if (list.empty()) list.push_back(nothing = nothing.defined() ? nothing : nothing_like(a.local[0]));
     bring_to_memory_of(home.type->mesh, list);
@@ -270,12 +309,12 @@ void Backpropagation::gather_contributions(size_t p) {
 Array Backpropagation::recorded_gradient(size_t p) {
   static const Text reason = as_text("the work differs along these axes");
   ArrayPtr total;
-  for (const LeafRange& range : homes_[p].leaves) {
+  for (LeafRange& range : homes_[p].leaves) {
     if (!fill_gaps(range)) continue;
     const ArrayImpl& leaf = *range.leaf;
-    const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
+    const std::span<at::Tensor> given = gradients_of(range);
     const ArrayPtr pending = make_array(with_unreduced(with_reduced(leaf.type, 0), leaf.type->reduced), leaf.slots,
-                                        Tensors(begin, begin + static_cast<ptrdiff_t>(leaf.local.size())));
+                                        Tensors(given.begin(), given.end()));
     const ArrayPtr sum = convert(*pending, pending, on_mesh(parameter(p).type, leaf.type->mesh),
                                  {.operation = "gradients", .where = {}, .reason = reason, .path = {}});
     if (!total) {
@@ -293,12 +332,11 @@ Array Backpropagation::recorded_gradient(size_t p) {
 }
 
 // False if no gradient came to this leaf; else zeros where none came to one of its tensors.
-bool Backpropagation::fill_gaps(const LeafRange& range) {
-  const auto begin = gradients_.begin() + static_cast<ptrdiff_t>(range.begin);
-  const auto end = begin + static_cast<ptrdiff_t>(range.leaf->local.size());
-  if (std::none_of(begin, end, is_defined)) return false;
-  for (auto g = begin; g != end; ++g)
-    if (!g->defined()) *g = at::zeros_like(range.leaf->local[g - begin]);
+bool Backpropagation::fill_gaps(LeafRange& range) {
+  const std::span<at::Tensor> gradients = gradients_of(range);
+  if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return false;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (!gradients[i].defined()) gradients[i] = at::zeros_like(range.leaf->local[i]);
   return true;
 }
 
@@ -306,13 +344,13 @@ bool Backpropagation::fill_gaps(const LeafRange& range) {
 // coordinates of the reduced axes that are stored apart and not left pending, the first of every other replicated
 // axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only;
 // what this process's devices have added up counts at their first.
-void Backpropagation::add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh,
-                                        AxisSet axes, int block, Tensors& out) const {
+void Backpropagation::add_contributions(const Type& gradient, LeafRange& range, const MeshImpl* mesh, AxisSet axes,
+                                        int block, Tensors& out) {
   const Type* type = range.leaf->type;
   const AxisSet equal = axes & ~type->reduced;
   for (size_t axis = 0; mesh && axis < mesh->axes.size(); ++axis)
     if (equal >> axis & 1 && mesh->first[axis] != 0) return;
-  if (!type->mesh) return out.push_back(gradients_[range.begin]);
+  if (!type->mesh) return out.push_back(gradients_of(range)[0]);
   const AxisSet apart = type->reduced & range.leaf->slots & ~gradient.reduced;
   Coordinates coordinates(type->mesh);
   unravel(type->mesh, gradient.own(), block, coordinates);
@@ -321,7 +359,7 @@ void Backpropagation::add_contributions(const Type& gradient, const LeafRange& r
   const AxisSet summed = apart & ~gradient.unreduced;
   for (int k = 0; k < type->mesh->slots(summed); ++k) {
     unravel(type->mesh, summed, k, coordinates);
-    out.push_back(gradients_[range.begin + ravel(type->mesh, range.leaf->slots, coordinates)]);
+    out.push_back(gradients_of(range)[ravel(type->mesh, range.leaf->slots, coordinates)]);
   }
 }
 

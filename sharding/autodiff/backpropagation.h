@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "sharding/array/autograd.h"
@@ -28,10 +30,11 @@ class Backpropagation {
   std::vector<Array> finish();
 
  private:
-  // A leaf, and the index in gradients_ of its first gradient.
+  // A leaf, and its gradients: in gradients_ from this index on, or those that came late.
   struct LeafRange {
     const ArrayImpl* leaf;
-    size_t begin;
+    size_t begin = 0;
+    Tensors late = {};
   };
   struct Home {
     std::vector<LeafRange> leaves;
@@ -44,7 +47,10 @@ class Backpropagation {
   const ArrayImpl& parameter(size_t p) const { return *shadows_[p].impl(); }
   void check_parameters() const;
   void add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors);
+  std::span<at::Tensor> gradients_of(LeafRange& range);
+  // Of remat's second runs, and of gathered weights, each when it has arrived.
   void add_late_gradients();
+  bool has_gradient() const;
 
   // From the leaves of parameter p: the mesh axes to reduce its gradient over, the gradient's mesh, type and bucket.
   AxisSet axes_of(size_t p) const;
@@ -57,6 +63,7 @@ class Backpropagation {
   void plan_chunks();
   bool begins_early() const;
   bool comes_late(size_t p) const;
+  std::optional<int64_t> arrivals_of(size_t p) const;
   void listen();
   void begin_chunk(const GradientBuckets::Key& key, const std::vector<size_t>& parameters);
 
@@ -67,16 +74,17 @@ class Backpropagation {
 
   void gather_contributions(size_t p);
   Array recorded_gradient(size_t p);
-  bool fill_gaps(const LeafRange& range);
-  void add_contributions(const Type& gradient, const LeafRange& range, const MeshImpl* mesh, AxisSet axes, int block,
-                         Tensors& out) const;
+  bool fill_gaps(LeafRange& range);
+  void add_contributions(const Type& gradient, LeafRange& range, const MeshImpl* mesh, AxisSet axes, int block,
+                         Tensors& out);
   Tensors tensors_of(size_t p) const;
   Array gradient_of(size_t p, const Type* type, Tensors local) const;
 
   const std::vector<Array>& shadows_;
   TapeState& tape_;
-  std::vector<Home> homes_;             // one per shadow
-  Tensors leaves_, gradients_;          // the local tensors of all leaves, and their gradients
+  std::vector<Home> homes_;  // one per shadow
+  std::unordered_map<const ArrayImpl*, size_t> place_of_;
+  Tensors leaves_, gradients_;  // the local tensors of all leaves, and their gradients
   struct Scattered {
     std::vector<size_t> parameters;
     Shipping shipping;

@@ -92,9 +92,17 @@ void GradientChunks::add(size_t parameter, const Key& key, int64_t elements, int
   *chunk = Chunk{key};
 }
 
+void GradientChunks::cut(const Key& key) {
+  for (Chunk& chunk : open_) {
+    if (chunk.key != key || !is_enough(chunk)) continue;
+    chunks_.push_back(chunk);
+    chunk = Chunk{key};
+  }
+}
+
 void GradientChunks::close() {
   for (const Chunk& rest : open_)
-    if (rest.elements > most_small_elements)
+    if (is_enough(rest))
       chunks_.push_back(rest);
     else if (!rest.parameters.empty())
       add_to_last(rest.key, rest);

@@ -49,7 +49,8 @@ class GradientBuckets {
 
 // Groups parameters into chunks, each large enough to keep a network busy, whose gradients are reduced together while
 // the backward pass still runs. The order of the chunks is fixed before the pass begins, so that all processes agree:
-// from the last parameters to the first, as their gradients usually arrive.
+// from the last parameters to the first, as their gradients usually arrive. Gradients that are reduce-scattered by
+// block are chunks by block.
 class GradientChunks {
  public:
   using Key = GradientBuckets::Key;
@@ -58,6 +59,8 @@ class GradientChunks {
   // Call it from the last parameter to the first. `elements`: of the gradient; `tensors`: in how many
   // tensors they arrive.
   void add(size_t parameter, const Key& key, int64_t elements, int64_t tensors);
+  // What is added next under this key belongs to another chunk, if there is enough for one.
+  void cut(const Key& key);
   // All parameters are added. A rest too small for a chunk (see is_small_sum) joins its key's last chunk, if any.
   void close();
   bool has(size_t parameter) const { return chunk_of_.contains(parameter); }
@@ -72,6 +75,7 @@ class GradientChunks {
     std::vector<size_t> parameters = {};
     int64_t elements = 0, missing = 0;
   };
+  static bool is_enough(const Chunk& chunk) { return chunk.elements > most_small_elements; }
   void add_to_last(const Key& key, const Chunk& rest);
 
   std::vector<Chunk> chunks_, open_;  // in the order in which they begin; those that still grow

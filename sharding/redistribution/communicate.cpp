@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "sharding/array/side_by_side.h"
@@ -50,11 +51,12 @@ Communication event_of(const Act& act, int64_t bytes, int64_t item, const Occasi
           .backward = occasion.in_backward_pass};
 }
 
-void tell(const Act& act, const Tensors& x, const Occasion& occasion) {
-  if (!is_watched() || !traits_of(act.collective).name) return;
+// Its number, if anything is announced.
+std::optional<int64_t> tell(const Act& act, const Tensors& x, const Occasion& occasion) {
+  if (!is_watched() || !traits_of(act.collective).name) return std::nullopt;
   Communication event =
       event_of(act, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), occasion);
-  if (event.kind) announce(std::move(event));
+  return event.kind ? std::optional(announce(std::move(event))) : std::nullopt;
 }
 
 // The tensors of each group, and places for its results.
@@ -119,8 +121,10 @@ Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
 }
 
 Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasion) {
-  tell(act, x, occasion);
-  return moved(act, x, occasion.cause);
+  const std::optional<int64_t> told = tell(act, x, occasion);
+  Tensors results = moved(act, x, occasion.cause);
+  if (told) announce_arrived(*told);
+  return results;
 }
 
 Act forward(const Step& step) { return {step, table_row(step.row).forward}; }
@@ -190,12 +194,14 @@ Shipping::Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Di
     : shipments_(std::move(shipments)), next_(shipments_.size()), cause_(occasion.cause), direction_(direction) {
   if (direction == Direction::back)
     for (Shipment& shipment : shipments_) std::reverse(shipment.steps.begin(), shipment.steps.end());
+  for (const Shipment& shipment : shipments_)
+    for (const StepPtr& step : shipment.steps) is_abstract_ |= step->mesh->abstract;
   tell(occasion);
   advance();
 }
 
 // What all of them move, step by step, before any of it does.
-void Shipping::tell(const Occasion& occasion) const {
+void Shipping::tell(const Occasion& occasion) {
   if (!is_watched()) return;
   std::vector<Shared> all;
   for (const auto& [steps, tensors, path] : shipments_) {
@@ -206,7 +212,8 @@ void Shipping::tell(const Occasion& occasion) const {
       const Act act = act_of(*step, direction_);
       const int64_t received = act.result_bytes(bytes, item);
       if (shipments_.size() == 1 && occasion.from) {
-        if (Communication event = event_of(act, bytes, item, occasion); event.kind) announce(std::move(event));
+        if (Communication event = event_of(act, bytes, item, occasion); event.kind)
+          told_.push_back(announce(std::move(event)));
       } else if (received)
         add_to(all, {act.collective, act.mesh(), act.axes(), dtype, received, 1, path ? *path : ""});
       bytes = act.bytes_after(bytes, item);
@@ -214,15 +221,15 @@ void Shipping::tell(const Occasion& occasion) const {
   }
   for (Shared& shared : all)
     if (const char* kind = traits_of(shared.collective).name)
-      announce({.kind = kind,
-                .mesh = shared.mesh,
-                .axes = shared.axes,
-                .bytes = shared.bytes,
-                .cause = {cause_.operation, cause_.where, cause_.reason,
-                          shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
-                .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
-                .result = as_text("at their placements"),
-                .backward = occasion.in_backward_pass});
+      told_.push_back(announce({.kind = kind,
+                                .mesh = shared.mesh,
+                                .axes = shared.axes,
+                                .bytes = shared.bytes,
+                                .cause = {cause_.operation, cause_.where, cause_.reason,
+                                          shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
+                                .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
+                                .result = as_text("at their placements"),
+                                .backward = occasion.in_backward_pass}));
 }
 
 // Every one to its next step between processes. Under TESSERA_CHECK one after the other, since they are compared.
@@ -289,6 +296,7 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
 
 std::vector<Tensors> Shipping::finish() {
   const at::AutoGradMode off(false);
+  for (const int64_t number : told_) announce_awaited(number);
   while (!begun_.empty()) {
     for (Begun& begun : std::exchange(begun_, {})) {
       const std::vector<std::vector<Tensors>> results = begun.work.finish();
@@ -300,24 +308,27 @@ std::vector<Tensors> Shipping::finish() {
     }
     advance();
   }
+  for (const int64_t number : told_) announce_arrived(number);
   std::vector<Tensors> results;
   for (Shipment& shipment : shipments_) results.push_back(std::move(shipment.tensors));
   return results;
 }
 
 Tensors communicate(const Sum& sum, const Tensors& x) {
+  std::optional<int64_t> told;
   if (sum.mesh->count(sum.axes) > 1 && is_watched()) {
     Communication said = sum.said();
     said.kind = traits_of(Collective::all_reduce).name;
     said.mesh = sum.mesh;
     said.axes = sum.axes;
-    if (said.bytes > 0) announce(std::move(said));
+    if (said.bytes > 0) told = announce(std::move(said));
   }
   Tensors sums;
   for (SumWork& work : sum.begun)
     for (const at::Tensor& t : work.finish()) sums.push_back(t);
   for (const at::Tensor& t : sum_over_processes(sum.mesh, sum.over, x, {.operation = sum.operation, .where = {}}))
     sums.push_back(t);
+  if (told) announce_arrived(*told);
   return sums;
 }
 

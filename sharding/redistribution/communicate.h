@@ -50,8 +50,9 @@ enum class Direction : uint8_t { there, back };
 class Shipping {
  public:
   Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction = Direction::there);
-  // Whether nothing is under way between processes.
-  bool has_arrived() const { return begun_.empty(); }
+  // Whether nothing is under way between processes; what moves on an abstract mesh, which stands for devices of their
+  // own, is under way until finish().
+  bool has_arrived() const { return begun_.empty() && !is_abstract_; }
   // The tensors of each, when all have arrived. Called once.
   std::vector<Tensors> finish();
 
@@ -62,7 +63,7 @@ class Shipping {
   };
   bool has_arrived(size_t i) const { return next_[i] == shipments_[i].steps.size(); }
   const Step& next_step(size_t i) const { return *shipments_[i].steps[next_[i]]; }
-  void tell(const Occasion& occasion) const;
+  void tell(const Occasion& occasion);
   void move_here();
   void advance();
   void begin(const std::vector<size_t>& shipments);
@@ -71,6 +72,8 @@ class Shipping {
   std::vector<size_t> next_;  // the step before which each stands
   Cause cause_;
   Direction direction_;
+  bool is_abstract_ = false;
+  std::vector<int64_t> told_;  // the numbers of what was announced
   std::vector<Begun> begun_;
 };
 

@@ -48,8 +48,10 @@ ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Caus
   const ArrayPtr& source = a.details->source;
   if (kept & source->type->own()) return self;
   const Type* source_type = with_reduced(on_mesh(source->type, to->mesh), source->type->reduced | kept);
+  const bool starts_there = a.details->cast && source_type != with_dtype(to, source->type->dtype);
+  if (starts_there && is_tape_parameter(*source)) return leaf(*source, to->mesh, kept);
   const ArrayPtr other = convert(*source, source, source_type, cause);
-  if (a.details->cast && source_type != with_dtype(to, source->type->dtype)) return other;
+  if (starts_there) return other;
   return a.details->again(other);
 }
 
@@ -120,7 +122,10 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
   if (!a.details) return nullptr;
   if (has_leaves)
     for (const ArrayPtr& leaf : a.details->leaves)
-      if (leaf->type == to) return &leaf;
+      if (leaf->type == to) {
+        leaf->direct = true;
+        return &leaf;
+      }
   for (const Conversion& known : a.details->conversions)
     if (known.to == to && known.recorded == recorded) return &known.array;
   return nullptr;
@@ -131,9 +136,14 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
-  if (start->type == to) return start;
+  if (start->type == to) {
+    start->direct = true;
+    return start;
+  }
   const auto resharding = resharding_of(a, *start, to, cause);
   const auto ordered = ordered_gather(self, start, resharding);
+  const auto late = late_backward(ordered, start);
+  if (!late) start->direct = true;
   Tensors tensors =
       ordered ? current_tape()->gathers->tensors(*ordered, start->local) : resharding->forward(start->local);
   // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
@@ -141,7 +151,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
       recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, ordered, resharding, start->local) : nullptr;
   record_function(
       cause.operation, start->local, tensors,
-      [resharding, borrowed, late = late_backward(ordered, start)](Tensors gradients) {
+      [resharding, borrowed, late](Tensors gradients) {
         if (borrowed) borrowed->give_back();
         return late ? late(std::move(gradients)) : resharding->backward(std::move(gradients));
       },

@@ -4,9 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <map>
+#include <source_location>
 #include <string>
-#include <tuple>
+#include <string_view>
+#include <unordered_map>
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/diagnostics/caller.h"
@@ -17,19 +18,76 @@
 namespace tessera::detail {
 namespace {
 
-// A program: its line, its options, and the parameters' types and paths.
+const Text& path_of(const ArrayImpl& a) {
+  static const Text none;
+  return a.details ? a.details->path : none;
+}
+
+bool are_same(const Text& a, const Text& b) { return a == b || (a && b && *a == *b); }
+
+// A program: its line, its options, and the parameters' types and paths. It is looked up in each step by what the step
+// has, of which nothing is copied: paths are compared by their words only where they are not the same text.
+struct Asked {
+  std::source_location where;
+  const GradientOptions& options;
+  const std::vector<ArrayPtr>& parameters;
+};
 struct Program {
-  std::string file;
-  uint32_t line = 0;
+  explicit Program(const Asked& asked)
+      : where(asked.where), groups(asked.options.group), borrows(asked.options.borrow_gathers) {
+    for (const ArrayPtr& p : asked.parameters) {
+      types.push_back(p->type);
+      paths.push_back(path_of(*p));
+    }
+  }
+  std::source_location where;
   GatherGroups groups;
   bool borrows;
   std::vector<const Type*> types;
-  std::vector<std::string> paths;
-  auto operator<=>(const Program&) const = default;
+  std::vector<Text> paths;
+};
+
+bool are_same(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+}
+
+// Types are interned, and tell most programs apart.
+struct HashOfProgram {
+  using is_transparent = void;
+  static size_t mixed(size_t hash, size_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15 + (hash >> 29); }
+  static size_t of(const Type* type) { return reinterpret_cast<size_t>(type) >> 4; }
+  size_t operator()(const Asked& a) const {
+    size_t hash = a.where.line();
+    for (const ArrayPtr& p : a.parameters) hash = mixed(hash, of(p->type));
+    return hash;
+  }
+  size_t operator()(const Program& p) const {
+    size_t hash = p.where.line();
+    for (const Type* type : p.types) hash = mixed(hash, of(type));
+    return hash;
+  }
+};
+struct IsSameProgram {
+  using is_transparent = void;
+  bool operator()(const Program& a, const Program& b) const {
+    return are_same(a.where, b.where) && a.groups == b.groups && a.borrows == b.borrows && a.types == b.types &&
+           std::equal(a.paths.begin(), a.paths.end(), b.paths.begin(),
+                      [](const Text& x, const Text& y) { return are_same(x, y); });
+  }
+  bool operator()(const Asked& a, const Program& b) const {
+    if (!are_same(a.where, b.where) || a.options.group != b.groups || a.options.borrow_gathers != b.borrows)
+      return false;
+    if (a.parameters.size() != b.types.size()) return false;
+    for (size_t i = 0; i < b.types.size(); ++i)
+      if (a.parameters[i]->type != b.types[i] || !are_same(path_of(*a.parameters[i]), b.paths[i])) return false;
+    return true;
+  }
+  bool operator()(const Program& a, const Asked& b) const { return (*this)(b, a); }
 };
 
 constexpr size_t most_programs = 64;
-using Orders = Memo<std::map<Program, std::shared_ptr<KnownOrder>>, most_programs>;
+using Orders =
+    Memo<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, most_programs>;
 
 Orders& orders() {
   thread_local Orders orders;
@@ -37,21 +95,6 @@ Orders& orders() {
 }
 
 thread_local int64_t learned = 0;
-
-const std::string& path_of(const ArrayImpl& a) {
-  static const std::string none;
-  return a.details && a.details->path ? *a.details->path : none;
-}
-
-Program program_of(const std::vector<ArrayPtr>& parameters, const GradientOptions& options) {
-  const std::source_location where = CallerLine();
-  Program program{where.file_name(), where.line(), options.group, options.borrow_gathers, {}, {}};
-  for (const ArrayPtr& p : parameters) {
-    program.types.push_back(p->type);
-    program.paths.push_back(path_of(*p));
-  }
-  return program;
-}
 
 bool is_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -135,7 +178,7 @@ Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
   const auto alone = [&] { return gather.resharding->forward(start, gather.in_backward_pass); };
   if (ended_) return alone();
   if (!known_) {
-    known_ = orders().get(program_of(parameters_, options_), std::make_shared<KnownOrder>).second;
+    known_ = orders().get(Asked{CallerLine(), options_, parameters_}, std::make_shared<KnownOrder>).second;
     order_ = known_->order;
     follows_ = order_ != nullptr;
   }

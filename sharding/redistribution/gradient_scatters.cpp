@@ -15,7 +15,7 @@ std::string GradientScatters::block_of(const Resharding& gather) const {
 }
 
 void GradientScatters::expect(const ArrayImpl& leaf, const Resharding& gather) {
-  expected_.insert(&leaf);
+  ++expected_[&leaf];
   ++missing_[block_of(gather)];
 }
 
@@ -52,6 +52,7 @@ void GradientScatters::receive() {
     bring_to_memory_of(g.resharding->from->mesh, arrived[i]);
     tape_.late.push_back({std::move(g.parameter), std::move(g.leaf), std::move(arrived[i])});
   }
+  if (listener_) listener_();
 }
 
 void GradientScatters::finish() {

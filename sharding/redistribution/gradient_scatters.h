@@ -2,9 +2,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +30,10 @@ class GradientScatters {
   // A gradient of this leaf will come from this gather of it, if that is used in the backward pass.
   void expect(const ArrayImpl& leaf, const Resharding& gather);
   bool expects(const ArrayImpl& leaf) const { return expected_.contains(&leaf); }
+  // How many will come, if all its gathers are used.
+  int expected_of(const ArrayImpl& leaf) const { return expects(leaf) ? expected_.at(&leaf) : 0; }
+  // Called whenever some have arrived.
+  void listen(std::function<void()> listener) { listener_ = std::move(listener); }
   // Whether they may be late: not in another tape's backward pass, and not where a guard may forbid them.
   bool takes() const;
   void add(WeightGradient gradient);
@@ -49,7 +53,8 @@ class GradientScatters {
 
   TapeState& tape_;
   const GatherGroups by_;
-  std::set<const ArrayImpl*> expected_;
+  std::map<const ArrayImpl*, int> expected_;
+  std::function<void()> listener_;
   std::map<std::string, int> missing_;  // of each block
   std::string block_;
   std::vector<WeightGradient> waiting_;

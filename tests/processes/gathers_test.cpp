@@ -2,8 +2,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
+#include "sharding/accounting/communication_guard.h"
+#include "sharding/array/autograd.h"
 #include "sharding/distributed/processes.h"
+#include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/gather_schedule.h"
+#include "tests/processes/ways.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -88,6 +95,117 @@ TEST(GathersAcrossProcesses, BeginAsManyBlocksAheadAsAskedFor) {
     EXPECT_EQ(second.reduce_scatters, crosses ? layers : 0);
     for (int64_t i = 0; i < layers; ++i) EXPECT_EQ(second.gathers[i], crosses ? i + 1 + prefetch : 0) << "layer " << i;
   }
+}
+
+// A ledger has when each was begun, and when the program came to need it. Between two layers lie some milliseconds.
+TEST(GathersAcrossProcesses, AreBegunAheadByTheLedgersClockToo) {
+  if (process_count() == 1) GTEST_SKIP() << "nothing is gathered";
+  constexpr double pause = 2e-3;
+  const Mesh mesh = make_mesh({{"data", process_count()}});
+  const std::vector<Array> weights = weights_of(mesh);
+  for (const int prefetch : {0, 1}) {
+    detail::clear_gather_orders();
+    pass_of(weights, mesh, {.prefetch = prefetch});
+    CommLedger ledger;
+    const Tape tape(weights, {.prefetch = prefetch});
+    Array y = device_put(normal(Key(99), {rows, width}), NamedSharding(mesh, P{"data"}));
+    for (int64_t i = 0; i < layers; ++i) {
+      y = tanh(matmul(matmul(y, tape.shadows()[2 * i]), tape.shadows()[2 * i + 1]));
+      std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    }
+    const std::vector<CommRecord>& gathers = ledger.records();
+    ASSERT_GE(gathers.size(), layers);
+    for (int64_t i = 1; i < layers; ++i) {
+      const CommRecord &before = gathers[i - 1], &r = gathers[i];
+      EXPECT_LE(r.begun.seconds, r.awaited.seconds);
+      EXPECT_LE(r.awaited.seconds, r.arrived.seconds);
+      EXPECT_GE(prefetch ? r.awaited.seconds - r.begun.seconds : r.begun.seconds - before.arrived.seconds, pause);
+    }
+    EXPECT_NE(ledger.chrome_trace().find("\"computation\""), std::string::npos);
+  }
+}
+
+// ---- Hybrid: weights cut along "data", copies of them along "replica"
+
+constexpr int64_t wide = 96;  // two halves of a layer's matrices are more than a small sum
+
+struct HybridPass {
+  std::vector<Array> gradients;
+  std::vector<int64_t> sums;  // over replicas, begun before the backward pass of each layer, from the last
+  int64_t sums_in_all = 0;
+  std::string ledger;
+};
+
+// `again` uses a cut weight once more, as it lies.
+HybridPass hybrid_pass(const std::vector<Array>& weights, Mesh mesh, bool again = false) {
+  HybridPass pass;
+  const int64_t before = detail::SumWork::count();
+  CommLedger ledger;
+  Tape tape(weights);
+  const auto& w = tape.shadows();
+  Array y = device_put(normal(Key(99), {rows, wide}), NamedSharding(mesh, P{{"replica", "data"}}));
+  for (int64_t i = 0; i < layers; ++i) {
+    y = tanh(matmul(matmul(y, w[2 * i]), w[2 * i + 1]));
+    detail::before_backward(y.impl()->local, [&] { pass.sums.push_back(detail::SumWork::count() - before); });
+  }
+  Array loss = sum(y * y);
+  if (again) {
+    const Array x = device_put(normal(Key(98), {rows, wide}), NamedSharding(mesh, P{"replica", "data"}));
+    loss = loss + sum(matmul(x, w[0]));
+  }
+  pass.gradients = tape.gradients(loss);
+  pass.sums_in_all = detail::SumWork::count() - before;
+  pass.ledger = ledger_text(ledger);
+  return pass;
+}
+
+HybridPass hybrid_pass_at_the_end(const std::vector<Array>& weights, Mesh mesh, bool again = false) {
+  const CommBudget budget(int64_t{1} << 40, {.throws = true});
+  return hybrid_pass(weights, mesh, again);
+}
+
+void expect_equal_gradients(const HybridPass& given, const HybridPass& expected) {
+  ASSERT_EQ(given.gradients.size(), expected.gradients.size());
+  for (size_t i = 0; i < given.gradients.size(); ++i)
+    EXPECT_TRUE(at::equal(whole(given.gradients[i]), whole(expected.gradients[i]))) << "parameter " << i;
+}
+
+class HybridAcrossProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (process_count() % 2 != 0) GTEST_SKIP() << "needs two halves";
+    detail::clear_gather_orders();
+    // Of two processes each has one copy; of more, a copy lies across processes too.
+    const int64_t each = process_count() == 2 ? 2 : 1;
+    is_cut_across_ = each == 1;
+    mesh_ = mesh_in_boxes({{"replica", 2}, {"data", each * process_count() / 2}}, {1, each}, false);
+    for (int64_t i = 0; i < 2 * layers; ++i) {
+      weights_.push_back(device_put(normal(Key(i), {wide, wide}) * 0.2, NamedSharding(*mesh_, P{"data"})));
+      weights_.back().impl()->detail().path = detail::as_text(fmt::format("layers.{}.{}", i / 2, i % 2));
+    }
+  }
+  std::optional<Mesh> mesh_;
+  std::vector<Array> weights_;
+  bool is_cut_across_ = false;
+};
+
+TEST_F(HybridAcrossProcesses, SumsOverReplicasBeginWithEachBlock) {
+  hybrid_pass(weights_, *mesh_);
+  const HybridPass early = hybrid_pass(weights_, *mesh_), end = hybrid_pass_at_the_end(weights_, *mesh_);
+  // A reduce_scatter between processes has arrived when that of the next layer is on its way.
+  const std::vector<int64_t> expected =
+      is_cut_across_ ? std::vector<int64_t>{0, 0, 1, 2} : std::vector<int64_t>{0, 1, 2, 3};
+  EXPECT_EQ(early.sums, expected);
+  EXPECT_EQ(early.sums_in_all, layers);
+  EXPECT_EQ(end.sums_in_all, 0);
+  expect_equal_gradients(early, end);
+}
+
+TEST_F(HybridAcrossProcesses, AWeightThatIsAlsoUsedAsItLiesIsSummedAtTheEnd) {
+  hybrid_pass(weights_, *mesh_, /*again=*/true);
+  const HybridPass early = hybrid_pass(weights_, *mesh_, true), end = hybrid_pass_at_the_end(weights_, *mesh_, true);
+  EXPECT_EQ(early.sums_in_all, layers);
+  expect_equal_gradients(early, end);
 }
 
 TEST(GathersAcrossProcesses, OfAStepThatFailsAreForgotten) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json/value.hpp>
 
+#include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"
@@ -77,6 +79,79 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("reduce_scatter", "model"), 3 * 4000 / 4e9);
   EXPECT_DOUBLE_EQ(seconds("permute", "model"), 4000 / 4e9);
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
+}
+
+// ---- What is begun ahead
+
+constexpr int layers = 6;
+constexpr int64_t width = 64, rows = 512, devices = 8;
+
+struct Deep {
+  std::vector<Linear> layers;
+};
+
+// Fully sharded: a product forward and two backward in each layer, whose kernel is gathered twice (the first layer's
+// once, whose input wants no gradient).
+PlacementTable deep_step(const Mesh& mesh, const GradientOptions& options) {
+  const Layout layout(mesh, {{"batch", "data"}, {"in", "data"}, {"out", replicated}});
+  Deep deep;
+  for (int i = 0; i < layers; ++i)
+    deep.layers.push_back(Linear::init(Key(i), {"in", width}, {"out", width}, {.bias = false}));
+  const Deep model = filter_shard(deep, layout);
+  const Array x = device_put(zeros({rows, width}), NamedSharding(mesh, P{"data"}));
+  const auto loss = [](const Deep& m, const Array& inputs) {
+    Array y = inputs;
+    for (const Linear& layer : m.layers) y = layer(y);
+    return mean(y);
+  };
+  const auto [value, grads] = value_and_grad(loss, options)(model, x);
+  return placement_table(model);
+}
+
+// Seconds of one layer's product, gather and reduce_scatter, and of the loss's all_reduce.
+struct Parts {
+  double p, g, s, loss;
+};
+
+// Layer by layer. A scatter is on its way when the next gather is begun, which is waited for with it; before the first
+// layer's gradient nothing is gathered.
+double expected_alone(const Parts& t) {
+  const double forward = layers * (t.g + t.p), last = t.g + 2 * t.p;
+  return forward + last + (layers - 2) * (t.s + t.g + 2 * t.p) + std::max(t.p, t.s) + t.s + t.loss;
+}
+
+// What is under way while a layer computes: forward the next one's gather, backward that and the scatter of the layer
+// before.
+double expected_ahead(const Parts& t) {
+  const double forward = t.g + layers * std::max(t.p, t.g), last = std::max(2 * t.p, t.g);
+  const double inner = (layers - 3) * std::max(2 * t.p, t.s + t.g) + std::max(2 * t.p, t.s);
+  return forward + last + inner + std::max(t.p, t.s) + t.s + t.loss;
+}
+
+TEST(CompareMeshes, HidesWhatIsBegunAheadBehindTheComputation) {
+  constexpr int64_t kernel = width * width * 4;
+  for (const double flops_per_second : {1e9, 2e10, 1e11, 1e13}) {
+    SCOPED_TRACE(flops_per_second);
+    const Hardware hardware{.flops_per_second = flops_per_second, .link = {.bytes_per_second = 1e9, .latency = 1e-6}};
+    const auto forecast = [&](int prefetch) {
+      const auto step = [=](const Mesh& mesh) { return deep_step(mesh, {.prefetch = prefetch}); };
+      return compare_meshes(step, {make_mesh({{"data", devices}})}, hardware).steps()[0];
+    };
+    const auto time = [&](const char* kind, int64_t bytes) {
+      return collective_seconds(kind, "data", devices, bytes, hardware);
+    };
+    const Parts parts{2.0 * rows / devices * width * width / flops_per_second, time("all_gather", kernel),
+                      time("reduce_scatter", kernel / devices), time("all_reduce", 4)};
+    const StepForecast alone = forecast(0), ahead = forecast(1);
+    ASSERT_EQ(ahead.error, "");
+    for (const StepForecast& f : {alone, ahead}) {
+      EXPECT_NEAR(f.compute_seconds, (3 * layers - 1) * parts.p, 1e-12);
+      EXPECT_NEAR(f.communication_seconds, (2 * layers - 1) * parts.g + layers * parts.s + parts.loss, 1e-12);
+    }
+    EXPECT_NEAR(alone.seconds(), expected_alone(parts), 1e-12);
+    EXPECT_NEAR(ahead.seconds(), expected_ahead(parts), 1e-12);
+    EXPECT_LT(ahead.seconds(), alone.seconds());
+  }
 }
 
 TEST(CompareMeshes, PrintsTextMarkdownAndJson) {

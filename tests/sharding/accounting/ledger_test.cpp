@@ -1,8 +1,12 @@
 // CommLedger: the user's line, the reason in words, and what is written of the records.
 #include "sharding/accounting/ledger.h"
 
+#include <fmt/format.h>
+
 #include <boost/json/value.hpp>
 
+#include "sharding/accounting/ledger_json.h"
+#include "sharding/accounting/timeline.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/source_lines.h"
 #include "sharding/files/json.h"
@@ -192,15 +196,94 @@ TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
     }
     EXPECT_EQ(e.at("ph").as_string(), "X");
     EXPECT_EQ(e.at("cat").as_string(), "forward");
-    EXPECT_DOUBLE_EQ(e.at("ts").to_number<double>(), end);
+    EXPECT_NEAR(e.at("ts").to_number<double>(), end, 1e-6);
+    EXPECT_NEAR(e.at("args").at("awaited").to_number<double>(), end, 1e-6);
     end += e.at("dur").to_number<double>();
-    EXPECT_DOUBLE_EQ(e.at("dur").to_number<double>(), e.at("args").at("bytes").to_number<double>());
+    EXPECT_NEAR(e.at("dur").to_number<double>(), e.at("args").at("bytes").to_number<double>(), 1e-6);
     EXPECT_EQ("mesh axes " + std::string(e.at("args").at("axes").as_string()), tracks[e.at("tid").as_int64()]);
     seen.push_back({e.at("tid").as_int64(), e.at("dur").to_number<double>()});
   }
   EXPECT_EQ(tracks.size(), 2u);
   EXPECT_EQ(seen.size(), p.ledger.records().size());
-  EXPECT_DOUBLE_EQ(end, static_cast<double>(p.ledger.bytes()));
+  EXPECT_NEAR(end, static_cast<double>(p.ledger.bytes()), 1e-6);
+}
+
+// A record at these moments; operations and seconds alike.
+CommRecord record_at(const char* axes, double begun, double awaited, double arrived) {
+  return {.kind = "all_gather",
+          .axes = axes,
+          .begun = {begun, begun},
+          .awaited = {awaited, awaited},
+          .arrived = {arrived, arrived}};
+}
+
+// "2-5" and so on.
+std::string words_of(const std::vector<detail::TimeSpan>& spans) {
+  std::string words;
+  for (const detail::TimeSpan& span : spans) words += fmt::format(" {:g}-{:g}", span.begin, span.end);
+  return words;
+}
+
+std::vector<detail::TimeSpan> spans_of(const detail::Timeline& timeline) {
+  std::vector<detail::TimeSpan> spans;
+  for (const auto& collective : timeline.collectives) spans.push_back(collective.span);
+  return spans;
+}
+
+TEST(Timelines, AsMeasuredComputeWhereNothingIsAwaited) {
+  // The second was begun ahead, and came beside the computation; the third was awaited for longer than it computed.
+  const std::vector<CommRecord> records{record_at("data", 1, 1, 2), record_at("data", 2, 7, 7),
+                                        record_at("data", 7, 8, 10)};
+  const detail::Timeline timeline = detail::measured_timeline(records);
+  EXPECT_EQ(words_of(spans_of(timeline)), " 1-2 2-7 7-10");
+  EXPECT_EQ(words_of(timeline.computing), " 0-1 2-7 7-8");
+  EXPECT_EQ(timeline.end, 10);
+}
+
+// Each takes 3 seconds, and an operation one.
+TEST(Timelines, AsPredictedHideWhatIsBegunAhead) {
+  const auto predicted = [](const std::vector<CommRecord>& records, double speed = 1) {
+    return detail::predicted_timeline(
+        records, [](const CommRecord&) { return 3; }, speed, 12);
+  };
+  const std::vector<CommRecord> alone{record_at("data", 1, 1, 1), record_at("data", 6, 6, 6)};
+  EXPECT_EQ(words_of(spans_of(predicted(alone))), " 1-4 9-12");
+  EXPECT_EQ(words_of(predicted(alone).computing), " 0-1 4-9 12-18");
+  EXPECT_EQ(predicted(alone).end, 12 + 6);
+
+  const std::vector<CommRecord> ahead{record_at("data", 1, 1, 1), record_at("data", 1, 6, 6)};
+  EXPECT_EQ(words_of(spans_of(predicted(ahead))), " 1-4 4-7");
+  EXPECT_EQ(words_of(predicted(ahead).computing), " 0-1 4-9 9-15") << "five operations take longer than it";
+  EXPECT_EQ(predicted(ahead).collectives[1].awaited, 9);
+
+  const std::vector<CommRecord> late{record_at("data", 1, 1, 1), record_at("data", 1, 2, 2)};
+  EXPECT_EQ(words_of(predicted(late).computing), " 0-1 4-5 7-17") << "one operation does not";
+  EXPECT_EQ(predicted(late).end, 12 + 6 - 1);
+
+  const std::vector<CommRecord> two{record_at("data", 0, 4, 4), record_at("model", 0, 4, 4),
+                                    record_at("data", 10, 12, 12)};
+  EXPECT_EQ(words_of(spans_of(predicted(two))), " 0-3 3-6 12-15") << "one after another, over whatever axes";
+  EXPECT_EQ(words_of(predicted(two).computing), " 0-4 6-12 12-14");
+  EXPECT_EQ(predicted(two).end, 15) << "all are there at the end";
+  EXPECT_EQ(predicted(two, /*speed=*/0).end, 9);
+  EXPECT_EQ(predicted({}).end, 12);
+}
+
+TEST(Timelines, HaveTracksOfTheirOwnInATraceWhereTheyOverlap) {
+  const std::vector<CommRecord> records{record_at("data", 0, 4, 5), record_at("data", 1, 5, 6),
+                                        record_at("data", 5, 6, 7)};
+  const boost::json::value root =
+      parse_json(detail::chrome_trace_of(detail::measured_timeline(records)), "test", "trace");
+  std::vector<std::string> tracks, seen;
+  for (const boost::json::value& e : root.at("traceEvents").as_array())
+    if (e.at("ph").as_string() == "M")
+      tracks.emplace_back(e.at("args").at("name").as_string());
+    else
+      seen.push_back(fmt::format("{} {} {}", e.at("tid").as_int64(), e.at("cat").as_string().c_str(),
+                                 e.at("ts").to_number<double>()));
+  EXPECT_EQ(tracks, (std::vector<std::string>{"computation", "mesh axes data", "mesh axes data"}));
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{"0 computation 0", "1 forward 0", "2 forward 1000000", "1 forward 5000000"}));
 }
 
 TEST(Ledger, ARingsTime) {

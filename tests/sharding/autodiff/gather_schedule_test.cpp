@@ -123,6 +123,21 @@ TEST_P(Gathers, OfAStepThatGoesAnotherWayAreLearnedAnew) {
   EXPECT_EQ(ledger.count("all_gather"), 3 + 2);
 }
 
+// Of one line, with parameters of the same types. What counts are the words of the paths.
+TEST_P(Gathers, OfOtherPathsAreAnotherProgram) {
+  const Net net = net_of(mesh());
+  const std::vector<Array> weights = weights_of(mesh()), same = weights_of(mesh());
+  const std::vector<Array> others = weights_of(mesh(), {"embed", "a.up", "a.down", "b.up", "b.down", "head"});
+  step(weights, net), step(others, net);
+  const int64_t learned = detail::learned_gather_orders();
+  CommLedger ledger;
+  step(weights, net), step(same, net);
+  EXPECT_EQ(ledger.count("all_gather"), 7 + 7);
+  step(others, net);
+  EXPECT_EQ(ledger.count("all_gather"), 7 + 7 + 11) << "they are in no list";
+  EXPECT_EQ(detail::learned_gather_orders(), learned);
+}
+
 TEST_P(Gathers, OfRecomputedBlocksAreGroupedToo) {
   const std::vector<Array> weights = weights_of(mesh());
   Net net = net_of(mesh());
