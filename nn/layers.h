@@ -11,6 +11,7 @@
 #include "nn/layers/inference_mode.h"
 #include "nn/layers/init.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/linear_cross_entropy.h"
 #include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
