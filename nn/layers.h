@@ -12,6 +12,7 @@
 #include "nn/layers/init.h"
 #include "nn/layers/key_value_cache.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/linear_cross_entropy.h"
 #include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"

@@ -9,6 +9,7 @@
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/joining.h"
 #include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/linear_cross_entropy.h"
 #include "sharding/operations/losses.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/normalization.h"

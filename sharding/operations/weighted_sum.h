@@ -17,6 +17,7 @@ struct WeightedSum {
   Array mean(std::source_location where = std::source_location::current()) const;
 };
 
+// Sums added, and weights added.
 WeightedSum operator+(const WeightedSum& a, const WeightedSum& b);
 
 // sum(weights * values) and sum(weights), in float32 at least. Weights, which may be booleans, have the shape of the

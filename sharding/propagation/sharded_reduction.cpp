@@ -43,6 +43,7 @@ Across computed(const Prepared& call, const CallSite& site,
   at::AutoGradMode off(false);
   const Plan& plan = *call.plan;
   const WithoutTeams alone(plan.shares_the_cpu());
+  if (!plan.reduced_inside) return across(call, {});
   return across(call, sharded_reduction_over(plan.mesh, plan.reduced_inside, plan.slots, plan.operands[0].plain,
                                              plan.out[0], {site.operation.name, site.where, plan.reason, {}}));
 } catch (const std::exception& error) {
@@ -83,7 +84,7 @@ std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
 Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const ShardedReduction&)>& across) {
   const Plan& plan = *call.plan;
-  const bool everywhere = (plan.out[0]->sharded & plan.reduced_inside) != 0;
+  const bool everywhere = !plan.reduced_inside || (plan.out[0]->sharded & plan.reduced_inside) != 0;
   Across made = computed(call, site, across);
   Tensors out = everywhere ? made.results : Tensors();
   if (!everywhere)

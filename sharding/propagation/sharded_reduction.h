@@ -47,6 +47,8 @@ bool needs_whole_dims(const Prepared& call);
 std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
                                   std::initializer_list<const Array*> operands);
 
+// Calls `across` once for all slots and records it as one function. Where the plan reduces over nothing, it is given a
+// ShardedReduction that it must not use.
 Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const ShardedReduction&)>& across);
 

@@ -203,9 +203,10 @@ void add_lookups(std::vector<Case>& all) {
         return at::where((writer >= 0).view({8, 1}), t[2].index_select(0, writer.clamp_min(0)), t[0]);
       }));
   all.push_back(call(
-      "cross_entropy", {numbers({4, 2, 8}), ids({4, 2}, 8)}, [](Arrays a) { return cross_entropy(a[0], a[1]); },
+      "cross_entropy", {numbers({4, 2, 8}), ids({4, 2}, 8)}, [](Arrays a) { return cross_entropy_each(a[0], a[1]); },
       [](Tensors t) {
-        return at::cross_entropy_loss(t[0].reshape({-1, 8}), t[1].reshape({-1}).to(at::kLong));
+        return at::cross_entropy_loss(t[0].reshape({-1, 8}), t[1].reshape({-1}).to(at::kLong), {}, at::Reduction::None)
+            .reshape({4, 2});
       }));
 }
 

@@ -1,5 +1,4 @@
-// Losses that are a sum and its weight: micro-batches of unequal weight add up to the whole batch, with keys of their
-// own.
+// Losses that are a sum and its weight: micro-batches of unequal weight add up to the whole batch.
 #include <gtest/gtest.h>
 
 #include <vector>

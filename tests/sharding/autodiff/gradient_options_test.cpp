@@ -195,6 +195,11 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
       {"cross_entropy", [](A x) { return cross_entropy(x, labels); }},
       {"cross_entropy with all options",
        [](A x) { return cross_entropy_each(x, labels, {.ignore_label = 7, .label_smoothing = 0.1, .z_loss = 0.2}); }},
+      {"linear_cross_entropy",
+       [](A x) {
+         return linear_cross_entropy(x, concatenate({x, 2.0 * x}), labels,
+                                     {.ignore_label = 7, .transposed = true, .logit_softcap = 3.0});
+       }},
       {"logaddexp", [](A x) { return logaddexp(x, x.at(0)); }},
       {"cumsum", [](A x) { return cumsum(x, 0) * cumsum(x, 1); }},
       {"sort", [](A x) { return sort(x, 0) * sort(x, 1); }},

@@ -81,6 +81,47 @@ std::vector<Case> losses_cases() {
   };
 }
 
+// ---- the head's loss in chunks
+
+// Chunks of three positions: of no block's positions a whole number.
+LinearCrossEntropyOptions chunks(const Array& weights = {}) {
+  return {.weights = weights,
+          .ignore_label = 3,
+          .label_smoothing = 0.1,
+          .z_loss = 0.2,
+          .transposed = true,
+          .logit_softcap = 2.0,
+          .chunk = 3};
+}
+
+std::vector<Case> head_losses() {
+  const at::Tensor x = random_tensor({4, 4, 4}, 23), kernel = random_tensor({4, 8}, 24),
+                   labels = random_integers({4, 4}, 8, 25), weights = random_tensor({4, 4}, 26).abs();
+  const auto capped = [](Values x) { return 2 * at::tanh(at::matmul(x[0], x[1].t()) / 2); };
+  return {
+      {{"linear_cross_entropy"},
+       {"linear_cross_entropy",
+        {x, kernel, labels},
+        [](Arrays x) { return linear_cross_entropy(x[0], x[1], x[2]); },
+        [](Values x) {
+          return at::cross_entropy_loss(at::matmul(x[0], x[1]).reshape({16, 8}), x[2].reshape({16}).to(at::kLong));
+        }}},
+      {{"linear_cross_entropy"},
+       {"linear_cross_entropy of a tied embedding, with all options",
+        {x, kernel.t().contiguous(), labels},
+        [](Arrays x) { return linear_cross_entropy(x[0], x[1], x[2], chunks()); },
+        [=](Values x) { return losses(capped(x), x[2], x[2].ne(3), everything({})).sum() / x[2].ne(3).sum(); }}},
+      {{"linear_cross_entropy"},
+       {"linear_cross_entropy_sum of a tied embedding, with weights",
+        {x, kernel.t().contiguous(), labels, weights},
+        [](Arrays x) {
+          const WeightedSum loss = linear_cross_entropy_sum(x[0], x[1], x[2], chunks(x[3]));
+          return loss.sum * loss.weight;
+        },
+        [=](Values x) { return losses(capped(x), x[2], x[3], everything({})).sum() * (x[3] * x[2].ne(3)).sum(); }}},
+  };
+}
+
 // ---- attention
 
 at::Tensor attention(Values x, const at::Tensor& bias, const at::Tensor& mask, double scale, double cap = 0) {
@@ -312,7 +353,7 @@ std::vector<Case> pools() {
 std::vector<Case> neural_cases() {
   std::vector<Case> all = normalizations();
   all.push_back(dropped());
-  for (const auto& some : {losses_cases(), attentions(), convolutions(), pools()})
+  for (const auto& some : {losses_cases(), head_losses(), attentions(), convolutions(), pools()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

@@ -1,0 +1,29 @@
+// The loss of a decoder's head, whose logits never exist whole.
+#pragma once
+
+#include "nn/layers/embedding.h"
+#include "nn/layers/linear.h"
+#include "sharding/operations/linear_cross_entropy.h"
+
+namespace tessera::nn {
+
+// cross_entropy(head(x), labels) of a Linear, cross_entropy(head.attend(x), labels) of an Embedding, by
+// tessera::linear_cross_entropy, whose options they take; `transposed` follows from the head. A decoder has its loss in
+// one line:
+//   Array loss(const Array& ids, const Array& labels) const {
+//     return nn::linear_cross_entropy(head, hidden(ids), labels, {.ignore_label = -100});
+//   }
+// Of the head's DTypePolicy, `compute` holds for x and the kernel; the loss is float32 at least.
+// Errors: another last dim of x than the head's (shape_mismatch); a head with a bias or a low-rank change
+// (bad_argument); those of tessera::linear_cross_entropy.
+Array linear_cross_entropy(const Linear& head, Operand x, const Array& labels, LinearCrossEntropyOptions options = {});
+Array linear_cross_entropy(const Embedding& head, Operand x, const Array& labels,
+                           LinearCrossEntropyOptions options = {});
+
+// The same before the division, for micro-batches of unequal weight (nn/transformations/accumulate_gradients.h).
+WeightedSum linear_cross_entropy_sum(const Linear& head, Operand x, const Array& labels,
+                                     LinearCrossEntropyOptions options = {});
+WeightedSum linear_cross_entropy_sum(const Embedding& head, Operand x, const Array& labels,
+                                     LinearCrossEntropyOptions options = {});
+
+}  // namespace tessera::nn

@@ -1,0 +1,34 @@
+// Cross-entropy of a linear head whose logits never exist whole.
+#pragma once
+
+#include "sharding/operations/losses.h"
+
+namespace tessera {
+
+struct LinearCrossEntropyOptions {
+  Array weights = {};  // these four: see CrossEntropyOptions
+  std::optional<int64_t> ignore_label = std::nullopt;
+  double label_smoothing = 0;
+  double z_loss = 0;
+  bool transposed = false;                             // the kernel is (vocab, embed), as an embedding's rows are
+  std::optional<double> logit_softcap = std::nullopt;  // cap tanh(logits / cap) in place of the logits (Gemma 2)
+  int64_t chunk = 512;                                 // positions of a device whose logits exist at one time
+};
+
+// cross_entropy(matmul(x, kernel), labels): x (..., embed), kernel (embed, vocab), labels (...) integers. The logits
+// are made for one chunk of positions after another, and where a gradient is wanted, those of x and kernel are computed
+// from each chunk at once, so that the backward pass has only to scale them. (Hsu et al., "Liger Kernel: Efficient
+// Triton kernels for LLM training", 2024.) Memory beyond the gradients: chunk * vocab elements, twice that with a
+// softcap. Logits, their softmax and all sums are in float32 for operands of half precision. x may be sharded over all
+// dims but embed. A kernel sharded over vocab stays where it is: each chunk takes two small all-reduces, (chunk) and
+// (2, chunk), or (3, chunk) with label smoothing. One sharded over embed is gathered, once. Inside a differentiable
+// tape within another tape the logits are made whole: second derivatives need them. Errors: those of cross_entropy;
+// chunk < 1, a softcap that is not positive (bad_argument); shapes that do not fit (shape_mismatch).
+Array linear_cross_entropy(Operand x, const Array& kernel, const Array& labels,
+                           const LinearCrossEntropyOptions& options = {});
+
+// The same before the division, for losses that are added up over micro-batches, in float32 at least.
+WeightedSum linear_cross_entropy_sum(Operand x, const Array& kernel, const Array& labels,
+                                     const LinearCrossEntropyOptions& options = {});
+
+}  // namespace tessera

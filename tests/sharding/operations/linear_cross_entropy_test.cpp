@@ -1,0 +1,206 @@
+// The loss of a head in chunks, beyond the law: any chunk, half precision, what moves, memory, errors.
+#include "sharding/accounting/forecast.h"
+#include "sharding/autodiff/remat.h"
+#include "sharding/shard_map.h"
+#include "tests/sharding/expect_error.h"
+#include "tests/sharding/law.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+constexpr int64_t rows = 12, embed = 4, vocab = 8;
+
+struct Head {
+  Array x, kernel, labels;
+};
+
+Head head_of(DType dtype = float64) {
+  return {astype(from_tensor(random_tensor({rows, embed}, 1)), dtype),
+          astype(from_tensor(random_tensor({embed, vocab}, 2)), dtype), from_tensor(random_integers({rows}, vocab, 3))};
+}
+
+Head placed_head(Mesh mesh, const PartitionSpec& x, const PartitionSpec& kernel, const PartitionSpec& labels) {
+  const Head head = head_of();
+  return {device_put(head.x, NamedSharding(mesh, x)), device_put(head.kernel, NamedSharding(mesh, kernel)),
+          device_put(head.labels, NamedSharding(mesh, labels))};
+}
+
+struct Result {
+  at::Tensor loss, x, kernel;
+};
+
+template <class Loss>
+Result result_of(const Head& head, const Loss& loss_of) {
+  Tape tape({head.x, head.kernel});
+  const Array loss = loss_of(tape.shadows()[0], tape.shadows()[1], head.labels);
+  const std::vector<Array> gradients = tape.gradients(loss);
+  return {whole(detached(loss)), whole(gradients[0]), whole(gradients[1])};
+}
+
+Array plain(const Array& x, const Array& kernel, const Array& labels) {
+  return cross_entropy(matmul(x, kernel), labels, {.ignore_label = 3});
+}
+auto chunked(int64_t chunk) {
+  return [chunk](const Array& x, const Array& kernel, const Array& labels) {
+    return linear_cross_entropy(x, kernel, labels, {.ignore_label = 3, .chunk = chunk});
+  };
+}
+
+void expect_near(const Result& got, const Result& expected, double tolerance) {
+  EXPECT_LE(difference(got.loss, expected.loss), tolerance);
+  EXPECT_LE(difference(got.x, expected.x), tolerance);
+  EXPECT_LE(difference(got.kernel, expected.kernel), tolerance);
+}
+
+TEST(LinearCrossEntropy, AnyChunkIsTheWhole) {
+  const Result expected = result_of(head_of(), plain);
+  for (const int64_t chunk : {1, 5, 11, 12, 1000}) {
+    SCOPED_TRACE(chunk);
+    expect_near(result_of(head_of(), chunked(chunk)), expected, 1e-14);
+  }
+}
+
+// In bfloat16 the losses would be off by 1/256 each, and sums of gradients by more.
+TEST(LinearCrossEntropy, HalfPrecisionHasItsLossInFloat32) {
+  const Head half = head_of(bfloat16);
+  const Head exact{astype(half.x, float64), astype(half.kernel, float64), half.labels};
+  const Result expected = result_of(exact, plain), got = result_of(half, chunked(5));
+  EXPECT_EQ(got.loss.scalar_type(), at::kFloat);
+  EXPECT_EQ(got.x.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(got.kernel.scalar_type(), at::kBFloat16);
+  expect_near(got, expected, 1.0 / 128);
+}
+
+TEST(LinearCrossEntropy, ElementTypesArePromoted) {
+  Head mixed = head_of();
+  mixed.x = astype(mixed.x, float32);
+  const Result expected = result_of(mixed, plain), got = result_of(mixed, chunked(5));
+  EXPECT_EQ(got.x.scalar_type(), at::kFloat);
+  EXPECT_EQ(got.kernel.scalar_type(), at::kDouble);
+  expect_near(got, expected, 1e-6);
+}
+
+TEST(LinearCrossEntropy, UnderRemat) {
+  const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
+  for (const PartitionSpec& kernel : {P{none, "model"}, P{"data"}, P{"data", "model"}}) {
+    SCOPED_TRACE(kernel.to_string());
+    const auto again = [](const Array& x, const Array& w, const Array& labels) {
+      return remat(
+          [&](const std::vector<Array>& a) -> std::vector<Array> {
+            return {linear_cross_entropy(a[0], a[1], labels, {.ignore_label = 3, .chunk = 2})};
+          },
+          {x, w})[0];
+    };
+    expect_near(result_of(placed_head(mesh, P{"data"}, kernel, P{"data"}), again), result_of(head_of(), plain), 1e-13);
+  }
+}
+
+TEST(LinearCrossEntropy, AFrozenKernelOrInputHasNoGradient) {
+  const Head head = head_of();
+  const Result expected = result_of(head, plain);
+  Tape of_x({head.x});
+  const Array loss = chunked(5)(of_x.shadows()[0], head.kernel, head.labels);
+  EXPECT_LE(difference(to_tensor(of_x.gradients(loss)[0]), expected.x), 1e-14);
+  Tape of_kernel({head.kernel});
+  const Array same = chunked(5)(head.x, of_kernel.shadows()[0], head.labels);
+  EXPECT_LE(difference(to_tensor(of_kernel.gradients(same)[0]), expected.kernel), 1e-14);
+  EXPECT_LE(difference(to_tensor(chunked(5)(head.x, head.kernel, head.labels)), expected.loss), 1e-14);
+}
+
+// The gradients of the devices' losses differ: one device's may not stand for all.
+TEST(LinearCrossEntropy, InsideShardMapEachDeviceHasItsOwnGradient) {
+  const auto loss_of = [](const auto& head_loss) {
+    return [=](const Array& x, const Array& kernel, const Array& labels) {
+      const auto weighed = [&](const Array& rows_of_one, const Array& w, const Array& labels_of_one) {
+        const Array i = astype(axis_index("data"), float64);
+        return psum((i + 1.0) * head_loss(rows_of_one, w, labels_of_one), {"data"});
+      };
+      return shard_map(weighed, make_mesh({{"data", 4}}), {P{"data"}, P{}, P{"data"}}, P{})(x, kernel, labels);
+    };
+  };
+  expect_near(result_of(head_of(), loss_of(chunked(2))), result_of(head_of(), loss_of(plain)), 1e-13);
+}
+
+// ---- what moves
+
+std::string moved(const Head& head, int64_t chunk) {
+  CommLedger ledger;
+  result_of(head, chunked(chunk));
+  std::string text;
+  for (const CommRecord& r : ledger.records())
+    text += fmt::format("{} {} {} {}\n", r.operation, r.kind, r.axes, r.bytes);
+  return text;
+}
+
+TEST(LinearCrossEntropy, AKernelShardedOverVocabStaysWhereItIs) {
+  const Mesh mesh = make_mesh({{"model", 4}});
+  EXPECT_EQ(moved(placed_head(mesh, P{}, P{none, "model"}, P{}), 8),
+            "linear_cross_entropy all_reduce_max model 64\n"
+            "linear_cross_entropy all_reduce model 128\n"
+            "linear_cross_entropy all_reduce_max model 32\n"
+            "linear_cross_entropy all_reduce model 64\n"
+            "gradients all_reduce model 384\n");
+}
+
+// A weight of FSDP: gathered once, for the backward pass as well; its gradient is scattered.
+TEST(LinearCrossEntropy, AKernelShardedOverEmbedIsGatheredOnce) {
+  const Mesh mesh = make_mesh({{"data", 4}});
+  const std::string text = moved(placed_head(mesh, P{"data"}, P{"data"}, P{"data"}), 2);
+  const auto count = [&](const std::string& what) {
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("all_gather data 256"), 1) << text;
+  EXPECT_EQ(count("all_gather"), 1) << text;
+  EXPECT_EQ(count("reduce_scatter data 64"), 1) << text;
+}
+
+// ---- memory
+
+int64_t peak_of(const std::function<Array(const Array&, const Array&, const Array&)>& loss_of) {
+  const Mesh mesh = make_mesh({{"data", 1}}, {.abstract = true});
+  const auto zeros_on = [&](const Shape& shape, DType dtype) {
+    return device_put(zeros(shape, dtype), NamedSharding(mesh, P{}));
+  };
+  const Forecast forecast;
+  const Array x = zeros_on({4096, 256}, float32), kernel = zeros_on({256, 50257}, float32);
+  Tape tape({x, kernel});
+  tape.gradients(loss_of(tape.shadows()[0], tape.shadows()[1], zeros_on({4096}, int32)));
+  return forecast.peak_bytes();
+}
+
+TEST(LinearCrossEntropy, TakesLessThanAQuarterOfTheMemory) {
+  EXPECT_LT(4 * peak_of([](const Array& x, const Array& w, const Array& l) { return linear_cross_entropy(x, w, l); }),
+            peak_of([](const Array& x, const Array& w, const Array& l) { return cross_entropy(matmul(x, w), l); }));
+}
+
+// ---- what is refused
+
+TEST(LinearCrossEntropy, Errors) {
+  const Array x = ones({3, 4}), kernel = ones({4, 8}), labels = array<int32_t>({0, 1, 7});
+  const ErrorKind shape = ErrorKind::shape_mismatch, argument = ErrorKind::bad_argument;
+  expect_error(shape,
+               "[linear_cross_entropy] given float32[3,4] and the kernel float32[4,8], expected (..., embed) and "
+               "(vocab, embed).",
+               [&] { linear_cross_entropy(x, kernel, labels, {.transposed = true}); });
+  expect_error(shape,
+               "[linear_cross_entropy] given float32[3,4] and labels int32[1], expected labels of the shape (3).",
+               [&] { linear_cross_entropy(x, kernel, array<int32_t>({0})); });
+  expect_error(argument, "[linear_cross_entropy] indices from 0 to 8 given, expected 0 to 7.", [&] {
+    linear_cross_entropy(x, kernel, array<int32_t>({0, 1, 8}));
+  });
+  expect_error(argument, "[linear_cross_entropy] chunk 0, expected 1 or more.",
+               [&] { linear_cross_entropy(x, kernel, labels, {.chunk = 0}); });
+  expect_error(argument, "[linear_cross_entropy] logit_softcap 0, expected a positive number.",
+               [&] { linear_cross_entropy(x, kernel, labels, {.logit_softcap = 0.0}); });
+  expect_error(shape, "[linear_cross_entropy] labels int32[0] have no element, and nothing has no mean.", [&] {
+    linear_cross_entropy(ones({0, 4}), kernel, zeros({0}, int32));
+  });
+  EXPECT_EQ(linear_cross_entropy_sum(ones({0, 4}), kernel, zeros({0}, int32)).mean().item<float>(), 0);
+}
+
+}  // namespace
+}  // namespace tessera
