@@ -36,12 +36,12 @@ using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// The loss of a batch of tokens, each of which counts the same. Logits and loss are of float32.
+// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in.
 auto packed_loss_in(DType dtype) {
   return [dtype](const nn::CausalLm& model, const PackedTokens& batch) {
     const nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
-    const Array logits = cast(batch.inputs, {.segment_ids = batch.segment_ids, .positions = batch.positions});
-    return cross_entropy_sum(astype(logits, float32), batch.targets, {.weights = batch.weights});
+    return cast.loss(batch.inputs, batch.targets, batch.weights,
+                     {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
 }
 

@@ -59,6 +59,10 @@ Array CausalLm::logits(const Array& hidden) const {
   return std::visit([&](const auto& d) { return d.logits(hidden); }, decoder);
 }
 
+WeightedSum CausalLm::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const {
+  return std::visit([&](const auto& d) { return d.loss(ids, labels, weights, with); }, decoder);
+}
+
 Array CausalLm::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
   return std::visit([&](const auto& d) { return d.decode(ids, cache, with); }, decoder);
 }

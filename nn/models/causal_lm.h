@@ -31,6 +31,8 @@ struct CausalLm {
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
+  WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
+                   const TokenInputs& with = {}) const;
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 

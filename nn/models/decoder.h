@@ -10,6 +10,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/config.h"
+#include "sharding/operations/weighted_sum.h"
 #include "sharding/placement/layout.h"
 #include "sharding/placement/mesh.h"
 
@@ -57,6 +58,11 @@ struct Decoder {
   // That -> logits (batch, seq, config.rows()). Columns of padding are far below all others.
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
+  // The cross-entropy of labels (batch, seq) that follow the ids, weighted by `weights` (batch, seq) if given, to be
+  // divided or added up. The logits never exist whole (nn/layers/linear_cross_entropy.h) unless the vocabulary is
+  // padded.
+  WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
+                   const TokenInputs& with = {}) const;
   // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.rows()). They are added to the
   // cache; after an error the cache is unchanged.
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;

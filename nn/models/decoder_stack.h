@@ -5,6 +5,7 @@
 #include "nn/models/gpt2.h"
 #include "nn/transformations/remat.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/linear_cross_entropy.h"
 
 namespace tessera::nn::detail {
 
@@ -71,6 +72,18 @@ Array Decoder<Embed, Block, Norm>::hidden(const Array& ids, const TokenInputs& w
 template <class Embed, class Block, class Norm>
 Array Decoder<Embed, Block, Norm>::logits(const Array& hidden) const {
   return detail::finished_logits(head ? (*head)(hidden) : detail::attended(embed.tokens, hidden), config);
+}
+
+template <class Embed, class Block, class Norm>
+WeightedSum Decoder<Embed, Block, Norm>::loss(const Array& ids, const Array& labels, const Array& weights,
+                                              const TokenInputs& with) const {
+  const Array x = hidden(ids, with);
+  if (config.rows() != config.vocab) return cross_entropy_sum(logits(x), labels, {.weights = weights});
+  return linear_cross_entropy_sum(
+      x, head ? head->kernel : embed.tokens, labels,
+      {.weights = weights,
+       .transposed = !head,
+       .logit_softcap = config.logit_softcap == 0 ? std::nullopt : std::optional(config.logit_softcap)});
 }
 
 template <class Embed, class Block, class Norm>

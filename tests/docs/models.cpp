@@ -46,8 +46,8 @@ void documents(nn::CausalLm& model, data::Dataset<std::vector<int32_t>> document
   data::Loader loader(rows, data::packed_tokens, {.batch_size = 32});
 
   const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {
-    const Array logits = model(batch.inputs, {.segment_ids = batch.segment_ids, .positions = batch.positions});
-    return cross_entropy_sum(logits, batch.targets, {.weights = batch.weights});
+    return model.loss(batch.inputs, batch.targets, batch.weights,
+                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-5}));
   for (const data::PackedTokens& batch : loader) {

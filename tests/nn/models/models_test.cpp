@@ -173,6 +173,43 @@ TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
   }
 }
 
+// Each token but the last of a document has the next as its label; positions between documents weigh nothing.
+TEST(Models, have_the_loss_of_the_documents_one_by_one) {
+  const Packed packed;
+  const Array labels = concatenate({slice_in_dim(packed.ids, 1, 9, 1), zeros({2, 1}, int32)}, 1);
+  const Array weights = array<float>({1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 0}, {2, 9});
+  for (DecoderConfig config : families()) {
+    for (const int64_t rows : {30, 32}) {
+      config.vocab_rows = rows;
+      const CausalLm model = model_of(config);
+      const auto one_by_one = [&](const CausalLm& m) {
+        WeightedSum total{zeros({}), zeros({})};
+        for (const Packed::Document& d : packed.documents) {
+          const Array ids = Packed::part(packed.ids, d), inputs = slice_in_dim(ids, 0, ids.shape(1) - 1, 1);
+          total = total + m.loss(inputs, slice_in_dim(ids, 1, ids.shape(1), 1));
+        }
+        return total;
+      };
+      const auto together = [&](const CausalLm& m, const Array& ids, const Array& labels, const Array& weights,
+                                const TokenInputs& with) { return m.loss(ids, labels, weights, with); };
+      const auto [expected, gradient] = value_and_grad(one_by_one)(model);
+      for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
+               {{"data", 1}}, {{"data", 2}}, {{"fsdp", 2}, {"model", 2}}, {{"model", 8}}}) {
+        if (rows == 30 && axes[0].size == 8) continue;  // 30 rows are not divided by 8
+        const Mesh mesh = make_mesh(axes);
+        const Layout layout{mesh, decoder_rules(mesh)};
+        const auto put = [&](const Array& x) { return placed(x, layout); };
+        const TokenInputs with{put(packed.with.segment_ids), put(packed.with.positions)};
+        const auto [got, there] =
+            value_and_grad(together)(filter_shard(model, layout), put(packed.ids), put(labels), put(weights), with);
+        const std::string where = what(config) + " on " + mesh.to_string();
+        expect_near(got, expected, tolerance, where);
+        expect_trees_near(there, gradient, tolerance, where);
+      }
+    }
+  }
+}
+
 TEST(Models, recompute_activations_without_another_result) {
   const Packed packed;
   const Array weights = normal(Key(4), {2, 9, 30});
