@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -376,38 +375,6 @@ TEST(TokenFiles, OfNumpyAreReadAlike) {
   EXPECT_EQ(documents[1].front(), 100 * 7919 % 50257);
   EXPECT_EQ(documents[2], Ids{});
   EXPECT_EQ(documents[3].size(), 143u);
-}
-
-// Whatever is damaged, all that is read was in the file, or there is one Error.
-TEST(TokenFiles, DamagedFilesAreErrors) {
-  const ScratchFolder folder;
-  const std::string files[] = {llm_c(20240520, 1, 6, six_tokens), npy(dict("<u2", "(6,)"), six_tokens),
-                               Index().bytes()};
-  std::mt19937 random(1);
-  int opened = 0;
-  for (int i = 0; i < 3000; ++i) {
-    std::string bytes = files[i % 3];
-    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
-      const size_t at = i % 3 == 0 && random() % 4 ? random() % 12 : random() % bytes.size();
-      if (random() % 2)
-        bytes[at] = static_cast<char>(random());
-      else
-        bytes.erase(at, random() % 4);
-    }
-    folder.write("x.bin", i % 3 == 2 ? six_tokens : bytes);
-    if (i % 3 == 2) folder.write("x.idx", bytes);
-    try {
-      const auto damaged = TokenFiles::open({folder.path("x.bin")});
-      ++opened;
-      EXPECT_LE(all(damaged).size(), bytes.size());
-      if (damaged.knows_documents()) documents_of(token_documents(damaged));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file) << error.what();
-    }
-    std::filesystem::remove(folder.path("x.idx"));
-  }
-  EXPECT_GT(opened, 100);
-  EXPECT_LT(opened, 2900);
 }
 
 }  // namespace

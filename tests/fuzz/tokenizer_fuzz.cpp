@@ -1,0 +1,26 @@
+// Any text as a tokenizer.json: one that is accepted makes tokens of a text and text of them, else there is one Error.
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "sharding/diagnostics/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  bool is_open = false;
+  try {
+    const auto tokenizer = data::Tokenizer::from_json({reinterpret_cast<const char*>(data), size}, "input");
+    is_open = true;
+    const std::string text = "ab abc <s>caf\xc3\xa9\n 12";
+    const data::Encoding encoding = tokenizer.encode(text);
+    if (encoding.ids.size() != encoding.offsets.size()) std::abort();
+    for (const auto& [begin, end] : encoding.offsets)
+      if (begin < 0 || end < begin || end > static_cast<int64_t>(text.size())) std::abort();
+    tokenizer.decode(encoding.ids);
+  } catch (const Error& error) {
+    if (error.kind() != (is_open ? ErrorKind::bad_argument : ErrorKind::bad_file)) std::abort();
+  }
+  return 0;
+}
