@@ -94,13 +94,19 @@ JsonPart part_or_null(const JsonPart& file, const char* key) {
   return file.has(key) ? file.at(key) : JsonPart{null, fmt::format("{}.{}", file.place, key)};
 }
 
+int32_t id_of_added(const JsonPart& json) {
+  const int64_t id = json.integer();
+  if (id < 0 || id > INT32_MAX) json.refuse(fmt::format("{} given, expected an integer from 0 on.", id));
+  return static_cast<int32_t>(id);
+}
+
 std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
   std::vector<AddedToken> tokens;
   if (json.is_null()) return tokens;
   for (const JsonPart& item : json.items())
-    tokens.push_back({static_cast<int32_t>(item.at("id").integer()), item.at("content").text(),
-                      item.flag("single_word", false), item.flag("lstrip", false), item.flag("rstrip", false),
-                      item.flag("normalized", false), item.flag("special", false)});
+    tokens.push_back({id_of_added(item.at("id")), item.at("content").text(), item.flag("single_word", false),
+                      item.flag("lstrip", false), item.flag("rstrip", false), item.flag("normalized", false),
+                      item.flag("special", false)});
   return tokens;
 }
 
@@ -115,7 +121,12 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       decoder(decoder_of(part_or_null(file, "decoder"))) {
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
+  // Room for ids that no token has, as models pad their vocabularies, but not for a table of ids alone.
+  const size_t most = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto keep = [&](const std::string& token, int32_t id) {
+    if (static_cast<size_t>(id) >= most)
+      file.refuse(
+          fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", token, id, most));
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
     tokens[static_cast<size_t>(id)] = token;
   };

@@ -1,6 +1,7 @@
 // Token files that numpy wrote, damaged at random: all that is read was in the file, or there is one Error.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,7 +24,7 @@ std::string bytes_of(const std::string& name) {
 // Changes or removes a few bytes, most of them in the first `header`.
 std::string damaged(std::string bytes, size_t header, std::mt19937& random) {
   for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
-    const size_t at = random() % (random() % 8 ? header : bytes.size());
+    const size_t at = random() % std::min(random() % 8 ? header : bytes.size(), bytes.size());
     if (random() % 2)
       bytes[at] = static_cast<char>(random());
     else

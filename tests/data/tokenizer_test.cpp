@@ -111,6 +111,9 @@ TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
   expect_refused(with(text, "\"a b\"", "\"a\""), {"model.merges.0: \"a\" given, expected two tokens"});
   expect_refused(with(text, "\"a b\"", "\"a c\""), {"\"ac\" is not in the vocabulary"});
   expect_refused(with(text, "\"b\": 1", "\"b\": -1"), {"model.vocab: \"b\" has no id"});
+  expect_refused(with(text, "\"b\": 1", "\"b\": 39999999"), {"\"b\" has the id 39999999, expected one below"});
+  expect_refused(with(text, "\"id\": 7", "\"id\": -7"), {"added_tokens.0.id: -7 given"});
+  expect_refused(with(text, "\"id\": 7", "\"id\": 4294967303"), {"added_tokens.0.id: 4294967303 given"});
   expect_refused(with(text, "\"ByteLevel\", \"add", "\"Bert\", \"add"), {"pre_tokenizer: the type \"Bert\""});
   expect_refused(with(text, "\"normalizer\": null", R"("normalizer": {"type": "Precompiled"})"),
                  {"normalizer: the type \"Precompiled\" is not supported"});
