@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sharding/files/json_part.h"
 #include "data/unicode_text.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::data::detail {
 

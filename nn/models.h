@@ -8,5 +8,6 @@
 #include "nn/models/gemma2.h"
 #include "nn/models/generate.h"
 #include "nn/models/gpt2.h"
+#include "nn/models/hugging_face_config.h"
 #include "nn/models/llama.h"
 #include "nn/models/mixtral.h"

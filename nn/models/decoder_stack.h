@@ -48,6 +48,7 @@ Array attended(const Param& tokens, const Array& x);
 
 namespace tessera::nn {
 
+// See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 Decoder<Embed, Block, Norm> Decoder<Embed, Block, Norm>::init(const Key& key, const DecoderConfig& c) {
   check(c);
@@ -62,6 +63,7 @@ Decoder<Embed, Block, Norm> Decoder<Embed, Block, Norm>::init(const Key& key, co
   return decoder;
 }
 
+// See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 Array Decoder<Embed, Block, Norm>::hidden(const Array& ids, const TokenInputs& with) const {
   Array x = detail::constrained(detail::embedded(embed, config, ids, 0, with));
@@ -69,11 +71,13 @@ Array Decoder<Embed, Block, Norm>::hidden(const Array& ids, const TokenInputs& w
   return final_norm(x);
 }
 
+// See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 Array Decoder<Embed, Block, Norm>::logits(const Array& hidden) const {
   return detail::finished_logits(head ? (*head)(hidden) : detail::attended(embed.tokens, hidden), config);
 }
 
+// See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 WeightedSum Decoder<Embed, Block, Norm>::loss(const Array& ids, const Array& labels, const Array& weights,
                                               const TokenInputs& with) const {
@@ -86,6 +90,7 @@ WeightedSum Decoder<Embed, Block, Norm>::loss(const Array& ids, const Array& lab
        .logit_softcap = config.logit_softcap == 0 ? std::nullopt : std::optional(config.logit_softcap)});
 }
 
+// See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 Array Decoder<Embed, Block, Norm>::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
   Array x = detail::embedded(embed, config, ids, cache.length(), {.positions = with.positions});

@@ -85,7 +85,7 @@ void save_hugging_face(const fs::path& folder, const CausalLm& model, const std:
   CausalLm copy = model;
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
-  const std::string text = from ? "" : detail::config_to_hugging_face(config, all.front().value->dtype());
+  const std::string text = from ? "" : config_to_hugging_face(config, all.front().value->dtype());
   save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
   if (process_index() != 0) return;
   if (from)

@@ -4,18 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 
 #include "nn/models/causal_lm.h"
 #include "sharding/placement/layout.h"
 
 namespace tessera::nn {
-
-// What a config.json of Hugging Face's says, in either of its ways to write rotary positions: rope_parameters, or
-// rope_theta and rope_scaling. `name` is the text's, for errors. Errors (bad_file): malformed JSON, something missing
-// or of another type, and everything that would make the model compute another thing than the library can: a
-// model_type, an activation, a rope_type, an option.
-DecoderConfig config_from_hugging_face(std::string_view json, std::string_view name);
 
 // The vocabulary, or the next size that the mesh axes of the layout's first rule of "vocab" divide: for
 // DecoderConfig::vocab_rows.

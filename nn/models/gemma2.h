@@ -21,6 +21,7 @@ struct Gemma2Block {
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
+// The whole decoder.
 using Gemma2 = Decoder<Embedding, Gemma2Block, RMSNorm>;
 extern template struct Decoder<Embedding, Gemma2Block, RMSNorm>;
 

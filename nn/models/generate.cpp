@@ -7,7 +7,11 @@
 #include <numeric>
 
 #include "sharding/diagnostics/fail.h"
-#include "sharding/operations.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/indexing.h"
+#include "sharding/operations/shapes.h"
+#include "sharding/operations/slicing.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "nn/models/from_hugging_face.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 
@@ -332,7 +332,7 @@ void check_says(const std::string& text, const DecoderConfig& c) {
 
 }  // namespace
 
-std::string detail::config_to_hugging_face(const DecoderConfig& c, DType dtype) {
+std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
   json::object all = c.family == DecoderFamily::gpt2 ? gpt2_json(c) : rotary_json(c);
   all["architectures"] = json::array{architecture_of(c.family)};
   all["model_type"] = std::string(nn::name_of(c.family));

@@ -19,6 +19,7 @@ struct LlamaBlock {
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
+// The whole decoder.
 using Llama = Decoder<Embedding, LlamaBlock, RMSNorm>;
 extern template struct Decoder<Embedding, LlamaBlock, RMSNorm>;
 

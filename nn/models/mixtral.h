@@ -18,6 +18,7 @@ struct MixtralBlock {
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
+// The whole decoder.
 using Mixtral = Decoder<Embedding, MixtralBlock, RMSNorm>;
 extern template struct Decoder<Embedding, MixtralBlock, RMSNorm>;
 

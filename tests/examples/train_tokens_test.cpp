@@ -1,4 +1,4 @@
-// train_transformer on tokens: of texts and of token files, from nothing and from a folder, on meshes, stopped and
+// train_transformer on tokens: texts and token files, from nothing and from a folder, stopped and resumed.
 // resumed.
 #include <gtest/gtest.h>
 

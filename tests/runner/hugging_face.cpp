@@ -141,10 +141,8 @@ void run_hugging_face(const fs::path& folder, Report& report) {
   const struct {
     const char* name;
     std::vector<MeshAxis> axes;
-  } meshes[] = {{"one", {{"data", 1}}},
-                {"fsdp8", {{"fsdp", 8}}},
-                {"tp8", {{"model", 8}}},
-                {"2x4", {{"data", 2}, {"model", 4}}}};
+  } meshes[] = {
+      {"one", {{"data", 1}}}, {"fsdp8", {{"fsdp", 8}}}, {"tp8", {{"model", 8}}}, {"2x4", {{"data", 2}, {"model", 4}}}};
   const Expected expected(folder);
   for (const auto& [name, axes] : meshes) {
     const std::string where = folder.string() + ", " + name + ": ";

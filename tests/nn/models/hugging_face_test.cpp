@@ -24,7 +24,7 @@ std::string config_text(const std::string& more) {
 DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
 
 TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
-  const auto writing = [](DecoderConfig config) { return [=] { detail::config_to_hugging_face(config, float32); }; };
+  const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
   const std::string begin = "[save_hugging_face] ", end = " cannot say what it is here.";
   using enum DecoderFamily;
   testing::expect_errors({{ErrorKind::bad_argument, begin + "attention_scale: the config of transformers' llama" + end,
@@ -57,8 +57,8 @@ TEST(HuggingFaceConfig, OfEveryFolderIsWrittenAsItIsRead) {
   for (const fs::directory_entry& entry : fs::directory_iterator(references)) {
     const std::string name = (entry.path() / "config.json").string();
     const DecoderConfig config = config_from_hugging_face(read_text(name, "test"), name);
-    const std::string text = detail::config_to_hugging_face(config, float32);
-    EXPECT_EQ(detail::config_to_hugging_face(config_from_hugging_face(text, name), float32), text) << name;
+    const std::string text = config_to_hugging_face(config, float32);
+    EXPECT_EQ(config_to_hugging_face(config_from_hugging_face(text, name), float32), text) << name;
   }
 }
 

@@ -127,7 +127,8 @@ const std::vector<Case> programs = {
     {"attention",
      {{2, 8, 4, 4}, {2, 8, 2, 4}, {2, 8, 2, 4}},
      [](const auto& p) {
-       return mean(dot_product_attention(rotary_embedding(p[0], {.base = 100}), rotary_embedding(p[1], {.base = 100}), p[2]));
+       return mean(
+           dot_product_attention(rotary_embedding(p[0], {.base = 100}), rotary_embedding(p[1], {.base = 100}), p[2]));
      }},
     {"convolution",
      {{4, 4, 8, 8}, {8, 4, 3, 3}, {8, 2, 1, 3}},

@@ -56,7 +56,8 @@ TEST(Attention, Errors) {
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
   const at::Tensor q = random_tensor({1, 1, 2, 8}, 1), k = random_tensor({1, 1, 2, 8}, 2);
   const auto product = [&](int64_t i, int64_t j) {
-    return to_tensor(sum(rotary_embedding(from_tensor(q), {.offset = i}) * rotary_embedding(from_tensor(k), {.offset = j}), {-1}));
+    return to_tensor(
+        sum(rotary_embedding(from_tensor(q), {.offset = i}) * rotary_embedding(from_tensor(k), {.offset = j}), {-1}));
   };
   EXPECT_LT(difference(product(9, 4), product(1009, 1004)), 1e-10);
   EXPECT_GT(difference(product(9, 4), product(9, 5)), 1e-3);
