@@ -100,12 +100,6 @@ int32_t id_of_added(const JsonPart& json) {
   return static_cast<int32_t>(id);
 }
 
-int32_t id_of_added(const JsonPart& json) {
-  const int64_t id = json.integer();
-  if (id < 0 || id > INT32_MAX) json.refuse(fmt::format("{} given, expected an integer from 0 on.", id));
-  return static_cast<int32_t>(id);
-}
-
 std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
   std::vector<AddedToken> tokens;
   if (json.is_null()) return tokens;

@@ -95,13 +95,3 @@ std::vector<std::string> Votes::of_all(const std::string& mine) {
 }
 
 }  // namespace tessera::detail
-
-namespace tessera {
-
-bool any_process(bool yes) {
-  if (process_count() == 1) return yes;
-  static detail::Votes votes("any_process", "a question to all");
-  return !votes.all(!yes);
-}
-
-}  // namespace tessera

@@ -357,4 +357,10 @@ int run_program(const std::function<int()>& body) try { return body(); } catch (
   return 1;
 }
 
+bool any_process(bool yes) {
+  if (process_count() == 1) return yes;
+  static detail::Votes votes("any_process", "a question to all");
+  return !votes.all(!yes);
+}
+
 }  // namespace tessera
