@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include "examples/transformer.h"
 
 namespace tessera::train {
 namespace {
+
+using examples::Gpt, examples::GptConfig, examples::Llama, examples::LlamaConfig;
 
 // ---- sample
 
@@ -76,7 +78,7 @@ void expect_the_text_of_whole_passes(const Config& config) {
   std::string whole = options.prompt;
   for (uint32_t i = 0; i < 12; ++i) {
     const Array logits = model(ids_of(whole), [](const Array& x) { return x; });
-    whole += static_cast<char>(categorical(fold_in(Key(4), i), last_logits(logits), 1));
+    whole += static_cast<char>(nn::sample_token(fold_in(Key(4), i), last_logits(logits)));
   }
   EXPECT_EQ(whole, options.prompt + text);
 }

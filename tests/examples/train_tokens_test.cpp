@@ -9,6 +9,7 @@
 #include "data/token_writer.h"
 #include "data/tokenizer.h"
 #include "nn/models.h"
+#include "sharding/diagnostics.h"
 #include "tests/examples/training.h"
 
 namespace tessera::examples {
