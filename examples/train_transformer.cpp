@@ -238,6 +238,19 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
   return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
 }
 
+// Before the training, which would be for nothing.
+void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
+                  const SampleOptions& sample) {
+  if (!sample.length) return;
+  if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
+  const auto prompt = static_cast<int64_t>(tokenizer->encode(sample.prompt).ids.size());
+  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
+    throw UsageError(
+        fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
+                    "which the model has positions.",
+                    sample.length, prompt, config.positions - prompt));
+}
+
 void train_on_tokens(TrainOptions options, const Layout& layout) {
   TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
@@ -245,6 +258,7 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
   if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
   nn::CausalLm model = first_model(options, layout);
   model.set_remat(options.step.remat);
+  check_sample(model.config(), tokenizer, options.sample);
   auto corpus = open_tokens(options.data,
                             {.rows = rows_of(options),
                              .tokenizer = tokens.tokenizer,
@@ -256,11 +270,9 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
       tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
   train(options, layout, corpus, model, packed_loss_in(options.step.precision),
         optim::masked(clipped_adamw(options), trained), trained);
-  if (options.sample.length && tokenizer)
-    print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
-  if (tokens.export_to.empty()) return;
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
-  nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
+  if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
+  if (options.sample.length) print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
 }
 
 void train(const TrainOptions& options) {

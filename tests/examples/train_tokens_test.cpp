@@ -94,12 +94,19 @@ TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
                 rows_of(texts() + sizes + " --mesh data=2"), 1e-6);
 }
 
-TEST_F(TrainTokens, WriteASampleUntilItsStop) {
-  const std::string flags = texts() + sizes + " --mesh data=2 --sample 12 --prompt 'the number' --temperature 0";
-  const Outcome sampled = train_on(flags);
-  EXPECT_TRUE(sampled.says("12 tokens at temperature 0:\nthe number")) << sampled.output;
-  EXPECT_EQ(train_on(flags + " --top-k 1").output.substr(sampled.output.find("12 tokens")).size(),
-            sampled.output.substr(sampled.output.find("12 tokens")).size());
+TEST_F(TrainTokens, WriteASample) {
+  const std::string flags = texts() + sizes + " --model llama --mesh data=2 --sample 12 --prompt 'the number'";
+  const auto sample_of = [&](const std::string& more) {
+    const std::string output = train_on(flags + more).output, begin = ":\nthe number";
+    const size_t at = output.rfind(begin);
+    EXPECT_NE(at, std::string::npos) << output;
+    return at == std::string::npos ? "" : output.substr(at + begin.size());
+  };
+  const std::string likeliest = sample_of(" --temperature 0");
+  EXPECT_EQ(sample_of(" --top-k 1"), likeliest);
+  EXPECT_EQ(sample_of(" --top-p 1e-9"), likeliest);
+  const std::string any = sample_of(" --temperature 2");
+  EXPECT_NE(any, likeliest);
 }
 
 TEST_F(TrainTokens, StopAtASignalAndGoOn) {
@@ -133,6 +140,8 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
   expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
   expect(texts() + " --from " + folder_.path("nothing"), "[from_hugging_face] ", 1);
+  expect(texts() + sizes + " --sample 30", "[command line] --sample: 30 tokens after a prompt of", 2);
+  expect(" --data " + folder_.path("texts") + " --vocab 9 --sample 3", "--sample: no tokenizer for its prompt.", 2);
   expect(texts() + sizes + " --top-p 2 --sample 3", "[command line] --top-p: \"2\" given", 2);
 }
 
