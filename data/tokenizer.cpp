@@ -13,6 +13,7 @@
 #include "data/byte_pair_encoding.h"
 #include "data/text_source.h"
 #include "data/tokenizer_steps.h"
+#include "data/word_memo.h"
 #include "nn/tree/tree.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
@@ -38,6 +39,7 @@ struct Tokenizer::Parts {
   std::unordered_map<int32_t, const AddedToken*> added_by_id;
   std::unordered_map<std::string_view, int32_t> added_by_content;
   std::vector<std::string> tokens;  // by id; of the model and of added ones
+  mutable WordMemos memos;
 
   explicit Parts(const JsonPart& file);
   const std::string& token(int32_t id, const char* verb) const;
@@ -225,6 +227,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
   const Parts& parts = *parts_;
   if (const int64_t place = first_invalid_utf8(text); place >= 0)
     fail(ErrorKind::bad_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
+  WordMemos::Loan memo(parts.memos);
   std::vector<Placed> found;
   const auto add = [&](int32_t id, ByteRange range, std::string_view spelled) {
     found.push_back({id, range, std::string(parts.post.trims_offsets ? spelled : "")});
@@ -234,7 +237,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     pieces.push_back(std::move(normalized));
     for (const AlignedText& word : parts.pre_tokenizer(std::move(pieces))) {
       size_t begin = 0;
-      for (const BytePairEncoding::Token& token : parts.model.encode(word.text())) {
+      for (const BytePairEncoding::Token& token : memo.encode(parts.model, word.text())) {
         const size_t end = begin + static_cast<size_t>(token.bytes);
         add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
         begin = end;

@@ -65,6 +65,22 @@ class TokenizerTest : public ::testing::Test {
   ScratchFolder folder;
 };
 
+// More words than are kept, short and long, twice.
+TEST_F(TokenizerTest, RemembersWordsAsTheyWere) {
+  const auto tokenizer = Tokenizer::open(folder.path("small"));
+  const auto word = [](int i) {
+    std::string text;
+    for (int bits = i + 1; bits > 1; bits /= 2) text += bits % 2 ? "ab" : "c";
+    return i % 1000 ? text : text + std::string(100, 'a');
+  };
+  std::vector<Ids> first;
+  for (int i = 0; i < 40'000; ++i) {
+    first.push_back(tokenizer.encode(word(i)).ids);
+    ASSERT_EQ(tokenizer.decode(first.back()), word(i));
+  }
+  for (int i = 0; i < 40'000; ++i) ASSERT_EQ(tokenizer.encode(word(i)).ids, first[static_cast<size_t>(i)]) << i;
+}
+
 TEST_F(TokenizerTest, EncodesAndDecodes) {
   const auto tokenizer = Tokenizer::open(folder.path("small"));
   const Encoding encoding = tokenizer.encode("ab abc<s>");
