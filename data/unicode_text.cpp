@@ -9,6 +9,7 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "nn/tree/tree.h"
 
@@ -42,22 +43,66 @@ std::vector<size_t> character_places(std::string_view text) {
   return places;
 }
 
-// For each character of `is`, the normal form of `was`, the character of `was` that it stands for. Where each character
-// has become others by itself, that one; where some were composed, the first of a composition, and from the end what
-// was left.
-std::vector<size_t> sources_of(std::string_view was, std::string_view is, NormalForm form) {
-  const std::vector<size_t> from = character_places(was);
-  const size_t made = character_places(is).size();
-  std::vector<size_t> sources;
-  for (const size_t place : from) {
-    const std::string alone = normalized(AlignedText(was.substr(place, character_bytes(was[place])), 0), form).text();
-    sources.resize(sources.size() + character_places(alone).size(), place);
+// A character on its way to a normal form: whether it came in place of one of the text (0), beside one that has its
+// place already (1), or in place of one and -change more.
+struct Made {
+  UChar32 character;
+  uint8_t combining_class;
+  int change;
+};
+
+// Each character's decomposition, marks in their canonical order (Unicode Standard Annex 15).
+std::vector<Made> decomposed(std::string_view text, const icu::Normalizer2& composing) {
+  std::vector<Made> made;
+  const icu::UnicodeString all =
+      icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+  for (int32_t i = 0; i < all.length(); i = all.moveIndex32(i, 1)) {
+    icu::UnicodeString parts;
+    if (!composing.getDecomposition(all.char32At(i), parts)) parts = all.char32At(i);
+    for (int32_t k = 0; k < parts.length(); k = parts.moveIndex32(k, 1))
+      made.push_back({parts.char32At(k), composing.getCombiningClass(parts.char32At(k)), k ? 1 : 0});
   }
-  if (sources.size() == made) return sources;
-  sources.clear();
-  for (size_t k = 0; k < made; ++k) {
-    const size_t left = made - k;
-    sources.push_back(from[k == 0 ? 0 : left < from.size() ? from.size() - left : std::min(k, from.size() - 1)]);
+  for (auto begin = made.begin(); begin != made.end();) {
+    const auto is_starter = [](const Made& m) { return m.combining_class == 0; };
+    begin = std::find_if_not(begin, made.end(), is_starter);
+    const auto end = std::find_if(begin, made.end(), is_starter);
+    std::stable_sort(begin, end, [](const Made& a, const Made& b) { return a.combining_class < b.combining_class; });
+    begin = end;
+  }
+  return made;
+}
+
+// Marks joined to the starter before them that nothing of their class or a higher one stands between.
+std::vector<Made> composed(const std::vector<Made>& parts, const icu::Normalizer2& composing) {
+  std::vector<Made> made;
+  std::optional<size_t> starter;
+  for (const Made& part : parts) {
+    const bool is_blocked =
+        starter && *starter + 1 < made.size() && made.back().combining_class >= part.combining_class;
+    const UChar32 pair = starter && !is_blocked ? composing.composePair(made[*starter].character, part.character) : -1;
+    if (pair >= 0) {
+      made[*starter].character = pair, made[*starter].change += part.change - 1;
+      continue;
+    }
+    if (part.combining_class == 0) starter = made.size();
+    made.push_back(part);
+  }
+  return made;
+}
+
+// For each character of the normal form of `was`, the place of the one that it stands for, as in `tokenizers`.
+std::vector<size_t> sources_of(std::string_view was, NormalForm form) {
+  const bool is_canonical = form == NormalForm::c || form == NormalForm::d;
+  const icu::Normalizer2& composing = normalizer(is_canonical ? NormalForm::c : NormalForm::kc);
+  std::vector<Made> made = decomposed(was, composing);
+  if (form == NormalForm::c || form == NormalForm::kc) made = composed(made, composing);
+  const std::vector<size_t> from = character_places(was);
+  std::vector<size_t> sources;
+  size_t next = 0;
+  for (const Made& m : made) {
+    const size_t here = m.change > 0 ? next - std::min<size_t>(next, 1) : next;
+    sources.push_back(from[std::min(here, from.size() - 1)]);
+    if (m.change <= 0) next += static_cast<size_t>(1 - m.change);
   }
   return sources;
 }
@@ -84,7 +129,8 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
     const std::string_view is = std::string_view(result).substr(to, new_length);
     const std::vector<size_t> places = character_places(is);
     const bool is_alone = character_bytes(was[0]) == was.size();
-    const std::vector<size_t> sources = is_alone ? std::vector<size_t>(places.size()) : sources_of(was, is, form);
+    std::vector<size_t> sources = is_alone ? std::vector<size_t>() : sources_of(was, form);
+    sources.resize(places.size());
     for (size_t k = 0; k < places.size(); ++k) {
       const size_t place = places[k], source = from + sources[k];
       made.append(is.substr(place, character_bytes(is[place])), text.origin(source, source + 1));
