@@ -190,6 +190,33 @@ TEST(MultiheadAttention, a_decode_that_fails_leaves_the_cache) {
   EXPECT_EQ(cache.values.shape(1), 3);
 }
 
+TEST(MultiheadAttention, a_window_and_a_softcap_are_checked_at_init) {
+  const auto made = [](const AttentionOptions& options) {
+    return [=] { MultiheadAttention::init(Key(0), embed, heads, 2, options); };
+  };
+  testing::expect_error(ErrorKind::bad_argument,
+                        "[MultiheadAttention] window -1, expected 1 or more, or 0 for all keys.", made({.window = -1}));
+  testing::expect_error(ErrorKind::bad_argument,
+                        "[MultiheadAttention] softcap -2, expected a finite one above 0, or 0 for none.",
+                        made({.softcap = -2}));
+}
+
+// Dropout that drops nothing takes another way to the same result.
+TEST(MultiheadAttention, with_dropout_sees_what_it_sees_without) {
+  const Array x = normal(Key(1), {2, 6, 8}), ids = array<int32_t>({1, 1, 1, 2, 2, 2, 1, 2, 2, 2, 2, 3}, {2, 6});
+  for (const bool causal : {true, false})
+    for (const int64_t window : {0, 2})
+      for (const double cap : {0.0, 0.3})
+        for (const Array& segments : {Array{}, ids}) {
+          AttentionOptions options{.causal = causal, .window = window, .scale = 1.5, .softcap = cap};
+          const MultiheadAttention plain = MultiheadAttention::init(Key(0), embed, heads, 2, options);
+          options.dropout = 1e-12;
+          const MultiheadAttention dropping = MultiheadAttention::init(Key(0), embed, heads, 2, options);
+          expect_near(dropping(x, {.segment_ids = segments, .key = Key(2)}), plain(x, {.segment_ids = segments}),
+                      tolerance, "window " + std::to_string(window) + ", cap " + std::to_string(cap));
+        }
+}
+
 TEST(KeyValueCache, that_two_go_on_from_has_the_tokens_of_each) {
   const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2, {.rope = RotaryEmbedding{}});
   const Array text = normal(Key(1), {2, 5, 8}), one = normal(Key(2), {2, 1, 8}), other = normal(Key(3), {2, 1, 8});
