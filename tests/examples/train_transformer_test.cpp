@@ -279,7 +279,7 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
                1);
   expect_error("--shard-state data+data", "shard_state: \"data\" given twice", 1);
   expect_error("--heads 5", "= 32 is not divisible by 5 heads", 1);
-  expect_error("--model llama --kv-heads 3", "3", 1);
+  expect_error("--model llama --kv-heads 3", "axis \"kv_heads\" = 12 for 8 heads of 4", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
   expect_error("--svg " + folder_.path("nowhere/loss.svg"), "the file cannot be written", 1);
