@@ -65,7 +65,7 @@ bool are_token_files(const std::vector<std::string>& paths) {
   const auto files = data::list_files(paths, {});
   return std::any_of(files.begin(), files.end(), [](const data::FileEntry& file) {
     const auto extension = std::filesystem::path(file.path).extension();
-    return extension == ".bin" || extension == ".npy";
+    return extension == ".bin" || extension == ".idx" || extension == ".npy";
   });
 }
 

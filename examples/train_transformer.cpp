@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
 #include "sharding/distributed.h"
+#include "sharding/files.h"
 #include "sharding/placement.h"
 
 namespace tessera::examples {
@@ -158,6 +160,16 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus<Batch>& 
                      corpus.bigram_entropy, corpus.unigram_entropy);
 }
 
+// The same for the same tokenizer and end of text.
+std::string mark_of(const TokenOptions& tokens) {
+  if (tokens.tokenizer.empty()) return "";
+  const std::filesystem::path path = tokens.tokenizer, json = is_directory(path) ? path / "tokenizer.json" : path;
+  std::string all = tokens.end_of_text;
+  for (const auto& file : {json, path / "vocab.json", path / "merges.txt"})
+    if (exists(file)) all += read_text(file, "train");
+  return fmt::format("{:x}", std::hash<std::string>{}(all));
+}
+
 // The loop: `trained` says which arrays of the model have gradients.
 template <class Model, class Batch, class Loss, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
@@ -168,7 +180,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << table << std::endl;
 
-  RunCheckpoints checkpoints(options.save, {corpus.size, options.model.seq, options.seed});
+  RunCheckpoints checkpoints(options.save, {corpus.size, options.model.seq, options.seed, mark_of(options.tokens)});
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
   const int64_t done = checkpoints.restore(state(), corpus.training);
   if (options.save.resume) print_resumed(done, options);
@@ -251,6 +263,24 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
                     sample.length, prompt, config.positions - prompt));
 }
 
+void check_room(const nn::DecoderConfig& config, int64_t seq) {
+  if (config.family == nn::DecoderFamily::gpt2 && seq > config.positions)
+    throw UsageError(
+        fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,
+                    config.positions));
+}
+
+// What was trained would be lost if it could not be written.
+void check_export(const std::filesystem::path& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  if (exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
+    throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
+                                 folder.string()));
+  create_directories(folder, error);
+  if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
+}
+
 void train_on_tokens(TrainOptions options, const Layout& layout) {
   TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
@@ -259,6 +289,8 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
   nn::CausalLm model = first_model(options, layout);
   model.set_remat(options.step.remat);
   check_sample(model.config(), tokenizer, options.sample);
+  check_room(model.config(), options.model.seq);
+  check_export(tokens.export_to);
   auto corpus = open_tokens(options.data,
                             {.rows = rows_of(options),
                              .tokenizer = tokens.tokenizer,

@@ -8,7 +8,8 @@
 namespace tessera::train {
 
 std::string RunIdentity::to_json() const {
-  return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}}})", corpus_size, seq, seed);
+  const std::string mark = tokens.empty() ? "" : fmt::format(R"(,"tokens":"{}")", tokens);
+  return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}{}}})", corpus_size, seq, seed, mark);
 }
 
 RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) : flags_(flags), run_(run.to_json()) {

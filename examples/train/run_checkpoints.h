@@ -22,6 +22,7 @@ struct SaveFlags {
 struct RunIdentity {
   int64_t corpus_size = 0, seq = 0;
   uint64_t seed = 0;
+  std::string tokens = {};  // a mark of the tokenizer and its options; empty for bytes
 
   std::string to_json() const;
 };

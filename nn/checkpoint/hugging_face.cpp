@@ -133,6 +133,9 @@ at::Tensor padded(const at::Tensor& values, const Leaf& leaf, int64_t vocab) {
 at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const Leaf& leaf, Weights& weights,
                     int64_t vocab) {
   const at::Tensor theirs = weights.read(name);
+  if (!theirs.is_floating_point())
+    fail(ErrorKind::bad_file, "load_hugging_face", "{}: {} has elements of {}, expected a floating type.", leaf.path,
+         name, name_of(static_cast<DType>(theirs.scalar_type())));
   const Shape given = theirs.sizes().vec(), expected = leaf.value->shape();
   const at::IntArrayRef wanted = at::IntArrayRef(expected).slice(is_per_expert(from) && !expected.empty() ? 1 : 0);
   const bool can_turn = !from.transposed || theirs.dim() == 2;
@@ -281,10 +284,23 @@ struct Files {
   std::vector<std::pair<std::string, SafetensorsPlan>> plans;
 };
 
+// Weights of another model there would be read in place of these, or beside them.
+void check_folder(const fs::path& folder, const Files& files) {
+  if (!fs::is_directory(folder)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const auto is_mine = [&](const auto& plan) { return plan.first == name; };
+    if (name.ends_with(".safetensors") && std::none_of(files.plans.begin(), files.plans.end(), is_mine))
+      fail(ErrorKind::bad_file, "save_hugging_face",
+           "{}: it has weights of another save, {}. Give another folder, or remove them.", folder.string(), name);
+  }
+}
+
 // `values` is called once for each tensor, file after file in their order.
 void write_files(const fs::path& folder, const Files& files,
                  const std::function<at::Tensor(const TensorEntry& entry)>& values) {
   SafetensorsIndex index;
+  check_folder(folder, files);
   if (!fs::exists(folder)) make_folder(folder, "save_hugging_face");
   for (const auto& [file, plan] : files.plans) {
     at::Tensor held;

@@ -68,10 +68,11 @@ void load_hugging_face(const std::filesystem::path& path, HuggingFaceLayout layo
                        const std::optional<Layout>& place = {}, int64_t vocab = 0);
 
 // Writes a model's weights to a folder, in files of at most `most_file_bytes` and an index, so that transformers'
-// from_pretrained reads them beside a config.json. If the model has a head of its own, the config must say
-// "tie_word_embeddings": false. With a `vocab` only so many rows of the axis "vocab" are written. If arrays are on a
-// mesh across processes, all processes call this: process 0 writes, each process holds one tensor at a time whole, and
-// if writing fails all have an error. Otherwise every process that calls this writes by itself: call it on one.
+// from_pretrained reads them beside a config.json. Error (bad_file): the folder has .safetensors files of another save.
+// If the model has a head of its own, the config must say "tie_word_embeddings": false. With a `vocab` only so many
+// rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes call this: process 0
+// writes, each process holds one tensor at a time whole, and if writing fails all have an error. Otherwise every
+// process that calls this writes by itself: call it on one.
 void save_hugging_face(const std::filesystem::path& folder, HuggingFaceLayout layout, const Leaves& model,
                        int64_t most_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
 

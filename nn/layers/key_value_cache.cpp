@@ -13,10 +13,15 @@ namespace tessera::nn {
 
 using namespace tessera::detail;
 struct detail::CacheRoom {
-  Array keys, values;   // (batch, room, kv_heads, head_dim)
-  int64_t written = 0;  // positions that a cache has
+  Array keys, values;                    // (batch, room, kv_heads, head_dim)
+  int64_t written = 0;                   // positions that a cache has
+  Array all_keys = {}, all_values = {};  // that cache's
 
-  bool holds(int64_t length, int64_t more) const { return written == length && length + more <= keys.shape(1); }
+  // Whether so many more positions have room behind those of a cache, which is the last that was written, unchanged.
+  bool holds(const KeyValueCache& cache, int64_t more) const {
+    return written == cache.length() && written + more <= keys.shape(1) && all_keys.impl() == cache.keys.impl() &&
+           all_values.impl() == cache.values.impl();
+  }
 };
 
 using detail::CacheRoom;
@@ -51,7 +56,7 @@ Array with_room(const Array& x) { return pad(x, {{0, 0}, {0, std::max(least_room
 
 void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
   const int64_t before = length(), after = before + new_keys.shape(1);
-  const bool has_room = room && room->holds(before, new_keys.shape(1)) && can_be_written(new_keys) &&
+  const bool has_room = room && room->holds(*this, new_keys.shape(1)) && can_be_written(new_keys) &&
                         can_be_written(new_values) && lie_alike(room->keys, new_keys) &&
                         lie_alike(room->values, new_values);
   if (has_room) {
@@ -65,7 +70,8 @@ void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
     room = std::make_shared<CacheRoom>(CacheRoom{with_room(all_keys), with_room(all_values)});
   }
   room->written = after;
-  keys = slice_in_dim(room->keys, 0, after, 1), values = slice_in_dim(room->values, 0, after, 1);
+  room->all_keys = keys = slice_in_dim(room->keys, 0, after, 1);
+  room->all_values = values = slice_in_dim(room->values, 0, after, 1);
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,8 @@
 // What a DecoderConfig may say of each family.
 #include "nn/models/config.h"
 
+#include <cmath>
+
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
@@ -23,6 +25,12 @@ void check_sizes(const DecoderConfig& c) {
   if (c.layers > most_layers || c.experts > most_layers)
     fail(ErrorKind::bad_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
          c.experts, most_layers);
+  if (c.heads > most_of_any / c.head_dim)
+    fail(ErrorKind::bad_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.", c.heads, c.head_dim,
+         most_of_any);
+  if (c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0))
+    fail(ErrorKind::bad_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
+         *c.attention_scale);
   if (c.heads % c.kv_heads)
     fail(ErrorKind::bad_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
          c.kv_heads);
@@ -58,6 +66,10 @@ void check(const DecoderConfig& c) {
     fail(ErrorKind::bad_argument, "DecoderConfig",
          "experts = {} and experts_per_token = {}, expected 1 or more, and at most as many per token as there are.",
          c.experts, c.experts_per_token);
+  const RotaryEmbedding& rope = c.rope;
+  check_only(c, "rope", rope.base != 10000 || rope.dims || rope.scaling.kind != RotaryScaling::none, !is_gpt2);
+  check_only(c, "mlp_bias", c.mlp_bias, !is_mixtral);
+  check_only(c, "activation", c.activation.function != Activation::silu, !is_mixtral);
   check_only(c, "windows", !c.windows.empty(), !is_gpt2 && c.family != llama);
   check_only(c, "kv_heads", c.kv_heads != c.heads, !is_gpt2);
   check_only(c, "head_dim", c.head_dim * c.heads != c.embed, !is_gpt2);

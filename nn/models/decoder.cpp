@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "nn/models/decoder_stack.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/shapes.h"
@@ -25,7 +26,7 @@ Rules decoder_rules(const Mesh& mesh, Rules own) {
   cut("batch", {"data", "fsdp"});
   for (const char* name : {"vocab", "heads", "kv_heads", "experts", "mlp"}) cut(name, {"model"});
   cut("embed", {"fsdp"});
-  for (const char* name : {"stream_seq", "positions", "head_dim", "norm"}) cut(name, {});
+  for (const char* name : {"seq", "stream_seq", "positions", "head_dim", "norm"}) cut(name, {});
   return own;
 }
 
@@ -79,6 +80,12 @@ MlpOptions mlp_options_of(const DecoderConfig& c) {
           .activation = c.activation,
           .bias = c.mlp_bias,
           .dtypes = c.dtypes};
+}
+
+void check_cache(const DecoderCache& cache, size_t layers) {
+  if (!cache.layers.empty() && cache.layers.size() != layers)
+    fail(ErrorKind::bad_argument, "decode", "a cache of {} layers, expected {}. Give each model and text its own.",
+         cache.layers.size(), layers);
 }
 
 Array constrained(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }

@@ -27,6 +27,9 @@ inline AttentionInputs attention_inputs(const TokenInputs& with) {
   return {.segment_ids = with.segment_ids, .positions = with.positions};
 }
 
+// Error (bad_argument) for a cache of a model with another number of layers.
+void check_cache(const DecoderCache& cache, size_t layers);
+
 // The residual stream (batch, seq, embed) on the axes of its names.
 Array constrained(const Array& x);
 // cap tanh(logits / cap) unless the cap is 0, and columns of padding far below all others.
@@ -93,6 +96,7 @@ WeightedSum Decoder<Embed, Block, Norm>::loss(const Array& ids, const Array& lab
 // See nn/models/decoder.h.
 template <class Embed, class Block, class Norm>
 Array Decoder<Embed, Block, Norm>::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
+  detail::check_cache(cache, layers.size());
   Array x = detail::embedded(embed, config, ids, cache.length(), {.positions = with.positions});
   DecoderCache longer = cache;
   longer.layers.resize(layers.size());

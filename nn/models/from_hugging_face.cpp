@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
+
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/models/hugging_face_config.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
+#include "sharding/files/json.h"
 
 namespace tessera::nn {
 
@@ -52,9 +55,28 @@ bool is_weights(const fs::path& file) {
          name.ends_with(".bin.index.json") || name.ends_with(".pth") || name.ends_with(".gguf");
 }
 
+// The folder's config, with the element type that the weights have now.
+std::string config_of(const fs::path& from, const DecoderConfig& config, DType dtype) {
+  const fs::path file = from / "config.json";
+  std::string text = read_text(file, "save_hugging_face");
+  const DecoderConfig there = config_from_hugging_face(text, file.string());
+  if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
+    fail(ErrorKind::bad_argument, "save_hugging_face",
+         "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
+         file.string());
+  boost::json::value value = parse_json(text, "save_hugging_face", file.string());
+  boost::json::object& all = value.as_object();
+  const std::string type(name_of(dtype));
+  const char* key = all.contains("torch_dtype") ? "torch_dtype" : "dtype";
+  const auto* said = all.if_contains(key);
+  if (said && said->is_string() && said->get_string() == type) return text;
+  all[key] = type;
+  return boost::json::serialize(value) + "\n";
+}
+
 void copy_files(const fs::path& from, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(from))
-    if (entry.is_regular_file() && !is_weights(entry.path()))
+    if (entry.is_regular_file() && !is_weights(entry.path()) && entry.path().filename() != "config.json")
       write_text(folder / entry.path().filename(), read_text(entry.path(), "save_hugging_face"), "save_hugging_face");
 }
 
@@ -85,13 +107,12 @@ void save_hugging_face(const fs::path& folder, const CausalLm& model, const std:
   CausalLm copy = model;
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
-  const std::string text = from ? "" : config_to_hugging_face(config, all.front().value->dtype());
+  const DType dtype = all.front().value->dtype();
+  const std::string text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype);
   save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
   if (process_index() != 0) return;
-  if (from)
-    copy_files(*from, folder);
-  else
-    write_text(folder / "config.json", text, "save_hugging_face");
+  write_text(folder / "config.json", text, "save_hugging_face");
+  if (from) copy_files(*from, folder);
 }
 
 }  // namespace tessera::nn

@@ -82,6 +82,13 @@ void check(const std::vector<Ids>& prompts, const GenerateOptions& options) {
     fail(ErrorKind::bad_argument, "generate", "max_tokens = {}, expected 0 or more.", options.max_tokens);
 }
 
+void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_tokens) {
+  if (config.family == DecoderFamily::gpt2 && prompt + max_tokens - 1 > config.positions)
+    fail(ErrorKind::bad_argument, "generate",
+         "max_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.", max_tokens,
+         prompt, std::max<int64_t>(0, config.positions + 1 - prompt));
+}
+
 bool ends(const Ids& row, const GenerateOptions& options) {
   const auto& last = options.end_ids;
   if (std::find(last.begin(), last.end(), row.back()) != last.end()) return true;
@@ -92,6 +99,10 @@ bool ends(const Ids& row, const GenerateOptions& options) {
 
 int32_t sample_token(const Key& key, std::span<const float> logits, const SamplingOptions& options) {
   check(options, logits.size());
+  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }) ||
+      std::all_of(logits.begin(), logits.end(), [](float x) { return std::isinf(x); }))
+    fail(ErrorKind::bad_argument, "sample_token",
+         "logits that are not numbers, expected finite ones. Did the model diverge?");
   if (options.temperature == 0)
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   const auto u =
@@ -107,6 +118,8 @@ std::vector<Ids> generate(const CausalLm& model, const Key& key, const std::vect
   check(prompts, options);
   const Rows rows(prompts);
   const auto number = prompts.size();
+  const auto width = static_cast<size_t>(model.config().rows()), vocab = static_cast<size_t>(model.config().vocab);
+  check_positions(model.config(), rows.longest, options.max_tokens);
   std::vector<Ids> written(number);
   std::vector<bool> done(number, false);
   DecoderCache cache;
@@ -114,13 +127,12 @@ std::vector<Ids> generate(const CausalLm& model, const Key& key, const std::vect
   for (int64_t i = 0; i < options.max_tokens; ++i) {
     const Array ids = array<int32_t>(next, {rows.number(), static_cast<int64_t>(next.size() / number)});
     const Array logits = model.decode(ids, cache, rows.inputs(cache.length(), ids.shape(1)));
-    const auto last = gather(index_in_dim(logits, ids.shape(1) - 1, 1, false)).to_host<float>();
-    const auto width = static_cast<size_t>(model.config().rows());
+    const auto last = gather(astype(index_in_dim(logits, ids.shape(1) - 1, 1, false), float32)).to_host<float>();
     next.assign(number, 0);
     for (size_t row = 0; row < number; ++row) {
       if (done[row]) continue;
       const Key of_token = fold_in(fold_in(key, static_cast<uint32_t>(row)), static_cast<uint32_t>(i));
-      next[row] = sample_token(of_token, std::span(last).subspan(row * width, width), options.sampling);
+      next[row] = sample_token(of_token, std::span(last).subspan(row * width, vocab), options.sampling);
       written[row].push_back(next[row]);
       done[row] = ends(written[row], options);
     }

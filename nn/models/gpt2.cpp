@@ -10,6 +10,9 @@ namespace tessera::nn {
 
 Array Gpt2Embedding::operator()(const Array& ids, int64_t start, const Array& at) const {
   const Array words = embedding(tokens, ids);
+  if (!at.is_absent() && at.shape() != ids.shape())
+    fail(ErrorKind::shape_mismatch, "Gpt2", "positions {} for ids {}, expected one for each.", at.type_string(),
+         ids.type_string());
   if (!at.is_absent()) return words + embedding(positions, at);
   const int64_t end = start + ids.shape(-1), rows = positions.value.shape(0);
   if (end > rows)

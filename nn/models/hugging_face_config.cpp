@@ -100,6 +100,8 @@ RotaryScaling scaling_of(const JsonPart& rope, int64_t positions) {
 
 RotaryEmbedding rope_of(const JsonPart& config, int64_t positions) {
   const bool is_new = config.has("rope_parameters");
+  if (is_new && config.has("rope_scaling"))
+    config.at("rope_scaling").refuse("given beside rope_parameters, expected one of the two.");
   const char* key = is_new ? "rope_parameters" : "rope_scaling";
   const double base = config.number("rope_theta", 10000);
   if (!config.has(key)) return {.base = base};
@@ -322,6 +324,10 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const auto scale = [](const DecoderConfig& config) {
     return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));
   };
+  const RotaryScaling &a = read.rope.scaling, &b = c.rope.scaling;
+  same("rope.base", read.rope.base == c.rope.base);
+  same("rope.dims", read.rope.dims == c.rope.dims);
+  same("rope.scaling", a.kind == b.kind && (b.kind == RotaryScaling::none || a.factor == b.factor));
   same("attention_scale", std::abs(scale(read) - scale(c)) <= 1e-9 * scale(c));
   same("activation", read.activation.function == c.activation.function);
   same("attention_bias", read.attention_bias == c.attention_bias);

@@ -125,6 +125,14 @@ TEST_F(TrainTokens, StopAtASignalAndGoOn) {
   EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
 }
 
+TEST_F(TrainTokens, DoNotGoOnWithOtherTokens) {
+  const std::string run = texts() + sizes + " --mesh data=2 --save " + folder_.path("run");
+  EXPECT_EQ(train_on(run).exit_code, 0);
+  const Outcome other = train_on(run + " --resume --end-of-text '<|endoftext|>'");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_TRUE(other.says("Give the same --data, --seq and --seed.")) << other.output;
+}
+
 TEST_F(TrainTokens, SayWhatIsWrong) {
   const auto expect = [&](const std::string& flags, const std::string& words, int exit_code) {
     const Outcome outcome = train_on(flags);
@@ -140,6 +148,9 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
   expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
   expect(texts() + " --from " + folder_.path("nothing"), "[from_hugging_face] ", 1);
+  expect(texts() + sizes + " --export " + folder_.path("texts"), "--export: ", 2);
+  expect(texts() + " --from " + std::string(TESSERA_REFERENCE_DIR) + "/hf/gpt2 --seq 200", "[command line] --seq: 200",
+         2);
   expect(texts() + sizes + " --sample 30", "[command line] --sample: 30 tokens after a prompt of", 2);
   expect(" --data " + folder_.path("texts") + " --vocab 9 --sample 3", "--sample: no tokenizer for its prompt.", 2);
   expect(texts() + sizes + " --top-p 2 --sample 3", "[command line] --top-p: \"2\" given", 2);

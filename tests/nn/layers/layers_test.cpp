@@ -233,6 +233,16 @@ TEST(KeyValueCache, that_two_go_on_from_has_the_tokens_of_each) {
               "the first once more");
 }
 
+TEST(KeyValueCache, whose_rows_are_exchanged_goes_on_with_those) {
+  const MultiheadAttention layer = MultiheadAttention::init(Key(0), embed, heads, 2);
+  const Array text = normal(Key(1), {2, 5, 8}), next = normal(Key(2), {2, 1, 8}), order = array<int32_t>({1, 0}, {2});
+  KeyValueCache cache, other;
+  layer.decode(text, cache);
+  cache.keys = take(cache.keys, order, 0), cache.values = take(cache.values, order, 0);
+  layer.decode(take(text, order, 0), other);
+  expect_near(layer.decode(next, cache), layer.decode(next, other), tolerance, "exchanged");
+}
+
 TEST(KeyValueCache, is_written_where_it_lies) {
   for (const auto& [name, layout] : strategies()) {
     const MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), embed, heads, 2), layout);

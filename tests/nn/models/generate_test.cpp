@@ -50,6 +50,12 @@ TEST(Generate, IsTheSameOnEveryMesh) {
   }
 }
 
+TEST(Generate, NeverWritesThePaddingOfAVocabulary) {
+  const CausalLm model = CausalLm::init(Key(2), {.vocab = 3, .embed = 16, .head_dim = 4, .mlp = 24, .vocab_rows = 40});
+  for (const int32_t id : generate(model, Key(1), {{1}}, {.max_tokens = 60, .sampling = {.temperature = 1e30}})[0])
+    EXPECT_LT(id, 3);
+}
+
 TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
   const CausalLm model = models()[0];
   const std::vector<Ids> whole = generate(model, Key(7), prompts, {.max_tokens = 10});
@@ -107,6 +113,14 @@ TEST(Generate, Errors) {
         [&] { sample_token(Key(0), logits, {.top_p = 0}); }},
        {ErrorKind::bad_argument, "[sample_token] top_k = -2, expected 1 or more, or 0 for all.",
         [&] { sample_token(Key(0), logits, {.top_k = -2}); }},
+       {ErrorKind::bad_argument,
+        "[generate] max_tokens = 40 after a prompt of 5, expected 36 at most, for which the model has positions.",
+        [&] { generate(models()[2], Key(0), prompts, {.max_tokens = 40}); }},
+       {ErrorKind::bad_argument,
+        "[sample_token] logits that are not numbers, expected finite ones. Did the model diverge?",
+        [&] {
+          sample_token(Key(0), std::vector<float>{1, NAN});
+        }},
        {ErrorKind::bad_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
         [&] { sample_token(Key(0), logits, {.temperature = -1}); }}});
 }

@@ -37,6 +37,8 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
                            writing({.attention_bias = true})},
                           {ErrorKind::bad_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
                            writing({.family = qwen2})},
+                          {ErrorKind::bad_argument, begin + "rope.dims: the config of transformers' llama" + end,
+                           writing({.rope = {.dims = 4}})},
                           {ErrorKind::bad_argument, begin + "windows: the config of transformers' mistral" + end,
                            writing({.family = mistral, .windows = {0, 4}})}});
 }
@@ -96,6 +98,11 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
         refused(R"("model_type": "llama", "hidden_act": "mish")")},
+       {ErrorKind::bad_file, at + "rope_scaling: given beside rope_parameters, expected one of the two.",
+        refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
+                   "rope_parameters": {"rope_type": "default"})")},
+       {ErrorKind::bad_file, "[from_hugging_face] config.json: [DecoderConfig] activation: mixtral has no such option.",
+        refused(R"("model_type": "mixtral", "hidden_act": "gelu")")},
        {ErrorKind::bad_file, at + "partial_rotary_factor: is not supported in this family, expected 1.",
         refused(R"("model_type": "llama", "partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "default"})")},
        {ErrorKind::bad_file,
@@ -127,6 +134,27 @@ TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
   CausalLm again = from_hugging_face(folder, {.dtype = bfloat16});
   testing::expect_trees_near(again, model, 0, "saved in bfloat16");
   EXPECT_NE(read_text(folder / "config.json", "test").find("bfloat16"), std::string::npos);
+}
+
+TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
+  const CausalLm model = from_hugging_face(references / "llama");
+  fs::copy(references / "llama", folder / "old");
+  testing::expect_error_with(ErrorKind::bad_file,
+                             {"[save_hugging_face] ", "weights of another save, model.safetensors"},
+                             [&] { save_hugging_face(folder / "old", model); });
+  testing::expect_error_with(ErrorKind::bad_argument, {"[save_hugging_face] ", "the config of another model"},
+                             [&] { save_hugging_face(folder / "new", model, references / "llama_yarn"); });
+  testing::expect_error_with(ErrorKind::bad_file, {"[save_hugging_face] "},
+                             [&] { save_hugging_face(folder / "new", model, folder / "nothing"); });
+  EXPECT_FALSE(fs::exists(folder / "new"));
+  save_hugging_face(folder / "new", model, references / "llama");
+  save_hugging_face(folder / "new", model, references / "llama");
+}
+
+TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {
+  save_hugging_face(folder / "half", from_hugging_face(references / "llama", {.dtype = bfloat16}),
+                    references / "llama");
+  EXPECT_NE(read_text(folder / "half/config.json", "test").find("\"bfloat16\""), std::string::npos);
 }
 
 TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {

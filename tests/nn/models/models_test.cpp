@@ -276,6 +276,14 @@ TEST(Models, refuse_what_a_family_has_not) {
        {ErrorKind::bad_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
         refused({.vocab_rows = 10})},
        {ErrorKind::bad_argument, "[DecoderConfig] layers = 0, expected 1 to 2147483648.", refused({.layers = 0})}});
+  CausalLm three = CausalLm::init(Key(0), {.layers = 3});
+  DecoderCache cache;
+  CausalLm::init(Key(0), {}).decode(ids_of(1, 2), cache);
+  testing::expect_errors(
+      {{ErrorKind::bad_argument, "[decode] a cache of 2 layers, expected 3. Give each model and text its own.",
+        [&] { three.decode(ids_of(1, 1), cache); }},
+       {ErrorKind::bad_argument, "[DecoderConfig] rope: gpt2 has no such option.",
+        [] { CausalLm::init(Key(0), {.family = gpt2, .rope = {.base = 5}}); }}});
   const CausalLm gpt = model_of(families().back());
   testing::expect_errors(
       {{ErrorKind::bad_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
