@@ -52,8 +52,9 @@ TEST(Generate, IsTheSameOnEveryMesh) {
 
 TEST(Generate, NeverWritesThePaddingOfAVocabulary) {
   const CausalLm model = CausalLm::init(Key(2), {.vocab = 3, .embed = 16, .head_dim = 4, .mlp = 24, .vocab_rows = 40});
-  for (const int32_t id : generate(model, Key(1), {{1}}, {.max_tokens = 60, .sampling = {.temperature = 1e30}})[0])
-    EXPECT_LT(id, 3);
+  const auto written = generate(model, Key(1), {{1}}, {.max_tokens = 60, .sampling = {.temperature = 1e30}});
+  EXPECT_EQ(written[0].size(), 60u);
+  for (const int32_t id : written[0]) EXPECT_LT(id, 3);
 }
 
 TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
