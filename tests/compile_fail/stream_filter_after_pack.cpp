@@ -1,4 +1,4 @@
-// expect: tessera: after pack() and rebatch() a stream takes map() only; put this word before them.
+// expect: tessera: after pack() and rebatch() a stream takes map(), shuffle() and limit() only; put this word before them.
 #include "data/dataset.h"
 
 namespace data = tessera::data;
