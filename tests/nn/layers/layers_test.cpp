@@ -248,11 +248,11 @@ TEST(KeyValueCache, is_written_where_it_lies) {
     const MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), embed, heads, 2), layout);
     KeyValueCache cache;
     layer.decode(batch_of({8, 3, 8}, {"batch", none, none}, layout), cache);
-    const void* first = cache.keys.addressable_shards()[0].data.impl()->local[0].const_data_ptr();
+    const void* first = cache.keys.impl()->local[0].const_data_ptr();
     int64_t moves = 0;
     for (int i = 0; i < 90; ++i) {
       layer.decode(batch_of({8, 1, 8}, {"batch", none, none}, layout), cache);
-      const void* now = cache.keys.addressable_shards()[0].data.impl()->local[0].const_data_ptr();
+      const void* now = cache.keys.impl()->local[0].const_data_ptr();
       moves += now != first, first = now;
     }
     EXPECT_EQ(cache.length(), 93) << name;
