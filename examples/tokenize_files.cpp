@@ -34,21 +34,16 @@ constexpr uint64_t no_hash = 0xcbf29ce484222325;
 
 // What the shards depend on, as one line: the texts by their names and sizes, the tokenizer by all tokens that it has.
 std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tokenizer) {
-  uint64_t texts = no_hash, vocabulary = no_hash;
+  uint64_t texts = no_hash;
   int64_t files = 0, bytes = 0;
   for (const data::FileEntry& file : data::list_files(options.files, {})) {
     texts = hashed(texts, fmt::format("{} {}\n", fs::path(file.path).filename().string(), file.size));
     ++files, bytes += file.size;
   }
-  const fs::path given = options.tokenizer;
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
-    if (fs::is_directory(given) && fs::exists(given / name))
-      vocabulary = hashed(vocabulary, read_text(given / name, "tokenize"));
-  if (!fs::is_directory(given)) vocabulary = hashed(vocabulary, read_text(given, "tokenize"));
   return fmt::format(
       "{} files of {} bytes ({:016x}), a tokenizer of {} ({:016x}), end of text {}, separator {}, {} "
       "documents a shard",
-      files, bytes, texts, tokenizer.vocab_size(), vocabulary,
+      files, bytes, texts, tokenizer.vocab_size(), mark_of_tokenizer(options.tokenizer),
       options.end_of_text ? "\"" + *options.end_of_text + "\"" : "none",
       options.separator ? "\"" + *options.separator + "\"" : "none", options.shard_documents);
 }
@@ -188,6 +183,15 @@ class Job {
 };
 
 }  // namespace
+
+uint64_t mark_of_tokenizer(const std::string& path) {
+  const fs::path given = path;
+  if (!fs::is_directory(given)) return hashed(no_hash, read_text(given, "tokenize"));
+  uint64_t mark = no_hash;
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
+    if (fs::exists(given / name)) mark = hashed(mark, read_text(given / name, "tokenize"));
+  return mark;
+}
 
 TokenizeProgress tokenize_files(const TokenizeOptions& options,
                                 const std::function<void(const TokenizeProgress&)>& report) {

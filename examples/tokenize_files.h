@@ -20,6 +20,9 @@ struct TokenizeOptions {
   int64_t stop_after = 0;  // shards, after which to stop before the end; 0: never
 };
 
+// The same for tokenizers (a tokenizer.json, or the folder of one) of the same files.
+uint64_t mark_of_tokenizer(const std::string& path);
+
 // What has been written, by this run and those before it.
 struct TokenizeProgress {
   int64_t shards = 0, documents = 0, tokens = 0;

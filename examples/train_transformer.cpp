@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "data/tokenizer.h"
 #include "examples/corpus.h"
+#include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
@@ -26,7 +26,6 @@
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
 #include "sharding/distributed.h"
-#include "sharding/files.h"
 #include "sharding/placement.h"
 
 namespace tessera::examples {
@@ -163,11 +162,7 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus<Batch>& 
 // The same for the same tokenizer and end of text.
 std::string mark_of(const TokenOptions& tokens) {
   if (tokens.tokenizer.empty()) return "";
-  const std::filesystem::path path = tokens.tokenizer, json = is_directory(path) ? path / "tokenizer.json" : path;
-  std::string all = tokens.end_of_text;
-  for (const auto& file : {json, path / "vocab.json", path / "merges.txt"})
-    if (exists(file)) all += read_text(file, "train");
-  return fmt::format("{:x}", std::hash<std::string>{}(all));
+  return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
 // The loop: `trained` says which arrays of the model have gradients.

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
 #include <csignal>
 
 namespace tessera::train {
 
 std::string RunIdentity::to_json() const {
-  const std::string mark = tokens.empty() ? "" : fmt::format(R"(,"tokens":"{}")", tokens);
+  const std::string mark =
+      tokens.empty() ? "" : fmt::format(R"(,"tokens":{})", boost::json::serialize(boost::json::value(tokens)));
   return fmt::format(R"({{"corpus_bytes":{},"seq":{},"seed":{}{}}})", corpus_size, seq, seed, mark);
 }
 

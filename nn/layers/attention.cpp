@@ -39,12 +39,7 @@ int64_t checked_kv_heads(const Axis& kv_heads, int64_t num_heads, int64_t head_d
 // What every call would refuse is an error of init.
 void check_options(const AttentionOptions& options, int64_t head_dim) {
   if (options.rope) (*options.rope)(zeros({1, 1, head_dim}));
-  if (options.window < 0)
-    fail(ErrorKind::bad_argument, "MultiheadAttention", "window {}, expected 1 or more, or 0 for all keys.",
-         options.window);
-  if (!(options.softcap >= 0) || std::isinf(options.softcap))
-    fail(ErrorKind::bad_argument, "MultiheadAttention", "softcap {}, expected a finite one above 0, or 0 for none.",
-         options.softcap);
+  tessera::detail::check_window_and_softcap("MultiheadAttention", options.window, options.softcap);
 }
 
 void check_stream(const Array& x) {

@@ -45,10 +45,9 @@ Activation activation_of(const JsonPart& config, const char* key, const char* ot
 }
 
 DecoderFamily family_of(const JsonPart& config) {
-  using enum DecoderFamily;
-  static const std::map<std::string, DecoderFamily> families{
-      {"gpt2", gpt2},   {"llama", llama},   {"mistral", mistral}, {"qwen2", qwen2},
-      {"qwen3", qwen3}, {"gemma2", gemma2}, {"mixtral", mixtral}};
+  std::map<std::string, DecoderFamily> families;
+  for (int i = 0; i <= static_cast<int>(DecoderFamily::mixtral); ++i)
+    families.emplace(name_of(static_cast<DecoderFamily>(i)), static_cast<DecoderFamily>(i));
   const JsonPart type = config.at("model_type");
   const auto found = families.find(type.text());
   if (found == families.end())

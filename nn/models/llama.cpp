@@ -1,4 +1,4 @@
-// Llama's block.
+// The block of Llama: how it starts, what it computes, and its step in decoding.
 #include "nn/models/llama.h"
 
 #include "nn/models/decoder_stack.h"

@@ -213,12 +213,7 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
 void check_options(const AttentionOptions& options) {
   if (options.offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
-  if (options.window < 0)
-    fail(ErrorKind::bad_argument, "dot_product_attention", "window {}, expected 1 or more, or 0 for all keys.",
-         options.window);
-  if (!(options.softcap >= 0) || std::isinf(options.softcap))
-    fail(ErrorKind::bad_argument, "dot_product_attention", "softcap {}, expected a finite one above 0, or 0 for none.",
-         options.softcap);
+  check_window_and_softcap("dot_product_attention", options.window, options.softcap);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
 
@@ -240,6 +235,12 @@ void detail::check_mask_and_bias(const char* verb, const Array& mask, const Arra
          mask.type_string());
   if (!bias.is_absent() && !is_floating(bias.dtype()))
     fail(ErrorKind::dtype_mismatch, verb, "bias {}, expected a floating type.", bias.type_string());
+}
+
+void detail::check_window_and_softcap(const char* verb, int64_t window, double softcap) {
+  if (window < 0) fail(ErrorKind::bad_argument, verb, "window {}, expected 1 or more, or 0 for all keys.", window);
+  if (!(softcap >= 0) || std::isinf(softcap))
+    fail(ErrorKind::bad_argument, verb, "softcap {}, expected a finite one above 0, or 0 for none.", softcap);
 }
 
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
