@@ -1,6 +1,7 @@
 // Autograd nodes over all local tensors of an array. What touches the internals of LibTorch's autograd is here.
 #include "sharding/array/autograd.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
@@ -50,6 +51,14 @@ struct Hook : torch::autograd::FunctionPreHook {
   variable_list operator()(const variable_list& gradients) override {
     run();
     return gradients;
+  }
+};
+
+struct AfterHook : torch::autograd::FunctionPostHook {
+  std::function<void(const Tensors&, const Tensors&)> run;
+  variable_list operator()(const variable_list& outgoing, const variable_list& incoming) override {
+    run(Tensors(incoming.begin(), incoming.end()), Tensors(outgoing.begin(), outgoing.end()));
+    return outgoing;
   }
 };
 
@@ -125,6 +134,28 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook) 
   }
 }
 
+uint64_t next_function() { return at::sequence_number::peek(); }
+
+void observe_backward(const Tensors& outputs, uint64_t first, const BackwardObserver& observer) {
+  std::vector<torch::autograd::Node*> found;
+  const auto find = [&](torch::autograd::Node* node) {
+    constexpr uint64_t of_leaves = UINT64_MAX;
+    if (node && node->sequence_nr() >= first && node->sequence_nr() != of_leaves &&
+        std::find(found.begin(), found.end(), node) == found.end())
+      found.push_back(node);
+  };
+  for (const at::Tensor& output : outputs) find(output.grad_fn().get());
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const torch::autograd::Edge& edge : found[i]->next_edges()) find(edge.function.get());
+    auto before = std::make_unique<Hook>();
+    before->run = observer.before;
+    found[i]->add_pre_hook(std::move(before));
+    auto after = std::make_unique<AfterHook>();
+    after->run = observer.after;
+    found[i]->add_post_hook(std::move(after));
+  }
+}
+
 void GradientHooks::add(const at::Tensor& leaf, std::function<void(const at::Tensor&)> hook) {
   hooks_.emplace_back(leaf,
                       leaf.register_hook([hook = std::move(hook)](const at::Tensor& gradient) { hook(gradient); }));
@@ -171,8 +202,8 @@ at::Tensor make_leaf(const at::Tensor& tensor) { return tensor.variable_data().r
 
 namespace {
 
-// A node of LibTorch's computes no more than the engine's pass, in which this thread may be, asks for. While this lives,
-// it computes all.
+// A node of LibTorch's computes no more than the engine's pass, in which this thread may be, asks for. While this
+// lives, it computes all.
 class OutsideTheEngine {
  public:
   OutsideTheEngine() : asked_(const_cast<Asked*>(torch::autograd::get_current_graph_task_exec_info())) { swap(); }
@@ -181,7 +212,8 @@ class OutsideTheEngine {
   OutsideTheEngine& operator=(const OutsideTheEngine&) = delete;
 
  private:
-  using Asked = std::remove_const_t<std::remove_pointer_t<decltype(torch::autograd::get_current_graph_task_exec_info())>>;
+  using Asked =
+      std::remove_const_t<std::remove_pointer_t<decltype(torch::autograd::get_current_graph_task_exec_info())>>;
 
   void swap() {
     if (asked_) asked_->swap(none_);

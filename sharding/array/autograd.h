@@ -25,6 +25,17 @@ void record_function(const char* name, const Tensors& inputs, Tensors& outputs, 
 // incoming gradients are there, and before it reads its saved tensors. Does nothing where no function is recorded.
 void before_backward(const Tensors& outputs, const std::function<void()>& hook);
 
+// The number of the next function that this thread records. Later ones have higher numbers.
+uint64_t next_function();
+
+struct BackwardObserver {
+  std::function<void()> before;
+  std::function<void(const Tensors& incoming, const Tensors& outgoing)> after;  // gradients, undefined where none is
+};
+// Calls `observer` around each function recorded since number `first` that these outputs come from, when it runs in the
+// backward pass.
+void observe_backward(const Tensors& outputs, uint64_t first, const BackwardObserver& observer);
+
 // The gradients of these tensors, from all their uses, are added up in this element type and passed on in it, if it is
 // wider than the tensors' own.
 void add_gradients_in(const Tensors& tensors, DType dtype);
@@ -51,13 +62,13 @@ Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& lea
 // A fresh variable over the same storage, outside every graph, that requires a gradient.
 at::Tensor make_leaf(const at::Tensor& tensor);
 
-// Stand-ins for `tensors`, over the same storage and version: what is computed from them is a graph of its own, which no
-// other thread need know of. It holds no storage but what its operations save.
+// Stand-ins for `tensors`, over the same storage and version: what is computed from them is a graph of its own, which
+// no other thread need know of. It holds no storage but what its operations save.
 Tensors stand_ins(const Tensors& tensors);
 
-// The backward pass of `outputs`, which were computed from these stand-ins alone: from the outputs' gradients (undefined:
-// zero) to those of the stand-ins. It runs on the thread that calls it, without LibTorch's engine, and is meant for a few
-// operations: it looks through all of them for each.
+// The backward pass of `outputs`, which were computed from these stand-ins alone: from the outputs' gradients
+// (undefined: zero) to those of the stand-ins. It runs on the thread that calls it, without LibTorch's engine, and is
+// meant for a few operations: it looks through all of them for each.
 Backward backward_of(const Tensors& stand_ins, const Tensors& outputs);
 
 }  // namespace tessera::detail

@@ -11,6 +11,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "sharding/accounting/operation_event.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/diagnostics/check_mode.h"
@@ -23,6 +24,15 @@
 #include "sharding/redistribution/convert.h"
 
 namespace tessera::detail {
+
+struct WatchedCall {
+  std::shared_ptr<OperationCall> call;
+  std::vector<const ArrayImpl*> given;
+
+  OperationArrays arrays(const Prepared& prepared) const {
+    return {given, {prepared.array, static_cast<size_t>(prepared.operands)}};
+  }
+};
 
 namespace {
 
@@ -188,7 +198,20 @@ void check_types(const Prepared& call, const Operation& operation) {
   check_operands(operation, types);
 }
 
+std::shared_ptr<WatchedCall> watch(const Prepared& call, const CallSite& site, ArrayImpl* const* given) {
+  auto watched = std::make_shared<WatchedCall>();
+  watched->given.assign(given, given + call.operands);
+  watched->call = begin_call(site.operation.name, site.where, call.plan->reason, watched->arrays(call));
+  return watched;
+}
+
 }  // namespace
+
+void announce(const Prepared& call, std::span<const Array> results) {
+  OperationArrays arrays = call.watched->arrays(call);
+  arrays.results = results;
+  announce(call.watched->call, arrays);
+}
 
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
   CallKind kind(site, n);
@@ -219,6 +242,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       bring(call, site, operands, i, to, recorded);
   }
   if (checks) check_types(call, site.operation);
+  if (are_operations_watched()) call.watched = watch(call, site, arrays);
 }
 
 namespace {
@@ -259,11 +283,12 @@ ArrayPtr begin_result(const Prepared& call, int output) {
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
-  if (call.borrows) settle_loans(call, out);
-  ArrayPtr result = begin_result(call);
-  result->slots = slots;
-  result->local = std::move(out);
-  return result;
+  const Array result(begin_result(call));
+  result.impl()->slots = slots;
+  result.impl()->local = std::move(out);
+  if (call.watched) announce(call, {&result, 1});
+  if (call.borrows) settle_loans(call, result.impl()->local);
+  return result.impl();
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }

@@ -39,6 +39,9 @@ struct CallSite {
 // operation would read as values.
 void check_operands(const Operation& operation, const OperandTypes& operands);
 
+// A call that is watched, and its operands as they were given.
+struct WatchedCall;
+
 // The operands of a call, converted to the types that its plan wants.
 struct Prepared {
   const Plan* plan = nullptr;  // owned by the cache: see most_plans
@@ -50,6 +53,7 @@ struct Prepared {
   bool weight = true;
   bool in_turn = false;
   const LayoutImpl* layout = nullptr;
+  std::shared_ptr<WatchedCall> watched;  // null if no one watches
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
 };
@@ -59,9 +63,11 @@ struct Prepared {
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
 // begin_result makes a result without local tensors, which the caller adds. After that, if call.borrows, settle_loans
-// gives back the memory of gathered weights; a weight of which a result is a view stays. finish does both.
+// gives back the memory of gathered weights; a weight of which a result is a view stays. finish does all of it.
 ArrayPtr begin_result(const Prepared& call, int output = 0);
 void settle_loans(const Prepared& call, const Tensors& results);
+// Tells the watchers of operations; only if call.watched.
+void announce(const Prepared& call, std::span<const Array> results);
 
 ArrayPtr finish(const Prepared& call, Tensors out);
 
@@ -103,11 +109,13 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) try {
     result->local.push_back(fn(Locals(tensors), BlockContext(*call.plan, 0)));
   } else {
     Tensors* const results[] = {&result->local};
-    run_slots(call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); },
-              results);
+    run_slots(
+        call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
   }
-  if (call.borrows) settle_loans(call, result->local);
-  return Array(std::move(result));
+  const Array out(std::move(result));
+  if (call.watched) announce(call, {&out, 1});
+  if (call.borrows) settle_loans(call, out.impl()->local);
+  return out;
 } catch (const std::exception& error) {
   refuse(call, operation, error);
 }
@@ -135,6 +143,7 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
       for (at::Tensor& result : fn(t, block)) *made++ = std::move(result);
     };
     run_slots(call, site.operation.name, call_once, results);
+    if (call.watched) announce(call, out);
     if (call.borrows)
       for (const Array& x : out) settle_loans(call, x.impl()->local);
     return out;
