@@ -30,15 +30,8 @@ class ToMeter : public c10::MemoryReportingInfoBase {
 };
 
 const char* name_of(MemoryReport::Of of) {
-  switch (of) {
-    case MemoryReport::Of::device:
-      return "device";
-    case MemoryReport::Of::process:
-      return "process";
-    case MemoryReport::Of::process_with_private_replicas:
-      return "process with private replicas";
-  }
-  return "";
+  constexpr const char* names[]{"device", "process", "process with private replicas"};
+  return names[static_cast<int>(of)];
 }
 
 // The mesh of the first array that lies on one.

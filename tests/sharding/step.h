@@ -37,6 +37,18 @@ inline Step step(const std::vector<Array>& parameters, const Model& model, const
   return result;
 }
 
+// The weights of two blocks x + gelu(x up + bias) down, where x has 8 features and the middle has 16.
+inline std::vector<Array> block_weights(Mesh mesh, const PartitionSpec& up, const PartitionSpec& bias,
+                                        const PartitionSpec& down) {
+  std::vector<Array> w;
+  for (int i = 0; i < 2; ++i) {
+    w.push_back(placed(random_tensor({8, 16}, 10 + i), mesh, up));
+    w.push_back(placed(random_tensor({16}, 20 + i), mesh, bias));
+    w.push_back(placed(random_tensor({16, 8}, 30 + i), mesh, down));
+  }
+  return w;
+}
+
 // The same loss and gradients bit for bit.
 inline bool are_equal(const Step& a, const Step& b) {
   bool equal = at::equal(a.loss, b.loss) && a.gradients.size() == b.gradients.size();

@@ -34,16 +34,6 @@ Array blocks(Array x, const List& w, const Call& call) {
   return mean(square(x));
 }
 
-List block_weights(Mesh mesh, const PartitionSpec& up, const PartitionSpec& bias, const PartitionSpec& down) {
-  List w;
-  for (int i = 0; i < 2; ++i) {
-    w.push_back(placed(random_tensor({d, f}, 10 + i), mesh, up));
-    w.push_back(placed(random_tensor({f}, 20 + i), mesh, bias));
-    w.push_back(placed(random_tensor({f, d}, 30 + i), mesh, down));
-  }
-  return w;
-}
-
 TEST(Remat, CommunicatesWhatTheSecondRunNeedsAndReducesOnce) {
   const struct {
     const char* name;

@@ -54,17 +54,6 @@ Array blocks(Array x, const std::vector<Array>& w) {
   return mean(square(x));
 }
 
-std::vector<Array> block_weights(Mesh mesh, const PartitionSpec& up, const PartitionSpec& bias,
-                                 const PartitionSpec& down) {
-  std::vector<Array> w;
-  for (int i = 0; i < 2; ++i) {
-    w.push_back(placed(random_tensor({d, f}, 10 + i), mesh, up));
-    w.push_back(placed(random_tensor({f}, 20 + i), mesh, bias));
-    w.push_back(placed(random_tensor({f, d}, 30 + i), mesh, down));
-  }
-  return w;
-}
-
 TEST(Communication, OfAnMlpInEveryStrategy) {
   struct Case {
     const char* name;
