@@ -53,6 +53,26 @@ TEST(Attention, Errors) {
                [&] { dot_product_attention(k, k, k, {.causal = true, .offset = -1}); });
 }
 
+TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
+  const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
+  EXPECT_EQ(sum(ragged_dot(x, kernels, array<int32_t>({1, 2})), {-1}).to_vector<float>(),
+            (std::vector<float>{6, 6, 6, 0}));
+  EXPECT_EQ(ragged_dot(ones({0, 2}), kernels, array<int32_t>({0, 0})).shape(), (Shape{0, 3}));
+}
+
+TEST(RaggedDot, Errors) {
+  const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
+  expect_error(ErrorKind::bad_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows", [&] {
+    ragged_dot(x, kernels, array<int32_t>({1, 4}));
+  });
+  expect_error(ErrorKind::bad_argument, "size -1 of group 0", [&] { ragged_dot(x, kernels, array<int32_t>({-1, 4})); });
+  expect_error(ErrorKind::shape_mismatch, "[ragged_dot] given float32[4,2], kernels float32[2,2,3] and sizes int32[3]",
+               [&] {
+                 ragged_dot(x, kernels, array<int32_t>({1, 1, 1}));
+               });
+  expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", [&] { ragged_dot(x, kernels, ones({2})); });
+}
+
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
   const at::Tensor q = random_tensor({1, 1, 2, 8}, 1), k = random_tensor({1, 1, 2, 8}, 2);
   const auto product = [&](int64_t i, int64_t j) {
