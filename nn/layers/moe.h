@@ -24,6 +24,9 @@ struct MoeResult {
   Array out;
   Array balance_loss;  // a scalar, 1 if all experts are used equally: add a small multiple of it to the loss
   Array dropped;       // a scalar: the fraction of the tokens' choices whose expert was full
+  // Of each expert (experts): its fraction of all choices, without gradient, and its mean probability. balance_loss is
+  // the sum of their products times the number of experts.
+  Array choices, probabilities;
 };
 
 // (batch, seq, embed) -> (batch, seq, embed). Each token goes to its k most probable experts by softmax(x router);

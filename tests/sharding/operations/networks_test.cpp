@@ -103,7 +103,46 @@ TEST(RotaryEmbedding, OfHalfPrecisionIsRoundedOnce) {
   expect_rounded_once(y, exact);
 }
 
+// Up to 8 positions the frequencies are those of short texts, from there on those of long ones.
+TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
+  const Array x = from_tensor(random_tensor({4, 1, 4}, 3));
+  const RotaryScaling longrope{.kind = RotaryScaling::longrope,
+                               .factor = 4,
+                               .original_positions = 8,
+                               .short_factors = {1, 2},
+                               .long_factors = {3, 4}};
+  const double size = std::sqrt(1 + std::log(4) / std::log(8));
+  const auto by_factors = [&](int64_t offset, double first, double second) {
+    const at::Tensor t = to_tensor(x), positions = at::arange(offset, offset + 4, at::kDouble).unsqueeze(-1),
+                     angle = positions * at::tensor({1 / first, 0.01 / second}, at::kDouble);
+    const at::Tensor a = t.select(1, 0).narrow(1, 0, 2), b = t.select(1, 0).narrow(1, 2, 2);
+    return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 1).mul(size).unsqueeze(1);
+  };
+  for (const auto& [offset, first, second] : {std::tuple(4, 1, 2), {5, 3, 4}}) {
+    EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.offset = offset, .scaling = longrope})),
+                         by_factors(offset, first, second)),
+              1e-12);
+    const Array positions = arange(offset, offset + 4);
+    EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.positions = positions, .scaling = longrope})),
+                         by_factors(offset, first, second)),
+              1e-12);
+  }
+  const RotaryScaling dynamic{.kind = RotaryScaling::dynamic, .factor = 3, .original_positions = 8};
+  EXPECT_TRUE(at::equal(to_tensor(rotary_embedding(x, {.offset = 4, .scaling = dynamic})),
+                        to_tensor(rotary_embedding(x, {.offset = 4}))));
+  EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.offset = 8, .scaling = dynamic})),
+                       to_tensor(rotary_embedding(x, {.offset = 8, .base = 10000 * 2.5 * 2.5}))),
+            1e-12);
+}
+
 TEST(RotaryEmbedding, Errors) {
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
+               [] {
+                 rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
+                                                                .original_positions = 8,
+                                                                .short_factors = {1},
+                                                                .long_factors = {1, 1}}});
+               });
   expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", [] { rotary_embedding(ones({2, 4, 3})); });
   expect_error(ErrorKind::shape_mismatch, "float32[4,2]", [] { rotary_embedding(ones({4, 2})); });
   expect_error(ErrorKind::shape_mismatch, "int32", [] { rotary_embedding(ones({4, 2, 2}, int32)); });
