@@ -10,7 +10,7 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
   const auto [k1, k2] = split<2>(key);
   const detail::StartingWeights start(c);
   const MoeOptions experts{.top_k = c.experts_per_token,
-                           .capacity_factor = static_cast<double>(c.experts) / static_cast<double>(c.experts_per_token),
+                           .capacity_factor = std::nullopt,
                            .gated = true,
                            .normalize = true,
                            .router_init = start.inner,

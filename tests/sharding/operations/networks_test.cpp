@@ -55,7 +55,7 @@ TEST(Attention, Errors) {
 
 TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
   const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
-  EXPECT_EQ(sum(ragged_dot(x, kernels, array<int32_t>({1, 2})), {-1}).to_vector<float>(),
+  EXPECT_EQ(sum(ragged_dot(x, kernels, array<int32_t>({1, 2})), {-1}).to_host<float>(),
             (std::vector<float>{6, 6, 6, 0}));
   EXPECT_EQ(ragged_dot(ones({0, 2}), kernels, array<int32_t>({0, 0})).shape(), (Shape{0, 3}));
 }
