@@ -19,7 +19,7 @@ bool& checks_finite();
 //
 // An operation is at fault if
 // - its result has NaN, and no operand has;
-// - its result has inf, and no operand has inf or NaN;
+// - its result has inf, and no operand has inf or NaN, nor is it the number of a where or pad;
 // - backward, a gradient that it passes on is not finite, and those that came to it are.
 // An operand is, if no operation made it what it is:
 // - it has NaN (a parameter, a batch, a creation), and so has the result;
