@@ -57,8 +57,8 @@ KeptStep read_kept_step(const std::string& folder) {
                      folder));
   KeptStep kept{.number = nn::read_manifest(path).step,
                 .error = boost::json::parse(saved.extra.at("error")).as_string().c_str()};
-  for (const boost::json::value& argument : boost::json::parse(saved.extra.at("arguments")).as_array())
-    kept.arguments.emplace_back(argument.as_string());
+  const boost::json::value arguments = boost::json::parse(saved.extra.at("arguments"));
+  for (const boost::json::value& argument : arguments.as_array()) kept.arguments.emplace_back(argument.as_string());
   return kept;
 }
 
