@@ -182,14 +182,14 @@ std::string ranges_of(const std::vector<OperandValues>& operands) {
 
 // The operand that was not finite before, if there is one: then it is at fault, or nobody.
 void check_operands(const OperationCall& call, const OperationArrays& arrays,
-                    const std::vector<OperandValues>& operands, bool has_nan) {
+                    const std::vector<OperandValues>& operands) {
   for (size_t i = 0; i < operands.size(); ++i)
     if (operands[i].as_read.nan) fail_operand(call, arrays, i, operands[i]);
   for (size_t i = 0; i < operands.size(); ++i) {
     const OperandValues& operand = operands[i];
     if (!operand.as_read.inf) continue;
     const bool is_meant = !adds_up(call.operation) && !is_tape_parameter(origin_of(*operand.given));
-    if (operand.as_given.finite() || !(is_meant || has_nan)) fail_operand(call, arrays, i, operand);
+    if (operand.as_given.finite() || !is_meant) fail_operand(call, arrays, i, operand);
   }
 }
 
@@ -201,7 +201,7 @@ void check_results(const OperationCall& call, const OperationArrays& arrays) {
     if (are_finite(result.local)) continue;
     const Values values = look_at(result.local);
     const std::vector<OperandValues> operands = operands_of(arrays);
-    check_operands(call, arrays, operands, values.nan > 0);
+    check_operands(call, arrays, operands);
     const auto has_inf = [](const OperandValues& operand) { return operand.as_read.inf > 0; };
     const bool is_given = computes_nothing(call.operation) || std::any_of(operands.begin(), operands.end(), has_inf);
     if (!values.nan && is_given) continue;
