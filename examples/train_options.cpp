@@ -285,6 +285,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
       sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
+      words("--keep-failed-step", "DIR", o.keep_failed_step, "keeps a step that fails there: state, batch, flags"),
+      words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and says which operation fails"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
@@ -314,6 +316,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
 
 // A flag that would change nothing is a mistake.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
+  if (!options.replay.empty() && given.size() > 1)
+    refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
@@ -389,7 +393,7 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
 }
 
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
-  TrainOptions options;
+  TrainOptions options{.arguments = arguments};
   Placement placement;
   std::vector<std::string> given;
   const std::vector<Flag> flags = flags_of(options, placement);

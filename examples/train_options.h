@@ -52,9 +52,12 @@ struct StepOptions {
 
 struct TrainOptions {
   bool help = false;
-  std::vector<std::string> data;  // files and folders
+  std::vector<std::string> arguments;  // as they were given
+  std::vector<std::string> data;       // files and folders
   train::MetricsFiles metrics;
   train::SaveFlags save;
+  std::string keep_failed_step;  // the folder where a step that fails is kept
+  std::string replay;            // the folder of such a step, which runs alone
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where mesh and rules come from: "strategy 2d: ..."

@@ -10,10 +10,12 @@
 #include <optional>
 #include <type_traits>
 
+#include "data/to_global.h"
 #include "data/tokenizer.h"
 #include "examples/corpus.h"
 #include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
+#include "examples/train/failed_steps.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
 #include "examples/train/run_checkpoints.h"
@@ -66,11 +68,21 @@ auto clipped_adamw(const TrainOptions& options) {
                     .mask = optim::matrices_only}));
 }
 
-void check_finite(int64_t step, const char* what, double value) {
-  if (std::isfinite(value)) return;
-  fail(ErrorKind::other, "train",
-       fmt::format("step {}: the {} is {}, expected a finite number. Lower --lr or raise --warmup.", step, what,
-                   std::abs(value)));
+void check_finite(int64_t step, double loss, double grad_norm) {
+  train::check_finite(step, "loss", loss);
+  train::check_finite(step, "norm of the gradient", grad_norm);
+}
+
+// One step. A step that would be kept is checked before the update, which so leaves the model as it was.
+template <class Model, class Batch, class Gradients, class Optimizer>
+StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Gradients& loss_and_grads,
+                      Optimizer& optimizer, bool is_kept) {
+  const auto [loss, grads] = loss_and_grads(model, batch);
+  if (is_kept) check_finite(step, value_of(loss), value_of(optim::global_norm(grads)));
+  optimizer.update(model, grads);
+  const StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
+  check_finite(step, row.loss, row.grad_norm);
+  return row;
 }
 
 void print_sample(const std::string& text, const char* symbol, const SampleOptions& options) {
@@ -180,6 +192,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   const int64_t done = checkpoints.restore(state(), corpus.training);
   if (options.save.resume) print_resumed(done, options);
 
+  const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
                   report_before_training(options, layout, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
@@ -190,13 +203,12 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     // The second step knows what the first one gathered.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
-    const Batch batch = *corpus.training.next();
-    const auto [loss, grads] = loss_and_grads(model, batch);
-    optimizer.update(model, grads);
-
-    StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
-    check_finite(step, "loss", row.loss);
-    check_finite(step, "norm of the gradient", row.grad_norm);
+    const StepScope current(step);
+    Batch batch = *corpus.training.next();
+    StepMetrics row;
+    failed_steps.watch(
+        step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
+        [&] { row = take_step(step, model, batch, loss_and_grads, optimizer, failed_steps.keeps()); });
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());
       metrics.keep(ledger->records());
@@ -207,7 +219,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
       const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
-      check_finite(step, "validation loss", validation.loss);
+      train::check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
     }
@@ -221,17 +233,46 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   print_input(corpus.training.stats());
 }
 
+// Runs the kept step, whose batch takes the place of `batch`.
+template <class Model, class Batch, class Loss, class Transform>
+void replay(const TrainOptions& options, const Layout& layout, const Batch& like, Model& model, const Loss& loss_fn,
+            const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+  auto optimizer = optim::Optimizer(model, transform);
+  Batch batch = data::from_process_local(like, layout);
+  const int64_t step =
+      nn::restore(options.replay, nn::named_state("model", model, "optimizer", optimizer, "batch", batch)).step;
+  const FiniteCheckScope checks;
+  const StepScope current(step);
+  const StepMetrics row =
+      take_step(step, model, batch, loss_and_gradients(loss_fn, trained, options.step), optimizer, /*is_kept=*/true);
+  fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
+}
+
+// A batch of these sizes.
+data::TokenBatch any_bytes(const TrainOptions& options) {
+  return data::token_batch(std::vector(options.batch, std::vector<int32_t>(options.model.seq + 1)));
+}
+data::PackedTokens any_tokens(const TrainOptions& options) {
+  const std::vector<int32_t> row(options.model.seq + 1);
+  return data::packed_tokens(std::vector(options.batch, data::PackedRow<int32_t>{row, row, row}));
+}
+
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
 template <class Model, class Config>
 void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
-  auto corpus = open_bytes(options.data, rows_of(options), layout);
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   model.remat = options.step.remat;
-  train(options, layout, corpus, model, next_token_loss_in<Model, TokenBatch>(options.step.precision),
-        clipped_adamw(options));
+  const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
+  if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
+  auto corpus = open_bytes(options.data, rows_of(options), layout);
+  train(options, layout, corpus, model, loss, clipped_adamw(options));
   if (options.sample.length)
     print_sample(sample(model, key_of_sample(options), options.sample), corpus.symbol, options.sample);
+}
+
+Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {}) {
+  return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
 }
 
 nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
@@ -241,7 +282,7 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
     return tokens.lora ? nn::with_lora(Key(options.seed), model, {.rank = tokens.lora}) : model;
   }
   nn::DecoderConfig config = options.model.decoder(tokens.vocab);
-  config.vocab_rows = nn::padded_vocab(config.vocab, layout);
+  config.vocab_rows = nn::padded_vocab(config.vocab, layout_of(options, {.abstract = true}));  // also of a replay
   return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
 }
 
@@ -286,6 +327,11 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
   check_sample(model.config(), tokenizer, options.sample);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
+  const nn::Filter trained =
+      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+  const auto loss = packed_loss_in(options.step.precision);
+  const auto transform = optim::masked(clipped_adamw(options), trained);
+  if (!options.replay.empty()) return replay(options, layout, any_tokens(options), model, loss, transform, trained);
   auto corpus = open_tokens(options.data,
                             {.rows = rows_of(options),
                              .tokenizer = tokens.tokenizer,
@@ -293,24 +339,39 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
                              .eval = tokens.eval,
                              .vocab = model.config().vocab},
                             layout);
-  const nn::Filter trained =
-      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
-  train(options, layout, corpus, model, packed_loss_in(options.step.precision),
-        optim::masked(clipped_adamw(options), trained), trained);
+  train(options, layout, corpus, model, loss, transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
   if (options.sample.length) print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
 }
 
-void train(const TrainOptions& options) {
-  const Layout layout{make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
-  print_placement(options, layout);
+void train(const TrainOptions& options, const Layout& layout) {
   if (options.tokens.used())
     train_on_tokens(options, layout);
   else if (options.model.name == "llama")
     train_on_bytes<Llama>(options, layout, options.model.llama());
   else
     train_on_bytes<Gpt>(options, layout, options.model.gpt());
+}
+
+void train(const TrainOptions& options) {
+  const Layout layout = layout_of(options);
+  print_placement(options, layout);
+  train(options, layout);
+}
+
+// The kept step as its run had it, but for the mesh, and what is written beside it.
+void replay(const std::string& folder) {
+  const KeptStep kept = read_kept_step(folder);
+  TrainOptions options = parse_options(kept.arguments);
+  options.replay = folder;
+  options.step.shard_state = {};
+  options.sample.length = 0;
+  options.tokens.export_to = {};
+  fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number, kept.error);
+  std::fflush(stdout);
+  const Layout layout{make_mesh({{"data", 1}}), options.rules, {.missing_axes = MissingAxes::ok}};
+  train(options, layout);
 }
 
 // Of several processes, the first prints and writes for all.
@@ -331,6 +392,8 @@ int main(int argc, char** argv) {
       if (tessera::process_index() != 0) leave_output_to_the_first(options);
       if (options.help)
         fmt::print("{}", usage());
+      else if (!options.replay.empty())
+        replay(options.replay);
       else
         train(options);
       std::cout.flush();
