@@ -24,7 +24,7 @@ namespace {
 
 // For each (batch, seq, experts, place): 1 where the token sits there, and the weight of the expert's answer.
 struct Routing {
-  Array dispatch, combine, choices, probabilities, dropped;
+  Array dispatch, combine, balance_loss, dropped, choices, probabilities;
 };
 
 Array probabilities(const MoeMlp& layer, const Array& x) {
@@ -51,11 +51,13 @@ Routing route(const MoeMlp& layer, const Array& p) {
     plus(chosen, mine);
   }
   const double k = static_cast<double>(layer.top_k);
+  const Array choices = stop_gradient(mean(chosen, {0, 1}) / k), likely = mean(p, {0, 1});
   return {.dispatch = stop_gradient(dispatch),
           .combine = combine,
-          .choices = stop_gradient(mean(chosen, {0, 1}) / k),
-          .probabilities = mean(p, {0, 1}),
-          .dropped = 1 - sum(stop_gradient(dispatch)) / (k * static_cast<double>(p.shape(0) * p.shape(1)))};
+          .balance_loss = static_cast<double>(experts) * sum(choices * likely),
+          .dropped = 1 - sum(stop_gradient(dispatch)) / (k * static_cast<double>(p.shape(0) * p.shape(1))),
+          .choices = choices,
+          .probabilities = likely};
 }
 
 // x (experts, batch, place, embed) with its first dim over the axes where the experts lie, and off them elsewhere.
@@ -147,7 +149,7 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
   const Array done = placed_as(answers(*this, at_experts(tokens, up)), tokens);
   return {.out = dtypes.out(einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done})),
-          .balance_loss = static_cast<double>(router.value.shape(-1)) * sum(routing.choices * routing.probabilities),
+          .balance_loss = routing.balance_loss,
           .dropped = routing.dropped,
           .choices = routing.choices,
           .probabilities = routing.probabilities};
