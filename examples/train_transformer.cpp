@@ -39,10 +39,12 @@ using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in.
-auto packed_loss_in(DType dtype) {
-  return [dtype](const nn::CausalLm& model, const PackedTokens& batch) {
-    const nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in. What a
+// perplexity is of has no balance loss.
+auto packed_loss_in(DType dtype, bool is_balanced = true) {
+  return [=](const nn::CausalLm& model, const PackedTokens& batch) {
+    nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+    if (!is_balanced) cast.set_router_aux_loss_coef(0);
     return cast.loss(batch.inputs, batch.targets, batch.weights,
                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
@@ -85,15 +87,23 @@ StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Grad
   return row;
 }
 
-void print_sample(const std::string& text, const char* symbol, const SampleOptions& options) {
+void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
+                  const SampleOptions& options) {
   fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
-  fmt::print("{}\n", printable(options.prompt + text));
+  fmt::print("{}\n", printable(prompt + text));
 }
 
 // The model's own keys are the first.
 Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
 
-std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
+std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer.encode(prompt).ids);
+  return prompts;
+}
+
+void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+                   const char* symbol) {
   const SampleOptions& sample = options.sample;
   const auto has_stop = [&](std::span<const int32_t> written) {
     return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
@@ -101,9 +111,21 @@ std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& t
   std::vector<int32_t> ends;
   if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
   const auto written =
-      nn::generate(model, key_of_sample(options), {tokenizer.encode(sample.prompt).ids},
+      nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
                    {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
-  return tokenizer.decode(written[0]);
+  for (size_t i = 0; i < written.size(); ++i)
+    print_sample(options.prompts[i], tokenizer.decode(written[i]), symbol, sample);
+}
+
+// Of bytes: one prompt after another.
+template <class Model>
+void print_samples(const Model& model, const TrainOptions& options, const char* symbol) {
+  for (size_t i = 0; i < options.prompts.size(); ++i) {
+    SampleOptions one = options.sample;
+    one.prompt = options.prompts[i];
+    const Key key = key_of_sample(options);
+    print_sample(one.prompt, sample(model, i ? fold_in(key, static_cast<uint32_t>(i)) : key, one), symbol, one);
+  }
 }
 
 void print_placement(const TrainOptions& options, const Layout& layout) {
@@ -177,10 +199,11 @@ std::string mark_of(const TokenOptions& tokens) {
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
-// The loop: `trained` says which arrays of the model have gradients.
-template <class Model, class Batch, class Loss, class Transform>
+// The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
+template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
-           const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+           const Validation& validation_loss, const Transform& transform,
+           const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
@@ -218,7 +241,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
 
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
-      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
+      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, validation_loss)};
       train::check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
@@ -266,9 +289,8 @@ void train_on_bytes(const TrainOptions& options, const Layout& layout, const Con
   const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
   if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
   auto corpus = open_bytes(options.data, rows_of(options), layout);
-  train(options, layout, corpus, model, loss, clipped_adamw(options));
-  if (options.sample.length)
-    print_sample(sample(model, key_of_sample(options), options.sample), corpus.symbol, options.sample);
+  train(options, layout, corpus, model, loss, loss, clipped_adamw(options));
+  if (options.sample.length) print_samples(model, options, corpus.symbol);
 }
 
 Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {}) {
@@ -288,10 +310,12 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
 
 // Before the training, which would be for nothing.
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
-                  const SampleOptions& sample) {
+                  const TrainOptions& options) {
+  const SampleOptions& sample = options.sample;
   if (!sample.length) return;
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
-  const auto prompt = static_cast<int64_t>(tokenizer->encode(sample.prompt).ids.size());
+  int64_t prompt = 0;
+  for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
   if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
@@ -324,7 +348,8 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
   if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
   nn::CausalLm model = first_model(options, layout);
   model.set_remat(options.step.remat);
-  check_sample(model.config(), tokenizer, options.sample);
+  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
+  check_sample(model.config(), tokenizer, options);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
   const nn::Filter trained =
@@ -339,10 +364,10 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
                              .eval = tokens.eval,
                              .vocab = model.config().vocab},
                             layout);
-  train(options, layout, corpus, model, loss, transform, trained);
+  train(options, layout, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
-  if (options.sample.length) print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
+  if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
 }
 
 void train(const TrainOptions& options, const Layout& layout) {
