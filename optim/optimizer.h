@@ -16,6 +16,7 @@
 #include "optim/update_checks.h"
 #include "optim/update_step.h"
 #include "optim/wrappers.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
 
@@ -94,6 +95,7 @@ class Optimizer {
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
+    const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     check(model, grads);
     Model updates = grads;
     if (!detail::accumulates<Transform>) place(updates, model);
