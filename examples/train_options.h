@@ -8,6 +8,7 @@
 #include "examples/train/metrics.h"
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
+#include "examples/train/step_profile.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "sharding/diagnostics.h"
@@ -54,6 +55,7 @@ struct TrainOptions {
   bool help = false;
   std::vector<std::string> data;  // files and folders
   train::MetricsFiles metrics;
+  train::ProfileFlags profile;
   train::SaveFlags save;
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model

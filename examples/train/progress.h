@@ -24,6 +24,9 @@ class Progress {
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
+  // From now on lines say how fast one device computes, whose step has so many operations; `peak`: of so many a second.
+  void show_speed(double flops, double peak) { flops_ = flops, peak_ = peak; }
+
   // Prints a line that stays, above the bar.
   void print(const std::string& line);
 
@@ -38,6 +41,7 @@ class Progress {
   bool terminal_;
   Clock::time_point began_ = {}, drawn_ = {};
   int64_t steps_timed_ = 0;
+  double flops_ = 0, peak_ = 0;
   double mean_seconds_ = 0;  // of a step; recent ones count most
 };
 

@@ -1,7 +1,9 @@
 // What a profile hears of operations, collectives and activities, and the profiles of all processes side by side.
 #include "nn/report/profile.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <deque>
@@ -13,6 +15,7 @@
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/processes.h"
+#include "sharding/placement/mesh_impl.h"
 
 namespace tessera::nn {
 
@@ -232,6 +235,19 @@ void Profile::step() { recorder_->end_step(); }
 void Profile::begin_step() { recorder_->begin_step(); }
 
 ProfileReport Profile::report() const { return {{recorder_->profile()}, options_}; }
+
+int64_t peak_bytes(const Mesh& mesh) {
+  const c10::Device device = mesh.impl() ? mesh.impl()->device : c10::Device(c10::kCPU);
+  if (device.is_cpu()) {
+    rusage usage{};
+    constexpr int64_t kilobyte = 1024;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * kilobyte : 0;
+  }
+  auto* allocator = device.is_meta() ? nullptr : dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (!allocator || !allocator->initialized()) return 0;
+  constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return allocator->getDeviceStats(device.index()).allocated_bytes[all].peak;
+}
 
 ProfileReport Profile::gather() const {
   ProcessProfile mine = recorder_->profile();

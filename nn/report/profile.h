@@ -10,6 +10,7 @@
 #include "nn/report/profile_data.h"
 #include "nn/transformations/eval_shape.h"
 #include "sharding/accounting/forecast.h"
+#include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
 
@@ -106,6 +107,11 @@ class Profile {
   std::unique_ptr<Recorder> recorder_;
   ProfileOptions options_;
 };
+
+// The most bytes that this process has had at once until now: of tensors on the device that the mesh lies on, as
+// LibTorch's allocator counts them; on a CPU of the whole process, with its code and what is kept for later. 0: not
+// known.
+int64_t peak_bytes(const Mesh& mesh);
 
 // The floating point operations of f(args...) on one device, as a Forecast counts them: f is called with arrays that
 // have no data, as by eval_shape.
