@@ -48,7 +48,7 @@ class Names {
     if (key_ == ProfileBy::module) return slice.module ? profile.text(slice.module) : "outside of modules";
     if (is_step(slice)) return name_of(TimePart::program);
     if (key_ == ProfileBy::pass) return name_of(slice.pass);
-    if (key_ == ProfileBy::operation) return profile.text(slice.name);
+    if (key_ == ProfileBy::operation || !slice.file) return profile.text(slice.name);
     return tessera::detail::line_name(short_.at(profile.text(slice.file)), static_cast<uint32_t>(slice.line));
   }
 
