@@ -222,7 +222,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     }
     if (step == done + 1) {
       flops = nn::flops_per_device(loss_and_grads, model, batch);
-      progress.show_speed(flops, options.profile.flops_per_second);
+      progress.show_utilization(flops, options.profile.flops_per_second);
     }
 
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();

@@ -28,10 +28,8 @@ std::string thousands(double value) {
   return value < 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.1f}k", value / 1000);
 }
 
-std::string speed(double flops_per_second, double peak) {
-  if (flops_per_second <= 0) return "";
-  return peak > 0 ? fmt::format(", MFU {:.1f} %", 100 * flops_per_second / peak)
-                  : fmt::format(", {:.3g} GFLOP/s", 1e-9 * flops_per_second);
+std::string utilization(double flops_per_second, double peak) {
+  return peak > 0 && flops_per_second > 0 ? fmt::format(", MFU {:.1f} %", 100 * flops_per_second / peak) : "";
 }
 
 }  // namespace
@@ -77,7 +75,7 @@ std::string Progress::line(int64_t step, double loss, const data::LoaderProgress
   return fmt::format("step {:>{}}/{}  epoch {}, {:.0f} %  loss {:.3f}  {} records/s, {} tokens/s{}  {} left", step,
                      std::to_string(steps_).size(), steps_, input.epoch, std::floor(100 * input.fraction), loss,
                      thousands(records), thousands(records * static_cast<double>(tokens_per_record_)),
-                     speed(flops_ / mean_seconds_, peak_),
+                     utilization(flops_ / mean_seconds_, peak_),
                      minutes(mean_seconds_ * static_cast<double>(steps_ - step)));
 }
 

@@ -24,8 +24,9 @@ class Progress {
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
-  // From now on lines say how fast one device computes, whose step has so many operations; `peak`: of so many a second.
-  void show_speed(double flops, double peak) { flops_ = flops, peak_ = peak; }
+  // From now on lines say which share of its `peak`, in operations a second, a device reaches whose step has so many; 0:
+  // not known.
+  void show_utilization(double flops, double peak) { flops_ = flops, peak_ = peak; }
 
   // Prints a line that stays, above the bar.
   void print(const std::string& line);

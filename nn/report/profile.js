@@ -3,6 +3,7 @@
 
 const partLooks = ["forward", "backward", "recomputation", "update", "collectives", "input", "device", "program"];
 const rowsOfDepth = 5;
+const wholePasses = ["gradients", "update"];
 
 // One process's step: rows of slices by depth, then a lane for each set of mesh axes.
 class ProfileTimeline {
@@ -32,6 +33,8 @@ class ProfileTimeline {
                      this.back, this.panel.node);
     walkable(this.canvas, ".bar");
     redrawn(this.canvas, (width) => this.draw(width));
+    const parts = all.filter((item) => !wholePasses.includes(item.name));
+    if (parts.length > 0) this.tell(parts.reduce((a, b) => (b.seconds > a.seconds ? b : a)));
   }
 
   zoom(span) {

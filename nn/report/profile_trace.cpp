@@ -17,7 +17,6 @@ class TraceOfProcess {
   // `origin`: of the trace, by the clock of process 0.
   TraceOfProcess(TraceEvents& trace, const ProcessProfile& profile, int64_t origin)
       : trace_(trace), profile_(profile), origin_(origin + profile.clock_ahead) {
-    trace_.name_process(profile.process, "process " + std::to_string(profile.process));
     program_ = trace_.add_track("program", profile.process);
     for (size_t i = 0; i < profile.steps.size(); ++i) add(i);
   }

@@ -14,23 +14,28 @@ constexpr double microseconds = 1e6;
 
 std::string quoted(std::string_view text) { return boost::json::serialize(boost::json::value(text)); }
 
+// Perfetto takes process and thread 0 for the idle one, and a thread with the number of a process for its first; so
+// both begin elsewhere.
+int pid_of(int process) { return process + 1; }
+size_t tid_of(size_t track) { return track + 10'000; }
+
 std::string name_event(const char* what, int process, size_t track, std::string_view name) {
-  return fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", what, process, track,
-                     quoted(name));
+  return fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", what, pid_of(process),
+                     tid_of(track), quoted(name));
 }
 
 void append(std::string& events, const std::string& event) { events += (events.empty() ? "" : ",\n") + event; }
 
 }  // namespace
 
-void TraceEvents::name_process(int process, std::string_view name) {
-  append(events_, name_event("process_name", process, 0, name));
-}
-
 size_t TraceEvents::add_track(std::string_view name, int process) {
   tracks_.push_back({std::string(name), process});
-  append(events_, name_event("thread_name", process, tracks_.size() - 1, name));
-  return tracks_.size() - 1;
+  const size_t track = tracks_.size() - 1;
+  const auto is_first = [&](const Track& t) { return t.process == process; };
+  if (std::find_if(tracks_.begin(), tracks_.end(), is_first) == tracks_.end() - 1)
+    append(events_, name_event("process_name", process, track, "process " + std::to_string(process)));
+  append(events_, name_event("thread_name", process, track, name));
+  return track;
 }
 
 size_t TraceEvents::take_track(std::string_view name, const TimeSpan& span, int process) {
@@ -46,7 +51,7 @@ size_t TraceEvents::take_track(std::string_view name, const TimeSpan& span, int 
 void TraceEvents::add(std::string_view phase, size_t track, std::string_view name, double begin,
                       std::string_view more) {
   append(events_, fmt::format(R"({{"name":{},"ph":"{}","pid":{},"tid":{},"ts":{:.3f},{}}})", quoted(name), phase,
-                              tracks_[track].process, track, begin * microseconds, more));
+                              pid_of(tracks_[track].process), tid_of(track), begin * microseconds, more));
 }
 
 void TraceEvents::add_slice(size_t track, std::string_view name, std::string_view category, const TimeSpan& span,

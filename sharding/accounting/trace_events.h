@@ -13,7 +13,6 @@ namespace tessera::detail {
 // In the JSON of the Trace Event Format. Moments are in seconds of the trace's clock and written to a nanosecond.
 class TraceEvents {
  public:
-  void name_process(int process, std::string_view name);
   // The number of a new track of a process; slices on one track are disjoint or lie in each other.
   size_t add_track(std::string_view name, int process = 0);
   // The first track of this name that is free at the span's begin, or a new one; it is taken until the span's end.
