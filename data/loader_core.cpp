@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/record_reader.h"
 #include "nn/tree/tree.h"
+#include "sharding/diagnostics/activity.h"
 
 namespace tessera::data::detail {
 
@@ -93,6 +94,7 @@ LoaderCore::LoaderCore(const LoaderOptions& options, DatasetFacts facts)
     : options_(checked(options)), facts_(std::move(facts)) {}
 
 AnyItem LoaderCore::next() {
+  const tessera::detail::ActivityScope waiting(tessera::detail::Activity::input);
   const auto asked = Clock::now();
   if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
   const LoaderState before = place();

@@ -285,6 +285,11 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
       words("--report", "FILE", o.metrics.report,
             "writes a page of placement, communication and curves, anew at every validation"),
+      words("--profile", "FOLDER", o.profile.folder,
+            "measures some steps: a trace for ui.perfetto.dev, and tables of where the time goes"),
+      integer("--profile-steps", o.profile.steps, 1, "so many steps"),
+      {"--peak-flops", "X", "operations a second of one device at its peak, as in 989e12, for the MFU",
+       [&](const std::string& text) { o.profile.flops_per_second = positive_number("--peak-flops", text); }},
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
@@ -325,6 +330,8 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
+  if (options.profile.folder.empty() && contains(given, "--profile-steps"))
+    refuse("--profile-steps", "no step is measured. Give --profile FOLDER too.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})

@@ -8,6 +8,7 @@
 #include "examples/train/metrics.h"
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
+#include "examples/train/step_profile.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "sharding/diagnostics.h"
@@ -56,6 +57,7 @@ struct TrainOptions {
   std::vector<std::string> arguments;  // as they were given
   std::vector<std::string> data;       // files and folders
   train::MetricsFiles metrics;
+  train::ProfileFlags profile;
   train::SaveFlags save;
   std::string keep_failed_step;  // the folder where a step that fails is kept
   std::string replay;            // the folder of such a step, which runs alone

@@ -24,6 +24,7 @@
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "nn/placement.h"
+#include "nn/report.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
@@ -199,6 +200,12 @@ std::string mark_of(const TokenOptions& tokens) {
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
+void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
+  const double seconds = static_cast<double>(options.batch * options.model.seq) / row.tokens_per_second;
+  row.flops_per_second = flops / seconds;
+  if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
+}
+
 // The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
 template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
@@ -219,10 +226,13 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
                   report_before_training(options, layout, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
+  StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
+  double flops = 0;  // of one device in a step
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
+    profile.begin_step(step, flops);
     // The second step knows what the first one gathered.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
@@ -232,12 +242,23 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     failed_steps.watch(
         step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
         [&] { row = take_step(step, model, batch, loss_and_grads, optimizer, failed_steps.keeps()); });
+    const auto measured = profile.end_step(step);
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());
       metrics.keep(ledger->records());
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
+    set_speed(row, flops, options);
+    row.peak_bytes = nn::peak_bytes(layout.mesh());
     metrics.write(row);
+    if (measured) {
+      progress.print(measured->to_text(/*most_rows=*/8));
+      metrics.keep(*measured);
+    }
+    if (step == done + 1) {
+      flops = nn::flops_per_device(loss_and_grads, model, batch);
+      progress.show_utilization(flops, options.profile.flops_per_second);
+    }
 
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
@@ -254,6 +275,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
+  fmt::print("memory   {:.3g} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
 }
 
 // Runs the kept step, whose batch takes the place of `batch`.
