@@ -28,7 +28,7 @@ struct ProfileRow {
 
 // The step of a program in numbers that the profile cannot measure; 0: not known.
 struct ProfileOptions {
-  double flops = 0;                 // operations of one device in a step: flops_per_device
+  double flops = 0;                  // operations of one device in a step: flops_per_device
   double peak_flops_per_second = 0;  // of one device, by its maker's word or as measured
 };
 
@@ -55,8 +55,8 @@ class ProfileReport {
   // "parts": [{"name", "calls", "seconds", "whole"}], "passes", "modules", "operations", "lines",
   // "processes": [{"process", "step_seconds": [...], "parts": {name: seconds}, "clock_ahead", "clock_error"}]}
   std::string to_json() const;
-  // A trace for chrome://tracing or Perfetto: a process for each process, on the clock of process 0, with a track of its
-  // program, on which operations lie in their steps, and one for each set of mesh axes with its collectives. A flow
+  // A trace for chrome://tracing or Perfetto: a process for each process, on the clock of process 0, with a track of
+  // its program, on which operations lie in their steps, and one for each set of mesh axes with its collectives. A flow
   // leads from a collective to the wait for it and, where it is known, to the operation that it brought an operand to.
   std::string chrome_trace() const;
 
