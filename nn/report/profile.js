@@ -112,7 +112,7 @@ function partsOf({parts, seconds}) {
 
 function timeTable(title, rows, seconds) {
   const sorted = [...rows].sort((a, b) => b[3] - a[3]);
-  return asTable(title, ["", "calls in a step", "µs", "with inner, µs", "% of the step"], () => sorted.map(
+  return asTable(title, ["", "calls in a step", "µs", "with inner, µs", "% of it"], () => sorted.map(
     ([name, calls, alone, whole]) => [name, calls, Math.round(1e6 * alone), Math.round(1e6 * whole),
                                       Number((100 * alone / seconds).toPrecision(3))]));
 }
