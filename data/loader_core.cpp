@@ -129,7 +129,7 @@ void LoaderCore::hand_out(AnyItem& batch, const LoaderState& before) {
 LoaderState LoaderCore::state() const {
   LoaderState state = place();
   state.dataset = facts_.description;
-  return state;
+  return join_states_ ? join_states_(state) : state;
 }
 
 void LoaderCore::restore(const LoaderState& state) {

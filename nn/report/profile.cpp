@@ -157,7 +157,8 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
 
   void count(const core::Communication& communication) override {
     const int64_t moment = now();
-    transfers_.push_back({communication, moment, moment, moment});
+    const bool ahead = communication.began != Clock::time_point();
+    transfers_.push_back({communication, ahead ? nanoseconds(communication.began) : moment, moment, moment});
   }
   void await(int64_t number) override {
     if (HeardTransfer* transfer = find(number)) transfer->awaited = now();

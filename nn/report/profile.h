@@ -82,8 +82,7 @@ std::ostream& operator<<(std::ostream& out, const ProfileReport& report);
 // call has the time. On an accelerator an operation has the time that it takes to be begun; the end of each step waits
 // for the accelerator ("device"). The first two steps of a program plan, allocate and learn: measure later ones. The
 // program's own part has the library's work on plans and graphs, and that of the profile: about a microsecond for an
-// operation. A gradient's sum over processes that begins during the backward pass is seen from when it is announced, at
-// its end.
+// operation.
 class Profile {
  public:
   explicit Profile(const ProfileOptions& options = {});

@@ -1,5 +1,4 @@
-// Operations as they are announced to who watches them, forward and backward: for traces, profiles and checks of
-// values.
+// Operations as they are announced to who watches them: for traces, profiles and checks of values.
 #pragma once
 
 #include <chrono>
@@ -52,7 +51,7 @@ class OperationWatcher {
   virtual void differentiated(const OperationCall&, const BackwardCall&) {}
 };
 
-// Whether this thread has such a watcher. Then who computes an operation begins a call and announces it once its
+// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a call and announces it once its
 // results are there.
 bool are_operations_watched();
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,

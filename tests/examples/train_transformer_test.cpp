@@ -332,5 +332,21 @@ TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
   expect_error("--lr 1e38 --warmup 0 --steps 1", "step 1: the validation loss is nan", 1);
 }
 
+TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
+  for (const std::string placement : {"--strategy zero1", "--precision bfloat16 --micro-batches 2"}) {
+    const std::string kept = folder_.path("kept " + placement), keep = " --keep-failed-step '" + kept + "'";
+    const std::string flags = placement + " --lr 1e38 --warmup 0 --steps 20" + keep;
+    expect_error(flags, "step 2: the loss is nan, expected a finite number", 1);
+    const Outcome again = run_program(program_ + " --replay '" + kept + "'");
+    EXPECT_EQ(again.exit_code, 1);
+    for (const std::string words : {"replays  step 2 alone, on one device", "the loss is nan", "The step is kept",
+                                    "error: [embedding] embed.tokens: transformer.h:", ", step 2: operand 0"})
+      EXPECT_TRUE(again.says(words)) << words << "\n" << again.output;
+    expect_error(flags, "step 2 is kept there", 1);
+  }
+  expect_error("--replay none", "[command line] --replay: the kept step has the flags of its run", 2);
+  EXPECT_TRUE(run_program(program_ + " --replay none").says("error: [replay] none: ")) << "no step";
+}
+
 }  // namespace
 }  // namespace tessera::examples
