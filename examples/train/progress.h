@@ -24,8 +24,8 @@ class Progress {
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
-  // From now on lines say which share of its `peak`, in operations a second, a device reaches whose step has so many; 0:
-  // not known.
+  // From now on lines say which share of its `peak`, in operations a second, a device reaches whose step has so many;
+  // 0: not known.
   void show_utilization(double flops, double peak) { flops_ = flops, peak_ = peak; }
 
   // Prints a line that stays, above the bar.

@@ -11,8 +11,8 @@ namespace tessera::train {
 
 // What --profile asks for.
 struct ProfileFlags {
-  std::string folder;            // gets trace.json, profile.txt and profile.json; empty: nothing is measured
-  int64_t steps = 5;             // that are measured
+  std::string folder;           // gets trace.json, profile.txt and profile.json; empty: nothing is measured
+  int64_t steps = 5;            // that are measured
   double flops_per_second = 0;  // of one device at its peak; 0: not known
 };
 

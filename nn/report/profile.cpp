@@ -44,8 +44,9 @@ std::string_view innermost(const Text& module, const Text& parameter) {
   return inner.starts_with(outer) ? inner : outer;
 }
 
-// The deepest module that has all of these, "a.b.kernel, a.c.kernel".
+// The deepest module that has all of these, "a.b.kernel, a.c.kernel"; of "a.b.kernel and 3 more" that is not known.
 std::string_view common_module(std::string_view paths) {
+  if (paths.find(" and ") != std::string_view::npos) return "";
   const size_t comma = paths.find(", ");
   std::string_view common = comma == std::string_view::npos ? paths : parent_of(paths.substr(0, comma));
   for (size_t begin = comma; begin != std::string_view::npos; begin = paths.find(", ", begin + 1)) {
@@ -76,7 +77,8 @@ std::vector<ClockDifference> compare_clocks() {
       least = std::max(least, begins[r][p] - ends[r][0]);
       most = std::min(most, ends[r][p] - begins[r][0]);
     }
-    differences.push_back(p == 0 ? ClockDifference{0, 0} : ClockDifference{least + (most - least) / 2, (most - least + 1) / 2});
+    differences.push_back(p == 0 ? ClockDifference{0, 0}
+                                 : ClockDifference{least + (most - least) / 2, (most - least + 1) / 2});
   }
   return differences;
 }
@@ -146,8 +148,8 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
     const bool is_scope = activity == backward || activity == update;
     const TimePart part = is_scope ? TimePart::computation : activity == input ? TimePart::input : TimePart::device;
     const Pass pass = activity == update ? Pass::update : activity == backward ? Pass::backward : Pass::forward;
-    const char* name = activity == update   ? "update"
-                       : is_scope           ? core::gradients_operation
+    const char* name = activity == update  ? "update"
+                       : is_scope          ? core::gradients_operation
                        : activity == input ? "wait for input"
                                            : "wait for the device";
     heard_.push_back({name, where, nullptr, nullptr, pass, part, is_scope, nanoseconds(began), nanoseconds(ended)});
@@ -155,7 +157,8 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
 
   void count(const core::Communication& communication) override {
     const int64_t moment = now();
-    transfers_.push_back({communication, moment, moment, moment});
+    const bool ahead = communication.began != Clock::time_point();
+    transfers_.push_back({communication, ahead ? nanoseconds(communication.began) : moment, moment, moment});
   }
   void await(int64_t number) override {
     if (HeardTransfer* transfer = find(number)) transfer->awaited = now();
@@ -217,7 +220,8 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
                         .file = t.file,
                         .line = t.line});
     }
-    const Slice step{.begin = span.begin, .end = span.end, .part = TimePart::program, .name = profile.number_of("step")};
+    const Slice step{
+        .begin = span.begin, .end = span.end, .part = TimePart::program, .name = profile.number_of("step")};
     return nested(step, std::move(slices), std::move(transfers));
   }
 

@@ -28,7 +28,7 @@ struct ProfileRow {
 
 // The step of a program in numbers that the profile cannot measure; 0: not known.
 struct ProfileOptions {
-  double flops = 0;                 // operations of one device in a step: flops_per_device
+  double flops = 0;                  // operations of one device in a step: flops_per_device
   double peak_flops_per_second = 0;  // of one device, by its maker's word or as measured
 };
 
@@ -55,8 +55,8 @@ class ProfileReport {
   // "parts": [{"name", "calls", "seconds", "whole"}], "passes", "modules", "operations", "lines",
   // "processes": [{"process", "step_seconds": [...], "parts": {name: seconds}, "clock_ahead", "clock_error"}]}
   std::string to_json() const;
-  // A trace for chrome://tracing or Perfetto: a process for each process, on the clock of process 0, with a track of its
-  // program, on which operations lie in their steps, and one for each set of mesh axes with its collectives. A flow
+  // A trace for chrome://tracing or Perfetto: a process for each process, on the clock of process 0, with a track of
+  // its program, on which operations lie in their steps, and one for each set of mesh axes with its collectives. A flow
   // leads from a collective to the wait for it and, where it is known, to the operation that it brought an operand to.
   std::string chrome_trace() const;
 
@@ -82,8 +82,7 @@ std::ostream& operator<<(std::ostream& out, const ProfileReport& report);
 // call has the time. On an accelerator an operation has the time that it takes to be begun; the end of each step waits
 // for the accelerator ("device"). The first two steps of a program plan, allocate and learn: measure later ones. The
 // program's own part has the library's work on plans and graphs, and that of the profile: about a microsecond for an
-// operation. A gradient's sum over processes that begins during the backward pass is seen from when it is announced, at
-// its end.
+// operation.
 class Profile {
  public:
   explicit Profile(const ProfileOptions& options = {});

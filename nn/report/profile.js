@@ -28,7 +28,8 @@ class ProfileTimeline {
     this.canvas = html("div", {class: "timeline measured", role: "group",
                                "aria-label": `The step of process ${step.process}, as measured`});
     this.panel = panel("Point at a part, or walk with the arrow keys; click it to see it larger.");
-    this.back = html("button", {type: "button", class: "zoom", click: () => this.zoom(this.whole)}, "Show the whole step");
+    this.back = html("button", {type: "button", class: "zoom", click: () => this.zoom(this.whole)},
+                     "Show the whole step");
     this.node = html("div", {}, html("h3", {}, `Process ${step.process}: ${secondsText(step.seconds)}`), this.canvas,
                      this.back, this.panel.node);
     walkable(this.canvas, ".bar");
@@ -49,10 +50,7 @@ class ProfileTimeline {
     this.back.hidden = this.shown === this.whole;
     this.canvas.style.height = `${rowHeight * (this.depth + this.lanes.length) + 4}px`;
     this.canvas.replaceChildren();
-    if (left > 0)
-      ["program", ...this.lanes.map((axes) => `over ${axes.split(",").join(" and ")}`)].forEach((lane, i) =>
-        this.canvas.append(html("div", {class: "lane", style: `top:${i === 0 ? 0 : rowHeight * (this.depth + i - 1)}px;` +
-                                                              `width:${left - 12}px`}, lane)));
+    if (left > 0) this.drawLanes(rowHeight, left);
     const drawnUntil = new Map();  // by row: what is thinner than half a pixel is drawn once a pixel
     for (const item of [...this.slices, ...this.transfers]) {
       const begin = Math.max(item.begin, from), end = Math.min(item.begin + item.seconds, to);
@@ -67,12 +65,20 @@ class ProfileTimeline {
     if (bar) bar.tabIndex = 0;
   }
 
+  drawLanes(rowHeight, left) {
+    ["program", ...this.lanes.map((axes) => `over ${axes.split(",").join(" and ")}`)].forEach((lane, i) => {
+      const top = i === 0 ? 0 : rowHeight * (this.depth + i - 1);
+      this.canvas.append(html("div", {class: "lane", style: `top:${top}px;width:${left - 12}px`}, lane));
+    });
+  }
+
   bar(item, area) {
     const show = () => this.tell(item);
     const label = area.width > 14 + 7.5 * item.name.length ? html("span", {}, item.name) : "";
     const margin = item.seconds / 20;
-    return html("button", {type: "button", class: `bar ${item.axes ? item.look : `look-${item.look}`}`, style: boxOf(area), tabindex: -1,
-                           "aria-label": `${item.name}, ${secondsText(item.seconds)}`, pointerenter: show, focus: show,
+    return html("button", {type: "button", class: `bar ${item.axes ? "" : "look-"}${item.look}`, style: boxOf(area),
+                           tabindex: -1, "aria-label": `${item.name}, ${secondsText(item.seconds)}`,
+                           pointerenter: show, focus: show,
                            click: () => this.zoom([item.begin - margin, item.begin + item.seconds + margin])}, label);
   }
 
@@ -106,7 +112,7 @@ function partsOf({parts, seconds}) {
 
 function timeTable(title, rows, seconds) {
   const sorted = [...rows].sort((a, b) => b[3] - a[3]);
-  return asTable(title, ["", "calls in a step", "µs", "with inner, µs", "% of the step"], () => sorted.map(
+  return asTable(title, ["", "calls in a step", "µs", "with inner, µs", "% of it"], () => sorted.map(
     ([name, calls, alone, whole]) => [name, calls, Math.round(1e6 * alone), Math.round(1e6 * whole),
                                       Number((100 * alone / seconds).toPrecision(3))]));
 }
@@ -119,8 +125,8 @@ function profileFigures({seconds, mfu, steps}) {
 function drawProfile(section) {
   const profile = report.profile;
   section.append(
-    html("p", {class: "lead"}, `One step as measured, of ${counted(profile.steps, "step")}: operations with those that ` +
-         "lie in them below, and the collectives on their way. All parts add up to the step; \"program\" is what no " +
+    html("p", {class: "lead"}, `One step as measured, of ${counted(profile.steps, "step")}: operations with those ` +
+         "that lie in them below, and the collectives on their way. All parts add up to the step; \"program\" is what no " +
          "operation and no wait accounts for."),
     ...partsOf(profile), ...profile.processes.map((step) => new ProfileTimeline(profile, step).node),
     timeTable("The time of each module", profile.modules, profile.seconds),

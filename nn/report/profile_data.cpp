@@ -89,7 +89,8 @@ size_t first_from(const std::vector<Slice>& slices, int64_t moment) {
 int wait_of(const StepSlices& step, const Transfer& transfer) {
   for (size_t i = first_from(step.slices, transfer.awaited); i < step.slices.size(); ++i) {
     if (step.slices[i].begin > transfer.arrived) break;
-    if (step.slices[i].part == TimePart::collectives && step.slices[i].end == transfer.arrived) return static_cast<int>(i);
+    if (step.slices[i].part == TimePart::collectives && step.slices[i].end == transfer.arrived)
+      return static_cast<int>(i);
   }
   return -1;
 }
@@ -132,14 +133,23 @@ int ProcessProfile::number_of(std::string_view text) {
 namespace {
 
 json::array array_of(const Slice& s) {
-  return {s.begin, s.end,  static_cast<int>(s.part), static_cast<int>(s.pass), s.name,
-          s.module, s.file, s.line,                  s.is_scope,               s.parent,
+  return {s.begin,
+          s.end,
+          static_cast<int>(s.part),
+          static_cast<int>(s.pass),
+          s.name,
+          s.module,
+          s.file,
+          s.line,
+          s.is_scope,
+          s.parent,
           s.alone};
 }
 
 json::array array_of(const Transfer& t) {
-  return {t.begin, t.awaited, t.arrived, static_cast<int>(t.pass), t.kind,  t.axes,   t.operation,
-          t.path,  t.reason,  t.file,    t.line,                   t.bytes, t.devices};
+  return {
+      t.begin, t.awaited, t.arrived, static_cast<int>(t.pass), t.kind, t.axes, t.operation, t.path, t.reason, t.file,
+      t.line,  t.bytes,   t.devices};
 }
 
 // Reads the numbers of an array one after another.

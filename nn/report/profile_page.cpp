@@ -16,9 +16,8 @@ size_t median_step(const ProcessProfile& profile) {
   std::vector<size_t> order(profile.steps.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto middle = order.begin() + static_cast<ptrdiff_t>((order.size() - 1) / 2);
-  std::nth_element(order.begin(), middle, order.end(), [&](size_t a, size_t b) {
-    return profile.steps[a].duration() < profile.steps[b].duration();
-  });
+  std::nth_element(order.begin(), middle, order.end(),
+                   [&](size_t a, size_t b) { return profile.steps[a].duration() < profile.steps[b].duration(); });
   return *middle;
 }
 

@@ -23,8 +23,8 @@ namespace json = boost::json;
 
 constexpr double seconds_of(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
 
-constexpr const char* part_names[] = {"forward", "backward", "recomputation", "update",
-                                      "collectives", "input", "device", "program"};
+constexpr const char* part_names[] = {"forward",     "backward", "recomputation", "update",
+                                      "collectives", "input",    "device",        "program"};
 
 std::string part_of(const Slice& slice) {
   return slice.part == TimePart::computation ? name_of(slice.pass) : name_of(slice.part);
@@ -230,8 +230,7 @@ std::string heading_of(const ProfileReport& report, const ProfileOptions& option
   if (report.processes().size() > 1)
     text += fmt::format(" on {} processes, whose clocks are known to {:.3g} us", report.processes().size(),
                         1e-3 * static_cast<double>(error));
-  if (options.flops > 0)
-    text += fmt::format("; {:.3g} GFLOP/s a device", 1e-9 * options.flops / report.step_seconds());
+  if (options.flops > 0) text += fmt::format("; {:.3g} GFLOP/s a device", 1e-9 * options.flops / report.step_seconds());
   if (report.mfu() > 0) text += fmt::format(", MFU {:.1f} %", 100 * report.mfu());
   return text + "\n";
 }
@@ -241,8 +240,7 @@ std::string text_of(const ProfileReport& report, const ProfileOptions& options, 
   const auto by = [&](const char* title, const std::vector<ProfileRow>& rows) {
     return "\n" + table_by(title, rows, step, most_rows, markdown);
   };
-  return heading_of(report, options) + "\n" +
-         parts_of(report.processes(), step, report.residual_seconds(), markdown) +
+  return heading_of(report, options) + "\n" + parts_of(report.processes(), step, report.residual_seconds(), markdown) +
          by("module", folded(report.by(ProfileBy::module))) + by("operation", report.by(ProfileBy::operation)) +
          by("line", report.by(ProfileBy::line));
 }

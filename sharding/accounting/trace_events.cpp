@@ -64,8 +64,7 @@ void TraceEvents::add_slice(size_t track, std::string_view name, std::string_vie
 void TraceEvents::add_flow(std::string_view name, const std::vector<FlowPoint>& points) {
   for (size_t i = 0; i < points.size(); ++i) {
     const char* phase = i == 0 ? "s" : i + 1 == points.size() ? "f" : "t";
-    add(phase, points[i].track, name, points[i].begin,
-        fmt::format(R"("bp":"e","id":{},"cat":"flow")", flows_));
+    add(phase, points[i].track, name, points[i].begin, fmt::format(R"("bp":"e","id":{},"cat":"flow")", flows_));
   }
   ++flows_;
 }

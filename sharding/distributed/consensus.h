@@ -13,8 +13,8 @@ namespace tessera::detail {
 // processes have it. Costs 16 bytes from each process to each. Does nothing if `processes` is 1.
 void check_agreement(const char* verb, int processes, const std::string& text);
 
-// The texts, and the numbers, of all processes, in their order, on each; all call it at the same place. `verb` begins the
-// message of an Error (other): another process is lost. A text has no zero byte.
+// The texts, and the numbers, of all processes, in their order, on each; all call it at the same place. `verb` begins
+// the message of an Error (other): another process is lost. A text has no zero byte.
 std::vector<std::string> gather_texts(const char* verb, const std::string& mine);
 std::vector<int64_t> gather_numbers(const char* verb, int64_t mine);
 

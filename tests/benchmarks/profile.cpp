@@ -5,6 +5,8 @@
 // Sizes as train_step's. A round is one step without and one with a profile, each the first in every other round; the
 // figure is the median of the rounds' ratios, with their quartiles, beside the ratio of the least times. Off, a hook is
 // a look at a variable of the thread: its time and the number of hooks of a step, as a share of the step.
+#include "nn/report/profile.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +18,6 @@
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/report/profile.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting/operation_event.h"
@@ -38,7 +39,10 @@ struct Size {
 const std::vector<Size> sizes{
     {"tiny, 1 device", {{"data", 1}}, {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 16},
     {"tiny, 4 devices", {{"data", 4}}, {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 16},
-    {"mid, 1 device", {{"data", 1}}, {.vocab = 256, .embed = 256, .heads = 8, .layers = 4, .seq = 128, .mlp = 1024}, 16},
+    {"mid, 1 device",
+     {{"data", 1}},
+     {.vocab = 256, .embed = 256, .heads = 8, .layers = 4, .seq = 128, .mlp = 1024},
+     16},
 };
 
 struct Training {
@@ -52,15 +56,17 @@ struct Training {
     batch = data::from_process_local(rows, layout);
   }
   void step() {
-    const auto [loss, grads] = nn::value_and_grad(examples::next_token_loss<examples::Gpt, data::TokenBatch>)(model, batch);
+    const auto [loss, grads] =
+        nn::value_and_grad(examples::next_token_loss<examples::Gpt, data::TokenBatch>)(model, batch);
     optimizer.update(model, grads);
     last = loss.item<float>();
   }
 
   Layout layout;
   examples::Gpt model;
-  decltype(optim::Optimizer(std::declval<const examples::Gpt&>(),
-                            optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})))) optimizer;
+  decltype(optim::Optimizer(
+      std::declval<const examples::Gpt&>(),
+      optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})))) optimizer;
   data::TokenBatch batch;
   float last = 0;
 };
@@ -110,8 +116,8 @@ void compare(const Size& size, int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 100;
-  std::printf("%-16s %10s %10s %28s %10s %8s %11s\n", "", "off, ms", "on, ms", "median of ratios (quartiles)", "of leasts",
-              "slices", "hooks off");
+  std::printf("%-16s %10s %10s %28s %10s %8s %11s\n", "", "off, ms", "on, ms", "median of ratios (quartiles)",
+              "of leasts", "slices", "hooks off");
   for (const Size& size : sizes) compare(size, size.name[0] == 'm' ? rounds / 4 : rounds);
   return 0;
 }

@@ -272,7 +272,8 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
 
 TEST_F(TrainTransformer, AProfileHasATraceATableAndTheStepsParts) {
   const std::string folder = folder_.path("profile");
-  const Run run = this->run("--strategy 2d --layers 2 --steps 7 --profile-steps 2 --peak-flops 1e12 --profile " + folder);
+  const Run run =
+      this->run("--strategy 2d --layers 2 --steps 7 --profile-steps 2 --peak-flops 1e12 --profile " + folder);
   EXPECT_TRUE(run.outcome.says("2 steps of ")) << run.outcome.output;
   EXPECT_TRUE(run.outcome.says(", MFU ")) << run.outcome.output;
   EXPECT_FALSE(run.rows[0].values.contains("mfu")) << "not known before the first step";

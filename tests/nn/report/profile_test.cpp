@@ -32,8 +32,10 @@ constexpr int64_t rows = 64, embed = 128, hidden = 256;
 
 // A step with all that a profile tells apart: the last layers are cut over "model", the batch over "data".
 struct Program {
-  Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  DeepMlp model = filter_shard(DeepMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"embed", embed}, 1), layout);
+  Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+                {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+  DeepMlp model =
+      filter_shard(DeepMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"embed", embed}, 1), layout);
   Array x = device_put(normal(Key(1), {rows, embed}), {"batch", "embed"}, layout);
 
   auto gradients() const {
@@ -89,7 +91,8 @@ TEST(Profile, PartsAddUpToTheStepByTheClockOutside) {
   const ProfileReport report = profile.report();
   EXPECT_EQ(report.steps(), steps);
   EXPECT_EQ(report.residual_seconds(), 0);
-  for (const ProfileBy key : {ProfileBy::part, ProfileBy::pass, ProfileBy::module, ProfileBy::operation, ProfileBy::line})
+  for (const ProfileBy key :
+       {ProfileBy::part, ProfileBy::pass, ProfileBy::module, ProfileBy::operation, ProfileBy::line})
     EXPECT_NEAR(sum_of(report.by(key)) * steps, outside, 0.03 * outside);
   for (const detail::StepSlices& step : report.processes()[0].steps) {
     int64_t sum = 0;
@@ -142,11 +145,11 @@ detail::Slice slice(int64_t begin, int64_t end, detail::Pass pass = detail::Pass
 
 TEST(Profile, SlicesLieInEachOther) {
   using enum detail::Pass;
-  const auto step = detail::nested(slice(0, 100),
-                                   {slice(20, 30), slice(10, 50), slice(40, 60), slice(90, 120), slice(-5, 5),
-                                    slice(60, 88, backward, true), slice(65, 70, recomputation),
-                                    slice(75, 85, backward), slice(76, 80, recomputation)},
-                                   {});
+  const auto step = detail::nested(
+      slice(0, 100),
+      {slice(20, 30), slice(10, 50), slice(40, 60), slice(90, 120), slice(-5, 5), slice(60, 88, backward, true),
+       slice(65, 70, recomputation), slice(75, 85, backward), slice(76, 80, recomputation)},
+      {});
   std::string words;
   for (const detail::Slice& s : step.slices)
     words += std::to_string(s.begin) + "-" + std::to_string(s.end) + " in " + std::to_string(s.parent) + " alone " +

@@ -283,9 +283,8 @@ TEST(Timelines, HaveTracksOfTheirOwnInATraceWhereTheyOverlap) {
       seen.push_back(fmt::format("{} {} {}", e.at("tid").as_int64(), e.at("cat").as_string().c_str(),
                                  e.at("ts").to_number<double>()));
   EXPECT_EQ(tracks, (std::vector<std::string>{"computation", "mesh axes data", "mesh axes data"}));
-  EXPECT_EQ(seen,
-            (std::vector<std::string>{"10000 computation 0", "10001 forward 0", "10002 forward 1000000",
-                                      "10001 forward 5000000"}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"10000 computation 0", "10001 forward 0", "10002 forward 1000000",
+                                            "10001 forward 5000000"}));
 }
 
 TEST(Ledger, ARingsTime) {
