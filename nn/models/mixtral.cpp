@@ -23,11 +23,13 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
 }
 
 Array MixtralBlock::operator()(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn(norm1(in), detail::attention_inputs(with)));
   return x + moe(norm2(x)).out;
 }
 
 Array MixtralBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = in + attn.decode(norm1(in), cache, with);
   return x + moe(norm2(x)).out;
 }
