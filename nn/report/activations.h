@@ -39,7 +39,8 @@ struct ActivationRow {
   std::vector<ModuleArray> inputs = {}, outputs = {};
   // What was allocated inside and is still there when the forward pass ends: what the graph saves, whoever saves it.
   int64_t saved_bytes = 0;
-  // Floating point operations, counted as a Forecast does. What the backward pass computes again (remat) is its own.
+  // Floating point operations, counted as a Forecast does. What the backward pass computes and communicates again
+  // (remat) is its own.
   double forward_flops = 0, backward_flops = 0;
   std::vector<ModuleTraffic> traffic = {};
   friend bool operator==(const ActivationRow&, const ActivationRow&) = default;

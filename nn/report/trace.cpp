@@ -7,8 +7,10 @@
 
 #include "nn/report/dataflow.h"
 #include "nn/report/whole_activations.h"
+#include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -60,10 +62,13 @@ struct ModuleCosts {
   double forward_flops = 0, backward_flops = 0;
 };
 
-class StepTrace : tessera::detail::OperationWatcher {
+class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
  public:
   explicit StepTrace(const TraceSubject& subject)
-      : subject_(subject), meter_(std::make_shared<ModuleMeter>()), current_(tessera::detail::current_meter(), meter_) {
+      : Watcher(Role::listens),
+        subject_(subject),
+        meter_(std::make_shared<ModuleMeter>()),
+        current_(tessera::detail::current_meter(), meter_) {
     meter_->outer = outer_;
     for (const Array& x : subject.arguments) flow_.begin(x);
   }
@@ -86,6 +91,10 @@ class StepTrace : tessera::detail::OperationWatcher {
     const std::string module = path_in(tessera::detail::current_module_path());
     flow_.read(module, from);
     flow_.made(module, to);
+  }
+  void count(const tessera::detail::Communication& communication) override {
+    records_.push_back(tessera::detail::record_of(communication));
+    records_.back().backward |= tessera::detail::differentiated_tape() != nullptr;  // what is computed again
   }
   void returned(const std::vector<Array>& arrays) {
     for (const Array& x : arrays) flow_.returned(x);
@@ -169,7 +178,7 @@ class StepTrace : tessera::detail::OperationWatcher {
 
   std::vector<ModuleTraffic> traffic_in(const std::string& path) const {
     std::map<std::pair<bool, std::string>, ModuleTraffic> sums;
-    for (const CommRecord& r : ledger_.records()) {
+    for (const CommRecord& r : records_) {
       if (!is_in_module(module_of(r.path), path)) continue;
       ModuleTraffic& sum = sums[{r.backward, r.kind}];
       sum.kind = r.kind, sum.backward = r.backward;
@@ -184,7 +193,7 @@ class StepTrace : tessera::detail::OperationWatcher {
   std::shared_ptr<Meter> outer_ = tessera::detail::current_meter();
   std::shared_ptr<ModuleMeter> meter_;
   tessera::detail::ScopedValue<std::shared_ptr<Meter>> current_;
-  CommLedger ledger_;
+  std::vector<CommRecord> records_;
   ModuleDataflow flow_;
   std::map<std::string, ModuleDataflow::Ends> ends_;
   std::map<std::string, ModuleCosts> costs_;  // by path

@@ -72,14 +72,16 @@ void WholeActivations::add(const tessera::detail::OperationCall& call, const Ope
   const ArrayImpl& result = *arrays.results[0].impl();
   for (size_t i = 0; i < arrays.given.size(); ++i) {
     const Type &given = *call.given[i], &read = *call.read[i];
-    const AxisSet lost = axes_of(given) & ~axes_of(read) & ~axes_of(*result.type);
+    const AxisSet stays_lost = axes_of(given) & ~axes_of(read) & ~axes_of(*result.type);
+    const bool is_large = read.bytes > result.type->bytes;
+    const AxisSet lost = (is_large ? given.sharded & ~axes_of(read) : 0) | stays_lost;
     const std::optional<size_t> value = lost && !arrays.given[i]->weight ? flow.find(*arrays.given[i]) : std::nullopt;
     const auto is_same = [&](const Found& f) { return f.value == value && f.axes == lost; };
     if (!value || std::any_of(found_.begin(), found_.end(), is_same)) continue;
     const Type* cure = cure_of(arrays, i, lost);
     if (!cure && !(lost & given.sharded)) continue;  // a sum has to be finished somewhere
     found_.push_back({.value = *value,
-                      .last = flow.find(result),
+                      .last = stays_lost ? flow.find(result) : std::nullopt,
                       .axes = lost,
                       .whole = {.module = call.module ? *call.module : "",
                                 .operation = call.operation,

@@ -12,9 +12,9 @@ namespace tessera::nn::detail {
 
 class WholeActivations {
  public:
-  // Adds those of one call, of which `flow` has been told: operands that are cut over axes, or pending over them, where
-  // neither the operand as it is read nor the result is. A pending sum counts only if another placement could be summed
-  // to. Weights do not count, nor do scalar results, nor values that `flow` does not know.
+  // Adds those of one call, of which `flow` has been told: operands that are cut over axes and read whole, if the
+  // result is whole, too, or smaller; and pending sums that are read whole, if the result is whole and another
+  // placement could be summed to. Weights do not count, nor do scalar results, nor values that `flow` does not know.
   void add(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays,
            const ModuleDataflow& flow);
   // The program itself places x.
