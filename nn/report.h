@@ -1,4 +1,4 @@
-// Reports: an HTML page about a run, the memory of a step, and a comparison of meshes.
+// Reports: an HTML page about a run, the memory of a step, what its modules keep, and a comparison of meshes.
 #pragma once
 
 #include "nn/report/activations.h"

@@ -51,6 +51,7 @@ boost::json::object to_object(const WholeActivation& whole) {
           {"reason", whole.reason},
           {"constraint", whole.constraint},
           {"as_it_is", whole.as_it_is},
+          {"cure", whole.cure()},
           {"bytes_per_device", whole.bytes_per_device},
           {"file", whole.where.file_name()},
           {"line", whole.where.line()}};

@@ -60,7 +60,8 @@ struct WholeActivation {
   int64_t bytes_per_device = 0;   // once it is whole
   std::source_location where;     // of the operation, in the program
 
-  // "with_sharding_constraint(x, P{...}) before layer_norm at model.cpp:31"; "" without a constraint.
+  // "with_sharding_constraint(x, P{...}) before layer_norm at model.cpp:31", or "... on the result of mlp.down at ..."
+  // where the same module makes it and wants it whole; "" without a constraint.
   std::string cure() const;
 };
 
@@ -85,8 +86,8 @@ class ActivationTable {
   std::string to_markdown(const ActivationFormat& format = {}) const;
   // {"modules": [{"path", "module", "inputs": [{"type", "bytes_per_device"}, ...], "outputs", "saved_bytes",
   // "forward_flops", "backward_flops", "collectives": [{"kind", "backward", "count", "bytes"}, ...]}, ...], "whole":
-  // [{"module", "operation", "maker", "type", "axes", "reason", "constraint", "as_it_is", "bytes_per_device", "file",
-  // "line"}, ...]}
+  // [{"module", "operation", "maker", "type", "axes", "reason", "constraint", "as_it_is", "cure", "bytes_per_device",
+  // "file", "line"}, ...]}
   std::string to_json() const;
 
  private:

@@ -73,12 +73,10 @@ class ModuleList {
 }
 
 function wholeItem(w) {
-  const cure = w.constraint
-    ? `with_sharding_constraint(x, ${w.constraint}) before ${w.operation} at ${lineOfWhole(w)}` : "";
   return html("li", {}, html("code", {}, w.type),
               `${w.maker ? ` of ${w.maker}` : ""} is whole over ${w.axes} for ${w.operation} at ${lineOfWhole(w)}, ` +
               `${bytesText(w.bytes_per_device)} on each device: ${w.reason}. `,
-              html("code", {}, cure), cure ? " keeps it cut; " : "", html("code", {}, w.as_it_is),
+              html("code", {}, w.cure), w.cure ? " keeps it cut; " : "", html("code", {}, w.as_it_is),
               " says that it is meant to be whole.");
 }
 

@@ -40,6 +40,7 @@ std::string pass_of(const std::vector<ModuleTraffic>& traffic, bool backward) {
 
 std::string words_of(const std::vector<ModuleTraffic>& traffic) {
   const std::string forward = pass_of(traffic, false), back = pass_of(traffic, true);
+  if (traffic.empty()) return "-";
   return forward + (back.empty() ? "" : (forward.empty() ? "back: " : "; back: ") + back);
 }
 
@@ -132,7 +133,9 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
 
 std::string WholeActivation::cure() const {
   if (constraint.empty()) return "";
-  return fmt::format("with_sharding_constraint(x, {}) before {} at {}", constraint, operation, line_of(where));
+  const bool within = !maker.empty() && maker == module;  // between the lines of a module, where no other line can be
+  return fmt::format("with_sharding_constraint(x, {}) {} {} at {}", constraint, within ? "on the result of" : "before",
+                     within ? maker : operation, line_of(where));
 }
 
 std::string ActivationTable::to_text(const ActivationFormat& format) const {

@@ -101,9 +101,9 @@ ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args
 }  // namespace detail
 
 // Traces one forward and backward pass of a model, or of a loss function of one:
-//   std::cout << nn::trace(model, batch.x);          // forward, and back from the sum of what model(x) returns
-//   std::cout << nn::trace(loss, model, batch);      // nn::value_and_grad(loss)(model, batch)
-//   const nn::ActivationTable table = nn::trace(nn::value_and_grad(loss, {.shard = {"data"}}), model, batch);
+//   std::cout << nn::trace(model, x);             // forward, and back from the sum of what model(x) returns
+//   std::cout << nn::trace(loss, model, batch);   // nn::value_and_grad(loss)(model, batch)
+//   std::cout << nn::trace(nn::value_and_grad(loss, {.shard = {"data"}}), model, batch);
 // The last form, a function that returns a pair of anything and gradients, or nothing, goes back by itself: it may be a
 // whole training step. Like eval_shape it calls the function with arrays that have no data, on an abstract mesh with
 // the axes of the arguments': nothing is computed, allocated or sent, the arguments are not changed, and the table is

@@ -234,7 +234,7 @@ TEST(SilentlyWhole, IsWhatAMissingConstraintLeavesSo) {
   EXPECT_EQ(whole[0].axes, "model");
   EXPECT_EQ(whole[0].bytes_per_device, 8 * 32 * 128 * 4);
   EXPECT_TRUE(
-      whole[0].cure().starts_with("with_sharding_constraint(x, P{\"data\", \"model\"}) before add at "
+      whole[0].cure().starts_with("with_sharding_constraint(x, P{\"data\", \"model\"}) on the result of embed at "
                                   "transformer.h:"));
   EXPECT_EQ(whole[0].as_it_is, "P{\"data\"}");
 }
