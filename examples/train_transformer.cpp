@@ -22,6 +22,7 @@
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "nn/placement.h"
+#include "nn/report.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
@@ -200,6 +201,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());
       metrics.keep(ledger->records());
+      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
     metrics.write(row);

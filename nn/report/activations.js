@@ -5,7 +5,6 @@ const isIn = (path, top) => top === "" || path === top || path.startsWith(top + 
 const typesText = (list) => list.map((x) => x.type).join(", ");
 const collectivesText = (list) =>
   list.map((c) => `${c.count} ${c.kind}${c.backward ? " back" : ""}, ${bytesText(c.bytes)}`).join("; ");
-const wholeIn = (whole, path) => whole.filter((w) => isIn(w.module, path));
 const lineOfWhole = (w) => `${w.file.split("/").pop()}:${w.line}`;
 
 // The modules below `top` with none between.
@@ -45,10 +44,10 @@ class ModuleList {
   line(m, name, bytes, most) {
     const show = () => this.tell(m);
     const opens = m !== this.top && modulesIn(this.modules, m).length > 0;
-    const marks = wholeIn(this.whole, m.path).length;
+    const marks = this.whole.filter((w) => (m === this.top ? w.module === m.path : isIn(w.module, m.path))).length;
     return html("li", {class: "line", pointerenter: show},
-                html("button", {type: "button", style: "text-align:left", focus: show,
-                                click: () => (opens ? this.open(m) : show())}, html("code", {}, name)),
+                html("button", {type: "button", focus: show, click: () => (opens ? this.open(m) : show())},
+                     html("code", {}, name)),
                 html("span", {class: "amount"}, bytesText(bytes)),
                 html("div", {class: "track", "aria-hidden": "true"},
                      html("span", {class: "part division-0", style: `width:${(100 * bytes / most).toFixed(2)}%`})),
@@ -93,7 +92,7 @@ function drawActivations(section) {
                  list.trail, list.list, list.panel.node);
   list.draw();
   if (whole.length)
-    section.append(html("h3", {style: "margin-top:1.5rem"}, "Silently whole"), html("ul", {}, ...whole.map(wholeItem)));
+    section.append(html("h3", {}, "Silently whole"), html("ul", {}, ...whole.map(wholeItem)));
   section.append(asTable("All modules as a table",
     ["module", "type", "in", "out", "stays, bytes", "operations", "backward", "collectives"],
     () => modules.map((m) => [m.path || "all", m.module, typesText(m.inputs), typesText(m.outputs), m.saved_bytes,

@@ -33,7 +33,7 @@ template <class Model>
 std::vector<std::pair<std::string, std::string>> modules_of(Model& model) {
   std::vector<std::pair<std::string, std::string>> modules;
   for (const Part& part : parts_of(model, module_path(model)))
-    if (part.type->is_module) modules.emplace_back(part.path, part.text());
+    if (part.type->is_module) modules.emplace_back(part.path, part.text().substr(0, part.text().find('<')));
   return modules;
 }
 
