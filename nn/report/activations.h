@@ -1,5 +1,4 @@
-// ActivationTable: what goes into each module and comes out of it in one step, what stays for the backward pass, and
-// what it costs.
+// ActivationTable: what each module reads, makes and keeps for the backward pass in one step, and what it costs.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Operations as they are announced to who watches them, forward and backward: for traces, profiles and checks of
-// values.
+// Operations as they are announced to who watches them, forward and backward: for traces, profiles, checks of values.
 #pragma once
 
 #include <chrono>

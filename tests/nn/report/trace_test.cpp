@@ -30,15 +30,15 @@ using testing::expect_error;
 using examples::Gpt;
 
 Gpt readme_transformer(int64_t layers) {
-  return Gpt::init(Key(0), {.vocab = 256, .embed = 128, .heads = 4, .layers = layers, .seq = 32, .mlp = 512});
+  return Gpt::init(Key(0), {.vocab = 256, .embed = 128, .heads = 4, .layers = layers, .seq = 128, .mlp = 512});
 }
 
 struct Tokens {
   Array inputs, targets;
 };
 
-Tokens tokens_on(const Layout& layout) {
-  const Array ids = device_put(zeros({32, 32}, int32), Axes{"batch", "seq"}, layout);
+Tokens tokens_on(const Layout& layout, int64_t seq = 128) {
+  const Array ids = device_put(zeros({32, seq}, int32), Axes{"batch", "seq"}, layout);
   return {ids, ids};
 }
 
@@ -151,8 +151,8 @@ Sums sums_of(const std::vector<ModuleTraffic>& traffic) {
 
 TEST(ActivationTables, HaveTheTrafficOfTheStepOnDevices) {
   const Layout layout = layout_on(make_mesh(four_by_two), tensor_parallel);
-  const Gpt model = filter_shard(readme_transformer(2), layout);
-  const Tokens batch = tokens_on(layout);
+  const Gpt model = filter_shard(Gpt::init(Key(0), {}), layout);
+  const Tokens batch = tokens_on(layout, 32);
   const CommLedger ledger;
   value_and_grad(transformer_loss)(model, batch);
   Sums measured;
@@ -168,7 +168,7 @@ TEST(ActivationTables, HaveTheBytesThatStayOnDevices) {
   for (const int64_t devices : {1, 2}) {
     const Layout layout = layout_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
     const Gpt model = filter_shard(Gpt::init(Key(0), {.layers = 1}), layout);
-    const Tokens batch = tokens_on(layout);
+    const Tokens batch = tokens_on(layout, 32);
     int64_t stays = 0;
     const tessera::testing::Allocations allocations;
     value_and_grad([&](const Gpt& m, const Tokens& b) {
@@ -230,9 +230,9 @@ TEST(SilentlyWhole, IsWhatAMissingConstraintLeavesSo) {
   const std::vector<WholeActivation> whole = trace(loss_with(planted), model, batch).whole();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].maker, "embed");
-  EXPECT_EQ(whole[0].type, "float32[32@data,32,128]{U:model}");
+  EXPECT_EQ(whole[0].type, "float32[32@data,128,128]{U:model}");
   EXPECT_EQ(whole[0].axes, "model");
-  EXPECT_EQ(whole[0].bytes_per_device, 8 * 32 * 128 * 4);
+  EXPECT_EQ(whole[0].bytes_per_device, 8 * 128 * 128 * 4);
   EXPECT_TRUE(
       whole[0].cure().starts_with("with_sharding_constraint(x, P{\"data\", \"model\"}) on the result of embed at "
                                   "transformer.h:"));
