@@ -258,6 +258,10 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
             "goes on from a model of Hugging Face's, with its tokenizer unless given"),
       {"--lora", "RANK", "trains changes of this rank in place of the weights of --from",
        [&](const std::string& text) { o.tokens.lora = whole_number("--lora", text, 1); }},
+      {"--router-aux-loss-coef", "X", "the part of the routers' balance loss, of a Mixtral (as --from says, or none)",
+       [&](const std::string& text) {
+         o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
+       }},
       words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
       {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
@@ -281,10 +285,17 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
       words("--report", "FILE", o.metrics.report,
             "writes a page of placement, communication and curves, anew at every validation"),
+      words("--profile", "FOLDER", o.profile.folder,
+            "measures some steps: a trace for ui.perfetto.dev, and tables of where the time goes"),
+      integer("--profile-steps", o.profile.steps, 1, "so many steps"),
+      {"--peak-flops", "X", "operations a second of one device at its peak, as in 989e12, for the MFU",
+       [&](const std::string& text) { o.profile.flops_per_second = positive_number("--peak-flops", text); }},
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
       sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
+      words("--keep-failed-step", "DIR", o.keep_failed_step, "keeps a step that fails there: state, batch, flags"),
+      words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and says which operation fails"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
@@ -300,7 +311,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, of llama 8/3, rounded up to 32s)"),
       {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
        [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
-      words("--prompt", "TEXT", o.sample.prompt, "what the sample goes on from (a line break)"),
+      {"--prompt", "TEXT...", "what the sample goes on from, one sample from each (a line break)",
+       [&](const std::string& text) { o.prompts.push_back(text); }},
       words("--stop", "TEXT", o.sample.stop, "ends the sample where it has this text"),
       {"--top-k", "N", "draws the sample from so many of the likeliest (all)",
        [&](const std::string& text) { o.sample.sampling.top_k = whole_number("--top-k", text, 1); }},
@@ -314,13 +326,17 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
 
 // A flag that would change nothing is a mistake.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
+  if (!options.replay.empty() && given.size() > 1)
+    refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
+  if (options.profile.folder.empty() && contains(given, "--profile-steps"))
+    refuse("--profile-steps", "no step is measured. Give --profile FOLDER too.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
     if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
-  if (options.sample.prompt.empty()) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
+  if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
 }
 
 // Whether the folder has a tokenizer beside the model.
@@ -331,12 +347,14 @@ bool is_tokenizer(const std::filesystem::path& folder) {
 // Flags of tokens, and flags whose part a folder of a model has.
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
-  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--export"})
+  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--router-aux-loss-coef", "--export"})
     if (!tokens.used() && contains(given, flag))
       refuse(flag, "bytes are learnt. Give --tokenizer, --from or --vocab too, and tokens are.");
   if (tokens.used() && options.data.empty())
     refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
   if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to change. Give --from FOLDER too.");
+  if (tokens.router_aux_loss_coef > 0 && tokens.from.empty())
+    refuse("--router-aux-loss-coef", "no routers to balance. Give --from FOLDER of a Mixtral too.");
   for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--vocab"})
     if (!tokens.from.empty() && contains(given, flag))
       refuse(flag, fmt::format("{} says it. Leave one of them out.", tokens.from));
@@ -389,7 +407,7 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
 }
 
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
-  TrainOptions options;
+  TrainOptions options{.arguments = arguments};
   Placement placement;
   std::vector<std::string> given;
   const std::vector<Flag> flags = flags_of(options, placement);
@@ -405,6 +423,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
     options.tokens.tokenizer = options.tokens.from;
   check_tokens(given, options);
   if (options.data.empty()) options.data = {TESSERA_LIBTORCH_INCLUDE};
+  if (options.prompts.empty()) options.prompts = {options.sample.prompt};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
   check_used(given, options);

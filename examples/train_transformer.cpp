@@ -10,10 +10,12 @@
 #include <optional>
 #include <type_traits>
 
+#include "data/to_global.h"
 #include "data/tokenizer.h"
 #include "examples/corpus.h"
 #include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
+#include "examples/train/failed_steps.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
 #include "examples/train/run_checkpoints.h"
@@ -38,10 +40,12 @@ using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in.
-auto packed_loss_in(DType dtype) {
-  return [dtype](const nn::CausalLm& model, const PackedTokens& batch) {
-    const nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in. What a
+// perplexity is of has no balance loss.
+auto packed_loss_in(DType dtype, bool is_balanced = true) {
+  return [=](const nn::CausalLm& model, const PackedTokens& batch) {
+    nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+    if (!is_balanced) cast.set_router_aux_loss_coef(0);
     return cast.loss(batch.inputs, batch.targets, batch.weights,
                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
@@ -67,22 +71,40 @@ auto clipped_adamw(const TrainOptions& options) {
                     .mask = optim::matrices_only}));
 }
 
-void check_finite(int64_t step, const char* what, double value) {
-  if (std::isfinite(value)) return;
-  fail(ErrorKind::other, "train",
-       fmt::format("step {}: the {} is {}, expected a finite number. Lower --lr or raise --warmup.", step, what,
-                   std::abs(value)));
+void check_finite(int64_t step, double loss, double grad_norm) {
+  train::check_finite(step, "loss", loss);
+  train::check_finite(step, "norm of the gradient", grad_norm);
 }
 
-void print_sample(const std::string& text, const char* symbol, const SampleOptions& options) {
+// One step. A step that would be kept is checked before the update, which so leaves the model as it was.
+template <class Model, class Batch, class Gradients, class Optimizer>
+StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Gradients& loss_and_grads,
+                      Optimizer& optimizer, bool is_kept) {
+  const auto [loss, grads] = loss_and_grads(model, batch);
+  if (is_kept) check_finite(step, value_of(loss), value_of(optim::global_norm(grads)));
+  optimizer.update(model, grads);
+  const StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
+  check_finite(step, row.loss, row.grad_norm);
+  return row;
+}
+
+void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
+                  const SampleOptions& options) {
   fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
-  fmt::print("{}\n", printable(options.prompt + text));
+  fmt::print("{}\n", printable(prompt + text));
 }
 
 // The model's own keys are the first.
 Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
 
-std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
+std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer.encode(prompt).ids);
+  return prompts;
+}
+
+void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+                   const char* symbol) {
   const SampleOptions& sample = options.sample;
   const auto has_stop = [&](std::span<const int32_t> written) {
     return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
@@ -90,9 +112,21 @@ std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& t
   std::vector<int32_t> ends;
   if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
   const auto written =
-      nn::generate(model, key_of_sample(options), {tokenizer.encode(sample.prompt).ids},
+      nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
                    {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
-  return tokenizer.decode(written[0]);
+  for (size_t i = 0; i < written.size(); ++i)
+    print_sample(options.prompts[i], tokenizer.decode(written[i]), symbol, sample);
+}
+
+// Of bytes: one prompt after another.
+template <class Model>
+void print_samples(const Model& model, const TrainOptions& options, const char* symbol) {
+  for (size_t i = 0; i < options.prompts.size(); ++i) {
+    SampleOptions one = options.sample;
+    one.prompt = options.prompts[i];
+    const Key key = key_of_sample(options);
+    print_sample(one.prompt, sample(model, i ? fold_in(key, static_cast<uint32_t>(i)) : key, one), symbol, one);
+  }
 }
 
 void print_placement(const TrainOptions& options, const Layout& layout) {
@@ -166,10 +200,17 @@ std::string mark_of(const TokenOptions& tokens) {
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
-// The loop: `trained` says which arrays of the model have gradients.
-template <class Model, class Batch, class Loss, class Transform>
+void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
+  const double seconds = static_cast<double>(options.batch * options.model.seq) / row.tokens_per_second;
+  row.flops_per_second = flops / seconds;
+  if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
+}
+
+// The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
+template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
-           const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+           const Validation& validation_loss, const Transform& transform,
+           const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
@@ -181,35 +222,49 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   const int64_t done = checkpoints.restore(state(), corpus.training);
   if (options.save.resume) print_resumed(done, options);
 
+  const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
                   report_before_training(options, layout, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
+  StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
+  double flops = 0;  // of one device in a step
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
+    profile.begin_step(step, flops);
     // The second step knows what the first one gathered.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
-    const Batch batch = *corpus.training.next();
-    const auto [loss, grads] = loss_and_grads(model, batch);
-    optimizer.update(model, grads);
-
-    StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
-    check_finite(step, "loss", row.loss);
-    check_finite(step, "norm of the gradient", row.grad_norm);
+    const StepScope current(step);
+    Batch batch = *corpus.training.next();
+    StepMetrics row;
+    failed_steps.watch(
+        step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
+        [&] { row = take_step(step, model, batch, loss_and_grads, optimizer, failed_steps.keeps()); });
+    const auto measured = profile.end_step(step);
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());
       metrics.keep(ledger->records());
-      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
+    set_speed(row, flops, options);
+    row.peak_bytes = nn::peak_bytes(layout.mesh());
     metrics.write(row);
+    if (measured) {
+      progress.print(measured->to_text(/*most_rows=*/8));
+      metrics.keep(*measured);
+    }
+    if (step == done + 1) {
+      flops = nn::flops_per_device(loss_and_grads, model, batch);
+      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
+      progress.show_utilization(flops, options.profile.flops_per_second);
+    }
 
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
-      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
-      check_finite(step, "validation loss", validation.loss);
+      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, validation_loss)};
+      train::check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
     }
@@ -221,19 +276,48 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
+  fmt::print("memory   {:.3g} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
+}
+
+// Runs the kept step, whose batch takes the place of `batch`.
+template <class Model, class Batch, class Loss, class Transform>
+void replay(const TrainOptions& options, const Layout& layout, const Batch& like, Model& model, const Loss& loss_fn,
+            const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+  auto optimizer = optim::Optimizer(model, transform);
+  Batch batch = data::from_process_local(like, layout);
+  const int64_t step =
+      nn::restore(options.replay, nn::named_state("model", model, "optimizer", optimizer, "batch", batch)).step;
+  const FiniteCheckScope checks;
+  const StepScope current(step);
+  const StepMetrics row =
+      take_step(step, model, batch, loss_and_gradients(loss_fn, trained, options.step), optimizer, /*is_kept=*/true);
+  fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
+}
+
+// A batch of these sizes.
+data::TokenBatch any_bytes(const TrainOptions& options) {
+  return data::token_batch(std::vector(options.batch, std::vector<int32_t>(options.model.seq + 1)));
+}
+data::PackedTokens any_tokens(const TrainOptions& options) {
+  const std::vector<int32_t> row(options.model.seq + 1);
+  return data::packed_tokens(std::vector(options.batch, data::PackedRow<int32_t>{row, row, row}));
 }
 
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
 template <class Model, class Config>
 void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
-  auto corpus = open_bytes(options.data, rows_of(options), layout);
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   model.remat = options.step.remat;
-  train(options, layout, corpus, model, next_token_loss_in<Model, TokenBatch>(options.step.precision),
-        clipped_adamw(options));
-  if (options.sample.length)
-    print_sample(sample(model, key_of_sample(options), options.sample), corpus.symbol, options.sample);
+  const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
+  if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
+  auto corpus = open_bytes(options.data, rows_of(options), layout);
+  train(options, layout, corpus, model, loss, loss, clipped_adamw(options));
+  if (options.sample.length) print_samples(model, options, corpus.symbol);
+}
+
+Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {}) {
+  return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
 }
 
 nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
@@ -243,16 +327,18 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
     return tokens.lora ? nn::with_lora(Key(options.seed), model, {.rank = tokens.lora}) : model;
   }
   nn::DecoderConfig config = options.model.decoder(tokens.vocab);
-  config.vocab_rows = nn::padded_vocab(config.vocab, layout);
+  config.vocab_rows = nn::padded_vocab(config.vocab, layout_of(options, {.abstract = true}));  // also of a replay
   return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
 }
 
 // Before the training, which would be for nothing.
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
-                  const SampleOptions& sample) {
+                  const TrainOptions& options) {
+  const SampleOptions& sample = options.sample;
   if (!sample.length) return;
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
-  const auto prompt = static_cast<int64_t>(tokenizer->encode(sample.prompt).ids.size());
+  int64_t prompt = 0;
+  for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
   if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
@@ -285,9 +371,15 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
   if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
   nn::CausalLm model = first_model(options, layout);
   model.set_remat(options.step.remat);
-  check_sample(model.config(), tokenizer, options.sample);
+  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
+  check_sample(model.config(), tokenizer, options);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
+  const nn::Filter trained =
+      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+  const auto loss = packed_loss_in(options.step.precision);
+  const auto transform = optim::masked(clipped_adamw(options), trained);
+  if (!options.replay.empty()) return replay(options, layout, any_tokens(options), model, loss, transform, trained);
   auto corpus = open_tokens(options.data,
                             {.rows = rows_of(options),
                              .tokenizer = tokens.tokenizer,
@@ -295,24 +387,39 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
                              .eval = tokens.eval,
                              .vocab = model.config().vocab},
                             layout);
-  const nn::Filter trained =
-      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
-  train(options, layout, corpus, model, packed_loss_in(options.step.precision),
-        optim::masked(clipped_adamw(options), trained), trained);
+  train(options, layout, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
-  if (options.sample.length) print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
+  if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
 }
 
-void train(const TrainOptions& options) {
-  const Layout layout{make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
-  print_placement(options, layout);
+void train(const TrainOptions& options, const Layout& layout) {
   if (options.tokens.used())
     train_on_tokens(options, layout);
   else if (options.model.name == "llama")
     train_on_bytes<Llama>(options, layout, options.model.llama());
   else
     train_on_bytes<Gpt>(options, layout, options.model.gpt());
+}
+
+void train(const TrainOptions& options) {
+  const Layout layout = layout_of(options);
+  print_placement(options, layout);
+  train(options, layout);
+}
+
+// The kept step as its run had it, but for the mesh, and what is written beside it.
+void replay(const std::string& folder) {
+  const KeptStep kept = read_kept_step(folder);
+  TrainOptions options = parse_options(kept.arguments);
+  options.replay = folder;
+  options.step.shard_state = {};
+  options.sample.length = 0;
+  options.tokens.export_to = {};
+  fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number, kept.error);
+  std::fflush(stdout);
+  const Layout layout{make_mesh({{"data", 1}}), options.rules, {.missing_axes = MissingAxes::ok}};
+  train(options, layout);
 }
 
 // Of several processes, the first prints and writes for all.
@@ -333,6 +440,8 @@ int main(int argc, char** argv) {
       if (tessera::process_index() != 0) leave_output_to_the_first(options);
       if (options.help)
         fmt::print("{}", usage());
+      else if (!options.replay.empty())
+        replay(options.replay);
       else
         train(options);
       std::cout.flush();

@@ -16,6 +16,8 @@
 #include "optim/update_checks.h"
 #include "optim/update_step.h"
 #include "optim/wrappers.h"
+#include "sharding/accounting/finite_check.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
 
@@ -90,17 +92,20 @@ class Optimizer {
   // After an error, model and state are unchanged. Errors: gradients that are all absent, of another model, or of one
   // that this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on
   // another mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the
-  // transform's own. NaN is not checked for: see apply_if_finite.
+  // transform's own. NaN is checked for by FiniteCheckScope only (not_finite): see apply_if_finite.
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
+    const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     check(model, grads);
+    const auto before = before_checks(model, grads);
     Model updates = grads;
     if (!detail::accumulates<Transform>) place(updates, model);
     if (options_.shard_state.empty() || only_adds_up())
       step(model, std::move(updates), extra);
     else
       step_in_shards(model, std::move(updates), extra);
+    if (before) check_finite_or_undo(model, *before);
     ++count_;
   }
 
@@ -145,6 +150,24 @@ class Optimizer {
     if (!options_.shard_state.empty()) detail::check_axes(params.arrays, options_);
     if (!detail::on_mesh_of(params.arrays, nn::bare_arrays(state_).arrays))
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
+  }
+
+  // Where values are checked, what to go back to.
+  struct Before {
+    Model model;
+    State state;
+  };
+  std::optional<Before> before_checks(const Model& model, const Model& grads) const {
+    if (!tessera::detail::checks_finite()) return std::nullopt;
+    detail::check_finite_gradients(nn::leaves(grads));
+    return Before{model, state_};
+  }
+  void check_finite_or_undo(Model& model, const Before& before) try {
+    detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
+  } catch (...) {
+    model = before.model;
+    state_ = before.state;
+    throw;
   }
 
   // Whether this is an update of accumulate before the k-th, which leaves the model alone.

@@ -6,6 +6,7 @@
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
+#include "sharding/accounting/finite_values.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/moved_from.h"
@@ -124,6 +125,25 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
            params[i].path, g.type_string(), p.type_string());
     check_gradient_mesh(params[i].path, g, p);
   }
+}
+
+namespace {
+
+void check_finite(const nn::Leaves& leaves, const char* what, const char* advice) {
+  for (const nn::Leaf& x : leaves)
+    check_value({.verb = "Optimizer.update", .path = x.path, .what = what, .advice = advice}, *x.value);
+}
+
+}  // namespace
+
+void check_finite_gradients(const nn::Leaves& grads) {
+  check_finite(grads, "the gradient", "Look at what was done to it since nn::value_and_grad, and at the model before.");
+}
+
+void check_finite_update(const nn::Leaves& params, const nn::Leaves& state) {
+  constexpr const char* advice = "Nothing was updated. Lower the learning rate, or clip the gradients.";
+  check_finite(params, "the updated parameter", advice);
+  check_finite(state, "the updated state", advice);
 }
 
 bool on_mesh_of(const Arrays& params, const Arrays& state) {

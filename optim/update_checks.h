@@ -36,6 +36,10 @@ class MadeFor {
 };
 
 void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
+// While checks_finite(): Errors (not_finite): a gradient has NaN or inf before an update; a parameter or a part of the
+// state after it.
+void check_finite_gradients(const nn::Leaves& grads);
+void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
 // Whether no array of the state lies on another mesh than the model.
 bool on_mesh_of(const Arrays& params, const Arrays& state);
 // Error (device_mismatch): an array of the state lies on another mesh than the model.

@@ -2,5 +2,6 @@
 #pragma once
 
 #include "sharding/accounting/communication_guard.h"
+#include "sharding/accounting/finite_check.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/accounting/ledger.h"

@@ -1,5 +1,6 @@
-// Diagnostics: the errors, and the line of the user's program that they and the ledger name.
+// Diagnostics: the errors, and the line and the step of the user's program that they and the ledger name.
 #pragma once
 
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/step_scope.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sharding/accounting/finite_values.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/module_path.h"
@@ -21,6 +22,7 @@ void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::spa
                     .after =
                         [call, began](const Tensors& incoming, const Tensors& outgoing) {
                           const BackwardCall part{incoming, outgoing, *began, Clock::now()};
+                          if (checks_finite()) check_gradients(*call, part);
                           for (OperationWatcher* w : operation_watchers) w->differentiated(*call, part);
                         }});
 }
@@ -33,7 +35,7 @@ OperationWatcher::~OperationWatcher() {
   operation_watchers.erase(std::find(operation_watchers.begin(), operation_watchers.end(), this));
 }
 
-bool are_operations_watched() { return !operation_watchers.empty(); }
+bool are_operations_watched() { return checks_finite() || !operation_watchers.empty(); }
 
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays) {
@@ -56,6 +58,7 @@ std::shared_ptr<OperationCall> begin_call(const char* operation, const std::sour
 void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays) {
   call->ended = Clock::now();
   for (const Array& x : arrays.results) call->results.push_back(x.impl()->type);
+  if (checks_finite()) check_results(*call, arrays);
   tell_of_backward(call, arrays.results);
   for (OperationWatcher* w : operation_watchers) w->computed(*call, arrays);
 }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sharding/accounting/communication_event.h"
+#include "sharding/accounting/finite_values.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
@@ -15,6 +17,7 @@
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/placement/cut_further.h"
@@ -137,8 +140,23 @@ Tape::~Tape() {
   }
 }
 
+namespace {
+
+// All that adds up to these gradients was finite.
+void check_sums(const std::vector<Array>& gradients, const std::vector<Array>& shadows) {
+  for (size_t i = 0; i < gradients.size(); ++i)
+    check_value({.verb = gradients_operation,
+                 .path = shadows[i].path(),
+                 .what = "the sum of the gradients of all uses and devices,",
+                 .advice = "Scale the loss down, or add gradients up in a wider element type."},
+                gradients[i]);
+}
+
+}  // namespace
+
 std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
   const CallerScope caller(where);
+  const ActivityScope backward_pass(Activity::backward);
   if (const auto& meter = current_meter()) meter->end_forward();
   if (state_->spent)
     fail(ErrorKind::no_gradient, "value_and_grad",
@@ -151,9 +169,10 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
     backward.run(*root);
   }
   if (state_->gathers) state_->gathers->end_step();
-  if (state_->nested) return backward.finish_recorded();
-  at::AutoGradMode off(false);
-  return backward.finish();
+  at::AutoGradMode recorded(state_->nested);
+  std::vector<Array> gradients = state_->nested ? backward.finish_recorded() : backward.finish();
+  if (checks_finite()) check_sums(gradients, shadows_);
+  return gradients;
 }
 
 Array detached(const Array& x, std::source_location where) {

@@ -27,6 +27,7 @@ enum class ErrorKind {
   duplicate_pair,   // a permutation in which two devices send to one, or one sends twice
   forbidden,        // a communication that a scope forbids, or that exceeds its budget
   inconsistent,     // what TESSERA_CHECK=1 finds: devices that disagree, a pending sum read as a value
+  not_finite,       // what FiniteCheckScope finds: the first value that is NaN or inf
 };
 
 // Every message reads "[verb] path: given, expected, what to do"; the path is left out where there is none.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sharding/accounting/finite_values.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/redistribution/communicate.h"
@@ -18,6 +19,18 @@ bool Resharding::gathers() const {
                      [](const StepPtr& step) { return table_row(step->row).forward == Collective::all_gather; });
 }
 
+namespace {
+
+// Whether finite values may become such that are not. What only changes places may bring the -inf of other processes.
+bool sums_or_casts(const Resharding& way) {
+  return way.from->dtype != way.to->dtype || std::any_of(way.steps.begin(), way.steps.end(), [](const StepPtr& step) {
+           const Collective collective = table_row(step->row).forward;
+           return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+         });
+}
+
+}  // namespace
+
 Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   const WithoutTeams alone(to->mesh && to->mesh->shares_the_cpu());
@@ -28,29 +41,46 @@ Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   const auto crosses = [](const StepPtr& step) { return crosses_processes(*step); };
   if (checks && std::any_of(steps.begin(), steps.end(), crosses)) check_replicas_across_processes(from, now, cause);
   for (const StepPtr& step : steps) now = communicate(*step, now, occasion);
+  if (checks_finite() && sums_or_casts(*this)) check_moved({cause, from, to, in_backward_pass}, x, now);
   return now;
 }
 
 Tensors Resharding::backward(Tensors now) const {
+  const Tensors given = checks_finite() ? now : Tensors();
   now = as_dtype(now, gradients);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step)
     now = communicate_back(**step, now, {cause, to, from, true});
   bring_to_memory_of(from->mesh, now);
+  if (checks_finite()) check_moved({cause, to, from, true}, given, now);
   return now;
 }
 
 ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, AxisSet slots, const Type* from,
-                                        const Type* to, const Cause& cause) {
+                                        const Type* to, const Cause& cause, const DimAxes& order) {
   auto step = std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = mesh, .axes = axes});
   step->slots_in = step->slots_out = slots;
   step->tensors_in = step->tensors_out = mesh->slots(slots);
-  form_groups(*step);
+  form_groups(*step, order);
   return {std::move(step), from, to, cause};
 }
 
+namespace {
+
+Occasion occasion_of(const ShardedReduction& r, bool in_backward_pass) {
+  return {r.cause, in_backward_pass ? r.to : r.from, in_backward_pass ? r.from : r.to, in_backward_pass};
+}
+
+}  // namespace
+
 Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, bool in_backward_pass) const {
-  return communicate(*step, collective, parts,
-                     {cause, in_backward_pass ? to : from, in_backward_pass ? from : to, in_backward_pass});
+  return communicate(*step, collective, parts, occasion_of(*this, in_backward_pass));
+}
+
+Tensors ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
+  Step moves = *step;
+  moves.row = Row::varying_to_varying;
+  moves.senders = std::move(senders);
+  return communicate(moves, parts, occasion_of(*this, in_backward_pass));
 }
 
 namespace {

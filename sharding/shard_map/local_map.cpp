@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sharding/accounting/operation_event.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
@@ -68,6 +69,10 @@ std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>
 
 std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>& blocks) {
   const std::vector<ArrayPtr> arguments = arguments_of(blocks);
+  std::vector<const ArrayImpl*> given, read;
+  for (const Array& block : blocks) given.push_back(block.impl().get());
+  for (const ArrayPtr& a : arguments) read.push_back(a.get());
+  const auto watched = are_operations_watched() ? begin_call("local_map", {}, nullptr, {given, read}) : nullptr;
   const MeshImpl* mesh = manual_axes().mesh;
   const AxisSet varying = arguments.empty() ? 0 : arguments[0]->type->varying;
   std::vector<std::vector<at::Tensor>> results;
@@ -86,6 +91,7 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
     for (const auto& result : results) local.push_back(result[i]);
     arrays.emplace_back(make_array(type, std::move(local)));
   }
+  if (watched) announce(watched, {given, read, arrays});
   return arrays;
 }
 

@@ -133,6 +133,28 @@ void forbidden(const Mesh& mesh) {
   matmul(x, device_put(ones({8, 4}), NamedSharding(mesh, P{none, "model"})));
 }
 
+// Rows of different sizes, brought to length 1; the last one is 0.
+void not_finite(const Mesh& mesh) {
+  const Array rows = device_put(reshape(7 - arange(8), {8, 1}) * ones({1, 4}), NamedSharding(mesh, P{"data"}));
+  const auto normalized = [](const Array& x) { return sum(x / sqrt(sum(x * x, {1}, true))); };
+  const FiniteCheckScope check;
+  const StepScope step(12);
+  nn::value_and_grad(normalized)(rows);
+}
+
+void not_finite_backward(const Mesh&) {
+  const FiniteCheckScope check;
+  nn::value_and_grad([](const Array& x) { return sum(sqrt(x)); })(arange(0.0, 4.0));
+}
+
+void not_finite_parameter(const Mesh& mesh) {
+  nn::Linear model = linear;
+  model.kernel.value = model.kernel.value / 0;
+  model = nn::filter_shard(model, Layout{mesh, {{"embed", replicated}, {"hidden", "model"}}});
+  const FiniteCheckScope check;
+  model(ones({2, 6}));
+}
+
 void show(const char* kind, const std::function<void(const Mesh&)>& mistake, const Mesh& mesh) {
   try {
     mistake(mesh);
@@ -225,6 +247,9 @@ int main() {
   show("size_mismatch", size_mismatch, mesh);
   show("duplicate_pair", duplicate_pair, mesh);
   show("forbidden", forbidden, mesh);
+  show("not_finite", not_finite, mesh);
+  show("not_finite", not_finite_backward, mesh);
+  show("not_finite", not_finite_parameter, mesh);
   own_loss();
   own_schedule();
   own_record();

@@ -247,6 +247,8 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},
       {"--model llama --rules seq=data --mesh data=2", "\"seq\" is no logical axis of the model."},
       {"--sample 0", "--sample: \"0\" given, expected a whole number from 1"},
+      {"--profile-steps 3", "--profile-steps: no step is measured. Give --profile FOLDER too."},
+      {"--peak-flops 0", "--peak-flops: \"0\" given, expected a number above 0"},
       {"--prompt x", "--prompt: no sample is asked for. Give --sample N too."},
       {"--temperature 1", "--temperature: no sample is asked for."},
       {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
@@ -268,6 +270,24 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
   for (const auto& c : cases) expect_error(c.flags, c.words, 2);
 }
 
+TEST_F(TrainTransformer, AProfileHasATraceATableAndTheStepsParts) {
+  const std::string folder = folder_.path("profile");
+  const Run run = this->run("--strategy 2d --layers 2 --steps 7 --profile-steps 2 --peak-flops 1e12 --profile " + folder);
+  EXPECT_TRUE(run.outcome.says("2 steps of ")) << run.outcome.output;
+  EXPECT_TRUE(run.outcome.says(", MFU ")) << run.outcome.output;
+  EXPECT_FALSE(run.rows[0].values.contains("mfu")) << "not known before the first step";
+  EXPECT_GT(run.rows[1]["mfu"], 0);
+  EXPECT_NEAR(run.rows[1]["mfu"], run.rows[1]["flops_per_second"] / 1e12, 1e-6 * run.rows[1]["mfu"]);
+  EXPECT_GT(run.rows[1]["peak_bytes"], 1 << 20);
+  const auto profile = parse_json_file(folder + "/profile.json").as_object();
+  EXPECT_EQ(profile.at("steps").as_int64(), 2);
+  double sum = 0;
+  for (const auto& part : profile.at("parts").as_array()) sum += part.at("seconds").to_number<double>();
+  EXPECT_NEAR(sum, profile.at("step_seconds").at("mean").to_number<double>(), 1e-9);
+  EXPECT_GE(parse_json_file(folder + "/trace.json").as_object().at("traceEvents").as_array().size(), 100u);
+  EXPECT_NE(folder_.read("profile/profile.txt").find("layers.{0,1}"), std::string::npos) << run.outcome.output;
+}
+
 TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data", "expected name=size", 1);
   expect_error("--mesh data=0", "mesh axis \"data\" = 0", 1);
@@ -284,6 +304,7 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
   expect_error("--svg " + folder_.path("nowhere/loss.svg"), "the file cannot be written", 1);
   expect_error("--tensorboard " + text_, "the folder cannot be made", 1);
+  expect_error("--profile " + text_, "the folder cannot be made", 1);
 }
 
 TEST_F(TrainTransformer, AMeshLargerThanTheDevicesIsAnError) {
@@ -308,6 +329,22 @@ TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
 TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
   expect_error("--lr 1e38 --warmup 0 --steps 20", "[train] step 2: the loss is nan, expected a finite number", 1);
   expect_error("--lr 1e38 --warmup 0 --steps 1", "step 1: the validation loss is nan", 1);
+}
+
+TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
+  for (const std::string placement : {"--strategy zero1", "--precision bfloat16 --micro-batches 2"}) {
+    const std::string kept = folder_.path("kept " + placement), keep = " --keep-failed-step '" + kept + "'";
+    const std::string flags = placement + " --lr 1e38 --warmup 0 --steps 20" + keep;
+    expect_error(flags, "step 2: the loss is nan, expected a finite number", 1);
+    const Outcome again = run_program(program_ + " --replay '" + kept + "'");
+    EXPECT_EQ(again.exit_code, 1);
+    for (const std::string words : {"replays  step 2 alone, on one device", "the loss is nan", "The step is kept",
+                                    "error: [embedding] embed.tokens: transformer.h:", ", step 2: operand 0"})
+      EXPECT_TRUE(again.says(words)) << words << "\n" << again.output;
+    expect_error(flags, "step 2 is kept there", 1);
+  }
+  expect_error("--replay none", "[command line] --replay: the kept step has the flags of its run", 2);
+  EXPECT_TRUE(run_program(program_ + " --replay none").says("error: [replay] none: ")) << "no step";
 }
 
 }  // namespace

@@ -258,6 +258,25 @@ TEST(Optimizer, IntegersAndAbsentGradientsAreSkipped) {
   EXPECT_LT(host(model[2])[0], 1);
 }
 
+TEST(Optimizer, UnderAFiniteCheckWhatWouldNotBeFiniteIsNotUpdated) {
+  on_all_meshes([](const Case&, const Layout& layout) {
+    Toy model = nn::filter_shard(Toy::init(1), layout);
+    const Toy before = model;
+    Optimizer optimizer(model, adamw({.learning_rate = 1e39}));
+    const FiniteCheckScope scope;
+    tessera::testing::expect_error(
+        ErrorKind::not_finite,
+        {"[Optimizer.update] kernel: optimizer_test.cpp:", "the updated parameter float", "Nothing was updated."},
+        [&] { optimizer.update(model, gradients_for(model, 0)); });
+    expect_tree_near(model, before, 0);
+    EXPECT_EQ(optimizer.count(), 0);
+    Toy grads = gradients_for(model, 0);
+    grads.bias.value = full_like(grads.bias.value, NAN);
+    tessera::testing::expect_error(ErrorKind::not_finite, {"[Optimizer.update] bias: ", "the gradient float"},
+                                   [&] { optimizer.update(model, grads); });
+  });
+}
+
 TEST(Optimizer, TellsRateNormAndCount) {
   Toy model = Toy::init(1);
   Optimizer optimizer(model, clipped_adamw());

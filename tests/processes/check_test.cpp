@@ -1,4 +1,5 @@
 // TESSERA_CHECK across processes: what they are about to do is compared, whatever its kind, and so are their replicas.
+#include "sharding/accounting/finite_check.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/operations/make_array.h"
 #include "tests/processes/ways.h"
@@ -98,6 +99,23 @@ TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
                              shape[0], before),
                  [&] { take_gradients(x, {w}); });
   }
+}
+
+// Others go on, as long as they wait for nothing of this one.
+TEST(ManyProcesses, AFiniteCheckNamesTheProcessThatFindsSomething) {
+  at::Tensor values = at::ones({4 * process_count(), 2});
+  values[5][1] = 0;
+  const Array x = placed(values, line_of_processes(), P{"a"});
+  const FiniteCheckScope scope;
+  const auto expect_in_one = [](const std::initializer_list<std::string>& words, const std::function<void()>& call) {
+    process_index() == 1 ? expect_error(ErrorKind::not_finite, words, call) : call();
+  };
+  expect_in_one({"[log] check_test.cpp:", "1 of 8 values is inf", " on the device a=1 of process 1; given"},
+                [&] { log(x); });
+  expect_in_one({"[sqrt] check_test.cpp:", ", backward: 1 of 8 values is inf"}, [&] {
+    Tape tape({x});
+    tape.gradients(sum(sqrt(tape.shadows()[0])));
+  });
 }
 
 }  // namespace

@@ -55,6 +55,19 @@ TEST_F(ProcessResume, OfAnotherRunIsRefusedByAll) {
   EXPECT_TRUE(outcome.says("Give the same --data, --seq and --seed.")) << outcome.output;
 }
 
+TEST_F(ProcessResume, AStepThatFailsIsKeptByAllAndRunsAgainByOne) {
+  const std::string kept = folder_.path("kept");
+  program_ = by(2) + TESSERA_TRAIN_TRANSFORMER;
+  const Outcome failed =
+      train("--mesh data=2 --rules embed=data --lr 1e38 --warmup 0 --steps 20 --keep-failed-step " + kept);
+  EXPECT_GT(failed.exit_code, 0);
+  EXPECT_TRUE(failed.says("step 2: the loss is nan")) << failed.output;
+  EXPECT_TRUE(failed.says("The step is kept: --replay " + kept)) << failed.output;
+  const Outcome again = run_program(std::string(TESSERA_TRAIN_TRANSFORMER) + " --replay " + kept);
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_TRUE(again.says("error: [embedding] embed.tokens: transformer.h:")) << again.output;
+}
+
 // ---- a process that dies in a save
 
 struct Death {
