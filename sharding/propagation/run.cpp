@@ -25,8 +25,6 @@
 
 namespace tessera::detail {
 
-namespace {
-
 // What a plan follows from, beside the attributes.
 struct CallKind {
   const Operation* operation;
@@ -50,6 +48,8 @@ struct CallKind {
     return true;
   }
 };
+
+namespace {
 
 struct PlanKey {
   CallKind kind;

@@ -209,6 +209,15 @@ TEST(ActivationTables, ComeOfAModelALossOrAStep) {
   EXPECT_EQ(trace(model, x).row("").outputs[0].type, "float32[6@data,4]");
   EXPECT_EQ(trace(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), zeros({6, 4})).row("up").outputs[0].type,
             "float32[6,8]");
+  const auto in_scope = [](const Mlp& m, const Array& in) {
+    const Array y = m(in);
+    const ModuleScope scope("loss.sum");
+    return sum(y);
+  };
+  const ActivationRow last = trace(in_scope, model, x).rows().back();
+  EXPECT_EQ(last.path, "loss.sum");
+  EXPECT_EQ(last.inputs[0].type, "float32[6@data,4]");
+  EXPECT_EQ(last.outputs[0].type, "float32[]{U:data}");
   expect_error(ErrorKind::bad_argument, "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
                [&] { table.row("donw"); });
 }
