@@ -257,6 +257,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     }
     if (step == done + 1) {
       flops = nn::flops_per_device(loss_and_grads, model, batch);
+      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
       progress.show_utilization(flops, options.profile.flops_per_second);
     }
 

@@ -44,8 +44,11 @@ class Metrics {
   // are kept and drawn again. Error (bad_file), here and in both `write`: a file cannot be written.
   Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
 
-  // Sets the collectives of one step, and the times of some, for the page.
+  // Whether a page is written, for which a step is traced.
+  bool has_page() const { return !page_.empty(); }
+  // Sets the collectives and the activations of one step, and the times of some, for the page.
   void keep(const std::vector<CommRecord>& collectives) { report_.collectives = collectives; }
+  void keep(nn::ActivationTable activations) { report_.activations = std::move(activations); }
   void keep(const nn::ProfileReport& profile) { report_.profile = profile; }
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}

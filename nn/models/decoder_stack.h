@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/layers/mlp.h"
+#include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
 #include "nn/transformations/remat.h"
 #include "sharding/operations/elementwise.h"

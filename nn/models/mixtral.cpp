@@ -24,6 +24,7 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
 }
 
 MoeResult MixtralBlock::routed(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn(norm1(in), detail::attention_inputs(with)));
   MoeResult result = moe(norm2(x));
   result.out = x + result.out;
@@ -33,6 +34,7 @@ MoeResult MixtralBlock::routed(const Array& in, const TokenInputs& with) const {
 Array MixtralBlock::operator()(const Array& in, const TokenInputs& with) const { return routed(in, with).out; }
 
 Array MixtralBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = in + attn.decode(norm1(in), cache, with);
   return x + moe(norm2(x)).out;
 }

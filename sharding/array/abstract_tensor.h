@@ -45,10 +45,13 @@ struct Meter {
   int64_t forward_start = 0, forward_peak = 0;
   std::shared_ptr<Meter> outer;
 
+  virtual ~Meter() = default;
+  // The meter inside this one that counts what is allocated now; null: this one.
+  virtual std::shared_ptr<Meter> part() { return nullptr; }
   void add(int64_t bytes);
   void add_flops(double n);
   void begin_forward();
-  void end_forward();
+  virtual void end_forward();
 };
 
 // The innermost open meter of this thread; null if there is none. A ScopedValue opens one.

@@ -9,4 +9,7 @@ namespace tessera::detail {
 Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
                       std::string_view path);
 
+// All rules of a layout on another mesh; an axis that it lacks counts as size one.
+Layout on_other_mesh(const Layout& layout, const Mesh& mesh);
+
 }  // namespace tessera::detail
