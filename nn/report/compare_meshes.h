@@ -1,52 +1,17 @@
 // compare_meshes: memory, communication and predicted time of one step on several meshes, without any hardware.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <iosfwd>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "nn/placement/table.h"
+#include "nn/report/step_forecast.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
-
-// The connection of a device to its neighbours.
-struct Link {
-  double bytes_per_second = 50e9;
-  double latency = 5e-6;  // seconds before the first byte of each message
-};
-
-// Speeds that times are predicted with.
-struct Hardware {
-  double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
-  Link link = {};
-  std::map<std::string, Link> links = {};  // by mesh axis, where it is another
-};
-
-// The collectives of one kind over the same axes.
-struct Traffic {
-  std::string kind, axes;
-  int64_t count = 0, bytes = 0;  // bytes as in CommRecord
-  double seconds = 0;
-};
-
-// One step on one mesh; bytes are those of one device.
-struct StepForecast {
-  Mesh mesh;
-  std::string error;                                     // why the step does not run there; empty: it does
-  std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
-  int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
-  double flops = 0;
-  std::vector<Traffic> traffic;
-  double compute_seconds = 0, communication_seconds = 0;
-  double hidden_seconds = 0;  // of the communication: beside the computation
-
-  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }
-};
 
 // The forecasts of several meshes, one column for each.
 class MeshComparison {
@@ -100,9 +65,5 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // latency below 0.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
-
-// The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
-double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
-                          const Hardware& hardware);
 
 }  // namespace tessera::nn
