@@ -1,6 +1,9 @@
 // Rules and meshes of the known families of parallelism, by the roles of a program's names.
 #include "nn/report/layout_candidates.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace tessera::nn::detail {
@@ -67,13 +70,14 @@ GradientOptions LayoutCandidate::gradients() const {
   return options;
 }
 
-std::string LayoutCandidate::name() const {
+std::string LayoutCandidate::name(const AxisRoles& roles) const {
   constexpr const char* by_weights[] = {"data parallel", "ZeRO-1", "fully sharded",
                                         "fully sharded, gathered once a step"};
   constexpr const char* by_model[] = {"", "tensor parallel", "tensor and sequence parallel", "sequence parallel"};
   std::string along_data = data * replica == 1 ? "" : by_weights[static_cast<size_t>(weights)];
   if (replica > 1) along_data.replace(0, std::string("fully").size(), "hybrid");
-  const std::string by = by_model[static_cast<size_t>(along_model)];
+  std::string by = by_model[static_cast<size_t>(along_model)];
+  if (!whole_layers.empty()) by += fmt::format(" of {}", fmt::join(cut_along_model(*this, roles), ", "));
   if (along_data.empty()) return by.empty() ? "one device" : by;
   return by.empty() ? along_data : along_data + " x " + by;
 }

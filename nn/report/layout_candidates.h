@@ -29,7 +29,7 @@ struct LayoutCandidate {
   std::vector<MeshAxis> mesh() const;         // without axes of size one, unless there is no other
   Rules rules(const AxisRoles& roles) const;  // for all names; those that cut come first
   GradientOptions gradients() const;
-  std::string name() const;  // fully sharded x tensor parallel
+  std::string name(const AxisRoles& roles) const;  // fully sharded x tensor parallel
   friend bool operator==(const LayoutCandidate&, const LayoutCandidate&) = default;
 };
 

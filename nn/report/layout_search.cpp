@@ -2,7 +2,7 @@
 #include "nn/report/layout_search.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/placement/named_sharding.h"
@@ -106,10 +106,10 @@ std::vector<size_t> LayoutSearch::fitting() const {
   std::vector<size_t> found;
   for (size_t i = 0; i < trials_.size(); ++i)
     if (trials_[i].fits) found.push_back(i);
-  std::stable_sort(found.begin(), found.end(), [&](size_t a, size_t b) {
-    const Trial &x = trials_[a], &y = trials_[b];
-    return std::tuple(x.seconds(), x.forecast.peak_bytes) < std::tuple(y.seconds(), y.forecast.peak_bytes);
-  });
+  const auto cost = [&](size_t i) { return std::pair(trials_[i].seconds(), trials_[i].forecast.peak_bytes); };
+  std::stable_sort(found.begin(), found.end(), [&](size_t a, size_t b) { return cost(a) < cost(b); });
+  const auto is_like = [&](size_t a, size_t b) { return cost(a) == cost(b); };
+  found.erase(std::unique(found.begin(), found.end(), is_like), found.end());
   return found;
 }
 
@@ -185,7 +185,7 @@ void LayoutSearch::search_the_smallest() {
 
 SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
   const LayoutCandidate& c = trial.candidate;
-  return {.name = c.name(),
+  return {.name = c.name(roles_),
           .mesh = c.mesh(),
           .rules = c.rules(roles_),
           .gradients = c.gradients(),

@@ -1,0 +1,230 @@
+// The first three layouts that suggest_layouts proposes for ten models, in the order in which they run: time and
+// memory.
+//
+//   layouts [shared]                          virtual devices, each with its own copies, or with one for all
+//   tests/processes/start.sh 2 layouts        two processes, which have half of the devices each
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/report/measure_hardware.h"
+#include "nn/report/suggest_layouts.h"
+#include "nn/transformations/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/redistribution/gather_schedule.h"
+#include "tests/sharding/allocations.h"
+
+namespace {
+
+using namespace tessera;
+using tessera::testing::Allocations;
+
+bool has_private_replicas = true;
+
+MeshOptions mesh_options() { return {.private_replicas = has_private_replicas && process_count() == 1}; }
+
+double seconds_of(const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What trains on one layout.
+class Run {
+ public:
+  virtual ~Run() = default;
+  virtual void step() = 0;
+};
+
+template <class Model, class Optimizer, class Loss>
+class RunOf : public Run {
+ public:
+  RunOf(Model model, Optimizer optimizer, Loss loss, data::TokenBatch batch, GradientOptions gradients)
+      : model_(std::move(model)),
+        optimizer_(std::move(optimizer)),
+        loss_(std::move(loss)),
+        batch_(std::move(batch)),
+        gradients_(std::move(gradients)) {}
+
+  void step() override {
+    const auto [loss, grads] = nn::value_and_grad(loss_, gradients_)(model_, batch_);
+    optimizer_.update(model_, grads);
+    gather(loss).template item<float>();
+  }
+
+ private:
+  Model model_;
+  Optimizer optimizer_;
+  Loss loss_;
+  data::TokenBatch batch_;
+  GradientOptions gradients_;
+};
+
+struct Size {
+  int64_t rows, seq;
+};
+
+data::TokenBatch tokens(const Size& size, int64_t processes) {
+  std::vector<int32_t> ids(static_cast<size_t>(size.rows / processes * size.seq));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % 256);
+  data::TokenBatch batch;
+  batch.inputs = array<int32_t>(ids, {size.rows / processes, size.seq});
+  batch.targets = array<int32_t>(ids, {size.rows / processes, size.seq});
+  return batch;
+}
+
+// This process's rows: all, unless the layout gives each process others.
+data::TokenBatch rows_of(const Size& size, const Layout& layout) {
+  const data::ShardByProcess shard(layout);
+  return data::from_process_local(tokens(size, shard.count), layout);
+}
+
+template <class Model>
+auto make_run(const Model& recipe, const Layout& layout, const GradientOptions& gradients, const Size& size) {
+  auto model = nn::filter_shard(recipe, layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+  const auto loss = examples::next_token_loss<Model, data::TokenBatch>;
+  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss, rows_of(size, layout),
+                                                            gradients);
+}
+
+template <class Model>
+nn::PlacementTable abstract_step(const Model& recipe, const Layout& layout, const GradientOptions& gradients,
+                                 const Size& size) {
+  auto model = nn::filter_shard(recipe, layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+  const auto batch = data::from_process_local(tokens(size, 1), layout);
+  const auto [loss, grads] =
+      nn::value_and_grad(examples::next_token_loss<Model, data::TokenBatch>, gradients)(model, batch);
+  optimizer.update(model, grads);
+  return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+}
+
+struct Measured {
+  double seconds = 0;  // the median of steps in turn
+  double peak = 0;     // bytes of one device
+};
+
+// Peak of the construction and two steps of a device. Devices of one process together, divided by their number.
+template <class Model>
+double peak_of(const Model& recipe, const nn::SuggestedLayout& s, const Size& size) {
+  const Layout layout = s.layout(mesh_options());
+  const Allocations memory;
+  auto run = make_run(recipe, layout, s.gradients, size);
+  run.step(), run.step();
+  return static_cast<double>(memory.peak()) / static_cast<double>(layout.mesh().local_devices().size());
+}
+
+template <class Model>
+std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedLayout>& layouts, const Size& size) {
+  std::vector<std::unique_ptr<Run>> runs;
+  std::vector<std::vector<double>> seconds(layouts.size());
+  std::vector<Measured> measured;
+  for (const auto& s : layouts) measured.push_back({.peak = peak_of(recipe, s, size)});
+  for (const auto& s : layouts) {
+    auto run = make_run(recipe, s.layout(mesh_options()), s.gradients, size);
+    runs.push_back(std::make_unique<decltype(run)>(std::move(run)));
+  }
+  constexpr int warm_up = 2, rounds = 15;
+  for (int round = 0; round < warm_up + rounds; ++round)
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const double taken = seconds_of([&] { runs[i]->step(); });
+      if (round >= warm_up) seconds[i].push_back(taken);
+    }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::nth_element(seconds[i].begin(), seconds[i].begin() + rounds / 2, seconds[i].end());
+    measured[i].seconds = seconds[i][rounds / 2];
+  }
+  return measured;
+}
+
+struct Score {
+  int cases = 0, in_order = 0, first_is_right = 0, layouts = 0, within_ten = 0;
+};
+
+const nn::Hardware& hardware_of(int64_t devices) {
+  static std::map<int64_t, nn::Hardware> known;
+  const auto found = known.find(devices);
+  if (found != known.end()) return found->second;
+  const Mesh mesh = make_mesh({{"data", devices}}, mesh_options());
+  nn::Hardware hardware = nn::measure_hardware(mesh);
+  hardware.links.clear();
+  if (process_index() == 0)
+    std::printf("hardware of %d devices: %s\n", static_cast<int>(devices), nn::to_json(hardware).c_str());
+  return known.emplace(devices, hardware).first->second;
+}
+
+std::string words_of(const std::vector<MeshAxis>& mesh) {
+  std::string text;
+  for (const MeshAxis& axis : mesh) text += (text.empty() ? "" : ", ") + axis.name + "=" + std::to_string(axis.size);
+  return text;
+}
+
+template <class Model>
+void try_case(const char* name, const Model& recipe, int64_t devices, const Size& size, Score& score) {
+  const auto step = [&](const Layout& layout, const GradientOptions& gradients) {
+    return abstract_step(recipe, layout, gradients, size);
+  };
+  const auto found = nn::suggest_layouts(step, devices, hardware_of(devices), int64_t{1} << 40, {.most_layouts = 3});
+  const std::vector<Measured> measured = measure(recipe, found.layouts(), size);
+  const auto is_slower = [](const Measured& a, const Measured& b) { return a.seconds < b.seconds; };
+  score.cases += 1;
+  score.in_order += std::is_sorted(measured.begin(), measured.end(), is_slower);
+  score.first_is_right += std::min_element(measured.begin(), measured.end(), is_slower) == measured.begin();
+  if (process_index() == 0) std::printf("%s, %d devices\n", name, static_cast<int>(devices));
+  for (size_t i = 0; i < measured.size(); ++i) {
+    const nn::StepForecast& f = found.layouts()[i].forecast;
+    const double ratio = static_cast<double>(f.peak_bytes) / measured[i].peak;
+    score.layouts += 1;
+    score.within_ten += ratio > 0.9 && ratio < 1.1;
+    if (process_index() == 0)
+      std::printf("  %-22s %-50s predicted %8.2f ms, measured %8.2f ms; peak %10lld, measured %10.0f (%.3f)\n",
+                  words_of(found.layouts()[i].mesh).c_str(), found.layouts()[i].name.c_str(), f.seconds() * 1e3,
+                  measured[i].seconds * 1e3, static_cast<long long>(f.peak_bytes), measured[i].peak, ratio);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using examples::Gpt;
+  using examples::Llama;
+  return run_program([&] {
+    has_private_replicas = argc < 2 || std::strcmp(argv[1], "shared") != 0;
+    Score score;
+    const auto gpt = [&](const char* name, const examples::GptConfig& config, int64_t devices, int64_t rows) {
+      try_case(name, Gpt::init(Key(0), config), devices, {rows, config.seq}, score);
+    };
+    const auto llama = [&](const char* name, const examples::LlamaConfig& config, int64_t devices, const Size& size) {
+      try_case(name, Llama::init(Key(0), config), devices, size, score);
+    };
+    gpt("gpt, small", {.vocab = 256, .embed = 128, .heads = 8, .layers = 2, .seq = 64, .mlp = 512}, 2, 16);
+    gpt("gpt, small", {.vocab = 256, .embed = 128, .heads = 8, .layers = 2, .seq = 64, .mlp = 512}, 4, 16);
+    gpt("gpt, wide", {.vocab = 256, .embed = 512, .heads = 8, .layers = 2, .seq = 32, .mlp = 2048}, 2, 8);
+    gpt("gpt, wide", {.vocab = 256, .embed = 512, .heads = 8, .layers = 2, .seq = 32, .mlp = 2048}, 4, 8);
+    gpt("gpt, many words", {.vocab = 16384, .embed = 128, .heads = 4, .layers = 2, .seq = 32, .mlp = 256}, 2, 8);
+    gpt("gpt, many rows", {.vocab = 256, .embed = 128, .heads = 8, .layers = 2, .seq = 64, .mlp = 512}, 2, 64);
+    gpt("gpt, deep", {.vocab = 256, .embed = 128, .heads = 8, .layers = 8, .seq = 64, .mlp = 512}, 4, 16);
+    llama("llama, small", {.vocab = 256, .embed = 128, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 352}, 2,
+          {16, 64});
+    llama("llama, wide", {.vocab = 256, .embed = 512, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 1408}, 4, {8, 32});
+    llama("llama, long", {.vocab = 256, .embed = 128, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 352}, 4, {4, 256});
+    if (process_index() == 0)
+      std::printf("\norder of the first three right in %d of %d, the first in %d; memory within 10 %% in %d of %d\n",
+                  score.in_order, score.cases, score.first_is_right, score.within_ten, score.layouts);
+    return 0;
+  });
+}
