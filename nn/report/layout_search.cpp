@@ -193,10 +193,30 @@ SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
+// Those to propose. Of layouts on one mesh that are equally fast, as far as a prediction can tell, the smallest.
+std::vector<size_t> LayoutSearch::proposed() const {
+  constexpr double as_fast = 1.01;
+  std::vector<size_t> chosen;
+  for (const size_t i : fitting()) {
+    const Trial& trial = trials_[i];
+    const auto like = std::find_if(chosen.begin(), chosen.end(), [&](size_t other) {
+      return trials_[other].candidate.mesh() == trial.candidate.mesh() &&
+             trial.seconds() <= as_fast * trials_[other].seconds();
+    });
+    if (like == chosen.end())
+      chosen.push_back(i);
+    else if (trial.forecast.peak_bytes < trials_[*like].forecast.peak_bytes)
+      *like = i;
+  }
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](size_t a, size_t b) { return trials_[a].seconds() < trials_[b].seconds(); });
+  return chosen;
+}
+
 LayoutSuggestions LayoutSearch::run() {
   search_families();
   refine();
-  const std::vector<size_t> fit = fitting();
+  const std::vector<size_t> fit = proposed();
   if (fit.empty()) search_the_smallest();
   std::vector<SuggestedLayout> layouts, too_large, failed;
   for (const size_t i : fit) layouts.push_back(suggestion(trials_[i]));

@@ -49,6 +49,7 @@ class LayoutSearch {
   void search_the_smallest();
 
   std::vector<size_t> fitting() const;  // the fastest first
+  std::vector<size_t> proposed() const;
   SuggestedLayout suggestion(const Trial& trial) const;
 
   GradientStep step_;

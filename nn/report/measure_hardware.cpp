@@ -1,10 +1,11 @@
-// Medians of products and collectives, made one on all processes, and solved for speed and latency.
+// The least times of products and collectives, made one on all processes, and solved for speed and latency.
 #include "nn/report/measure_hardware.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "sharding/diagnostics/fail.h"
@@ -41,18 +42,18 @@ void wait_for(const Array& x) {
 
 // Of `rounds` calls after one that is not measured, each with an argument of its own: what an array was once moved to
 // is kept with it.
-double median_seconds(int64_t rounds, const std::function<Array()>& argument,
-                      const std::function<Array(const Array&)>& call) {
-  std::vector<double> seconds;
+double least_seconds(int64_t rounds, const std::function<Array()>& argument,
+                     const std::function<Array(const Array&)>& call) {
+  double least = std::numeric_limits<double>::infinity();
   for (int64_t r = 0; r <= rounds; ++r) {
     const Array x = argument();
     wait_for(x);
     const auto start = std::chrono::steady_clock::now();
     wait_for(call(x));
-    if (r > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (r > 0) least = std::min(least, taken.count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
-  return seconds[static_cast<size_t>(rounds / 2)];
+  return least;
 }
 
 // The largest that any process has.
@@ -70,7 +71,7 @@ double slowest(const Mesh& mesh, double seconds) {
 double flops_per_second(const Mesh& mesh, const MeasureOptions& options) {
   const int64_t n = options.side;
   const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
-  const double seconds = median_seconds(
+  const double seconds = least_seconds(
       options.rounds,
       [&] {
         return ones({mesh.size(), n, n}, {.dtype = options.dtype, .out_sharding = each});
@@ -111,9 +112,9 @@ class AlongAxis {
     const auto pending = [&] { return device_put(ones(shape, {.out_sharding = whole}), placed(false, true)); };
     const auto blocks = [&] { return ones(shape, {.out_sharding = cut}); };
     const auto to = [](const NamedSharding& there) { return [&](const Array& x) { return reshard(x, there); }; };
-    const double all_reduce = median_seconds(rounds_, pending, to(whole));
-    const double reduce_scatter = median_seconds(rounds_, pending, to(cut));
-    const double all_gather = median_seconds(rounds_, blocks, to(whole));
+    const double all_reduce = least_seconds(rounds_, pending, to(whole));
+    const double reduce_scatter = least_seconds(rounds_, pending, to(cut));
+    const double all_gather = least_seconds(rounds_, blocks, to(whole));
     return slowest(mesh_, all_reduce + reduce_scatter + all_gather);
   }
 

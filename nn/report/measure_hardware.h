@@ -16,7 +16,7 @@ struct MeasureOptions {
   DType dtype = float32;    // of the products
   int64_t side = 512;       // of the square matrices that each device multiplies; at least 1
   int64_t bytes = 4 << 20;  // that each device has in the larger collectives; at least 65536
-  int64_t rounds = 7;       // each measured so often, of which the median counts; at least 1
+  int64_t rounds = 7;       // each measured so often, of which the least counts; at least 1
 };
 
 // Measures on the devices of a mesh, all at work at once: matrix products, and along each axis of more than one device

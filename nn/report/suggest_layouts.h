@@ -58,7 +58,8 @@ class LayoutSuggestions {
                     std::vector<SuggestedLayout> failed, Search search)
       : layouts_(std::move(layouts)), too_large_(std::move(too_large)), failed_(std::move(failed)), search_(search) {}
 
-  // Those that fit, the fastest first; of equally fast ones the one with the lower peak.
+  // Those that fit, the fastest first. Of those on one mesh whose times differ by less than 1 %, which is more than a
+  // prediction can tell, only the one with the lowest peak.
   const std::vector<SuggestedLayout>& layouts() const { return layouts_; }
   // Those whose peak is larger than the memory, the smallest first.
   const std::vector<SuggestedLayout>& too_large() const { return too_large_; }
