@@ -235,6 +235,7 @@ LayoutSuggestions LayoutSearch::run() {
   return LayoutSuggestions(std::move(layouts), std::move(too_large), std::move(failed),
                            {.devices = devices_,
                             .memory = memory_,
+                            .tried = static_cast<int64_t>(trials_.size()),
                             .steps = steps_,
                             .is_complete = is_complete_,
                             .skipped = static_cast<int64_t>(skipped)});

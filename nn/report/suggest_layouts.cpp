@@ -106,9 +106,8 @@ std::vector<Cells> table_of(const std::vector<SuggestedLayout>& layouts) {
 std::string heading(const LayoutSuggestions& found) {
   const auto& s = found.search();
   return fmt::format("{} of {} bytes each; {} tried in {}{}{}", counted(s.devices, "device"), with_commas(s.memory),
-                     counted(static_cast<int64_t>(found.layouts().size() + found.too_large().size()), "layout"),
-                     counted(s.steps, "step"), s.is_complete ? "" : ", and then stopped",
-                     s.skipped ? fmt::format("; {} larger at rest", with_commas(s.skipped)) : "");
+                     counted(s.tried, "layout"), counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
+                     s.skipped ? fmt::format("; {} too large at rest", with_commas(s.skipped)) : "");
 }
 
 // Below the table: a paragraph for each layout, and what did not do.
@@ -192,7 +191,7 @@ const SuggestedLayout& LayoutSuggestions::best() const {
          counted(search_.devices, "device"));
   const SuggestedLayout& least = too_large_.front();
   fail(ErrorKind::bad_argument, "suggest_layouts",
-       "no layout fits in {} bytes on each of {}: the smallest, {}, takes {}. Give so much, or more devices.",
+       "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}. Give so much, or more devices.",
        with_commas(search_.memory), counted(search_.devices, "device"), name_of(least),
        with_commas(least.forecast.peak_bytes));
 }
@@ -216,6 +215,7 @@ std::string LayoutSuggestions::to_markdown() const {
 std::string LayoutSuggestions::to_json() const {
   return boost::json::serialize(boost::json::object{{"devices", search_.devices},
                                                     {"memory", search_.memory},
+                                                    {"tried", search_.tried},
                                                     {"steps", search_.steps},
                                                     {"complete", search_.is_complete},
                                                     {"skipped", search_.skipped},

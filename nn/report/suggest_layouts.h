@@ -50,7 +50,7 @@ class LayoutSuggestions {
  public:
   struct Search {
     int64_t devices = 1, memory = 0;  // bytes of each
-    int64_t steps = 0;                // that were run
+    int64_t tried = 0, steps = 0;     // layouts, and runs of the step for them
     bool is_complete = true;          // false: most_steps ended it
     int64_t skipped = 0;              // layouts that were not run, since what lies at rest is too large
   };
@@ -103,9 +103,9 @@ std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& suggestions
 // most matrices have a side of (embed), the inner dims beside it (heads, mlp, vocab), the sequence of activations. Of
 // these come rules for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered at each
 // use, or once a step) and hybrid sharded, each alone or with layers, layers and sequence, or the sequence cut over
-// "model". A family is left where a wider "model" makes it slower than what fits already; what is too large at rest
-// is not run. The best are refined: single names left whole, replicas. Same arguments give the same result. Times are
-// as compare_meshes predicts them; memory is the peak that Forecast has. A layout on which the step is an Error is in
+// "model". A family is left where a wider "model" is slower than what fits already; what is too large at rest is not
+// run. The best are refined: single names left whole, replicas. The same arguments give the same result. Times are as
+// compare_meshes predicts them; memory is the peak that Forecast has. A layout on which the step is an Error is in
 // failed(). Errors: the step's without rules; bad_argument for no devices, no memory, options out of range, hardware
 // that compare_meshes refuses, a step that places nothing by names.
 LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
