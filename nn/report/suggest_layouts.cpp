@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
+#include <limits>
 #include <ostream>
 
 #include "nn/report/layout_search.h"
@@ -105,8 +105,10 @@ std::vector<Cells> table_of(const std::vector<SuggestedLayout>& layouts) {
 
 std::string heading(const LayoutSuggestions& found) {
   const auto& s = found.search();
-  return fmt::format("{} of {} bytes each; {} tried in {}{}{}", counted(s.devices, "device"), with_commas(s.memory),
-                     counted(s.tried, "layout"), counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
+  constexpr int64_t any = std::numeric_limits<int64_t>::max();
+  const std::string memory = s.memory == any ? "any memory" : with_commas(s.memory) + " bytes each";
+  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.devices, "device"), memory, counted(s.tried, "layout"),
+                     counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
                      s.skipped ? fmt::format("; {} too large at rest", with_commas(s.skipped)) : "");
 }
 

@@ -62,34 +62,28 @@ TEST(SuggestLayouts, FollowsRowsOrWeights) {
   EXPECT_EQ(rule_of(by_weights, "embed"), "\"embed\" -> replicated");
 }
 
-// Down to the smallest, memory by memory.
+// With what each layout takes, and with a byte less.
 TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
   const GradientStep step = MlpStep{};
-  int64_t memory = plenty;
-  int proposals = 0;
-  for (; proposals < 20; ++proposals) {
-    const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, memory);
-    if (found.layouts().empty()) {
-      ASSERT_FALSE(found.too_large().empty());
-      const int64_t least = found.too_large().front().forecast.peak_bytes;
-      EXPECT_GT(least, memory);
-      EXPECT_EQ(suggest_layouts(step, devices, slow_link, least).best().forecast.peak_bytes, least);
-      expect_error(ErrorKind::bad_argument, "no layout fits in", [&] { found.best(); });
-      expect_error(ErrorKind::bad_argument, tessera::detail::with_commas(least), [&] { found.best(); });
-      break;
+  const LayoutSuggestions all = suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50});
+  EXPECT_GT(all.layouts().size(), 5u);
+  int64_t least = plenty;
+  for (const SuggestedLayout& one : all.layouts())
+    for (const int64_t memory : {one.forecast.peak_bytes, one.forecast.peak_bytes - 1}) {
+      double before = 0;
+      for (const SuggestedLayout& s : suggest_layouts(step, devices, slow_link, memory).layouts()) {
+        EXPECT_LE(s.forecast.peak_bytes, memory);
+        EXPECT_GE(s.forecast.seconds(), before) << "the fastest first";
+        before = s.forecast.seconds();
+        least = std::min(least, s.forecast.peak_bytes);
+      }
+      EXPECT_TRUE(before > 0 || memory < one.forecast.peak_bytes);
     }
-    double before = 0;
-    int64_t least = memory;
-    for (const SuggestedLayout& s : found.layouts()) {
-      EXPECT_LE(s.forecast.peak_bytes, memory);
-      EXPECT_GE(s.forecast.seconds(), before) << "the fastest first";
-      before = s.forecast.seconds();
-      least = std::min(least, s.forecast.peak_bytes);
-    }
-    memory = least - 1;
-  }
-  EXPECT_GT(proposals, 1);
-  EXPECT_LT(proposals, 20);
+  const LayoutSuggestions none = suggest_layouts(step, devices, slow_link, least - 1);
+  EXPECT_TRUE(none.layouts().empty());
+  expect_error(ErrorKind::bad_argument, tessera::detail::with_commas(least), [&] { none.best(); });
+  expect_error(ErrorKind::bad_argument, "no layout fits in 1 bytes on each of 8 devices: the smallest found, ",
+               [&] { suggest_layouts(step, devices, slow_link, 1).best(); });
 }
 
 TEST(SuggestLayouts, RunsOnDevicesAsItWasForecast) {
