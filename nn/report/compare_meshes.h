@@ -47,8 +47,9 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
-// The time is operations / flops_per_second, plus for each collective of n devices in a ring, with b bytes, speed s and
-// latency l,
+// The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
+// all that is made and of what lies at rest, which are written and read, plus for each collective of n devices in a
+// ring, with b bytes, speed s and latency l,
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
@@ -60,7 +61,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
 // program stops where it needs one that is not there. So a block during which c seconds of communication are under way
 // takes max(its computation, c); with nothing ahead, the sum of both. All other collectives are waited for at once,
-// sums of whole gradients too, which between processes begin earlier. Memory traffic and small operations are not
+// sums of whole gradients too, which between processes begin earlier. Small operations are not
 // modelled. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a
 // latency below 0.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,

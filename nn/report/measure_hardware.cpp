@@ -81,6 +81,20 @@ double flops_per_second(const Mesh& mesh, const MeasureOptions& options) {
   return 2 * side * side * side / slowest(mesh, seconds);
 }
 
+// ---- memory
+
+double memory_bytes_per_second(const Mesh& mesh, const MeasureOptions& options) {
+  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
+  const int64_t elements = options.bytes / 4;
+  const double seconds = least_seconds(
+      options.rounds,
+      [&] {
+        return ones({mesh.size(), elements}, {.out_sharding = each});
+      },
+      [](const Array& x) { return -x; });
+  return 2 * 4 * static_cast<double>(elements) / slowest(mesh, seconds);
+}
+
 // ---- collectives along one axis, by all devices of the other axes as well
 
 class AlongAxis {
@@ -148,7 +162,8 @@ Link link_of(const tessera::detail::JsonPart& part) {
 
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
   check(mesh, options);
-  Hardware hardware{.flops_per_second = flops_per_second(mesh, options)};
+  Hardware hardware{.flops_per_second = flops_per_second(mesh, options),
+                    .memory_bytes_per_second = memory_bytes_per_second(mesh, options)};
   for (const MeshAxis& axis : mesh.axes())
     if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.rounds).link(options.bytes);
   const auto slower = [](const auto& a, const auto& b) {
@@ -162,8 +177,10 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
 std::string to_json(const Hardware& hardware) {
   boost::json::object links;
   for (const auto& [axis, link] : hardware.links) links[axis] = json_of(link);
-  return boost::json::serialize(boost::json::object{
-      {"flops_per_second", hardware.flops_per_second}, {"link", json_of(hardware.link)}, {"links", std::move(links)}});
+  return boost::json::serialize(boost::json::object{{"flops_per_second", hardware.flops_per_second},
+                                                    {"link", json_of(hardware.link)},
+                                                    {"links", std::move(links)},
+                                                    {"memory_bytes_per_second", hardware.memory_bytes_per_second}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -173,7 +190,9 @@ void save_hardware(const std::filesystem::path& file, const Hardware& hardware) 
 Hardware load_hardware(const std::filesystem::path& file) {
   const boost::json::value json = parse_json(read_text(file, "load_hardware"), "load_hardware", file.string());
   const tessera::detail::JsonPart whole{json, file.string(), "load_hardware"};
-  Hardware hardware{.flops_per_second = whole.at("flops_per_second").number(), .link = link_of(whole.at("link"))};
+  Hardware hardware{.flops_per_second = whole.at("flops_per_second").number(),
+                    .link = link_of(whole.at("link")),
+                    .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0)};
   if (whole.has("links")) {
     const tessera::detail::JsonPart links = whole.at("links");
     if (!links.value.is_object()) links.refuse("an array or a value given, expected an object of links by mesh axis");

@@ -56,11 +56,21 @@ std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardwa
   return traffic;
 }
 
+// All that is made is written and read, and so is once a step what lies at rest.
+double memory_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
+  if (hardware.memory_bytes_per_second == 0) return 0;
+  int64_t bytes = forecast.allocated_bytes();
+  for (const auto& [name, at_rest] : step.at_rest) bytes += at_rest;
+  return 2 * static_cast<double>(bytes) / hardware.memory_bytes_per_second;
+}
+
 double hidden_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
   const auto time = [&](const CommRecord& r) {
     return collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
   };
-  const double end = predicted_timeline(forecast.ledger().records(), time, hardware.flops_per_second, step.flops).end;
+  if (step.flops == 0) return 0;
+  const double end =
+      predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
   const double hidden = step.compute_seconds + step.communication_seconds - end;
   return hidden > 1e-12 * end ? hidden : 0;  // else it is rounding
 }
@@ -79,7 +89,7 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.peak_bytes = forecast.peak_bytes();
   result.flops = forecast.flops();
   result.traffic = traffic_of(forecast.ledger(), hardware);
-  result.compute_seconds = result.flops / hardware.flops_per_second;
+  result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware);
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   result.hidden_seconds = hidden_seconds(forecast, result, hardware);
   return result;
@@ -104,6 +114,7 @@ namespace detail {
 
 void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "flops_per_second", hardware.flops_per_second);
+  check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
   const auto check_link = [&](const Link& link) {
     check_speed(verb, "bytes_per_second", link.bytes_per_second);
     check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);

@@ -27,6 +27,8 @@ struct Hardware {
   double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
   Link link = {};
   std::map<std::string, Link> links = {};  // by mesh axis, where it is another
+  // Of one device in reading and writing its memory; 0: as if that took no time.
+  double memory_bytes_per_second = 0;
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
 
@@ -45,7 +47,8 @@ struct StepForecast {
   int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
   double flops = 0;
   std::vector<Traffic> traffic;
-  double compute_seconds = 0, communication_seconds = 0;
+  double compute_seconds = 0;  // and of reading and writing memory
+  double communication_seconds = 0;
   double hidden_seconds = 0;  // of the communication: beside the computation
 
   double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }

@@ -177,7 +177,8 @@ std::vector<Measured> measure(const Model& recipe, const std::vector<nn::Suggest
   }
   constexpr int warm_up = 2, rounds = 25;
   for (int round = 0; round < warm_up + rounds; ++round)
-    for (size_t i = 0; i < runs.size(); ++i) {
+    for (size_t k = 0; k < runs.size(); ++k) {
+      const size_t i = (k + static_cast<size_t>(round)) % runs.size();
       const double taken = seconds_of([&] { runs[i]->step(); });
       if (round >= warm_up) seconds[i].push_back(taken);
     }
