@@ -1,5 +1,4 @@
-// Where should it lie? The layouts that the library proposes for a small decoder, and for Llama 2 7B on 64 and 512
-// devices.
+// The layouts that the library proposes for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
 #include <fmt/format.h>
 
 #include <chrono>

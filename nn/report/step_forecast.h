@@ -1,5 +1,4 @@
-// StepForecast: memory, communication and predicted time of one step on one mesh; Hardware: the speeds behind the
-// times.
+// StepForecast: what one step takes on one mesh, in bytes and time; Hardware: the speeds behind the times.
 #pragma once
 
 #include <boost/json/fwd.hpp>

@@ -1,5 +1,4 @@
-// The first three layouts that suggest_layouts proposes for ten models, in the order in which they run: time and
-// memory.
+// The layouts that suggest_layouts proposes for ten models, predicted beside measured: order, time and memory.
 //
 //   layouts [shared]                          virtual devices, each with its own copies, or with one for all
 //   tests/processes/start.sh 2 layouts        two processes, which have half of the devices each
