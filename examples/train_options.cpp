@@ -36,6 +36,19 @@ int64_t whole_number(const std::string& flag, const std::string& text, int64_t l
   return *value;
 }
 
+// 4GB, 512MiB, 1000000.
+int64_t bytes_of(const std::string& flag, const std::string& text) {
+  constexpr std::pair<const char*, double> units[] = {{"KB", 1e3},           {"MB", 1e6},     {"GB", 1e9},
+                                                      {"TB", 1e12},          {"KiB", 1024.0}, {"MiB", 1048576.0},
+                                                      {"GiB", 1073741824.0}, {"", 1}};
+  const auto unit =
+      std::find_if(std::begin(units), std::end(units), [&](const auto& u) { return text.ends_with(u.first); });
+  const auto value = number_in<double>(text.substr(0, text.size() - std::string(unit->first).size()));
+  if (!value || !(*value * unit->second >= 1 && *value * unit->second < 1e18))
+    refuse(flag, fmt::format("\"{}\" given, expected bytes, as in 4GB, 512MiB or 1000000.", text));
+  return static_cast<int64_t>(*value * unit->second);
+}
+
 double positive_number(const std::string& flag, const std::string& text) {
   const auto value = number_in<double>(text);
   if (!value || !std::isfinite(*value) || *value <= 0)
@@ -157,12 +170,15 @@ constexpr Strategy strategies[] = {
     {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
      "tensor parallel along model, data parallel along data"}};
 
+constexpr const char* automatic = "auto";
+
 const Strategy& strategy_of(const std::string& name) {
   std::vector<std::string> known;
   for (const Strategy& strategy : strategies) {
     if (name == strategy.name) return strategy;
     known.push_back(strategy.name);
   }
+  known.push_back(automatic);
   refuse_name("--strategy", name, known);
 }
 
@@ -182,6 +198,10 @@ void resolve(Placement given, TrainOptions& options) {
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
+  if (given.strategy == automatic) {
+    options.automatic.is_on = true;
+    return;
+  }
   const std::vector<std::string> names = logical_axes_of(options);
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
@@ -266,6 +286,11 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
       words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
+      integer("--devices", o.automatic.devices, 1, "of --strategy auto"),
+      {"--memory", "BYTES", "of each device, which --strategy auto keeps to, as in 4GB (any)",
+       [&](const std::string& text) { o.automatic.memory = bytes_of("--memory", text); }},
+      words("--hardware", "FILE", o.automatic.hardware,
+            "speeds for --strategy auto; measured and kept there if it is missing (a GPU's)"),
       words("--mesh", "AXES", placement.mesh,
             "or a mesh, as in data=4,model=2, with batch=data and all else replicated"),
       words("--rules", "RULES", placement.rules,
@@ -332,6 +357,11 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.profile.folder.empty() && contains(given, "--profile-steps"))
     refuse("--profile-steps", "no step is measured. Give --profile FOLDER too.");
+  for (const char* flag : {"--devices", "--memory", "--hardware"})
+    if (!options.automatic.is_on && contains(given, flag))
+      refuse(flag, "the mesh is given. Give --strategy auto too, which chooses one.");
+  for (const char* flag : {"--shard-state", "--keep-gathers"})
+    if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
@@ -426,8 +456,8 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   if (options.prompts.empty()) options.prompts = {options.sample.prompt};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
-  check_used(given, options);
   resolve(placement, options);
+  check_used(given, options);
   options.sample.window = options.model.seq;
   return options;
 }
@@ -444,13 +474,16 @@ std::string usage() {
     text += fmt::format("  {:<22}--mesh {}{}{}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules,
                         *s.shard_state ? " --shard-state " : "", s.shard_state);
   }
+  text += fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
   return text;
 }
 
 std::string to_flag(const Rules& rules) {
   std::vector<std::string> entries;
   for (const Rule& rule : rules)
-    if (!rule.mesh_axes.empty()) entries.push_back(fmt::format("{}={}", rule.logical, fmt::join(rule.mesh_axes, "+")));
+    if (!rule.mesh_axes.empty())
+      entries.push_back(fmt::format("{}={}", rule.is_by_name() ? rule.logical : rule.arrays.to_string(),
+                                    fmt::join(rule.mesh_axes, "+")));
   return fmt::format("{}", fmt::join(entries, ","));
 }
 

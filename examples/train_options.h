@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,14 @@ struct StepOptions {
   int64_t prefetch = 1;                  // blocks whose weights are gathered ahead, between processes
 };
 
+// --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_layout.h).
+struct AutoOptions {
+  bool is_on = false;
+  int64_t devices = 8;
+  int64_t memory = std::numeric_limits<int64_t>::max();  // bytes of each
+  std::string hardware;                                  // a file of measured speeds, made if it is missing
+};
+
 struct TrainOptions {
   bool help = false;
   std::vector<std::string> arguments;  // as they were given
@@ -64,6 +73,7 @@ struct TrainOptions {
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where mesh and rules come from: "strategy 2d: ..."
+  AutoOptions automatic;  // if on, mesh, rules and placement are not known yet
 
   ModelOptions model;
   TokenOptions tokens;

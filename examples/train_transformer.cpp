@@ -12,6 +12,7 @@
 
 #include "data/to_global.h"
 #include "data/tokenizer.h"
+#include "examples/chosen_layout.h"
 #include "examples/corpus.h"
 #include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
@@ -306,9 +307,15 @@ data::PackedTokens any_tokens(const TrainOptions& options) {
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
 template <class Model, class Config>
-void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
+Model model_of_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   model.remat = options.step.remat;
+  return model;
+}
+
+template <class Model, class Config>
+void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
+  auto model = model_of_bytes<Model>(options, layout, config);
   const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
   if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
   auto corpus = open_bytes(options.data, rows_of(options), layout);
@@ -320,15 +327,26 @@ Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {}) {
   return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
 }
 
+void read_vocab(TokenOptions& tokens) {
+  if (tokens.vocab == 0 && tokens.from.empty() && !tokens.tokenizer.empty())
+    tokens.vocab = data::Tokenizer::open(tokens.tokenizer).vocab_size();
+}
+
 nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
   const TokenOptions& tokens = options.tokens;
-  if (!tokens.from.empty()) {
-    nn::CausalLm model = nn::from_hugging_face(tokens.from, layout);
-    return tokens.lora ? nn::with_lora(Key(options.seed), model, {.rank = tokens.lora}) : model;
+  nn::CausalLm model;
+  if (tokens.from.empty()) {
+    nn::DecoderConfig config = options.model.decoder(tokens.vocab);
+    const Layout trained_on = options.replay.empty() ? layout : layout_of(options, {.abstract = true});
+    config.vocab_rows = nn::padded_vocab(config.vocab, trained_on);
+    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
+  } else {
+    model = nn::from_hugging_face(tokens.from, layout);
+    if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
-  nn::DecoderConfig config = options.model.decoder(tokens.vocab);
-  config.vocab_rows = nn::padded_vocab(config.vocab, layout_of(options, {.abstract = true}));  // also of a replay
-  return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
+  model.set_remat(options.step.remat);
+  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
+  return model;
 }
 
 // Before the training, which would be for nothing.
@@ -364,19 +382,19 @@ void check_export(const std::filesystem::path& folder) {
   if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
 }
 
-void train_on_tokens(TrainOptions options, const Layout& layout) {
-  TokenOptions& tokens = options.tokens;
+nn::Filter trained_in(const TokenOptions& tokens) {
+  return tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+}
+
+void train_on_tokens(const TrainOptions& options, const Layout& layout) {
+  const TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
   if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
-  if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
   nn::CausalLm model = first_model(options, layout);
-  model.set_remat(options.step.remat);
-  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
   check_sample(model.config(), tokenizer, options);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
-  const nn::Filter trained =
-      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+  const nn::Filter trained = trained_in(tokens);
   const auto loss = packed_loss_in(options.step.precision);
   const auto transform = optim::masked(clipped_adamw(options), trained);
   if (!options.replay.empty()) return replay(options, layout, any_tokens(options), model, loss, transform, trained);
@@ -402,7 +420,60 @@ void train(const TrainOptions& options, const Layout& layout) {
     train_on_bytes<Gpt>(options, layout, options.model.gpt());
 }
 
-void train(const TrainOptions& options) {
+// ---- --strategy auto
+
+// The step of `train`, for any layout: a model made there, and rows of the right shape, which take no memory.
+template <class Make, class Batch, class Loss, class Transform>
+nn::GradientStep step_for_layouts(const TrainOptions& options, const Make& make, const Batch& rows, const Loss& loss_fn,
+                                  const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+  return [=](const Layout& layout, const GradientOptions& gradients) {
+    StepOptions step = options.step;
+    step.shard_state = gradients.shard;
+    step.borrow_gathers = gradients.borrow_gathers;
+    auto model = make(layout);
+    auto optimizer = optim::Optimizer(model, transform, {.shard_state = step.shard_state});
+    const auto [loss, grads] =
+        loss_and_gradients(loss_fn, trained, step)(model, data::from_process_local(rows, layout));
+    optimizer.update(model, grads);
+    return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+  };
+}
+
+template <class Model, class Config>
+nn::GradientStep step_on_bytes(const TrainOptions& options, const Config& config) {
+  const Array ids = zeros({options.batch, options.model.seq}, int32);
+  TokenBatch rows;
+  rows.inputs = ids, rows.targets = ids;
+  return step_for_layouts(
+      options, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); }, rows,
+      next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
+}
+
+nn::GradientStep step_on_tokens(const TrainOptions& options) {
+  const Array ids = zeros({options.batch, options.model.seq}, int32);
+  PackedTokens rows;
+  rows.inputs = ids, rows.targets = ids, rows.segment_ids = ids, rows.positions = ids;
+  rows.weights = zeros({options.batch, options.model.seq}, float32);
+  const nn::Filter trained = trained_in(options.tokens);
+  return step_for_layouts(
+      options, [=](const Layout& layout) { return first_model(options, layout); }, rows,
+      packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
+}
+
+nn::GradientStep step_of(const TrainOptions& options) {
+  if (options.tokens.used()) return step_on_tokens(options);
+  if (options.model.name == "llama") return step_on_bytes<Llama>(options, options.model.llama());
+  return step_on_bytes<Gpt>(options, options.model.gpt());
+}
+
+// What the program finds out by itself.
+void complete(TrainOptions& options) {
+  read_vocab(options.tokens);
+  if (options.automatic.is_on) choose_layout(step_of(options), options);
+}
+
+void train(TrainOptions options) {
+  complete(options);
   const Layout layout = layout_of(options);
   print_placement(options, layout);
   train(options, layout);
@@ -412,6 +483,7 @@ void train(const TrainOptions& options) {
 void replay(const std::string& folder) {
   const KeptStep kept = read_kept_step(folder);
   TrainOptions options = parse_options(kept.arguments);
+  complete(options);
   options.replay = folder;
   options.step.shard_state = {};
   options.sample.length = 0;

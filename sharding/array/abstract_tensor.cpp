@@ -21,6 +21,7 @@ namespace tessera::detail {
 
 void Meter::add(int64_t bytes) {
   live += bytes;
+  allocated += std::max<int64_t>(bytes, 0);
   peak = std::max(peak, live);
   forward_peak = std::max(forward_peak, live);
   if (outer) outer->add(bytes);

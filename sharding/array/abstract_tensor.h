@@ -38,7 +38,7 @@ Interceptor*& current_interceptor();
 // The bytes of the abstract tensors made since the meter was opened (now, and at most), and the floating point
 // operations of matrix products, convolutions and attention (a multiplication and an addition are two).
 struct Meter {
-  int64_t live = 0, peak = 0;
+  int64_t live = 0, peak = 0, allocated = 0;
   double flops = 0;
   // The most bytes that one forward pass of value_and_grad had beyond those that were live when it began.
   int64_t activations = 0;

@@ -52,8 +52,8 @@ TEST_F(TrainTokens, HaveTheSameLossesOnEveryMesh) {
     const Run alone = rows_of(texts() + sizes + model + " --mesh data=1");
     EXPECT_TRUE(alone.outcome.says("40 documents; entropy in nats per token")) << alone.outcome.output;
     EXPECT_TRUE(alone.outcome.says("(perplexity ")) << alone.outcome.output;
-    for (const std::string mesh :
-         {" --strategy fsdp", " --strategy tp", " --strategy 2d", " --mesh data=2 --micro-batches 2 --remat"})
+    for (const std::string mesh : {" --strategy fsdp", " --strategy tp", " --strategy 2d",
+                                   " --mesh data=2 --micro-batches 2 --remat", " --strategy auto --devices 4"})
       expect_losses(rows_of(texts() + sizes + model + mesh), alone, 1e-4);
   }
 }

@@ -191,6 +191,22 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
   EXPECT_FALSE(outcome.says("corpus   1 files")) << outcome.output;
 }
 
+// ---- the library's own choice
+
+TEST_F(TrainTransformer, TakesTheLayoutThatTheLibraryFinds) {
+  const std::string file = folder_.path("hardware.json");
+  const Run alone = run("--mesh data=1");
+  for (const std::string& flags : {std::string("--devices 4 --memory 1GB"), "--devices 2 --hardware " + file,
+                                   "--devices 2 --precision float32 --hardware " + file}) {
+    const Run there = run("--strategy auto " + flags);
+    for (const char* words : {" devices of ", "step, ms", "1. ", " less than ", "devices; strategy auto, "})
+      EXPECT_TRUE(there.outcome.says(words)) << words << "\n" << there.outcome.output;
+    expect_losses(there, alone, 1e-4);
+  }
+  std::ifstream kept(file);
+  EXPECT_NE(std::string(std::istreambuf_iterator<char>(kept), {}).find("flops_per_second"), std::string::npos);
+}
+
 TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
   const Outcome outcome = run_program(program_ + " --help");
   EXPECT_EQ(outcome.exit_code, 0);
@@ -254,7 +270,12 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
       {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
       {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
-      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d."},
+      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d, auto."},
+      {"--strategy auto --memory 4XB", "--memory: \"4XB\" given, expected bytes, as in 4GB, 512MiB or 1000000."},
+      {"--strategy auto --memory 0", "--memory: \"0\" given"},
+      {"--strategy auto --mesh data=8", "Give either it, or --mesh and --rules."},
+      {"--strategy auto --shard-state data", "--shard-state: --strategy auto says it. Leave it out."},
+      {"--devices 4", "--devices: the mesh is given. Give --strategy auto too"},
       {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
       {"--rules mlp=model", "rules without a mesh"},
       {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data. Use these, or replicated."},
@@ -294,6 +315,8 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data=0", "mesh axis \"data\" = 0", 1);
   expect_error("--mesh data=2,data=2", "mesh axis \"data\" is given twice", 1);
   expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
+  expect_error("--strategy auto --devices 4 --memory 1KB",
+               "no layout fits in 1,000 bytes on each of 4 devices: the smallest found,", 1);
   expect_error("--strategy dp --batch 6", "= 6 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--micro-batches 3 --mesh data=2", "4 rows on each of 2 devices are not divisible by 3 micro-batches",
