@@ -10,7 +10,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "data/to_global.h"
 #include "data/tokenizer.h"
 #include "examples/chosen_layout.h"
 #include "examples/corpus.h"
@@ -50,14 +49,6 @@ auto packed_loss_in(DType dtype, bool is_balanced = true) {
     return cast.loss(batch.inputs, batch.targets, batch.weights,
                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
-}
-
-// Where the optimizer's state is cut further, so are the gradients.
-template <class Loss>
-auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
-  return nn::accumulate_gradients(
-      loss_fn, step.micro_batches, trained,
-      {.borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state});
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -422,30 +413,13 @@ void train(const TrainOptions& options, const Layout& layout) {
 
 // ---- --strategy auto
 
-// The step of `train`, for any layout: a model made there, and rows of the right shape, which take no memory.
-template <class Make, class Batch, class Loss, class Transform>
-nn::GradientStep step_for_layouts(const TrainOptions& options, const Make& make, const Batch& rows, const Loss& loss_fn,
-                                  const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
-  return [=](const Layout& layout, const GradientOptions& gradients) {
-    StepOptions step = options.step;
-    step.shard_state = gradients.shard;
-    step.borrow_gathers = gradients.borrow_gathers;
-    auto model = make(layout);
-    auto optimizer = optim::Optimizer(model, transform, {.shard_state = step.shard_state});
-    const auto [loss, grads] =
-        loss_and_gradients(loss_fn, trained, step)(model, data::from_process_local(rows, layout));
-    optimizer.update(model, grads);
-    return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
-  };
-}
-
 template <class Model, class Config>
 nn::GradientStep step_on_bytes(const TrainOptions& options, const Config& config) {
   const Array ids = zeros({options.batch, options.model.seq}, int32);
   TokenBatch rows;
   rows.inputs = ids, rows.targets = ids;
   return step_for_layouts(
-      options, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); }, rows,
+      options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); }, rows,
       next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
 }
 
@@ -456,7 +430,7 @@ nn::GradientStep step_on_tokens(const TrainOptions& options) {
   rows.weights = zeros({options.batch, options.model.seq}, float32);
   const nn::Filter trained = trained_in(options.tokens);
   return step_for_layouts(
-      options, [=](const Layout& layout) { return first_model(options, layout); }, rows,
+      options.step, [=](const Layout& layout) { return first_model(options, layout); }, rows,
       packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
 }
 

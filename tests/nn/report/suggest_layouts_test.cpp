@@ -1,5 +1,4 @@
-// suggest_layouts: what is proposed fits, is the fastest, and runs; and the words about it. measure_hardware and its
-// file.
+// suggest_layouts: what is proposed fits, is the fastest, and runs; measure_hardware and its file.
 #include "nn/report/suggest_layouts.h"
 
 #include <gtest/gtest.h>
