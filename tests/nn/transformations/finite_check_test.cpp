@@ -103,9 +103,11 @@ const Planted table[] = {
        layer.kernel.value = with_nan(layer.kernel.value);
        return [net = placed(layer, layout), x = rows_of(layout, {8, 5, 4})] { net.layer(x); };
      }},
-    {"layer_norm", "layer_norm", "32 of 32 values are NaN of the result", "net.layer(x)",
+    {"layer_norm", "layer_norm", "operand 1, parameter layer.scale, float32[4], is not finite", "net.layer(x)",
      [](const Layout& layout) {
-       return [net = placed(LayerNorm::init(in, 0), layout), x = ones_of(layout, {8, 4})] { net.layer(x); };
+       LayerNorm layer = LayerNorm::init(in);
+       layer.scale.value = with_nan(layer.scale.value);
+       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x); };
      }},
     {"rms_norm", "rms_norm", "32 of 32 values are NaN of the result", "net.layer(x)",
      [](const Layout& layout) {
