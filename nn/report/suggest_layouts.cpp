@@ -47,7 +47,7 @@ std::string words_of(const Traffic& t) {
                      milliseconds(t.seconds));
 }
 
-std::string name_of(const SuggestedLayout& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
+std::string name_and_mesh(const SuggestedLayout& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
 
 // ---- why
 
@@ -125,10 +125,10 @@ std::string paragraphs(const LayoutSuggestions& found) {
   if (!found.too_large().empty()) {
     const SuggestedLayout& least = found.too_large().front();
     text += fmt::format("Too large: {}, the smallest {} with {} bytes.\n",
-                        counted(static_cast<int64_t>(found.too_large().size()), "layout"), name_of(least),
+                        counted(static_cast<int64_t>(found.too_large().size()), "layout"), name_and_mesh(least),
                         with_commas(least.forecast.peak_bytes));
   }
-  for (const SuggestedLayout& s : found.failed()) text += fmt::format("{}: {}\n", name_of(s), s.forecast.error);
+  for (const SuggestedLayout& s : found.failed()) text += fmt::format("{}: {}\n", name_and_mesh(s), s.forecast.error);
   return text;
 }
 
@@ -176,9 +176,9 @@ std::string detail::why_it_beats(const SuggestedLayout& a, const SuggestedLayout
   if (!b) return "Nothing else that was tried fits.";
   const double saved = b->forecast.seconds() - a.forecast.seconds(), share = saved / b->forecast.seconds();
   if (share < 1e-4)
-    return fmt::format("As fast as {}, with {} bytes less at its peak.", name_of(*b),
+    return fmt::format("As fast as {}, with {} bytes less at its peak.", name_and_mesh(*b),
                        with_commas(b->forecast.peak_bytes - a.forecast.peak_bytes));
-  return fmt::format("{} ms ({:.2g} %) less than {}: {}.", milliseconds(saved), 100 * share, name_of(*b),
+  return fmt::format("{} ms ({:.2g} %) less than {}: {}.", milliseconds(saved), 100 * share, name_and_mesh(*b),
                      reason(a.forecast, b->forecast));
 }
 
@@ -186,7 +186,7 @@ const SuggestedLayout& LayoutSuggestions::best() const {
   if (!layouts_.empty()) return layouts_.front();
   if (too_large_.empty() && !failed_.empty())
     fail(ErrorKind::bad_argument, "suggest_layouts", "the step runs on no layout of {}. {}: {}",
-         counted(search_.devices, "device"), name_of(failed_.front()), failed_.front().forecast.error);
+         counted(search_.devices, "device"), name_and_mesh(failed_.front()), failed_.front().forecast.error);
   if (too_large_.empty())
     fail(ErrorKind::bad_argument, "suggest_layouts",
          "no layout divides the step's dims over {}. Give another number, or dims that it divides.",
@@ -194,7 +194,7 @@ const SuggestedLayout& LayoutSuggestions::best() const {
   const SuggestedLayout& least = too_large_.front();
   fail(ErrorKind::bad_argument, "suggest_layouts",
        "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}. Give so much, or more devices.",
-       with_commas(search_.memory), counted(search_.devices, "device"), name_of(least),
+       with_commas(search_.memory), counted(search_.devices, "device"), name_and_mesh(least),
        with_commas(least.forecast.peak_bytes));
 }
 
