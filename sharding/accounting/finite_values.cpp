@@ -86,6 +86,18 @@ Values look_at(const Tensors& tensors) {
   return values;
 }
 
+// Of replicas that are stored apart the first counts, unless others alone are not finite.
+Values look_at(const Type* type, AxisSet slots, const Tensors& local) {
+  const MeshImpl* mesh = type->mesh;
+  Values values;
+  for (size_t i = 0; i < local.size(); ++i) {
+    const int slot = static_cast<int>(i), block = mesh ? project(mesh, slots, slot, type->own()) : slot;
+    if (!mesh || project(mesh, type->own(), block, slots) == slot) values.add(local[i], slot);
+  }
+  return values.finite() ? look_at(local) : values;
+}
+Values look_at(const ArrayImpl& a) { return look_at(a.type, a.slots, a.local); }
+
 // ---- places
 
 // " on the device data=1 of process 2", of one tensor of those along `slots`; empty where there is one device.
@@ -143,7 +155,7 @@ struct OperandValues {
 std::vector<OperandValues> operands_of(const OperationArrays& arrays) {
   std::vector<OperandValues> operands;
   for (size_t i = 0; i < arrays.given.size(); ++i)
-    operands.push_back({arrays.given[i], look_at(arrays.given[i]->local), look_at(arrays.read[i]->local)});
+    operands.push_back({arrays.given[i], look_at(*arrays.given[i]), look_at(*arrays.read[i])});
   return operands;
 }
 
@@ -199,7 +211,7 @@ void check_results(const OperationCall& call, const OperationArrays& arrays) {
   for (const Array& array : arrays.results) {
     const ArrayImpl& result = *array.impl();
     if (are_finite(result.local)) continue;
-    const Values values = look_at(result.local);
+    const Values values = look_at(result);
     const std::vector<OperandValues> operands = operands_of(arrays);
     check_operands(call, arrays, operands);
     const auto has_inf = [](const OperandValues& operand) { return operand.as_read.inf > 0; };
@@ -226,7 +238,7 @@ void check_gradients(const OperationCall& call, const BackwardCall& part) {
 
 void check_moved(const CheckedMove& move, const Tensors& before, const Tensors& after) {
   if (are_finite(after)) return;
-  const Values given = look_at(before), made = look_at(after);
+  const Values given = look_at(before), made = look_at(move.to, move.to->slots, after);
   if (!given.finite()) return;  // who uses it says so
   const CallerLine line(move.cause.where);
   fail(ErrorKind::not_finite, move.cause.operation,
@@ -239,7 +251,7 @@ void check_value(const CheckedValue& value, const Array& x) {
   if (x.is_absent() || (x.impl()->local.empty() && x.impl()->details->recipe)) return;
   const ArrayImpl& array = materialized(x, value.verb);
   if (are_finite(array.local)) return;
-  const Values values = look_at(array.local);
+  const Values values = look_at(array);
   const Text path = value.path.empty() ? nullptr : as_text(value.path);
   fail(ErrorKind::not_finite, value.verb, "{}{} {} is not finite: {}{}. {}", place_of(path, CallerLine(), false),
        value.what, array.type->to_string(), values.count(), devices_of(values, array.type->mesh, array.slots),
