@@ -12,9 +12,12 @@ namespace {
 
 using tessera::detail::NamedDims;
 
-bool is_parameter(const NamedDims& array) { return array.verb == "filter_shard"; }
 bool is_constraint(const NamedDims& array) { return array.verb == "with_sharding_constraint"; }
-bool is_activation(const NamedDims& array) { return !is_parameter(array) && array.verb != "placement_table"; }
+bool is_activation(const NamedDims& array) {
+  return is_constraint(array) || array.verb == "device_put" || array.verb == "from_process_local";
+}
+// Placed, restored or read from a file.
+bool is_parameter(const NamedDims& array) { return !is_activation(array) && !array.path.empty(); }
 
 // Where a name occurs.
 struct Uses {

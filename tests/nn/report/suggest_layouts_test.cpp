@@ -10,6 +10,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/report/axis_roles.h"
 #include "nn/report/measure_hardware.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/diagnostics/fail.h"
@@ -170,6 +171,22 @@ TEST(SuggestLayouts, CutsWeightsWithoutACommonName) {
   ASSERT_NE(sharded, found.layouts().end());
   EXPECT_LT(sharded->forecast.at_rest[0].second, (3 * 512 * 512 + 512 + 1280) * 4 / 7);
   EXPECT_NE(found.to_text().find("** of at least 1024 elements=data"), std::string::npos) << found.to_text();
+}
+
+TEST(SuggestLayouts, TellsWhatNamesAreFor) {
+  const detail::AxisRoles roles =
+      detail::roles_of({{"load_hugging_face", "embed.tokens", {"vocab", "embed"}, {512, 64}},
+                        {"load_hugging_face", "up.kernel", {"embed", "mlp"}, {64, 96}},
+                        {"filter_shard", "norm.scale", {"norm"}, {64}},
+                        {"from_process_local", "inputs", {"batch", "seq"}, {8, 16}},
+                        {"with_sharding_constraint", "", {"batch", "rows", none}, {8, 16, 64}}});
+  EXPECT_EQ(roles.batch, "batch");
+  EXPECT_EQ(roles.stream, "embed");
+  EXPECT_EQ(roles.inner, (std::vector<std::string>{"vocab", "mlp"}));
+  EXPECT_EQ(roles.sequence, (std::vector<std::string>{"seq", "rows"}));
+  EXPECT_EQ(roles.constrained, std::vector<std::string>{"rows"});
+  EXPECT_TRUE(roles.stream_is_everywhere);
+  EXPECT_TRUE(roles.divides(32, "mlp") && !roles.divides(64, "mlp"));
 }
 
 TEST(SuggestLayouts, SaysWhyInTextMarkdownAndJson) {
