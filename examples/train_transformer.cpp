@@ -64,20 +64,15 @@ auto clipped_adamw(const TrainOptions& options) {
                     .mask = optim::matrices_only}));
 }
 
-void check_finite(int64_t step, double loss, double grad_norm) {
-  train::check_finite(step, "loss", loss);
-  train::check_finite(step, "norm of the gradient", grad_norm);
-}
-
 // One step. A step that would be kept is checked before the update, which so leaves the model as it was.
 template <class Model, class Batch, class Gradients, class Optimizer>
 StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Gradients& loss_and_grads,
                       Optimizer& optimizer, bool is_kept) {
   const auto [loss, grads] = loss_and_grads(model, batch);
-  if (is_kept) check_finite(step, value_of(loss), value_of(optim::global_norm(grads)));
+  if (is_kept) check_step(step, value_of(loss), value_of(optim::global_norm(grads)));
   optimizer.update(model, grads);
   const StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
-  check_finite(step, row.loss, row.grad_norm);
+  check_step(step, row.loss, row.grad_norm);
   return row;
 }
 
@@ -227,7 +222,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
       const ValidationMetrics validation{step, mean_loss(model, corpus.validation, validation_loss)};
-      train::check_finite(step, "validation loss", validation.loss);
+      check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
     }

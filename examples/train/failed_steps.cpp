@@ -18,6 +18,11 @@ void check_finite(int64_t step, const char* what, double value) {
       step, what, std::abs(value)));
 }
 
+void check_step(int64_t step, double loss, double grad_norm) {
+  check_finite(step, "loss", loss);
+  check_finite(step, "norm of the gradient", grad_norm);
+}
+
 FailedSteps::FailedSteps(std::string folder, std::vector<std::string> arguments)
     : folder_(std::move(folder)), arguments_(std::move(arguments)) {
   if (!keeps()) return;

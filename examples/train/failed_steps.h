@@ -16,8 +16,9 @@ class NotFinite : public Error {
  public:
   explicit NotFinite(const std::string& message) : Error(ErrorKind::not_finite, message) {}
 };
-// Error (NotFinite) unless `value` is finite; `what` is its name.
+// Error (NotFinite) unless the value is finite; `what` is its name.
 void check_finite(int64_t step, const char* what, double value);
+void check_step(int64_t step, double loss, double grad_norm);
 
 class FailedSteps {
  public:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "sharding/diagnostics/caller.h"
 #include "sharding/shard_map/shard_map.h"
 
 namespace tessera {
@@ -36,7 +37,8 @@ template <class F>
 requires std::invocable < const F&, const std::vector<at::Tensor>
 & > auto local_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},
                    std::source_location where = std::source_location::current()) {
-  const auto body = [f = std::move(f)](const std::vector<Array>& blocks) {
+  const auto body = [f = std::move(f), where](const std::vector<Array>& blocks) {
+    const CallerScope caller(where);
     if constexpr (std::is_same_v<std::invoke_result_t<const F&, const std::vector<at::Tensor>&>, at::Tensor>)
       return detail::call_locally([&](const auto& tensors) { return std::vector<at::Tensor>{f(tensors)}; }, blocks)[0];
     else

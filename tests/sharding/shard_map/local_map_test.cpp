@@ -1,6 +1,7 @@
 // local_map: LibTorch code on blocks, its gradients, and what it may not do.
 #include "sharding/shard_map/local_map.h"
 
+#include "sharding/accounting/finite_check.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
@@ -77,6 +78,19 @@ TEST(LocalMap, RefusesTensorsThatNoArrayHas) {
   for (const auto& [words, f] : table)
     expect_error(ErrorKind::dtype_mismatch, words,
                  [&, f = f] { local_map([&](const Tensors& t) { return f(t[0]); }, mesh, P{"x"}, P{"x"})(ones({4})); });
+}
+
+TEST(LocalMap, IsAnOperationToFiniteChecks) {
+  const Mesh mesh = make_mesh({{"x", 2}});
+  const auto logs = local_map([](const Tensors& t) { return at::log(t[0]); }, mesh, P{"x"}, P{"x"});
+  const auto roots = local_map([](const Tensors& t) { return at::sqrt(t[0]); }, mesh, P{"x"}, P{"x"});
+  const Array x = placed(at::arange(3., -1., -1.), mesh, P{"x"});
+  const FiniteCheckScope scope;
+  expect_error(ErrorKind::not_finite,
+               {"[local_map] local_map_test.cpp:", "1 of 4 values is inf of the result", " on the device x=1; given "},
+               [&] { logs(x); });
+  expect_error(ErrorKind::not_finite, {"[local_map] local_map_test.cpp:", ", backward: 1 of 2 values is inf"},
+               [&] { step({x}, [&](Arrays p) { return sum(roots(p[0])); }); });
 }
 
 TEST(LocalMap, FromTensorRefusesThemToo) {
