@@ -51,8 +51,8 @@ class OperationWatcher {
   virtual void differentiated(const OperationCall&, const BackwardCall&) {}
 };
 
-// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a call and announces it once its
-// results are there.
+// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
+// call and announces it once its results are there.
 bool are_operations_watched();
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays);
