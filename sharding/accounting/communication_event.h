@@ -20,7 +20,7 @@ struct Communication {
   Text operand = {}, result = {};  // in place of the types where several arrays move together
   bool backward = false;
   std::chrono::steady_clock::time_point began = {};  // if before it is announced; then it is awaited from there on
-  int64_t number = 0;  // of its thread's; announce fills it in
+  int64_t number = 0;                                // of its thread's; announce fills it in
 };
 
 // A guard, a budget or a ledger: called for the communications of its thread from its construction to its destruction.

@@ -1,6 +1,8 @@
 // Engines: a collective carried out by the devices of a group, within a process, between processes, or without data.
 #pragma once
 
+#include <chrono>
+
 #include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/step.h"
 
