@@ -37,8 +37,8 @@ struct Tokens {
   Array inputs, targets;
 };
 
-Tokens tokens_on(const Layout& layout, int64_t seq = 128) {
-  const Array ids = device_put(zeros({32, seq}, int32), Axes{"batch", "seq"}, layout);
+Tokens tokens_on(const Layout& layout, int64_t rows = 32, int64_t seq = 128) {
+  const Array ids = device_put(zeros({rows, seq}, int32), Axes{"batch", "seq"}, layout);
   return {ids, ids};
 }
 
@@ -152,7 +152,7 @@ Sums sums_of(const std::vector<ModuleTraffic>& traffic) {
 TEST(ActivationTables, HaveTheTrafficOfTheStepOnDevices) {
   const Layout layout = layout_on(make_mesh(four_by_two), tensor_parallel);
   const Gpt model = filter_shard(Gpt::init(Key(0), {}), layout);
-  const Tokens batch = tokens_on(layout, 32);
+  const Tokens batch = tokens_on(layout, 4, 16);
   const CommLedger ledger;
   value_and_grad(transformer_loss)(model, batch);
   Sums measured;
@@ -168,7 +168,7 @@ TEST(ActivationTables, HaveTheBytesThatStayOnDevices) {
   for (const int64_t devices : {1, 2}) {
     const Layout layout = layout_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
     const Gpt model = filter_shard(Gpt::init(Key(0), {.layers = 1}), layout);
-    const Tokens batch = tokens_on(layout, 32);
+    const Tokens batch = tokens_on(layout, 4, 16);
     int64_t stays = 0;
     const tessera::testing::Allocations allocations;
     value_and_grad([&](const Gpt& m, const Tokens& b) {
