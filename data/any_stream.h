@@ -160,8 +160,9 @@ DividedStream<T>::DividedStream(std::vector<AnyStream<T>> parts) : parts_(std::m
 // batch is the same under any number that divides `parts`. The batch size has to be a multiple of `parts`. Of several
 // threads, each makes the rows of another part.
 //
-// Where a part goes on, only the process that reads it knows: save each process's state and restore joined_state() of
-// all (data/loader_state.h). Errors (bad_argument): parts < 1, a dataset or stream that is not endless (an epoch would
+// Where a part goes on, only the process that reads it knows. A loader on_mesh (data/on_mesh.h) joins the states of all
+// when it is asked for its own; else save each process's state and restore joined_state() of all (data/loader_state.h).
+// Errors (bad_argument): parts < 1, a dataset or stream that is not endless (an epoch would
 // end at different batches for different processes: repeat() first).
 template <class T, class Node, class Make>
 auto divided(int64_t parts, const Dataset<T, Node>& dataset, const Make& make) {

@@ -37,6 +37,7 @@ AlignedText bytes_as_characters(const AlignedText& text) {
     return made;
   }();
   AlignedText made;
+  made.reserve(2 * text.text().size());  // in place of growing byte by byte, for every word
   for (size_t i = 0; i < text.text().size(); ++i)
     made.append(spelled[static_cast<unsigned char>(text.text()[i])], text.origin(i, i + 1));
   return made;

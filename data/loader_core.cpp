@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/record_reader.h"
 #include "nn/tree/tree.h"
+#include "sharding/diagnostics/activity.h"
 
 namespace tessera::data::detail {
 
@@ -93,6 +94,7 @@ LoaderCore::LoaderCore(const LoaderOptions& options, DatasetFacts facts)
     : options_(checked(options)), facts_(std::move(facts)) {}
 
 AnyItem LoaderCore::next() {
+  const tessera::detail::ActivityScope waiting(tessera::detail::Activity::input);
   const auto asked = Clock::now();
   if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
   const LoaderState before = place();
@@ -127,7 +129,7 @@ void LoaderCore::hand_out(AnyItem& batch, const LoaderState& before) {
 LoaderState LoaderCore::state() const {
   LoaderState state = place();
   state.dataset = facts_.description;
-  return state;
+  return join_states_ ? join_states_(state) : state;
 }
 
 void LoaderCore::restore(const LoaderState& state) {

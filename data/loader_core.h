@@ -86,6 +86,9 @@ class LoaderCore {
   using HandOut = std::function<AnyItem(AnyItem, int64_t place)>;
   void finish_with(Finish finish);
   void hand_out_with(HandOut hand_out);
+  // What state() gives of this process's own.
+  using JoinStates = std::function<LoaderState(const LoaderState&)>;
+  void join_states_with(JoinStates join) { join_states_ = std::move(join); }
 
   virtual int64_t batches_per_epoch() const = 0;
   virtual int64_t epoch() const = 0;
@@ -111,6 +114,7 @@ class LoaderCore {
 
   Finish finish_;
   HandOut hand_out_;
+  JoinStates join_states_;
   std::optional<int64_t> end_due_;  // the place of an end of an epoch whose HandOut threw
   LoaderStats stats_;
   std::chrono::steady_clock::time_point began_;

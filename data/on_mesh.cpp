@@ -1,6 +1,7 @@
 // Batches placed in the loader's threads, and compared where they are handed out, since all processes take part there.
 #include "data/on_mesh.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -27,6 +28,17 @@ void check_dataset(const LoaderCore& core, const Mesh& mesh) {
                    mesh);
 }
 
+// Of a divided stream each process knows the places of its own parts.
+LoaderState joined_over(const Mesh& mesh, const LoaderState& mine) {
+  if (!mine.stream) return mine;
+  const std::vector<StreamMark>& parts = mine.stream->parts;
+  if (std::none_of(parts.begin(), parts.end(), [](const StreamMark& part) { return part.is_elsewhere(); })) return mine;
+  std::vector<LoaderState> all;
+  for (const std::string& text : gathered_texts("state", mine.to_json(), mesh))
+    all.push_back(LoaderState::from_json(text));
+  return joined_state(all);
+}
+
 AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
   const std::string at = std::to_string(place);
   if (!item) {
@@ -50,6 +62,8 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
     return std::make_shared<CheckedBatch>(CheckedBatch{std::move(global), std::move(rows)});
   });
   if (checks) core.hand_out_with([mesh](const AnyItem& item, int64_t at) { return checked(item, at, mesh); });
+  if (mesh.process_count() > 1)
+    core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
 }
 
 }  // namespace

@@ -35,7 +35,9 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 }  // namespace detail
 
 // The same loader with global batches, which its threads place on the mesh: the copies to the devices are done before
-// the training asks for the batch. State, order and statistics are the loader's.
+// the training asks for the batch. State, order and statistics are the loader's; but the state of a divided stream
+// (data/any_stream.h) has the places of all its parts, which the processes exchange: then all call state() together,
+// and each gets the one state that all restore.
 //
 //   for (const TokenBatch& batch : on_mesh(Loader(tokens, token_batch, {.shard = ShardByProcess(layout)}), layout))
 //

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <map>
 
 #include "sharding/distributed/consensus.h"
@@ -171,22 +172,43 @@ std::vector<detail::ReadRows> detail::read_rows(const nn::Leaves& local, const n
 
 namespace {
 
-// [process, array, {begin, checksum}] of all processes.
-at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, int processes) {
-  const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
-  auto* to = mine.mutable_data_ptr<int64_t>();
-  for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
-  at::Tensor table = at::empty({processes, mine.size(0), 2}, at::kLong);
+// (n, ...) of each process -> (processes, n, ...).
+at::Tensor from_all(const char* verb, const at::Tensor& mine, int processes) {
+  std::vector<int64_t> sizes = mine.sizes().vec();
+  sizes.insert(sizes.begin(), processes);
+  at::Tensor table = at::empty(sizes, at::kLong);
   tessera::detail::process_group(tessera::detail::everyone())
       .all_gather(mine, table, {.operation = verb, .where = {}})
       ->wait();
   return table;
 }
 
+// [process, array, {begin, checksum}] of all processes.
+at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, int processes) {
+  const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
+  auto* to = mine.mutable_data_ptr<int64_t>();
+  for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
+  return from_all(verb, mine, processes);
+}
+
 }  // namespace
 
 void detail::check_same_input(const char* verb, const std::string& input, const Mesh& mesh) {
   tessera::detail::check_agreement(verb, mesh.process_count(), input);
+}
+
+std::vector<std::string> detail::gathered_texts(const char* verb, const std::string& mine, const Mesh& mesh) {
+  const int processes = mesh.process_count();
+  const auto size = static_cast<int64_t>(mine.size());
+  const at::Tensor sizes = from_all(verb, at::full({1}, size, at::kLong), processes);
+  const at::Tensor bytes = at::zeros({sizes.max().item<int64_t>() / 8 + 1}, at::kLong);
+  std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
+  const at::Tensor all = from_all(verb, bytes, processes);
+  std::vector<std::string> texts;
+  for (int process = 0; process < processes; ++process)
+    texts.emplace_back(static_cast<const char*>(all[process].const_data_ptr()),
+                       static_cast<size_t>(sizes[process].item<int64_t>()));
+  return texts;
 }
 
 void detail::check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows,

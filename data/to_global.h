@@ -65,6 +65,8 @@ std::vector<ReadRows> read_rows(const nn::Leaves& local, const nn::Leaves& globa
 void check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows, const Mesh& mesh);
 // Error (inconsistent) unless all processes of the mesh give the same `input`; all call it.
 void check_same_input(const char* verb, const std::string& input, const Mesh& mesh);
+// The texts of all processes of the mesh; all call it.
+std::vector<std::string> gathered_texts(const char* verb, const std::string& mine, const Mesh& mesh);
 
 }  // namespace detail
 

@@ -180,6 +180,11 @@ namespace {
 void check_separator(const TokenFiles& files, const TokenDocumentOptions& options) {
   const int given = options.end_of_text.has_value() + options.begin_of_text.has_value();
   if (given == (files.knows_documents() ? 0 : 1)) return;
+  if (given == 2)
+    fail(ErrorKind::bad_argument, "token_documents",
+         fmt::format("end_of_text {} and begin_of_text {} given, expected one of them, or none for files that say "
+                     "themselves where documents end",
+                     *options.end_of_text, *options.begin_of_text));
   fail(ErrorKind::bad_argument, "token_documents",
        files.knows_documents() ? "a separator, and the files say themselves where documents end; give none"
                                : "the files do not say where documents end; give end_of_text or begin_of_text");

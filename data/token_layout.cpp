@@ -168,7 +168,7 @@ std::string name_of(TokenFormat format) {
 
 TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index) {
   if (has_index) return TokenFormat::megatron;
-  if (begins_with(bytes, file, npy_magic)) return TokenFormat::npy;
+  if (begins_with(bytes, file, npy_magic) || file.path.ends_with(".npy")) return TokenFormat::npy;
   if (begins_with(bytes, file, index_magic))
     fail_tokens(file.path, "an index of Megatron's; name the .bin beside it, or end its name in .idx");
   return llm_c_kind(bytes, file) ? TokenFormat::llm_c : TokenFormat::headerless;

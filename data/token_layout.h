@@ -38,7 +38,8 @@ struct TokenLayout {
 // "llm.c's", for messages and saved states.
 std::string name_of(TokenFormat format);
 
-// What the first bytes of the file say; headerless if they say nothing, and megatron where `has_index`.
+// What the first bytes of the file say, or its name if it ends in .npy; headerless if neither does, and megatron where
+// `has_index`.
 TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index);
 
 // Of the file, which lies in `bytes`; `index` is the path of the .idx that a Megatron file needs.

@@ -28,6 +28,7 @@ class AlignedText {
   // Where bytes [begin, end) come from; begin < end.
   ByteRange origin(size_t begin, size_t end) const { return {origin_[begin].begin, origin_[end - 1].end}; }
 
+  void reserve(size_t bytes) { text_.reserve(bytes), origin_.reserve(bytes); }
   void append(std::string_view text, ByteRange origin);
   void append(const AlignedText& other, size_t begin, size_t end);
   AlignedText part(size_t begin, size_t end) const;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <utility>
@@ -21,9 +22,16 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
+// What a shard has, and where the next one begins: with which document of which input.
+struct Shard {
+  int64_t documents = 0, tokens = 0, bytes = 0;
+  int64_t input = 0, document = 0;
+  int64_t checksum = 0;  // of its files
+};
+
 struct State {
-  TokenizeProgress progress;
-  int64_t input = 0, document = 0;  // the next document: of which input, and the how manieth there
+  std::vector<Shard> shards;
+  bool is_finished = false;
 };
 
 uint64_t hashed(uint64_t hash, std::string_view bytes) {  // FNV-1a
@@ -32,12 +40,26 @@ uint64_t hashed(uint64_t hash, std::string_view bytes) {  // FNV-1a
 }
 constexpr uint64_t no_hash = 0xcbf29ce484222325;
 
-// What the shards depend on, as one line: the texts by their names and sizes, the tokenizer by all tokens that it has.
+uint32_t checksum_of(const fs::path& path, uint32_t before = 0) {
+  const File file = File::open(path, "tokenize");
+  std::vector<std::byte> bytes(size_t{1} << 20);
+  const int64_t size = file.size();
+  for (int64_t at = 0; at < size; at += static_cast<int64_t>(bytes.size())) {
+    bytes.resize(std::min(bytes.size(), static_cast<size_t>(size - at)));
+    file.read_at(bytes, at);
+    before = crc32c(bytes, before);
+  }
+  return before;
+}
+
+// What the shards depend on, as one line: the texts and the tokenizer by all their bytes. (Times of change would be
+// cheaper by one reading of the texts, but copies of a text have others, and a text that was edited may have the same.)
 std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tokenizer) {
   uint64_t texts = no_hash;
   int64_t files = 0, bytes = 0;
   for (const data::FileEntry& file : data::list_files(options.files, {})) {
-    texts = hashed(texts, fmt::format("{} {}\n", fs::path(file.path).filename().string(), file.size));
+    texts = hashed(texts, fmt::format("{} {} {:08x}\n", fs::path(file.path).filename().string(), file.size,
+                                      checksum_of(file.path)));
     ++files, bytes += file.size;
   }
   return fmt::format(
@@ -52,11 +74,32 @@ std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tok
 
 fs::path state_path(const TokenizeOptions& options) { return fs::path(options.out) / "tokenize.json"; }
 
+fs::path shard_path(const TokenizeOptions& options, size_t number) {
+  return fs::path(options.out) / fmt::format("tokens-{:05}", number);
+}
+
+int64_t shard_checksum(const fs::path& prefix) {
+  return checksum_of(prefix.string() + ".idx", checksum_of(prefix.string() + ".bin"));
+}
+
+bool is_whole(const fs::path& prefix, const Shard& shard) {
+  for (const char* end : {".bin", ".idx"})
+    if (!fs::is_regular_file(prefix.string() + end)) return false;
+  return shard_checksum(prefix) == shard.checksum;
+}
+
+constexpr std::pair<const char*, int64_t Shard::*> numbers_of_shard[] = {
+    {"documents", &Shard::documents}, {"tokens", &Shard::tokens},     {"bytes", &Shard::bytes},
+    {"input", &Shard::input},         {"document", &Shard::document}, {"crc32c", &Shard::checksum}};
+
 void save(const TokenizeOptions& options, const State& state, const std::string& made_from) {
-  const TokenizeProgress& p = state.progress;
-  const json::object text{{"made_from", made_from}, {"shards", p.shards},        {"documents", p.documents},
-                          {"tokens", p.tokens},     {"bytes", p.bytes},          {"finished", p.is_finished},
-                          {"input", state.input},   {"document", state.document}};
+  json::array shards;
+  for (const Shard& shard : state.shards) {
+    json::object numbers;
+    for (const auto& [key, number] : numbers_of_shard) numbers[key] = shard.*number;
+    shards.push_back(numbers);
+  }
+  const json::object text{{"made_from", made_from}, {"finished", state.is_finished}, {"shards", shards}};
   const fs::path path = state_path(options), partial = path.string() + ".partial";
   write_text(partial, json::serialize(text) + "\n", "tokenize");
   move_into_place(partial, path, "tokenize");
@@ -77,15 +120,39 @@ State loaded(const fs::path& path, const std::string& made_from) {
     fail(ErrorKind::bad_file, "tokenize",
          fmt::format("{}: the tokens there were made from {}; now given: {}. Name another folder, or remove this one.",
                      path.parent_path().string(), was, made_from));
-  const json::value* finished = state.as_object().if_contains("finished");
-  return {{number_in(state, "shards", path), number_in(state, "documents", path), number_in(state, "tokens", path),
-           number_in(state, "bytes", path), 0, finished && *finished == true},
-          number_in(state, "input", path),
-          number_in(state, "document", path)};
+  const json::value *finished = state.as_object().if_contains("finished"),
+                    *shards = state.as_object().if_contains("shards");
+  if (!finished || !finished->is_bool() || !shards || !shards->is_array())
+    fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no list of shards; it is damaged.", path.string()));
+  State read{.shards = {}, .is_finished = finished->as_bool()};
+  for (const json::value& numbers : shards->as_array()) {
+    Shard& shard = read.shards.emplace_back();
+    for (const auto& [key, number] : numbers_of_shard) shard.*number = number_in(numbers, key, path);
+  }
+  return read;
+}
+
+// Whether `path` is `folder` or lies in it.
+bool is_in(const fs::path& path, const fs::path& folder) {
+  const fs::path inner = fs::weakly_canonical(fs::absolute(path)), outer = fs::canonical(folder / ".");
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+void make_out(const TokenizeOptions& options) {
+  for (const std::string& texts : options.files)
+    if (fs::is_directory(texts) && is_in(options.out, texts))
+      fail(ErrorKind::bad_argument, "tokenize",
+           fmt::format("{}: lies in {}, all of whose files are texts. Name a folder outside of it.", options.out,
+                       texts));
+  if (fs::exists(options.out) && !fs::is_directory(options.out))
+    fail(ErrorKind::bad_argument, "tokenize",
+         fmt::format("{}: a file, expected a folder, or a name for one.", options.out));
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error) fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: {}.", options.out, error.message()));
 }
 
 State begun(const TokenizeOptions& options, const std::string& made_from) {
-  fs::create_directories(options.out);
   if (fs::exists(state_path(options))) return loaded(state_path(options), made_from);
   for (const std::string& name : names_in(options.out, "tokenize"))
     if (name.starts_with("tokens-"))
@@ -106,11 +173,10 @@ struct Tokens {
 class Job {
  public:
   Job(const TokenizeOptions& options, const std::function<void(const TokenizeProgress&)>& report)
-      : options_(options),
-        report_(report),
-        tokenizer_(data::Tokenizer::open(options.tokenizer)),
-        made_from_(made_from(options, tokenizer_)),
-        state_(begun(options, made_from_)) {
+      : options_(options), report_(report), tokenizer_(data::Tokenizer::open(options.tokenizer)) {
+    make_out(options);
+    made_from_ = made_from(options, tokenizer_);
+    state_ = begun(options, made_from_);
     if (!options.end_of_text) return;
     end_of_text_ = tokenizer_.id_of(*options.end_of_text);
     if (!end_of_text_)
@@ -119,55 +185,78 @@ class Job {
   }
 
   TokenizeProgress run() {
+    drop_damaged();
+    if (!state_.shards.empty()) now_.input = state_.shards.back().input, now_.document = state_.shards.back().document;
     const auto inputs = text_inputs(options_.files, options_.separator);
-    while (!state_.progress.is_finished && !is_stopped_ && state_.input < static_cast<int64_t>(inputs.size()))
-      read(texts_of(inputs[static_cast<size_t>(state_.input)], options_.separator));
-    if (is_stopped_ || state_.progress.is_finished) return state_.progress;
-    state_.progress.is_finished = true;
+    while (!state_.is_finished && !is_stopped_ && now_.input < static_cast<int64_t>(inputs.size()))
+      read(texts_of(inputs[static_cast<size_t>(now_.input)], options_.separator));
+    if (is_stopped_ || state_.is_finished) return progress();
+    state_.is_finished = true;
     writer_ ? end_shard() : save(options_, state_, made_from_);
-    return state_.progress;
+    return progress();
   }
 
  private:
-  // The rest of an input's documents; the state then stands before the next input.
+  TokenizeProgress progress() const {
+    TokenizeProgress sum{.shards = static_cast<int64_t>(state_.shards.size()),
+                         .new_tokens = new_tokens_,
+                         .is_finished = state_.is_finished,
+                         .damaged = damaged_};
+    for (const Shard& shard : state_.shards)
+      sum.documents += shard.documents, sum.tokens += shard.tokens, sum.bytes += shard.bytes;
+    return sum;
+  }
+
+  // The shards of earlier runs up to the first that is not what was written.
+  void drop_damaged() {
+    for (size_t i = 0; i < state_.shards.size(); ++i) {
+      const fs::path prefix = shard_path(options_, i);
+      if (is_whole(prefix, state_.shards[i])) continue;
+      damaged_ = prefix.string();
+      state_.shards.resize(i);
+      state_.is_finished = false;
+      save(options_, state_, made_from_);
+      if (report_) report_(progress());
+    }
+  }
+
+  // The rest of an input's documents; the next one then is the next input's first.
   void read(const data::Dataset<std::string>& texts) {
     const auto make = [tokenizer = tokenizer_, end = end_of_text_](const std::string& text) {
       Tokens tokens{tokenizer.encode(text, {.add_special_tokens = false}).ids, static_cast<int64_t>(text.size())};
       if (end) tokens.ids.push_back(*end);
       return tokens;
     };
-    const int64_t begin = std::min(state_.document, texts.size());
+    const int64_t begin = std::min(now_.document, texts.size());
     if (begin < texts.size()) {
       data::Loader loader(texts.slice(begin, texts.size()).map(make), data::each,
                           {.batch_size = 1, .prefetch = 8 * options_.threads, .threads = options_.threads});
       while (auto tokens = loader.next()) {
-        ++state_.document;
+        ++now_.document;
         add(*tokens);
         if (is_stopped_) return;
       }
     }
-    ++state_.input;
-    state_.document = 0;
+    ++now_.input;
+    now_.document = 0;
   }
 
   void add(const Tokens& tokens) {
-    if (!writer_)
-      writer_.emplace(fs::path(options_.out) / fmt::format("tokens-{:05}", state_.progress.shards),
-                      tokenizer_.vocab_size());
+    if (!writer_) writer_.emplace(shard_path(options_, state_.shards.size()), tokenizer_.vocab_size());
     writer_->add(tokens.ids);
-    ++state_.progress.documents;
-    state_.progress.tokens += static_cast<int64_t>(tokens.ids.size());
-    state_.progress.new_tokens += static_cast<int64_t>(tokens.ids.size());
-    state_.progress.bytes += tokens.bytes;
+    now_.bytes += tokens.bytes;
     if (writer_->documents() == options_.shard_documents) end_shard();
   }
 
   void end_shard() {
     writer_->finish();
+    now_.documents = writer_->documents(), now_.tokens = writer_->tokens();
+    now_.checksum = shard_checksum(shard_path(options_, state_.shards.size()));
     writer_.reset();
-    ++state_.progress.shards;
+    new_tokens_ += now_.tokens;
+    state_.shards.push_back(std::exchange(now_, {.input = now_.input, .document = now_.document}));
     save(options_, state_, made_from_);
-    if (report_) report_(state_.progress);
+    if (report_) report_(progress());
     is_stopped_ = ++shards_made_ == options_.stop_after;
   }
 
@@ -178,7 +267,9 @@ class Job {
   State state_;
   std::optional<int32_t> end_of_text_;
   std::optional<data::TokenWriter> writer_;
-  int64_t shards_made_ = 0;
+  Shard now_;  // so far
+  int64_t shards_made_ = 0, new_tokens_ = 0;
+  std::string damaged_;
   bool is_stopped_ = false;
 };
 

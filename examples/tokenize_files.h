@@ -29,18 +29,21 @@ struct TokenizeProgress {
   int64_t bytes = 0;       // of text
   int64_t new_tokens = 0;  // of them, by this run
   bool is_finished = false;
+  std::string damaged = "";  // the first shard that earlier runs made and that is not what it was, if there was one
 };
 
 // Writes out/tokens-00000.bin and .idx and so on (data/token_writer.h), each with the next shard_documents documents,
 // without the special tokens of the tokenizer's template. Tokens are made by the threads and written in the order of
 // the texts: the bytes depend on the texts, the tokenizer, end_of_text, separator and shard_documents alone.
 //
-// After each shard out/tokenize.json says how far it is. A run that was stopped, wherever that was, goes on after its
-// last whole shard when it is started again, and writes what it would have written; one that has finished does nothing.
-// `report` is called after each shard.
+// After each shard out/tokenize.json says how far it is, with checksums of the texts and of the shards. A run that was
+// stopped, wherever that was, goes on after its last whole shard when it is started again, and writes what it would
+// have written; one that has finished reads the texts and shards, to compare them, and writes nothing. From the first
+// shard on that was damaged or removed since, all are made again. `report` is called before that and after each shard.
 //
-// Errors: those of Tokenizer and of the texts, by their file; bad_argument: end_of_text is no token of the vocabulary;
-// bad_file: `out` was made from other texts or with other options, or has tokens and no tokenize.json.
+// Errors: those of Tokenizer and of the texts, by their file; bad_argument: end_of_text is no token of the vocabulary,
+// `out` is a file or lies in a folder of texts; bad_file: `out` cannot be made, was made from other texts or with other
+// options, or has tokens and no tokenize.json.
 TokenizeProgress tokenize_files(const TokenizeOptions& options,
                                 const std::function<void(const TokenizeProgress&)>& report = {});
 

@@ -36,6 +36,19 @@ int64_t whole_number(const std::string& flag, const std::string& text, int64_t l
   return *value;
 }
 
+// 4GB, 512MiB, 1000000.
+int64_t bytes_of(const std::string& flag, const std::string& text) {
+  constexpr std::pair<const char*, double> units[] = {{"KB", 1e3},           {"MB", 1e6},     {"GB", 1e9},
+                                                      {"TB", 1e12},          {"KiB", 1024.0}, {"MiB", 1048576.0},
+                                                      {"GiB", 1073741824.0}, {"", 1}};
+  const auto unit =
+      std::find_if(std::begin(units), std::end(units), [&](const auto& u) { return text.ends_with(u.first); });
+  const auto value = number_in<double>(text.substr(0, text.size() - std::string(unit->first).size()));
+  if (!value || !(*value * unit->second >= 1 && *value * unit->second < 1e18))
+    refuse(flag, fmt::format("\"{}\" given, expected bytes, as in 4GB, 512MiB or 1000000.", text));
+  return static_cast<int64_t>(*value * unit->second);
+}
+
 double positive_number(const std::string& flag, const std::string& text) {
   const auto value = number_in<double>(text);
   if (!value || !std::isfinite(*value) || *value <= 0)
@@ -157,12 +170,15 @@ constexpr Strategy strategies[] = {
     {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
      "tensor parallel along model, data parallel along data"}};
 
+constexpr const char* automatic = "auto";
+
 const Strategy& strategy_of(const std::string& name) {
   std::vector<std::string> known;
   for (const Strategy& strategy : strategies) {
     if (name == strategy.name) return strategy;
     known.push_back(strategy.name);
   }
+  known.push_back(automatic);
   refuse_name("--strategy", name, known);
 }
 
@@ -182,6 +198,10 @@ void resolve(Placement given, TrainOptions& options) {
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
+  if (given.strategy == automatic) {
+    options.automatic.is_on = true;
+    return;
+  }
   const std::vector<std::string> names = logical_axes_of(options);
   if (given.mesh) {
     options.mesh = parse_mesh_axes(*given.mesh);
@@ -258,10 +278,19 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
             "goes on from a model of Hugging Face's, with its tokenizer unless given"),
       {"--lora", "RANK", "trains changes of this rank in place of the weights of --from",
        [&](const std::string& text) { o.tokens.lora = whole_number("--lora", text, 1); }},
+      {"--router-aux-loss-coef", "X", "the part of the routers' balance loss, of a Mixtral (as --from says, or none)",
+       [&](const std::string& text) {
+         o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
+       }},
       words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
       {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
       words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
+      integer("--devices", o.automatic.devices, 1, "of --strategy auto"),
+      {"--memory", "BYTES", "of each device, which --strategy auto keeps to, as in 4GB (any)",
+       [&](const std::string& text) { o.automatic.memory = bytes_of("--memory", text); }},
+      words("--hardware", "FILE", o.automatic.hardware,
+            "speeds for --strategy auto; measured and kept there if it is missing (a GPU's)"),
       words("--mesh", "AXES", placement.mesh,
             "or a mesh, as in data=4,model=2, with batch=data and all else replicated"),
       words("--rules", "RULES", placement.rules,
@@ -281,6 +310,11 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
       words("--report", "FILE", o.metrics.report,
             "writes a page of placement, communication and curves, anew at every validation"),
+      words("--profile", "FOLDER", o.profile.folder,
+            "measures some steps: a trace for ui.perfetto.dev, and tables of where the time goes"),
+      integer("--profile-steps", o.profile.steps, 1, "so many steps"),
+      {"--peak-flops", "X", "operations a second of one device at its peak, as in 989e12, for the MFU",
+       [&](const std::string& text) { o.profile.flops_per_second = positive_number("--peak-flops", text); }},
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
@@ -302,7 +336,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, of llama 8/3, rounded up to 32s)"),
       {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
        [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
-      words("--prompt", "TEXT", o.sample.prompt, "what the sample goes on from (a line break)"),
+      {"--prompt", "TEXT...", "what the sample goes on from, one sample from each (a line break)",
+       [&](const std::string& text) { o.prompts.push_back(text); }},
       words("--stop", "TEXT", o.sample.stop, "ends the sample where it has this text"),
       {"--top-k", "N", "draws the sample from so many of the likeliest (all)",
        [&](const std::string& text) { o.sample.sampling.top_k = whole_number("--top-k", text, 1); }},
@@ -320,11 +355,18 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
+  if (options.profile.folder.empty() && contains(given, "--profile-steps"))
+    refuse("--profile-steps", "no step is measured. Give --profile FOLDER too.");
+  for (const char* flag : {"--devices", "--memory", "--hardware"})
+    if (!options.automatic.is_on && contains(given, flag))
+      refuse(flag, "the mesh is given. Give --strategy auto too, which chooses one.");
+  for (const char* flag : {"--shard-state", "--keep-gathers"})
+    if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
     if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
-  if (options.sample.prompt.empty()) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
+  if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
 }
 
 // Whether the folder has a tokenizer beside the model.
@@ -335,12 +377,14 @@ bool is_tokenizer(const std::filesystem::path& folder) {
 // Flags of tokens, and flags whose part a folder of a model has.
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
-  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--export"})
+  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--router-aux-loss-coef", "--export"})
     if (!tokens.used() && contains(given, flag))
       refuse(flag, "bytes are learnt. Give --tokenizer, --from or --vocab too, and tokens are.");
   if (tokens.used() && options.data.empty())
     refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
   if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to change. Give --from FOLDER too.");
+  if (tokens.router_aux_loss_coef > 0 && tokens.from.empty())
+    refuse("--router-aux-loss-coef", "no routers to balance. Give --from FOLDER of a Mixtral too.");
   for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--vocab"})
     if (!tokens.from.empty() && contains(given, flag))
       refuse(flag, fmt::format("{} says it. Leave one of them out.", tokens.from));
@@ -409,10 +453,11 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
     options.tokens.tokenizer = options.tokens.from;
   check_tokens(given, options);
   if (options.data.empty()) options.data = {TESSERA_LIBTORCH_INCLUDE};
+  if (options.prompts.empty()) options.prompts = {options.sample.prompt};
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
-  check_used(given, options);
   resolve(placement, options);
+  check_used(given, options);
   options.sample.window = options.model.seq;
   return options;
 }
@@ -429,13 +474,16 @@ std::string usage() {
     text += fmt::format("  {:<22}--mesh {}{}{}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules,
                         *s.shard_state ? " --shard-state " : "", s.shard_state);
   }
+  text += fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
   return text;
 }
 
 std::string to_flag(const Rules& rules) {
   std::vector<std::string> entries;
   for (const Rule& rule : rules)
-    if (!rule.mesh_axes.empty()) entries.push_back(fmt::format("{}={}", rule.logical, fmt::join(rule.mesh_axes, "+")));
+    if (!rule.mesh_axes.empty())
+      entries.push_back(fmt::format("{}={}", rule.is_by_name() ? rule.logical : rule.arrays.to_string(),
+                                    fmt::join(rule.mesh_axes, "+")));
   return fmt::format("{}", fmt::join(entries, ","));
 }
 

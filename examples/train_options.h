@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "examples/train/metrics.h"
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
+#include "examples/train/step_profile.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "sharding/diagnostics.h"
@@ -30,13 +32,14 @@ struct ModelOptions {
 
 // Training on tokens, in place of bytes: of texts by a tokenizer, or of token files.
 struct TokenOptions {
-  std::string tokenizer;          // a tokenizer.json, or its folder; empty: the data are token files
-  std::string end_of_text;        // a token behind each text
-  std::string from;               // a folder of Hugging Face's that has the model to go on from
-  std::string export_to;          // where the trained model goes in that form
-  std::vector<std::string> eval;  // files of the validation
-  int64_t vocab = 0;              // 0: the tokenizer's
-  int64_t lora = 0;               // the rank of changes that are trained in place of the weights; 0: the weights are
+  std::string tokenizer;             // a tokenizer.json, or its folder; empty: the data are token files
+  std::string end_of_text;           // a token behind each text
+  std::string from;                  // a folder of Hugging Face's that has the model to go on from
+  std::string export_to;             // where the trained model goes in that form
+  std::vector<std::string> eval;     // files of the validation
+  int64_t vocab = 0;                 // 0: the tokenizer's
+  int64_t lora = 0;                  // the rank of changes that are trained in place of the weights; 0: the weights are
+  double router_aux_loss_coef = -1;  // of a Mixtral's balance loss in training; -1: as `from` says
   bool used() const { return !tokenizer.empty() || !from.empty() || vocab > 0; }
 };
 
@@ -50,27 +53,38 @@ struct StepOptions {
   int64_t prefetch = 1;                  // blocks whose weights are gathered ahead, between processes
 };
 
+// --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_layout.h).
+struct AutoOptions {
+  bool is_on = false;
+  int64_t devices = 8;
+  int64_t memory = std::numeric_limits<int64_t>::max();  // bytes of each
+  std::string hardware;                                  // a file of measured speeds, made if it is missing
+};
+
 struct TrainOptions {
   bool help = false;
   std::vector<std::string> arguments;  // as they were given
   std::vector<std::string> data;       // files and folders
   train::MetricsFiles metrics;
+  train::ProfileFlags profile;
   train::SaveFlags save;
   std::string keep_failed_step;  // the folder where a step that fails is kept
   std::string replay;            // the folder of such a step, which runs alone
   std::vector<MeshAxis> mesh;
   Rules rules;            // names every logical axis of the model
   std::string placement;  // where mesh and rules come from: "strategy 2d: ..."
+  AutoOptions automatic;  // if on, mesh, rules and placement are not known yet
 
   ModelOptions model;
   TokenOptions tokens;
   StepOptions step;
   int64_t steps = 500;
-  int64_t batch = 32;           // windows in a global batch
-  double learning_rate = 2e-3;  // at its peak
-  int64_t warmup = -1;          // steps; -1: a tenth of all, at most 100
-  uint64_t seed = 0;            // of the parameters, the order of the data and the sample
-  train::SampleOptions sample;  // after the training; none if of 0 bytes
+  int64_t batch = 32;                // windows in a global batch
+  double learning_rate = 2e-3;       // at its peak
+  int64_t warmup = -1;               // steps; -1: a tenth of all, at most 100
+  uint64_t seed = 0;                 // of the parameters, the order of the data and the sample
+  train::SampleOptions sample;       // after the training; none if of 0 bytes
+  std::vector<std::string> prompts;  // one sample after each; at least one
 };
 
 // A wrong command line; the program exits with 2.

@@ -10,8 +10,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "data/to_global.h"
 #include "data/tokenizer.h"
+#include "examples/chosen_layout.h"
 #include "examples/corpus.h"
 #include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
@@ -21,9 +21,11 @@
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
 #include "examples/train_options.h"
+#include "examples/train_tokens.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "nn/placement.h"
+#include "nn/report.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
@@ -39,21 +41,15 @@ using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in.
-auto packed_loss_in(DType dtype) {
-  return [dtype](const nn::CausalLm& model, const PackedTokens& batch) {
-    const nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in. What a
+// perplexity is of has no balance loss.
+auto packed_loss_in(DType dtype, bool is_balanced = true) {
+  return [=](const nn::CausalLm& model, const PackedTokens& batch) {
+    nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+    if (!is_balanced) cast.set_router_aux_loss_coef(0);
     return cast.loss(batch.inputs, batch.targets, batch.weights,
                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
-}
-
-// Where the optimizer's state is cut further, so are the gradients.
-template <class Loss>
-auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
-  return nn::accumulate_gradients(
-      loss_fn, step.micro_batches, trained,
-      {.borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state});
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -80,25 +76,15 @@ StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Grad
   return row;
 }
 
-void print_sample(const std::string& text, const char* symbol, const SampleOptions& options) {
-  fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
-  fmt::print("{}\n", printable(options.prompt + text));
-}
-
-// The model's own keys are the first.
-Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
-
-std::string sample_of_tokens(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
-  const SampleOptions& sample = options.sample;
-  const auto has_stop = [&](std::span<const int32_t> written) {
-    return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
-  };
-  std::vector<int32_t> ends;
-  if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
-  const auto written =
-      nn::generate(model, key_of_sample(options), {tokenizer.encode(sample.prompt).ids},
-                   {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
-  return tokenizer.decode(written[0]);
+// Of bytes: one prompt after another.
+template <class Model>
+void print_samples(const Model& model, const TrainOptions& options, const char* symbol) {
+  for (size_t i = 0; i < options.prompts.size(); ++i) {
+    SampleOptions one = options.sample;
+    one.prompt = options.prompts[i];
+    const Key key = key_of_sample(options);
+    print_sample(one.prompt, sample(model, i ? fold_in(key, static_cast<uint32_t>(i)) : key, one), symbol, one);
+  }
 }
 
 void print_placement(const TrainOptions& options, const Layout& layout) {
@@ -172,10 +158,17 @@ std::string mark_of(const TokenOptions& tokens) {
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
-// The loop: `trained` says which arrays of the model have gradients.
-template <class Model, class Batch, class Loss, class Transform>
+void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
+  const double seconds = static_cast<double>(options.batch * options.model.seq) / row.tokens_per_second;
+  row.flops_per_second = flops / seconds;
+  if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
+}
+
+// The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
+template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
-           const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+           const Validation& validation_loss, const Transform& transform,
+           const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
@@ -191,10 +184,13 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
                   report_before_training(options, layout, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
+  StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
+  double flops = 0;  // of one device in a step
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
+    profile.begin_step(step, flops);
     // The second step knows what the first one gathered.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
@@ -204,16 +200,28 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     failed_steps.watch(
         step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
         [&] { row = take_step(step, model, batch, loss_and_grads, optimizer, failed_steps.keeps()); });
+    const auto measured = profile.end_step(step);
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());
       metrics.keep(ledger->records());
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
+    set_speed(row, flops, options);
+    row.peak_bytes = nn::peak_bytes(layout.mesh());
     metrics.write(row);
+    if (measured) {
+      progress.print(measured->to_text(/*most_rows=*/8));
+      metrics.keep(*measured);
+    }
+    if (step == done + 1) {
+      flops = nn::flops_per_device(loss_and_grads, model, batch);
+      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
+      progress.show_utilization(flops, options.profile.flops_per_second);
+    }
 
     const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
     if (step % validate_every == 0 || is_last) {
-      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, loss_fn)};
+      const ValidationMetrics validation{step, mean_loss(model, corpus.validation, validation_loss)};
       check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
@@ -226,6 +234,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
+  fmt::print("memory   {:.3g} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
 }
 
 // Runs the kept step, whose batch takes the place of `batch`.
@@ -255,75 +264,31 @@ data::PackedTokens any_tokens(const TrainOptions& options) {
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
 template <class Model, class Config>
-void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
+Model model_of_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   model.remat = options.step.remat;
+  return model;
+}
+
+template <class Model, class Config>
+void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
+  auto model = model_of_bytes<Model>(options, layout, config);
   const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
   if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
   auto corpus = open_bytes(options.data, rows_of(options), layout);
-  train(options, layout, corpus, model, loss, clipped_adamw(options));
-  if (options.sample.length)
-    print_sample(sample(model, key_of_sample(options), options.sample), corpus.symbol, options.sample);
+  train(options, layout, corpus, model, loss, loss, clipped_adamw(options));
+  if (options.sample.length) print_samples(model, options, corpus.symbol);
 }
 
-Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {}) {
-  return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
-}
-
-nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
+void train_on_tokens(const TrainOptions& options, const Layout& layout) {
   const TokenOptions& tokens = options.tokens;
-  if (!tokens.from.empty()) {
-    nn::CausalLm model = nn::from_hugging_face(tokens.from, layout);
-    return tokens.lora ? nn::with_lora(Key(options.seed), model, {.rank = tokens.lora}) : model;
-  }
-  nn::DecoderConfig config = options.model.decoder(tokens.vocab);
-  config.vocab_rows = nn::padded_vocab(config.vocab, layout_of(options, {.abstract = true}));  // also of a replay
-  return nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
-}
-
-// Before the training, which would be for nothing.
-void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
-                  const SampleOptions& sample) {
-  if (!sample.length) return;
-  if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
-  const auto prompt = static_cast<int64_t>(tokenizer->encode(sample.prompt).ids.size());
-  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
-    throw UsageError(
-        fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
-                    "which the model has positions.",
-                    sample.length, prompt, config.positions - prompt));
-}
-
-void check_room(const nn::DecoderConfig& config, int64_t seq) {
-  if (config.family == nn::DecoderFamily::gpt2 && seq > config.positions)
-    throw UsageError(
-        fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,
-                    config.positions));
-}
-
-// What was trained would be lost if it could not be written.
-void check_export(const std::filesystem::path& folder) {
-  if (folder.empty()) return;
-  std::error_code error;
-  if (exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
-    throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
-                                 folder.string()));
-  create_directories(folder, error);
-  if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
-}
-
-void train_on_tokens(TrainOptions options, const Layout& layout) {
-  TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
   if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
-  if (tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer->vocab_size();
   nn::CausalLm model = first_model(options, layout);
-  model.set_remat(options.step.remat);
-  check_sample(model.config(), tokenizer, options.sample);
+  check_sample(model.config(), tokenizer, options);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
-  const nn::Filter trained =
-      tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+  const nn::Filter trained = trained_in(tokens);
   const auto loss = packed_loss_in(options.step.precision);
   const auto transform = optim::masked(clipped_adamw(options), trained);
   if (!options.replay.empty()) return replay(options, layout, any_tokens(options), model, loss, transform, trained);
@@ -334,10 +299,10 @@ void train_on_tokens(TrainOptions options, const Layout& layout) {
                              .eval = tokens.eval,
                              .vocab = model.config().vocab},
                             layout);
-  train(options, layout, corpus, model, loss, transform, trained);
+  train(options, layout, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
-  if (options.sample.length) print_sample(sample_of_tokens(model, *tokenizer, options), corpus.symbol, options.sample);
+  if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
 }
 
 void train(const TrainOptions& options, const Layout& layout) {
@@ -349,7 +314,43 @@ void train(const TrainOptions& options, const Layout& layout) {
     train_on_bytes<Gpt>(options, layout, options.model.gpt());
 }
 
-void train(const TrainOptions& options) {
+// ---- --strategy auto
+
+template <class Model, class Config>
+nn::GradientStep step_on_bytes(const TrainOptions& options, const Config& config) {
+  const Array ids = zeros({options.batch, options.model.seq}, int32);
+  TokenBatch rows;
+  rows.inputs = ids, rows.targets = ids;
+  return step_for_layouts(
+      options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); }, rows,
+      next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
+}
+
+nn::GradientStep step_on_tokens(const TrainOptions& options) {
+  const Array ids = zeros({options.batch, options.model.seq}, int32);
+  PackedTokens rows;
+  rows.inputs = ids, rows.targets = ids, rows.segment_ids = ids, rows.positions = ids;
+  rows.weights = zeros({options.batch, options.model.seq}, float32);
+  const nn::Filter trained = trained_in(options.tokens);
+  return step_for_layouts(
+      options.step, [=](const Layout& layout) { return first_model(options, layout); }, rows,
+      packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
+}
+
+nn::GradientStep step_of(const TrainOptions& options) {
+  if (options.tokens.used()) return step_on_tokens(options);
+  if (options.model.name == "llama") return step_on_bytes<Llama>(options, options.model.llama());
+  return step_on_bytes<Gpt>(options, options.model.gpt());
+}
+
+// What the program finds out by itself.
+void complete(TrainOptions& options) {
+  read_vocab(options.tokens);
+  if (options.automatic.is_on) choose_layout(step_of(options), options);
+}
+
+void train(TrainOptions options) {
+  complete(options);
   const Layout layout = layout_of(options);
   print_placement(options, layout);
   train(options, layout);
@@ -359,6 +360,7 @@ void train(const TrainOptions& options) {
 void replay(const std::string& folder) {
   const KeptStep kept = read_kept_step(folder);
   TrainOptions options = parse_options(kept.arguments);
+  complete(options);
   options.replay = folder;
   options.step.shard_state = {};
   options.sample.length = 0;

@@ -10,6 +10,7 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
+#include "nn/layers/module_scope.h"
 #include "nn/layers/norm.h"
 #include "nn/models.h"
 #include "nn/transformations.h"
@@ -53,6 +54,7 @@ struct GptEmbedding {
 
   // Embeds ids (batch, n), the first at position `start`.
   Array operator()(const Array& ids, int64_t start = 0) const {
+    const nn::ModuleScope scope(*this);
     return embedding(tokens, ids) + slice_in_dim(positions, start, start + ids.shape(1), 0);
   }
 };
@@ -74,11 +76,13 @@ struct GptBlock {
   }
 
   Array operator()(Array x, const Constrain& constrain) const {
+    const nn::ModuleScope scope(*this);
     x = constrain(x + attn(ln1(x)));
     return constrain(x + mlp(ln2(x)));
   }
 
   Array decode(Array x, nn::KeyValueCache& cache) const {
+    const nn::ModuleScope scope(*this);
     x = x + attn.decode(ln1(x), cache);
     return x + mlp(ln2(x));
   }
@@ -151,11 +155,13 @@ struct LlamaBlock {
   }
 
   Array operator()(Array x, const Constrain& constrain) const {
+    const nn::ModuleScope scope(*this);
     x = constrain(x + attn(norm1(x)));
     return constrain(x + mlp(norm2(x)));
   }
 
   Array decode(Array x, nn::KeyValueCache& cache) const {
+    const nn::ModuleScope scope(*this);
     x = x + attn.decode(norm1(x), cache);
     return x + mlp(norm2(x));
   }

@@ -1,6 +1,13 @@
-// Reports: an HTML page about a run, the memory of a step, and a comparison of meshes.
+// Reports: an HTML page about a run, what a step takes in memory and time, module by module, meshes and layouts.
 #pragma once
 
+#include "nn/report/activations.h"
+#include "nn/report/capture.h"
 #include "nn/report/compare_meshes.h"
+#include "nn/report/measure_hardware.h"
 #include "nn/report/memory_report.h"
+#include "nn/report/profile.h"
 #include "nn/report/report.h"
+#include "nn/report/step_forecast.h"
+#include "nn/report/suggest_layouts.h"
+#include "nn/report/trace.h"

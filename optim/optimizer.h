@@ -17,6 +17,7 @@
 #include "optim/update_step.h"
 #include "optim/wrappers.h"
 #include "sharding/accounting/finite_check.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
 
@@ -95,6 +96,7 @@ class Optimizer {
   void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
+    const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     check(model, grads);
     const auto before = before_checks(model, grads);
     Model updates = grads;

@@ -1,6 +1,7 @@
-// Files: the safetensors format, read and written.
+// Files: the safetensors format, read and written, and checksums of bytes.
 #pragma once
 
+#include "sharding/files/crc32c.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"

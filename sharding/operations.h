@@ -13,6 +13,7 @@
 #include "sharding/operations/losses.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/normalization.h"
+#include "sharding/operations/ragged_dot.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/operations/rotary_embedding.h"
 #include "sharding/operations/shapes.h"

@@ -92,16 +92,25 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
 }
 
 void Metrics::write(const StepMetrics& row) {
+  EventFile::Scalars scalars{{"train/loss", row.loss},
+                             {"train/grad_norm", row.grad_norm},
+                             {"train/learning_rate", row.learning_rate},
+                             {"train/tokens_per_second", row.tokens_per_second}};
+  std::string more;
+  const auto add = [&](std::string_view tag, double value) {
+    if (value <= 0) return;
+    more += fmt::format(R"(,"{}":{:.7g})", tag.substr(tag.find('/') + 1), value);
+    scalars.emplace_back(tag, value);
+  };
+  add("train/flops_per_second", row.flops_per_second);
+  add("train/mfu", row.mfu);
+  add("train/peak_bytes", static_cast<double>(row.peak_bytes));
   if (json_lines_)
     json_lines_->append(fmt::format(
-        R"({{"step":{},"loss":{:.7g},"grad_norm":{:.7g},"learning_rate":{:.7g},"tokens_per_second":{:.1f}}})"
+        R"({{"step":{},"loss":{:.7g},"grad_norm":{:.7g},"learning_rate":{:.7g},"tokens_per_second":{:.1f}{}}})"
         "\n",
-        row.step, row.loss, row.grad_norm, row.learning_rate, row.tokens_per_second));
-  if (events_)
-    events_->write(row.step, {{"train/loss", row.loss},
-                              {"train/grad_norm", row.grad_norm},
-                              {"train/learning_rate", row.learning_rate},
-                              {"train/tokens_per_second", row.tokens_per_second}});
+        row.step, row.loss, row.grad_norm, row.learning_rate, row.tokens_per_second, more));
+  if (events_) events_->write(row.step, scalars);
   remember(row);
 }
 

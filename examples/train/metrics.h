@@ -19,6 +19,9 @@ struct StepMetrics {
   double grad_norm = 0;      // before clipping
   double learning_rate = 0;  // of the update
   double tokens_per_second = 0;
+  double flops_per_second = 0;  // of one device; 0, here and below: not known
+  double mfu = 0;               // the share of its peak
+  int64_t peak_bytes = 0;       // the most that this process has had at once
 };
 
 struct ValidationMetrics {
@@ -41,11 +44,16 @@ class Metrics {
   // are kept and drawn again. Error (bad_file), here and in both `write`: a file cannot be written.
   Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
 
-  // Sets the collectives of one step, for the page.
+  // Whether a page is written, for which a step is traced.
+  bool has_page() const { return !page_.empty(); }
+  // Sets the collectives and the activations of one step, and the times of some, for the page.
   void keep(const std::vector<CommRecord>& collectives) { report_.collectives = collectives; }
+  void keep(nn::ActivationTable activations) { report_.activations = std::move(activations); }
+  void keep(const nn::ProfileReport& profile) { report_.profile = profile; }
 
   // {"step":7,"loss":4.1,"grad_norm":1.3,"learning_rate":0.0002,"tokens_per_second":14200}
-  // train/loss, train/grad_norm, train/learning_rate, train/tokens_per_second
+  // and what is known of "flops_per_second", "mfu" and "peak_bytes";
+  // train/loss, train/grad_norm, train/learning_rate, train/tokens_per_second and so on
   void write(const StepMetrics& row);
   // {"step":100,"validation_loss":2.4,"unigram_entropy":3.6,"bigram_entropy":2.6}
   // validation/loss

@@ -28,6 +28,10 @@ std::string thousands(double value) {
   return value < 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.1f}k", value / 1000);
 }
 
+std::string utilization(double flops_per_second, double peak) {
+  return peak > 0 && flops_per_second > 0 ? fmt::format(", MFU {:.1f} %", 100 * flops_per_second / peak) : "";
+}
+
 }  // namespace
 
 Progress::Progress(int64_t steps, int64_t records_per_step, int64_t tokens_per_record)
@@ -68,9 +72,10 @@ bool Progress::is_due(int64_t step) const {
 
 std::string Progress::line(int64_t step, double loss, const data::LoaderProgress& input) const {
   const double records = static_cast<double>(records_per_step_) / mean_seconds_;
-  return fmt::format("step {:>{}}/{}  epoch {}, {:.0f} %  loss {:.3f}  {} records/s, {} tokens/s  {} left", step,
+  return fmt::format("step {:>{}}/{}  epoch {}, {:.0f} %  loss {:.3f}  {} records/s, {} tokens/s{}  {} left", step,
                      std::to_string(steps_).size(), steps_, input.epoch, std::floor(100 * input.fraction), loss,
                      thousands(records), thousands(records * static_cast<double>(tokens_per_record_)),
+                     utilization(flops_ / mean_seconds_, peak_),
                      minutes(mean_seconds_ * static_cast<double>(steps_ - step)));
 }
 

@@ -24,6 +24,10 @@ class Progress {
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
+  // From now on lines say which share of its `peak`, in operations a second, a device reaches whose step has so many;
+  // 0: not known.
+  void show_utilization(double flops, double peak) { flops_ = flops, peak_ = peak; }
+
   // Prints a line that stays, above the bar.
   void print(const std::string& line);
 
@@ -38,6 +42,7 @@ class Progress {
   bool terminal_;
   Clock::time_point began_ = {}, drawn_ = {};
   int64_t steps_timed_ = 0;
+  double flops_ = 0, peak_ = 0;
   double mean_seconds_ = 0;  // of a step; recent ones count most
 };
 

@@ -214,7 +214,8 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
           .k_norm = norm(),
           .window = options.window,
           .scale = options.scale,
-          .softcap = options.softcap};
+          .softcap = options.softcap,
+          .context_parallelism = options.context_parallelism};
 }
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
@@ -246,7 +247,8 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
                                                .window = window,
                                                .segment_ids = with.segment_ids,
                                                .scale = scale,
-                                               .softcap = softcap})));
+                                               .softcap = softcap,
+                                               .context = context_parallelism})));
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {

@@ -35,6 +35,7 @@ struct AttentionOptions {
   int64_t window = 0;  // as tessera::AttentionOptions, and scale and softcap
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
+  ContextParallelism context_parallelism = ContextParallelism::automatic;  // where devices hold parts of the sequence
   std::optional<Axis> context = std::nullopt;      // what k and v read; by default the same as q
   double dropout = 0;                              // of the attention weights
   Initializer init = init::lecun_normal();         // of q, k and v
@@ -81,6 +82,7 @@ struct MultiheadAttention {
   int64_t window = 0;
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
+  ContextParallelism context_parallelism = ContextParallelism::automatic;
 
   // Errors (bad_argument): num_heads does not divide heads; kv_heads does not hold whole heads; the number of kv heads
   // does not divide num_heads; a rope that rotary_embedding refuses; a window or softcap below 0; a dropout outside

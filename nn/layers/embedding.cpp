@@ -21,7 +21,7 @@ Array Embedding::operator()(Operand ids) const {
   const CallerScope caller(ids.where());
   const ModuleScope scope(*this);
   check_there("Embedding", tokens);
-  return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array()));
+  return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array(), {}, vocab));
 }
 
 Array Embedding::attend(Operand x) const {

@@ -27,7 +27,12 @@ auto loss_of(const Head& head, const Operand& x, LinearCrossEntropyOptions& opti
   const CallerScope caller(x.where());
   const ModuleScope scope(head);
   const Param& kernel = kernel_of(head);
-  options.transposed = std::is_same_v<Head, Embedding>;
+  if constexpr (std::is_same_v<Head, Embedding>) {
+    options.transposed = true;
+    if (!options.vocab) options.vocab = head.vocab;
+  } else {
+    options.transposed = false;
+  }
   check_features(verb, x.array(), kernel, options.transposed ? 1 : 0);
   const Array in = head.dtypes.in(x.array());
   return loss(Operand(in, x.where()), head.dtypes.in(kernel));

@@ -8,8 +8,8 @@
 namespace tessera::nn {
 
 // cross_entropy(head(x), labels) of a Linear, cross_entropy(head.attend(x), labels) of an Embedding, by
-// tessera::linear_cross_entropy, whose options they take; `transposed` follows from the head. A decoder has its loss in
-// one line:
+// tessera::linear_cross_entropy, whose options they take; `transposed` follows from the head, and so does the `vocab`
+// of an Embedding unless given. A decoder has its loss in one line:
 //   Array loss(const Array& ids, const Array& labels) const {
 //     return nn::linear_cross_entropy(head, hidden(ids), labels, {.ignore_label = -100});
 //   }

@@ -1,4 +1,4 @@
-// Routing as products with masks (GShard's), and the constraints that make its exchanges all_to_alls.
+// Routing by sorted rows, or as products with masks (GShard's) whose exchanges constraints make all_to_alls.
 #include "nn/layers/moe.h"
 
 #include <algorithm>
@@ -8,10 +8,12 @@
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/operations/creation.h"
 #include "sharding/operations/cumulative.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/ragged_dot.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/slicing.h"
 #include "sharding/operations/softmax.h"
@@ -22,48 +24,15 @@ namespace tessera::nn {
 
 namespace {
 
-// For each (batch, seq, experts, place): 1 where the token sits there, and the weight of the expert's answer.
-struct Routing {
-  Array dispatch, combine, balance_loss, dropped;
-};
-
-Array probabilities(const MoeMlp& layer, const Array& x) {
-  const Array logits = matmul(x, layer.dtypes.in(layer.router));
-  return softmax(astype(logits, promote(logits.dtype(), float32)));
-}
-
-// Choice after choice; `taken` counts how many of an expert's places earlier choices have filled.
-Routing route(const MoeMlp& layer, const Array& p) {
-  const int64_t experts = p.shape(2), room = layer.capacity(p.shape(1));
-  const TopK best = top_k(p, static_cast<int>(layer.top_k));
-  const Array gates = layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values;
-  Array taken, dispatch, combine, chosen;
-  const auto plus = [](Array& total, const Array& x) { total = total.is_absent() ? x : total + x; };
-  for (int64_t choice = 0; choice < layer.top_k; ++choice) {
-    const Array mine = one_hot(index_in_dim(best.indices, choice, 2, false), experts, p.dtype());
-    Array place = cumsum(mine, 1) - mine;
-    if (choice) place = place + taken;
-    const Array seat = one_hot(astype(sum(place * mine, {-1}), int32), room, p.dtype());
-    const Array seated = expand_dims(mine, {3}) * expand_dims(seat, {2});
-    plus(dispatch, seated);
-    plus(combine, seated * expand_dims(index_in_dim(gates, choice, 2, true), {3}));
-    plus(taken, sum(mine, {1}, true));
-    plus(chosen, mine);
-  }
-  const double k = static_cast<double>(layer.top_k);
-  const Array share = mean(chosen, {0, 1}) / k, likely = mean(p, {0, 1});
-  return {.dispatch = stop_gradient(dispatch),
-          .combine = combine,
-          .balance_loss = static_cast<double>(experts) * sum(stop_gradient(share) * likely),
-          .dropped = 1 - sum(stop_gradient(dispatch)) / (k * static_cast<double>(p.shape(0) * p.shape(1)))};
-}
-
-// x (experts, batch, place, embed) with its first dim over the axes where the experts lie, and off them elsewhere.
-Array at_experts(const Array& x, const Array& experts) {
-  if (!x.is_committed() || !experts.is_committed()) return x;
+// The mesh axes over which the experts' kernels lie; none where x does not lie on a mesh.
+std::vector<std::string> axes_of_experts(const Array& x, const Array& experts) {
+  if (!x.is_committed() || !experts.is_committed()) return {};
   const std::vector<SpecEntry>& where = experts.sharding().spec().entries();
-  if (where.empty() || where[0].axes().empty()) return x;
-  const auto& axes = where[0].axes();
+  return where.empty() ? std::vector<std::string>() : where[0].axes();
+}
+
+// Where x's dims lie, but for these axes.
+std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::string>& axes) {
   std::vector<SpecEntry> entries = x.sharding().spec().entries();
   entries.resize(x.ndim());
   for (SpecEntry& entry : entries) {
@@ -72,14 +41,106 @@ Array at_experts(const Array& x, const Array& experts) {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) rest.push_back(axis);
     entry = SpecEntry(rest);
   }
-  entries[0] = where[0];
-  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
+  return entries;
 }
 
 // x placed on its dims as y is.
 Array placed_as(const Array& x, const Array& y) {
   if (!x.is_committed() || !y.is_committed()) return x;
   return with_sharding_constraint(x, NamedSharding(y.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
+}
+
+Array probabilities(const MoeMlp& layer, const Array& x) {
+  const Array logits = matmul(x, layer.dtypes.in(layer.router));
+  return softmax(astype(logits, promote(logits.dtype(), float32)));
+}
+
+// The k experts of each token, the most probable first, and the weights of their answers: (batch, seq, k).
+struct Choices {
+  Array experts, weights;
+};
+
+Choices choices_of(const MoeMlp& layer, const Array& p) {
+  const TopK best = top_k(p, static_cast<int>(layer.top_k));
+  return {best.indices, layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values};
+}
+
+// All but the output. `chosen` (batch, seq, experts): 1 at each choice of a token.
+MoeResult result_without_out(const MoeMlp& layer, const Array& p, const Array& chosen, const Array& dropped) {
+  const Array share = stop_gradient(mean(chosen, {0, 1}) / static_cast<double>(layer.top_k)), likely = mean(p, {0, 1});
+  return {.out = {},
+          .balance_loss = static_cast<double>(p.shape(2)) * sum(share * likely),
+          .dropped = dropped,
+          .choices = share,
+          .probabilities = likely};
+}
+
+// ---- of unlimited capacity: rows sorted by expert
+
+// Off the mesh axes over which the experts lie, whose devices each have all tokens then and answer for their own.
+Array at_all_experts(const Array& x, const Array& experts) {
+  const std::vector<std::string> axes = axes_of_experts(x, experts);
+  if (axes.empty()) return x;
+  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries_without(x, axes))));
+}
+
+MoeResult answer_all(const MoeMlp& layer, const Array& x) {
+  const Array p = probabilities(layer, x);
+  const Choices choices = choices_of(layer, p);
+  const int64_t batch = x.shape(0), seq = x.shape(1), k = layer.top_k;
+  const Array chosen = sum(one_hot(choices.experts, p.shape(2), p.dtype()), {2});
+  MoeResult result = result_without_out(layer, p, chosen, zeros({}, p.dtype()));
+  const Array sizes = astype(sum(chosen, {1}), int32);
+  const Array order = argsort(reshape(choices.experts, {batch, seq * k}), 1);
+  const auto rows = [](const Array& of, const Array& ids) { return take_along_axis(of, expand_dims(ids, {2}), 1); };
+  const Array tokens = rows(at_all_experts(x, layer.up), floor_divide(order, static_cast<int32_t>(k)));
+  const auto through = [&](const Array& in, const Param& kernel) {
+    return ragged_dot(in, layer.dtypes.in(kernel), sizes);
+  };
+  const Array up = through(tokens, layer.up);
+  const Array hidden = layer.gate ? silu(through(tokens, *layer.gate)) * up : layer.activation(up);
+  const Array answers = reshape(rows(through(hidden, layer.down), argsort(order, 1)), {batch, seq, k, x.shape(2)});
+  result.out = placed_as(einsum("bskd,bsk->bsd", {answers, astype(choices.weights, answers.dtype())}), x);
+  return result;
+}
+
+// ---- of a capacity: products with masks
+
+// For each (batch, seq, experts, place): 1 where the token sits there, and the weight of the expert's answer.
+struct Routing {
+  Array dispatch, combine;
+  MoeResult result;
+};
+
+// Choice after choice; `taken` counts how many of an expert's places earlier choices have filled.
+Routing route(const MoeMlp& layer, const Array& p) {
+  const int64_t experts = p.shape(2), room = layer.capacity(p.shape(1));
+  const Choices choices = choices_of(layer, p);
+  Array taken, dispatch, combine, chosen;
+  const auto plus = [](Array& total, const Array& x) { total = total.is_absent() ? x : total + x; };
+  for (int64_t choice = 0; choice < layer.top_k; ++choice) {
+    const Array mine = one_hot(index_in_dim(choices.experts, choice, 2, false), experts, p.dtype());
+    Array place = cumsum(mine, 1) - mine;
+    if (choice) place = place + taken;
+    const Array seat = one_hot(astype(sum(place * mine, {-1}), int32), room, p.dtype());
+    const Array seated = expand_dims(mine, {3}) * expand_dims(seat, {2});
+    plus(dispatch, seated);
+    plus(combine, seated * expand_dims(index_in_dim(choices.weights, choice, 2, true), {3}));
+    plus(taken, sum(mine, {1}, true));
+    plus(chosen, mine);
+  }
+  dispatch = stop_gradient(dispatch);
+  const double all = static_cast<double>(layer.top_k * p.shape(0) * p.shape(1));
+  return {dispatch, combine, result_without_out(layer, p, chosen, 1 - sum(dispatch) / all)};
+}
+
+// x (experts, batch, place, embed) with its first dim over the axes where the experts lie, and off them elsewhere.
+Array at_experts(const Array& x, const Array& experts) {
+  const std::vector<std::string> axes = axes_of_experts(x, experts);
+  if (axes.empty()) return x;
+  std::vector<SpecEntry> entries = entries_without(x, axes);
+  entries[0] = SpecEntry(axes);
+  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
 }
 
 Array answers(const MoeMlp& layer, const Array& tokens) {
@@ -91,11 +152,19 @@ Array answers(const MoeMlp& layer, const Array& tokens) {
   return through("ebch,ehd->ebcd", hidden, layer.down);
 }
 
-void check_routing(int64_t top_k, double capacity_factor, int64_t experts) {
+MoeResult answer_up_to_capacity(const MoeMlp& layer, const Array& x) {
+  Routing routing = route(layer, probabilities(layer, x));
+  const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
+  const Array done = placed_as(answers(layer, at_experts(tokens, layer.up)), tokens);
+  routing.result.out = einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done});
+  return routing.result;
+}
+
+void check_routing(int64_t top_k, std::optional<double> capacity_factor, int64_t experts) {
   if (top_k < 1 || top_k > experts)
     fail(ErrorKind::bad_argument, "MoeMlp", "top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts);
-  if (!(capacity_factor > 0))
-    fail(ErrorKind::bad_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", capacity_factor);
+  if (capacity_factor && !(*capacity_factor > 0))
+    fail(ErrorKind::bad_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", *capacity_factor);
 }
 
 // One kernel for each expert.
@@ -127,9 +196,10 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
 }
 
 int64_t MoeMlp::capacity(int64_t seq) const {
+  if (!capacity_factor) return seq;
   const double share = static_cast<double>(top_k * seq) / static_cast<double>(up.value.shape(0));
   const double most = static_cast<double>(std::max<int64_t>(seq, 1));
-  return static_cast<int64_t>(std::clamp(std::ceil(share * capacity_factor), 1.0, most));
+  return static_cast<int64_t>(std::clamp(std::ceil(share * *capacity_factor), 1.0, most));
 }
 
 MoeResult MoeMlp::operator()(Operand operand) const {
@@ -143,12 +213,9 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   if (x.shape(0) == 0 || x.shape(1) == 0)
     fail(ErrorKind::bad_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
          x.type_string());
-  const Routing routing = route(*this, probabilities(*this, x));
-  const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
-  const Array done = placed_as(answers(*this, at_experts(tokens, up)), tokens);
-  return {.out = dtypes.out(einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done})),
-          .balance_loss = routing.balance_loss,
-          .dropped = routing.dropped};
+  MoeResult result = capacity_factor ? answer_up_to_capacity(*this, x) : answer_all(*this, x);
+  result.out = dtypes.out(result.out);
+  return result;
 }
 
 }  // namespace tessera::nn

@@ -9,8 +9,9 @@
 namespace tessera::nn {
 
 struct MoeOptions {
-  int64_t top_k = 2;                   // experts for each token
-  double capacity_factor = 1.25;       // capacity of an expert / its equal share of the tokens
+  int64_t top_k = 2;  // experts for each token
+  // Capacity of an expert / its equal share of the tokens; nullopt: an expert takes all that chose it.
+  std::optional<double> capacity_factor = 1.25;
   bool gated = false;                  // SwiGLU experts
   std::optional<bool> normalize = {};  // whether the k probabilities are divided by their sum; for k > 1 unless given
   Activation activation = {Activation::gelu};
@@ -24,16 +25,22 @@ struct MoeResult {
   Array out;
   Array balance_loss;  // a scalar, 1 if all experts are used equally: add a small multiple of it to the loss
   Array dropped;       // a scalar: the fraction of the tokens' choices whose expert was full
+  // Of each expert (experts): its fraction of all choices, without gradient, and its mean probability. balance_loss is
+  // the sum of their products times the number of experts.
+  Array choices, probabilities;
 };
 
 // (batch, seq, embed) -> (batch, seq, embed). Each token goes to its k most probable experts by softmax(x router);
 // their outputs are weighted by their probabilities (if `normalize`, divided by the sum of the k) and added. In each
 // row of the batch an expert takes at most capacity = ceil(top_k seq / experts * capacity_factor) tokens (from 1 to
-// seq), first choices first, earlier positions first; a choice beyond the capacity adds nothing. balance_loss = experts
+// seq), first choices first, earlier positions first; a choice beyond the capacity adds nothing. Without a capacity an
+// expert takes all: tokens are sorted by expert, and one product for each expert reads its rows (ragged_dot), so that
+// nothing has a dim of places (Gale et al., "MegaBlocks", 2022). balance_loss = experts
 // * sum over experts of (its fraction of all choices) times (its mean probability), as in Switch. Probabilities and the
 // loss are in float32 or wider. Experts can be sharded: over the mesh axes that divide the experts dim of `up`, tokens
-// are sent to their experts and back, by one all_to_all each way if the batch is sharded over the same mesh axes; then
-// each device holds and computes only its own experts. Shazeer et al., "Outrageously large neural networks" (2017);
+// are sent to their experts and back, by one all_to_all each way if the batch is sharded over the same mesh axes (without
+// a capacity they are gathered, and the answers reduce-scattered); then each device holds and computes only its own
+// experts. Shazeer et al., "Outrageously large neural networks" (2017);
 // Lepikhin et al., "GShard" (2020); Fedus, Zoph and Shazeer, "Switch transformers" (2021).
 struct MoeMlp {
   Param router;               // (embed, experts); rules can shard it along embed only
@@ -41,7 +48,7 @@ struct MoeMlp {
   std::optional<Param> gate;  // as up; with it experts are down(silu(gate x) * up x), as GatedMlp
   Param down;                 // (experts, hidden, embed)
   int64_t top_k = 2;
-  double capacity_factor = 1.25;
+  std::optional<double> capacity_factor = 1.25;
   bool normalize = true;
   Activation activation = {Activation::gelu};
   DTypePolicy dtypes = {};

@@ -51,6 +51,13 @@ CausalLm CausalLm::init(const Key& key, const DecoderConfig& config) {
   }
 }
 
+void CausalLm::set_router_aux_loss_coef(double coefficient) {
+  DecoderConfig changed = config();
+  changed.router_aux_loss_coef = coefficient;
+  check(changed);
+  std::visit([&](auto& d) { d.config = changed; }, decoder);
+}
+
 Array CausalLm::hidden(const Array& ids, const TokenInputs& with) const {
   return std::visit([&](const auto& d) { return d.hidden(ids, with); }, decoder);
 }

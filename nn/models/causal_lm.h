@@ -28,6 +28,8 @@ struct CausalLm {
   void set_remat(bool on) {
     std::visit([&](auto& d) { d.remat = on; }, decoder);
   }
+  // DecoderConfig::router_aux_loss_coef, for a model that goes on from a folder. Errors: those of `check`.
+  void set_router_aux_loss_coef(double coefficient);
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }

@@ -62,6 +62,10 @@ void check(const DecoderConfig& c) {
   check_only(c, "logit_softcap", c.logit_softcap != 0, is_gemma2);
   check_only(c, "experts", c.experts != 0, is_mixtral);
   check_only(c, "experts_per_token", c.experts_per_token != 0, is_mixtral);
+  check_only(c, "router_aux_loss_coef", c.router_aux_loss_coef != 0, is_mixtral);
+  if (!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)))
+    fail(ErrorKind::bad_argument, "DecoderConfig", "router_aux_loss_coef = {}, expected a finite number from 0 on.",
+         c.router_aux_loss_coef);
   if (is_mixtral && (c.experts < 1 || c.experts_per_token < 1 || c.experts_per_token > c.experts))
     fail(ErrorKind::bad_argument, "DecoderConfig",
          "experts = {} and experts_per_token = {}, expected 1 or more, and at most as many per token as there are.",

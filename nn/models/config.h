@@ -34,6 +34,7 @@ struct DecoderConfig {
   bool scale_by_layer = false;                      // gpt2: logits of layer i are divided by i + 1 as well
   double attention_softcap = 0, logit_softcap = 0;  // gemma2: see tessera::AttentionOptions
   int64_t experts = 0, experts_per_token = 0;       // mixtral
+  double router_aux_loss_coef = 0;                  // mixtral: the part of the routers' balance loss in `loss`
   // The rows of the embedding and the columns of the head, if more than `vocab`: those beyond are padding, which is in
   // no result, so that a mesh axis divides them. 0: as many as `vocab`.
   int64_t vocab_rows = 0;

@@ -99,6 +99,7 @@ Array finished_logits(const Array& logits, const DecoderConfig& c) {
 
 void init_embed(Embedding& embed, const Key& key, const DecoderConfig& c) {
   embed = Embedding::init(key, {"vocab", c.rows()}, embed_axis(c), init::normal(0.02), c.dtypes);
+  embed.vocab = c.vocab;
 }
 
 Array embedded(const Embedding& embed, const DecoderConfig& c, const Array& ids, int64_t, const TokenInputs&) {

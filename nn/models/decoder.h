@@ -53,14 +53,14 @@ struct Decoder {
   // (bad_argument): a config that `check` refuses.
   static Decoder init(const Key& key, const DecoderConfig& config);
 
-  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed).
+  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (bad_argument): an id outside
+  // [0, config.vocab), as a label of the loss is one.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   // That -> logits (batch, seq, config.rows()). Columns of padding are far below all others.
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
   // The cross-entropy of labels (batch, seq) that follow the ids, weighted by `weights` (batch, seq) if given, to be
-  // divided or added up. The logits never exist whole (nn/layers/linear_cross_entropy.h) unless the vocabulary is
-  // padded.
+  // divided or added up. The logits never exist whole (nn/layers/linear_cross_entropy.h).
   WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
                    const TokenInputs& with = {}) const;
   // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.rows()). They are added to the

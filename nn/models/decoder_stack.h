@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/layers/mlp.h"
+#include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
 #include "nn/transformations/remat.h"
 #include "sharding/operations/elementwise.h"
@@ -47,6 +48,17 @@ Array embedded(const Gpt2Embedding& embed, const DecoderConfig& config, const Ar
                const TokenInputs& with);
 Array attended(const Param& tokens, const Array& x);
 
+// The loss of a decoder from what its head reads.
+template <class Model>
+WeightedSum head_loss(const Model& model, const Array& x, const Array& labels, const Array& weights) {
+  const double cap = model.config.logit_softcap;
+  return linear_cross_entropy_sum(x, model.head ? model.head->kernel : model.embed.tokens, labels,
+                                  {.weights = weights,
+                                   .transposed = !model.head,
+                                   .vocab = model.config.vocab,
+                                   .logit_softcap = cap == 0 ? std::nullopt : std::optional(cap)});
+}
+
 }  // namespace tessera::nn::detail
 
 namespace tessera::nn {
@@ -84,13 +96,7 @@ Array Decoder<Embed, Block, Norm>::logits(const Array& hidden) const {
 template <class Embed, class Block, class Norm>
 WeightedSum Decoder<Embed, Block, Norm>::loss(const Array& ids, const Array& labels, const Array& weights,
                                               const TokenInputs& with) const {
-  const Array x = hidden(ids, with);
-  if (config.rows() != config.vocab) return cross_entropy_sum(logits(x), labels, {.weights = weights});
-  return linear_cross_entropy_sum(
-      x, head ? head->kernel : embed.tokens, labels,
-      {.weights = weights,
-       .transposed = !head,
-       .logit_softcap = config.logit_softcap == 0 ? std::nullopt : std::optional(config.logit_softcap)});
+  return detail::head_loss(*this, hidden(ids, with), labels, weights);
 }
 
 // See nn/models/decoder.h.

@@ -59,7 +59,8 @@ bool is_weights(const fs::path& file) {
 std::string config_of(const fs::path& from, const DecoderConfig& config, DType dtype) {
   const fs::path file = from / "config.json";
   std::string text = read_text(file, "save_hugging_face");
-  const DecoderConfig there = config_from_hugging_face(text, file.string());
+  DecoderConfig there = config_from_hugging_face(text, file.string());
+  there.router_aux_loss_coef = config.router_aux_loss_coef;  // of the training, not of the model
   if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
     fail(ErrorKind::bad_argument, "save_hugging_face",
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",

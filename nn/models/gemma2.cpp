@@ -16,11 +16,13 @@ Gemma2Block Gemma2Block::init(const Key& key, const DecoderConfig& c, int64_t la
 }
 
 Array Gemma2Block::operator()(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn_norm(attn(norm1(in), detail::attention_inputs(with))));
   return x + mlp_norm(mlp(norm2(x)));
 }
 
 Array Gemma2Block::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = in + attn_norm(attn.decode(norm1(in), cache, with));
   return x + mlp_norm(mlp(norm2(x)));
 }

@@ -9,7 +9,8 @@
 namespace tessera::nn {
 
 Array Gpt2Embedding::operator()(const Array& ids, int64_t start, const Array& at) const {
-  const Array words = embedding(tokens, ids);
+  const ModuleScope scope(*this);
+  const Array words = embedding(tokens, ids, {}, vocab);
   if (!at.is_absent() && at.shape() != ids.shape())
     fail(ErrorKind::shape_mismatch, "Gpt2", "positions {} for ids {}, expected one for each.", at.type_string(),
          ids.type_string());
@@ -29,11 +30,13 @@ Gpt2Block Gpt2Block::init(const Key& key, const DecoderConfig& c, int64_t layer)
 }
 
 Array Gpt2Block::operator()(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn(ln1(in), {.segment_ids = with.segment_ids}));
   return x + mlp(ln2(x));
 }
 
 Array Gpt2Block::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = in + attn.decode(ln1(in), cache, {.mask = with.mask});
   return x + mlp(ln2(x));
 }
@@ -43,7 +46,8 @@ void detail::init_embed(Gpt2Embedding& embed, const Key& key, const DecoderConfi
   const auto table = [&](const Key& k, const Axis& rows) {
     return Embedding::init(k, rows, embed_axis(c), init::normal(0.02), c.dtypes).tokens;
   };
-  embed = {.tokens = table(k1, {"vocab", c.rows()}), .positions = table(k2, {"positions", c.positions})};
+  embed = {
+      .tokens = table(k1, {"vocab", c.rows()}), .positions = table(k2, {"positions", c.positions}), .vocab = c.vocab};
 }
 
 Array detail::embedded(const Gpt2Embedding& embed, const DecoderConfig&, const Array& ids, int64_t start,

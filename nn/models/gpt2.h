@@ -8,8 +8,9 @@
 namespace tessera::nn {
 
 struct Gpt2Embedding {
-  Param tokens;     // (vocab, embed)
-  Param positions;  // (positions, embed)
+  Param tokens;       // (vocab, embed)
+  Param positions;    // (positions, embed)
+  int64_t vocab = 0;  // as Embedding's
 
   // Embeds ids (batch, n), the first at position `start`, or each at its own of `positions` (batch, n).
   // Error (bad_argument): more tokens than positions in the table.

@@ -73,12 +73,28 @@ double yarn_attention_factor(const JsonPart& rope, double factor) {
   return rope.number("attention_factor", mine != 0 && all != 0 ? length(mine) / length(all) : length(1));
 }
 
-RotaryScaling scaling_of(const JsonPart& rope, int64_t positions) {
+// One number for each frequency.
+std::vector<double> factors_of(const JsonPart& list, int64_t head_dim) {
+  std::vector<double> factors;
+  for (const JsonPart& number : list.items()) factors.push_back(number.number());
+  if (static_cast<int64_t>(factors.size()) != head_dim / 2)
+    list.refuse(fmt::format("{} of them, expected {}, half of the head's size.", factors.size(), head_dim / 2));
+  return factors;
+}
+
+// As transformers: the config's own original_max_position_embeddings stands above that of its rope, and dynamic has
+// none.
+double original_positions_of(const JsonPart& config, const JsonPart& rope, const std::string& type, int64_t positions) {
+  constexpr const char* key = "original_max_position_embeddings";
+  const auto all = static_cast<double>(positions);
+  return type == "dynamic" ? all : config.number(key, rope.number(key, all));
+}
+
+RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, int64_t positions, int64_t head_dim) {
   const std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "default") return {};
-  RotaryScaling scaling{
-      .factor = 1,
-      .original_positions = rope.number("original_max_position_embeddings", static_cast<double>(positions))};
+  RotaryScaling scaling{.factor = 1, .original_positions = original_positions_of(config, rope, type, positions)};
+  const double stretch = static_cast<double>(positions) / scaling.original_positions;
   if (type == "linear") {
     scaling.kind = RotaryScaling::linear, scaling.factor = rope.at("factor").number();
   } else if (type == "llama3") {
@@ -87,17 +103,25 @@ RotaryScaling scaling_of(const JsonPart& rope, int64_t positions) {
     scaling.high_frequency = rope.at("high_freq_factor").number();
   } else if (type == "yarn") {
     scaling.kind = RotaryScaling::yarn;
-    scaling.factor = rope.number("factor", static_cast<double>(positions) / scaling.original_positions);
+    scaling.factor = rope.number("factor", stretch);
     scaling.beta_fast = rope.number("beta_fast", 32), scaling.beta_slow = rope.number("beta_slow", 1);
     scaling.attention_factor = yarn_attention_factor(rope, scaling.factor);
     scaling.truncate = rope.flag("truncate", true);
+  } else if (type == "dynamic") {
+    scaling.kind = RotaryScaling::dynamic, scaling.factor = rope.at("factor").number();
+  } else if (type == "longrope") {
+    scaling.kind = RotaryScaling::longrope, scaling.factor = rope.number("factor", stretch);
+    scaling.short_factors = factors_of(rope.at("short_factor"), head_dim);
+    scaling.long_factors = factors_of(rope.at("long_factor"), head_dim);
+    if (rope.has("attention_factor")) scaling.attention_factor = rope.at("attention_factor").number();
   } else {
-    rope.refuse(fmt::format("rope_type \"{}\" is not supported, expected default, linear, llama3 or yarn.", type));
+    rope.refuse(fmt::format(
+        "rope_type \"{}\" is not supported, expected default, linear, llama3, yarn, dynamic or longrope.", type));
   }
   return scaling;
 }
 
-RotaryEmbedding rope_of(const JsonPart& config, int64_t positions) {
+RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
   const bool is_new = config.has("rope_parameters");
   if (is_new && config.has("rope_scaling"))
     config.at("rope_scaling").refuse("given beside rope_parameters, expected one of the two.");
@@ -108,7 +132,7 @@ RotaryEmbedding rope_of(const JsonPart& config, int64_t positions) {
   for (const JsonPart& part : {config, rope})
     if (part.number("partial_rotary_factor", 1) != 1)
       part.at("partial_rotary_factor").refuse("is not supported in this family, expected 1.");
-  return {.base = rope.number("rope_theta", base), .scaling = scaling_of(rope, positions)};
+  return {.base = rope.number("rope_theta", base), .scaling = scaling_of(config, rope, c.positions, c.head_dim)};
 }
 
 // ---- windows
@@ -193,12 +217,12 @@ void read_rotary(const JsonPart& config, DecoderConfig& c) {
     c.activation = activation_of(config, "hidden_act", "silu");
   read_biases(config, c);
   c.tied = config.flag("tie_word_embeddings", c.family == gemma2);
-  c.rope = rope_of(config, c.positions);
+  c.rope = rope_of(config, c);
   if (c.family != llama) c.windows = windows_of(config, c);
   if (c.family != mixtral) return;
   c.experts = config.integer("num_local_experts", 8), c.experts_per_token = config.integer("num_experts_per_tok", 2);
   check_zero(config, "router_jitter_noise");
-  check_flag(config, "output_router_logits", false);
+  if (config.flag("output_router_logits", false)) c.router_aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
 }
 
 }  // namespace
@@ -242,16 +266,18 @@ const char* name_of(const Activation& activation) {
 
 json::object json_of(const RotaryEmbedding& rope) {
   const RotaryScaling& s = rope.scaling;
-  constexpr const char* types[] = {"default", "linear", "llama3", "yarn"};
+  constexpr const char* types[] = {"default", "linear", "llama3", "yarn", "dynamic", "longrope"};
   json::object all{{"rope_theta", rope.base}, {"rope_type", types[s.kind]}};
   if (s.kind != RotaryScaling::none) all["factor"] = s.factor;
   if (s.kind == RotaryScaling::llama3) all["low_freq_factor"] = s.low_frequency;
   if (s.kind == RotaryScaling::llama3) all["high_freq_factor"] = s.high_frequency;
-  if (s.original_positions > 0 && s.kind != RotaryScaling::linear && s.kind != RotaryScaling::none)
+  const bool is_yarn = s.kind == RotaryScaling::yarn, is_longrope = s.kind == RotaryScaling::longrope;
+  if (s.original_positions > 0 && (is_yarn || is_longrope || s.kind == RotaryScaling::llama3))
     all["original_max_position_embeddings"] = static_cast<int64_t>(s.original_positions);
-  if (s.kind != RotaryScaling::yarn) return all;
-  all["beta_fast"] = s.beta_fast, all["beta_slow"] = s.beta_slow, all["truncate"] = s.truncate;
-  if (s.attention_factor) all["attention_factor"] = *s.attention_factor;
+  if ((is_yarn || is_longrope) && s.attention_factor) all["attention_factor"] = *s.attention_factor;
+  if (is_longrope)
+    all["short_factor"] = json::value_from(s.short_factors), all["long_factor"] = json::value_from(s.long_factors);
+  if (is_yarn) all["beta_fast"] = s.beta_fast, all["beta_slow"] = s.beta_slow, all["truncate"] = s.truncate;
   return all;
 }
 
@@ -294,6 +320,8 @@ json::object rotary_json(const DecoderConfig& c) {
   if (c.family == qwen2 || c.family == qwen3) all["use_sliding_window"] = window != 0;
   if (c.family == qwen2 || c.family == qwen3 || c.family == gemma2) all["layer_types"] = layer_types(c);
   if (c.family == mixtral) all["num_local_experts"] = c.experts, all["num_experts_per_tok"] = c.experts_per_token;
+  if (c.router_aux_loss_coef != 0)
+    all["output_router_logits"] = true, all["router_aux_loss_coef"] = c.router_aux_loss_coef;
   if (c.family != gemma2) return all;
   const double scalar = std::pow(c.attention_scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))), -2);
   all["query_pre_attn_scalar"] = std::llround(scalar);  // transformers takes whole numbers only
@@ -326,7 +354,8 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const RotaryScaling &a = read.rope.scaling, &b = c.rope.scaling;
   same("rope.base", read.rope.base == c.rope.base);
   same("rope.dims", read.rope.dims == c.rope.dims);
-  same("rope.scaling", a.kind == b.kind && (b.kind == RotaryScaling::none || a.factor == b.factor));
+  same("rope.scaling", a.kind == b.kind && (b.kind == RotaryScaling::none || a.factor == b.factor) &&
+                           (b.kind != RotaryScaling::dynamic || a.original_positions == b.original_positions));
   same("attention_scale", std::abs(scale(read) - scale(c)) <= 1e-9 * scale(c));
   same("activation", read.activation.function == c.activation.function);
   same("attention_bias", read.attention_bias == c.attention_bias);

@@ -14,11 +14,13 @@ LlamaBlock LlamaBlock::init(const Key& key, const DecoderConfig& c, int64_t laye
 }
 
 Array LlamaBlock::operator()(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn(norm1(in), detail::attention_inputs(with)));
   return x + mlp(norm2(x));
 }
 
 Array LlamaBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = in + attn.decode(norm1(in), cache, with);
   return x + mlp(norm2(x));
 }

@@ -2,6 +2,7 @@
 #include "nn/models/mixtral.h"
 
 #include "nn/models/decoder_stack.h"
+#include "sharding/operations/reductions.h"
 
 namespace tessera::nn {
 
@@ -9,7 +10,7 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
   const auto [k1, k2] = split<2>(key);
   const detail::StartingWeights start(c);
   const MoeOptions experts{.top_k = c.experts_per_token,
-                           .capacity_factor = static_cast<double>(c.experts) / static_cast<double>(c.experts_per_token),
+                           .capacity_factor = std::nullopt,
                            .gated = true,
                            .normalize = true,
                            .router_init = start.inner,
@@ -22,14 +23,39 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
           .moe = MoeMlp::init(k2, detail::embed_axis(c), detail::mlp_axis(c), {"experts", c.experts}, experts)};
 }
 
-Array MixtralBlock::operator()(const Array& in, const TokenInputs& with) const {
+MoeResult MixtralBlock::routed(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
   const Array x = detail::constrained(in + attn(norm1(in), detail::attention_inputs(with)));
+  MoeResult result = moe(norm2(x));
+  result.out = x + result.out;
+  return result;
+}
+
+Array MixtralBlock::operator()(const Array& in, const TokenInputs& with) const { return routed(in, with).out; }
+
+Array MixtralBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
+  const Array x = in + attn.decode(norm1(in), cache, with);
   return x + moe(norm2(x)).out;
 }
 
-Array MixtralBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
-  const Array x = in + attn.decode(norm1(in), cache, with);
-  return x + moe(norm2(x)).out;
+template <>
+WeightedSum Mixtral::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const {
+  if (config.router_aux_loss_coef == 0) return detail::head_loss(*this, hidden(ids, with), labels, weights);
+  const auto route = [](const MixtralBlock& block, const Array& x, const TokenInputs& given) {
+    return block.routed(x, given);
+  };
+  Array x = detail::constrained(detail::embedded(embed, config, ids, 0, with)), choices, probabilities;
+  const auto add = [](Array& total, const Array& part) { total = total.is_absent() ? part : total + part; };
+  for (const MixtralBlock& block : layers) {
+    const MoeResult result = remat ? nn::remat(route)(block, x, with) : route(block, x, with);
+    x = detail::constrained(result.out);
+    add(choices, result.choices), add(probabilities, result.probabilities);
+  }
+  const auto layer_count = static_cast<double>(layers.size());
+  const double experts = static_cast<double>(config.experts * config.experts_per_token) / (layer_count * layer_count);
+  const WeightedSum loss = detail::head_loss(*this, final_norm(x), labels, weights);
+  return {loss.sum + config.router_aux_loss_coef * experts * sum(choices * probabilities) * loss.weight, loss.weight};
 }
 
 template struct Decoder<Embedding, MixtralBlock, RMSNorm>;

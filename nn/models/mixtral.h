@@ -15,11 +15,17 @@ struct MixtralBlock {
 
   static MixtralBlock init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const;
+  // The same, with what its router chose.
+  MoeResult routed(const Array& x, const TokenInputs& with) const;
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
-// The whole decoder.
+// The whole decoder. With config.router_aux_loss_coef its loss has that much of transformers' load_balancing_loss_func:
+// experts * experts_per_token * the sum over experts of (the fraction of all choices that fell on it) times (its mean
+// probability), both over all layers and positions, whatever these weigh in the loss.
 using Mixtral = Decoder<Embedding, MixtralBlock, RMSNorm>;
+template <>
+WeightedSum Mixtral::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const;
 extern template struct Decoder<Embedding, MixtralBlock, RMSNorm>;
 
 }  // namespace tessera::nn

@@ -1,52 +1,17 @@
 // compare_meshes: memory, communication and predicted time of one step on several meshes, without any hardware.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <iosfwd>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "nn/placement/table.h"
+#include "nn/report/step_forecast.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
-
-// The connection of a device to its neighbours.
-struct Link {
-  double bytes_per_second = 50e9;
-  double latency = 5e-6;  // seconds before the first byte of each message
-};
-
-// Speeds that times are predicted with.
-struct Hardware {
-  double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
-  Link link = {};
-  std::map<std::string, Link> links = {};  // by mesh axis, where it is another
-};
-
-// The collectives of one kind over the same axes.
-struct Traffic {
-  std::string kind, axes;
-  int64_t count = 0, bytes = 0;  // bytes as in CommRecord
-  double seconds = 0;
-};
-
-// One step on one mesh; bytes are those of one device.
-struct StepForecast {
-  Mesh mesh;
-  std::string error;                                     // why the step does not run there; empty: it does
-  std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
-  int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
-  double flops = 0;
-  std::vector<Traffic> traffic;
-  double compute_seconds = 0, communication_seconds = 0;
-  double hidden_seconds = 0;  // of the communication: beside the computation
-
-  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }
-};
 
 // The forecasts of several meshes, one column for each.
 class MeshComparison {
@@ -82,8 +47,9 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
-// The time is operations / flops_per_second, plus for each collective of n devices in a ring, with b bytes, speed s and
-// latency l,
+// The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
+// all that is made and of what lies at rest, which are written and read, plus for each collective of n devices in a
+// ring, with b bytes, speed s and latency l,
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
@@ -95,14 +61,10 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
 // program stops where it needs one that is not there. So a block during which c seconds of communication are under way
 // takes max(its computation, c); with nothing ahead, the sum of both. All other collectives are waited for at once,
-// sums of whole gradients too, which between processes begin earlier. Memory traffic and small operations are not
+// sums of whole gradients too, which between processes begin earlier. Small operations are not
 // modelled. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a
 // latency below 0.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
-
-// The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
-double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
-                          const Hardware& hardware);
 
 }  // namespace tessera::nn

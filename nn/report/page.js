@@ -34,6 +34,8 @@ function drawPage() {
     placement: [report.placement?.rows.length, () => placementFigures(report.placement), drawPlacement],
     communication: [report.communication.collectives.length, () => communicationFigures(report.communication),
                     drawCommunication],
+    activations: [report.activations, () => activationFigures(report.activations), drawActivations],
+    profile: [report.profile, () => profileFigures(report.profile), drawProfile],
     charts: [report.charts.some((chart) => chart.series.some((series) => series.points.length)),
              () => report.charts.flatMap(chartFigures), drawCharts],
   };

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "nn/report/profile_page.h"
 #include "nn/report/report_page.h"
 #include "sharding/accounting/ledger_json.h"
 #include "sharding/diagnostics/fail.h"
@@ -89,10 +90,12 @@ json::object communication_of(const Report& report) {
 std::string data_of(const Report& report) {
   json::array charts;
   for (const ReportChart& chart : report.charts) charts.push_back(chart_of(chart));
-  return fmt::format(R"({{"title":{},"facts":{},"placement":{},"communication":{},"charts":{}}})",
-                     json::serialize(json::value(report.title)), json::serialize(facts_of(report)),
-                     report.placement ? report.placement->to_json() : "null", json::serialize(communication_of(report)),
-                     json::serialize(charts));
+  return fmt::format(
+      R"({{"title":{},"facts":{},"placement":{},"communication":{},"activations":{},"profile":{},"charts":{}}})",
+      json::serialize(json::value(report.title)), json::serialize(facts_of(report)),
+      report.placement ? report.placement->to_json() : "null", json::serialize(communication_of(report)),
+      report.activations ? report.activations->to_json() : "null",
+      report.profile ? json::serialize(detail::page_of(*report.profile)) : "null", json::serialize(charts));
 }
 
 // A script element ends at the first "</script", even inside a string: JSON can spell the bracket otherwise.

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "nn/placement/table.h"
+#include "nn/report/activations.h"
 #include "nn/report/downsampling.h"
+#include "nn/report/profile.h"
 #include "sharding/accounting/ledger.h"
 
 namespace tessera::nn {
@@ -51,18 +53,22 @@ struct Report {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts = {};  // below the title: {"mesh", "data=4, model=2"}
   std::optional<PlacementTable> placement = {};
-  std::vector<CommRecord> collectives = {};       // of one step: CommLedger::records()
-  CommTime time = ring_time(100e9);               // the duration of a collective as drawn
-  std::string links = "a link carries 100 GB/s";  // the same in words, printed after "where"
+  std::vector<CommRecord> collectives = {};         // of one step: CommLedger::records()
+  CommTime time = ring_time(100e9);                 // the duration of a collective as drawn
+  std::string links = "a link carries 100 GB/s";    // the same in words, printed after "where"
+  std::optional<ActivationTable> activations = {};  // of nn::trace
+  std::optional<ProfileReport> profile = {};        // of some steps: Profile::report() or gather()
   std::vector<ReportChart> charts = {};
 
-  // The page: a treemap of the arrays on each device; the collectives as a timeline and by line of the program; the
-  // charts. It follows the viewer's light or dark scheme, fits phones and wide screens, can be read by keyboard and as
-  // tables, and needs neither a network nor any other file. The element "data" has its data as JSON: {"title", "facts",
-  // "placement": PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(),
-  // "seconds", "links"}, "charts"}. Each array and collective takes about 450 bytes; a line keeps at most 1,600 points,
-  // thinned to its extremes (nn/report/downsampling.h). Texts are shown literally, never as markup. Error
-  // (bad_argument): a chart with a number that is not finite.
+  // The page: a treemap of the arrays on each device; the collectives as a timeline and by line of the program; what
+  // each module keeps for the backward pass; a measured step as a timeline; the charts. It follows the viewer's light
+  // or dark scheme, fits phones and wide screens, can be read by keyboard and as tables, and needs neither a network
+  // nor any other file. The element "data" has its data as JSON: {"title", "facts", "placement":
+  // PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(), "seconds",
+  // "links"}, "activations": ActivationTable::to_json() or null, "profile" or null, "charts"}. Each array and
+  // collective takes about 450 bytes; a line keeps at most 1,600 points, thinned to its extremes
+  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (bad_argument): a chart with a number
+  // that is not finite.
   std::string html() const;
 };
 

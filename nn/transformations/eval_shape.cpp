@@ -2,6 +2,7 @@
 #include "nn/transformations/eval_shape.h"
 
 #include "sharding/operations/creation.h"
+#include "sharding/placement/resolver.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -17,6 +18,10 @@ Mesh twin_of(const std::vector<Array*>& arrays) {
 Array abstract_like(const Array& x, const Mesh& mesh) {
   const PartitionSpec spec = x.is_committed() ? x.sharding().spec() : PartitionSpec();
   const Array shape = zeros(x.shape(), x.dtype());  // a recipe: no memory
+  if (const std::optional<Layout> layout = layout_of(x)) {
+    const Layout twin = tessera::detail::on_other_mesh(*layout, mesh);
+    return x.path().empty() ? place_batch(shape, twin, spec) : place_parameter(shape, twin, spec, x.path());
+  }
   const NamedSharding sharding(mesh, spec);
   return x.path().empty() ? device_put(shape, sharding) : place_parameter(shape, sharding, x.path());
 }

@@ -28,9 +28,12 @@ bool is_below(const std::string& path, const std::string& module) {
   return module.empty() || path == module || (path.starts_with(module) && path[module.size()] == '.');
 }
 
-Cells row(std::string path, std::string type, const Sums& sums) {
-  return {std::move(path), std::move(type), with_commas(sums.arrays), with_commas(sums.elements),
-          with_commas(sums.bytes)};
+Cells row(const std::string& title, const Part& module, const Sums& sums, const ExtraColumns& more) {
+  Cells cells{title, module.type->is_module ? module.text() : "", with_commas(sums.arrays), with_commas(sums.elements),
+              with_commas(sums.bytes)};
+  if (more.cells)
+    for (std::string& cell : more.cells(module.path)) cells.push_back(std::move(cell));
+  return cells;
 }
 
 // Parts come in the order of the tree: what is below a module follows it.
@@ -43,14 +46,16 @@ Sums sums_below(const Parts& parts, size_t module) {
 
 }  // namespace
 
-std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
+std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, const ExtraColumns& more) {
   std::vector<Cells> rows{{"path", "module", "arrays", "elements", "bytes"}};
+  rows[0].insert(rows[0].end(), more.titles.begin(), more.titles.end());
+  std::string line = "<  <  >  >  >";
+  for (size_t i = 0; i < more.titles.size(); ++i) line += "  <";
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].type->is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
-      rows.push_back(row(parts[i].path, parts[i].text(), sums_below(parts, i)));
-  if (!parts.empty())
-    rows.push_back(row("total", parts[0].type->is_module ? parts[0].text() : "", sums_below(parts, 0)));
-  return tessera::detail::text_table(rows, "<  <  >  >  >");
+      rows.push_back(row(parts[i].path, parts[i], sums_below(parts, i), more));
+  if (!parts.empty()) rows.push_back(row("total", parts[0], sums_below(parts, 0), more));
+  return tessera::detail::text_table(rows, line);
 }
 
 }  // namespace tessera::nn::detail

@@ -1,7 +1,9 @@
 // tree_summary: a tree at a glance, module by module, with parameters and bytes.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "nn/tree/tree_parts.h"
 
@@ -12,8 +14,13 @@ struct TreeSummaryOptions {
 };
 
 namespace detail {
-std::string summary_of(const Parts& parts, const TreeSummaryOptions& options);
-}
+// Columns of text beside those of a tree summary.
+struct ExtraColumns {
+  std::vector<std::string> titles = {};
+  std::function<std::vector<std::string>(const std::string& path)> cells = {};  // one for each title
+};
+std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, const ExtraColumns& more = {});
+}  // namespace detail
 
 // A table with one row per module: its path, its type, and the number, elements and bytes of the arrays in it and below
 // it. Bytes are those of the global arrays; placement_table has the bytes per device. The last row is the sum.

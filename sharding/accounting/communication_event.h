@@ -1,6 +1,8 @@
 // Communication: one collective, as it is announced to guards, budgets and ledgers before it happens.
 #pragma once
 
+#include <chrono>
+
 #include "sharding/accounting/ledger.h"
 #include "sharding/array/array_impl.h"
 
@@ -17,6 +19,7 @@ struct Communication {
   const Type* to = nullptr;
   Text operand = {}, result = {};  // in place of the types where several arrays move together
   bool backward = false;
+  std::chrono::steady_clock::time_point began = {};  // if before it is announced; then it is awaited from there on
   int64_t number = 0;  // of its thread's; announce fills it in
 };
 

@@ -13,6 +13,7 @@ Forecast::Forecast() : meter_(std::make_shared<Meter>()), current_(current_meter
 
 int64_t Forecast::live_bytes() const { return meter_->live; }
 int64_t Forecast::peak_bytes() const { return meter_->peak; }
+int64_t Forecast::allocated_bytes() const { return meter_->allocated; }
 int64_t Forecast::activation_bytes() const { return meter_->activations; }
 double Forecast::flops() const { return meter_->flops; }
 

@@ -30,6 +30,8 @@ class Forecast {
   // The bytes of the abstract arrays made since this began: now, and at most.
   int64_t live_bytes() const;
   int64_t peak_bytes() const;
+  // The bytes of all abstract arrays made since this began, freed or not.
+  int64_t allocated_bytes() const;
   // The most bytes that a forward pass of value_and_grad had beyond those live before it: what the graph saves, and
   // temporaries.
   int64_t activation_bytes() const;

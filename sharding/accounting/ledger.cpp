@@ -44,7 +44,10 @@ class CommLedger::Book : public Watcher {
   Book() : Watcher(Role::listens) {}
   void count(const Communication& communication) override {
     const CommMoment moment = now();
-    heard_.push_back({communication, moment, moment, moment});
+    CommMoment begun = moment;
+    if (const std::chrono::duration<double> since = communication.began - start_; communication.began != Time())
+      begun.seconds = std::max(0.0, since.count());
+    heard_.push_back({communication, begun, moment, moment});
   }
   void await(int64_t number) override { note(number, &Heard::awaited, &CommRecord::awaited); }
   void arrive(int64_t number) override { note(number, &Heard::arrived, &CommRecord::arrived); }
@@ -73,6 +76,7 @@ class CommLedger::Book : public Watcher {
     Communication communication;
     CommMoment begun, awaited, arrived;
   };
+  using Time = std::chrono::steady_clock::time_point;
   // Of all meters, the outermost goes on for the longest.
   static double flops_so_far() {
     const Meter* meter = current_meter().get();
@@ -91,7 +95,7 @@ class CommLedger::Book : public Watcher {
 
   std::deque<Heard> heard_;          // which never moves them
   std::vector<CommRecord> written_;  // of the first of them
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Time start_ = std::chrono::steady_clock::now();
   double flops_ = flops_so_far();
 };
 

@@ -33,7 +33,8 @@ struct CommRecord {
   // forward operation; for the gradients' common reduction, the line of value_and_grad.
   std::source_location where;
   // When it was begun, when the program went on no further without it, and when it was there. What is begun ahead, as a
-  // gather of the next block's weights, is awaited later; every other is awaited as soon as it is begun.
+  // gather of the next block's weights or a sum of gradients during the backward pass, is awaited later; every other is
+  // awaited as soon as it is begun.
   CommMoment begun = {}, awaited = {}, arrived = {};
 };
 

@@ -63,4 +63,8 @@ void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays&
   for (OperationWatcher* w : operation_watchers) w->computed(*call, arrays);
 }
 
+void announce_move(const ArrayImpl& from, const Array& to) {
+  for (OperationWatcher* w : operation_watchers) w->moved(from, to);
+}
+
 }  // namespace tessera::detail

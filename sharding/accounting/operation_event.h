@@ -25,10 +25,21 @@ struct OperationCall {
   Clock::time_point began, ended;
 };
 
+// How a call would be planned if an operand lay otherwise.
+class OtherPlans {
+ public:
+  struct Plan {
+    const Type *read, *result;  // the operand after its move, and the first result
+  };
+  virtual ~OtherPlans() = default;
+  virtual Plan with(size_t operand, const Type* type) const = 0;
+};
+
 // The arrays of a call, for the time of the announcement.
 struct OperationArrays {
   std::span<const ArrayImpl*const> given, read;  // read: after their moves
   std::span<const Array> results = {};
+  const OtherPlans* plans = nullptr;
 };
 
 // A part of the backward pass of a call: all of it, or one of LibTorch's functions that make it up.
@@ -39,8 +50,8 @@ struct BackwardCall {
 
 // Called for the operations of its thread from its construction to its destruction, once each is computed (an operation
 // that throws is not announced), and for the parts of their backward passes. What a program computes inside an
-// operation (shard_map, a custom gradient) is announced before the operation itself. Creations and moves between
-// placements are no operations; the latter are communications.
+// operation (shard_map, a custom gradient) is announced before the operation itself. Creations are not announced, nor
+// moves of operands, which are communications; moves that the program itself asks for (a placement, a constraint) are.
 class OperationWatcher {
  public:
   OperationWatcher();
@@ -49,6 +60,7 @@ class OperationWatcher {
   OperationWatcher& operator=(const OperationWatcher&) = delete;
   virtual void computed(const OperationCall&, const OperationArrays&) {}
   virtual void differentiated(const OperationCall&, const BackwardCall&) {}
+  virtual void moved(const ArrayImpl&, const Array&) {}  // from, to; the same array if it lay there already
 };
 
 // Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
@@ -57,5 +69,6 @@ bool are_operations_watched();
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays);
 void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays);
+void announce_move(const ArrayImpl& from, const Array& to);
 
 }  // namespace tessera::detail

@@ -21,6 +21,7 @@ namespace tessera::detail {
 
 void Meter::add(int64_t bytes) {
   live += bytes;
+  allocated += std::max<int64_t>(bytes, 0);
   peak = std::max(peak, live);
   forward_peak = std::max(forward_peak, live);
   if (outer) outer->add(bytes);
@@ -66,8 +67,9 @@ class CountingAllocator : public c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     static char nowhere;
     if (!innermost) return {&nowhere, &nowhere, &keep, c10::Device(c10::DeviceType::Meta)};
-    auto* counted = new CountedBytes{innermost, static_cast<int64_t>(n)};
-    innermost->add(counted->bytes);
+    const std::shared_ptr<Meter> part = innermost->part();
+    auto* counted = new CountedBytes{part ? part : innermost, static_cast<int64_t>(n)};
+    counted->meter->add(counted->bytes);
     return {counted, counted, &uncount, c10::Device(c10::DeviceType::Meta)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }

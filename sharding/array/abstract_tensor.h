@@ -38,17 +38,20 @@ Interceptor*& current_interceptor();
 // The bytes of the abstract tensors made since the meter was opened (now, and at most), and the floating point
 // operations of matrix products, convolutions and attention (a multiplication and an addition are two).
 struct Meter {
-  int64_t live = 0, peak = 0;
+  int64_t live = 0, peak = 0, allocated = 0;
   double flops = 0;
   // The most bytes that one forward pass of value_and_grad had beyond those that were live when it began.
   int64_t activations = 0;
   int64_t forward_start = 0, forward_peak = 0;
   std::shared_ptr<Meter> outer;
 
+  virtual ~Meter() = default;
+  // The meter inside this one that counts what is allocated now; null: this one.
+  virtual std::shared_ptr<Meter> part() { return nullptr; }
   void add(int64_t bytes);
   void add_flops(double n);
   void begin_forward();
-  void end_forward();
+  virtual void end_forward();
 };
 
 // The innermost open meter of this thread; null if there is none. A ScopedValue opens one.

@@ -13,6 +13,7 @@
 #include "sharding/array/consistency.h"
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/placement/element_value.h"
@@ -57,7 +58,10 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
 
 at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
   const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
-  return t.device() == device || t.is_meta() || device.is_meta() ? t : t.to(device);
+  if (t.device() == device || t.is_meta() || device.is_meta()) return t;
+  if (!device.is_cpu()) return t.to(device);
+  const ActivityScope waiting(Activity::device);  // for what computes these values
+  return t.to(device);
 }
 
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors) {

@@ -17,6 +17,7 @@
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
+#include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/placement/cut_further.h"
@@ -155,6 +156,7 @@ void check_sums(const std::vector<Array>& gradients, const std::vector<Array>& s
 
 std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
   const CallerScope caller(where);
+  const ActivityScope backward_pass(Activity::backward);
   if (const auto& meter = current_meter()) meter->end_forward();
   if (state_->spent)
     fail(ErrorKind::no_gradient, "value_and_grad",

@@ -70,6 +70,19 @@ void check_agreement(const char* verb, int processes, const std::string& text) {
   }
 }
 
+std::vector<std::string> gather_texts(const char* verb, const std::string& mine) {
+  std::vector<std::string> texts = texts_of_all(main_channel, mine, {.operation = verb, .where = {}});
+  if (texts.empty()) texts.assign(static_cast<size_t>(world().count), mine);
+  return texts;
+}
+
+std::vector<int64_t> gather_numbers(const char* verb, int64_t mine) {
+  if (world().count == 1) return {mine};
+  const at::Tensor all = gathered(main_channel, at::full({1}, mine, at::kLong), {.operation = verb, .where = {}});
+  const auto* numbers = static_cast<const int64_t*>(all.const_data_ptr());
+  return {numbers, numbers + all.numel()};
+}
+
 void wait_for_the_end() {
   texts_of_all(main_channel, "", {.operation = "exit", .where = {}, .longest = std::chrono::milliseconds::max()});
 }

@@ -1,6 +1,7 @@
 // Consensus: texts and votes that all processes of the program compare, over a process group used for nothing else.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,11 @@ namespace tessera::detail {
 // Error (inconsistent), the same on all processes: it begins with `verb` and shows the first line that differs, as both
 // processes have it. Costs 16 bytes from each process to each. Does nothing if `processes` is 1.
 void check_agreement(const char* verb, int processes, const std::string& text);
+
+// The texts, and the numbers, of all processes, in their order, on each; all call it at the same place. `verb` begins
+// the message of an Error (other): another process is lost. A text has no zero byte.
+std::vector<std::string> gather_texts(const char* verb, const std::string& mine);
+std::vector<int64_t> gather_numbers(const char* verb, int64_t mine);
 
 // Waits until all processes have reached the program's end. Error (other) if one of them is lost before.
 void wait_for_the_end();

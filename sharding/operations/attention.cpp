@@ -12,7 +12,8 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/attention_checks.h"
-#include "sharding/propagation/run.h"
+#include "sharding/operations/attention_masks.h"
+#include "sharding/operations/ring_attention.h"
 
 namespace tessera {
 
@@ -34,8 +35,8 @@ bool cuts_groups_evenly(const Type& query, const Type& key) {
 }
 
 // (batch, heads, seq, keys) for an operand that broadcasts to it.
-RuleDims logits_dims(const Shape& shape, const RuleDim& heads) {
-  RuleDims dims{factor("b"), heads, whole("t"), whole("s")};
+RuleDims logits_dims(const Shape& shape, const RuleDim& heads, const RuleDim& queries) {
+  RuleDims dims{factor("b"), heads, queries, whole("s")};
   if (shape.size() > 4) return dims;  // refused when it is bound
   dims.erase(dims.begin(), dims.end() - static_cast<int64_t>(shape.size()));
   for (size_t d = 0; d < shape.size(); ++d)
@@ -46,21 +47,34 @@ RuleDims logits_dims(const Shape& shape, const RuleDim& heads) {
 // Beside booleans and floating numbers.
 bool is_segment_ids(const Type& operand) { return operand.dtype != boolean && !is_floating(operand.dtype); }
 
+// The dims of the sequence, of queries and keys.
+std::pair<RuleFactor, RuleFactor> sequence_dims(ContextParallelism context) {
+  if (context == ContextParallelism::ring) return {reduced_inside("t"), reduced_inside("t")};
+  return {context == ContextParallelism::gather ? factor("t") : whole("t"), whole("s")};
+}
+
 // Query heads are cut with the kv heads that they use. Where there are more devices than these can be cut for, each has
-// all kv heads and reads those that its own heads use.
-ShardingRule attention_rule(const Attributes&, const OperandTypes& operands) {
+// all kv heads and reads those that its own heads use (not in a ring). Behind the values: segment ids twice, for
+// queries and keys (in a ring once), bias and mask.
+ShardingRule attention_rule(const Attributes& attributes, const OperandTypes& operands) {
+  const auto context = static_cast<ContextParallelism>(attributes[0]);
   const Type &query = *operands[0], &key = *operands[1];
-  const bool grouped = query.mesh == nullptr || query.shape.size() != 4 || key.shape.size() != 4 || key.shape[2] == 0 ||
-                       query.shape[2] % key.shape[2] || cuts_groups_evenly(query, key);
-  static const ShardingRule by_group =
-      parse_rule("dot_product_attention", "b [t] {g r} [k], b [s] g [k], b [s] g [v] -> b [t] {g r} [v]");
-  static const ShardingRule by_head =
-      parse_rule("dot_product_attention", "b [t] h [k], b [s] [g] [k], b [s] [g] [v] -> b [t] h [v]");
-  ShardingRule rule = grouped ? by_group : by_head;
-  const RuleDim heads = rule.in[0][2];
-  for (size_t i = 3; i < operands.size(); ++i)
-    rule.in.push_back(is_segment_ids(*operands[i]) ? RuleDims{factor("b"), whole("t")}
-                                                   : logits_dims(operands[i]->shape, heads));
+  const bool grouped = context == ContextParallelism::ring || query.mesh == nullptr || query.shape.size() != 4 ||
+                       key.shape.size() != 4 || key.shape[2] == 0 || query.shape[2] % key.shape[2] ||
+                       cuts_groups_evenly(query, key);
+  const auto [t, s] = sequence_dims(context);
+  const RuleDim heads = grouped ? RuleDim{factor("g"), factor("r")} : RuleDim(factor("h"));
+  const RuleFactor groups = grouped ? factor("g") : whole("g");
+  ShardingRule rule{
+      {{factor("b"), t, heads, whole("k")}, {factor("b"), s, groups, whole("k")}, {factor("b"), s, groups, whole("v")}},
+      {{factor("b"), t, heads, whole("v")}}};
+  bool of_keys = context == ContextParallelism::ring;  // the next segment ids
+  for (size_t i = 3; i < operands.size(); ++i) {
+    const bool ids = is_segment_ids(*operands[i]);
+    rule.in.push_back(ids ? RuleDims{factor("b"), of_keys ? whole("s") : t}
+                          : logits_dims(operands[i]->shape, heads, t));
+    of_keys |= ids;
+  }
   return rule;
 }
 
@@ -76,7 +90,7 @@ at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, i
 
 // What the logits of one block are made with.
 struct Visibility {
-  std::optional<at::Tensor> bias, mask, segment_ids;
+  std::optional<at::Tensor> bias, mask, segment_ids, key_segment_ids;
   bool causal;
   int64_t offset, window;
   std::optional<double> scale;
@@ -88,24 +102,15 @@ double far_below(const at::Tensor& like) {
   return -0.7 * (like.scalar_type() == at::kHalf ? 65504.0 : std::numeric_limits<float>::max());
 }
 
-// The part of the mask that places in the text give: undefined where every key is in sight.
-at::Tensor mask_of_places(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
-  const bool ends = sight.causal && sight.offset < keys - 1;
-  if (!ends && !sight.window) return {};
-  at::Tensor mask = at::ones({queries, keys}, like.options().dtype(at::kBool).requires_grad(false));
-  if (sight.window) mask.triu_(sight.offset - sight.window + 1);
-  if (sight.window && !sight.causal) mask.tril_(sight.offset + sight.window - 1);
-  return ends ? mask.tril_(sight.offset) : mask;
+Places places_of(const Visibility& sight, int64_t queries, int64_t keys) {
+  return {queries, keys, sight.offset, sight.causal, sight.window};
 }
 
-// (batch, 1, queries, keys)
-at::Tensor mask_of_segments(const at::Tensor& ids) { return ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1); }
-
 at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
-  at::Tensor mask = mask_of_places(sight, queries, keys, like);
-  const auto narrow = [&](const at::Tensor& more) { mask = mask.defined() ? more.logical_and(mask) : more; };
+  at::Tensor mask = mask_of_places(places_of(sight, queries, keys), like);
+  const auto narrow = [&](const at::Tensor& more) { mask = mask.defined() ? more.bitwise_and(mask) : more; };
   if (sight.mask) narrow(*sight.mask);
-  if (sight.segment_ids) narrow(mask_of_segments(*sight.segment_ids));
+  if (sight.segment_ids) narrow(mask_of_segments(*sight.segment_ids, *sight.key_segment_ids));
   return mask;
 }
 
@@ -116,7 +121,7 @@ at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const 
   const bool by_kernel = sight.causal && sight.offset == 0 && !sight.window;
   std::optional<at::Tensor> mask;
   if (!by_kernel)
-    if (const at::Tensor places = mask_of_places(sight, query.size(1), key.size(1), query); places.defined())
+    if (const at::Tensor places = mask_of_places(places_of(sight, query.size(1), key.size(1)), query); places.defined())
       mask = places;
   return at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
                                           by_kernel, sight.scale, query.size(2) != key.size(2))
@@ -133,9 +138,9 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
   at::Tensor logits = sight.bias ? at::atleast_2d(*sight.bias).to(q.scalar_type())
                                  : at::zeros({1, 1}, q.options().requires_grad(false));
   if (mask.defined()) {
-    const at::Tensor blind = mask.any(-1, true).logical_not();
+    const at::Tensor blind = mask.any(-1, true).bitwise_not();
     q = q.masked_fill(blind, 0);
-    logits = logits.masked_fill(mask.logical_not(), far_below(q)).masked_fill(blind, 0);
+    logits = logits.masked_fill(mask.bitwise_not(), far_below(q)).masked_fill(blind, 0);
   }
   return at::scaled_dot_product_attention(q, heads_first(key), heads_first(value), logits, 0.0, false, sight.scale,
                                           query.size(2) != key.size(2))
@@ -156,7 +161,7 @@ at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, co
   if (sight.softcap > 0) logits = at::tanh(logits / sight.softcap) * sight.softcap;
   if (sight.bias) logits = logits + *sight.bias;
   if (const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query); mask.defined())
-    logits = logits.masked_fill(mask.logical_not(), far_below(query));
+    logits = logits.masked_fill(mask.bitwise_not(), far_below(query));
   return at::matmul(at::softmax(logits, -1), for_each_head(value)).to(query.scalar_type()).transpose(1, 2);
 }
 
@@ -243,30 +248,106 @@ void detail::check_window_and_softcap(const char* verb, int64_t window, double s
     fail(ErrorKind::bad_argument, verb, "softcap {}, expected a finite one above 0, or 0 for none.", softcap);
 }
 
+namespace {
+
+bool fits_a_ring(const Array& query, const Array& key, const AttentionOptions& options) {
+  return options.bias.is_absent() && options.mask.is_absent() && options.offset == 0 && query.ndim() == 4 &&
+         key.ndim() == 4 && query.shape(1) == key.shape(1);
+}
+
+// Bytes of query and result, and of key and value, are as their features; each way counts forward and backward.
+ContextParallelism cheapest(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
+  const Type &q = *query.impl()->type, &k = *key.impl()->type, &v = *value.impl()->type;
+  if (!fits_a_ring(query, key, options) || !q.mesh || q.dims[1].empty() || v.shape.size() != 4 || k.dims != v.dims ||
+      k.dims[1] != q.dims[1] || k.dims[0] != q.dims[0])
+    return ContextParallelism::exchange;
+  const int64_t n = q.mesh->count(q.dims[1].axis_set()), heads = q.local[2], groups = k.local[2];
+  if (!cuts_groups_evenly(q, k)) return ContextParallelism::exchange;
+  if (heads % n) return ContextParallelism::ring;
+  const int64_t features = q.shape[3] + v.shape[3], outer = heads * features, inner = groups * features;
+  const int64_t exchanged = 2 * (outer + (groups % n ? n * inner : inner));
+  const int64_t reordered = options.causal && !options.window ? 2 * (outer + inner) : 0;  // see ring_attention.h
+  return exchanged <= 3 * n * inner + reordered ? ContextParallelism::exchange : ContextParallelism::ring;
+}
+
+ContextParallelism chosen(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
+  if (options.context == ContextParallelism::automatic) return cheapest(query, key, value, options);
+  if (options.context == ContextParallelism::ring && !fits_a_ring(query, key, options))
+    fail(ErrorKind::bad_argument, "dot_product_attention",
+         "a ring for {} and {} from position {}{}, expected query and key of one sequence from position 0 on, without "
+         "bias and mask. Give segment_ids, or take ContextParallelism::gather.",
+         query.type_string(), key.type_string(), options.offset,
+         options.bias.is_absent() && options.mask.is_absent() ? "" : " with a bias or mask");
+  return options.context;
+}
+
+// Query, key, value and what options name, in the order of the rule.
+struct AttentionOperands {
+  const Array* all[max_operands];
+  int number = 3, segments = 0, key_segments = 0, bias = 0, mask = 0;  // where they are; 0: absent
+
+  AttentionOperands(const Array& query, const Array& key, const Array& value, const AttentionOptions& options)
+      : all{&query, &key, &value} {
+    segments = place_of(options.segment_ids), key_segments = place_of(options.segment_ids);
+    bias = place_of(options.bias), mask = place_of(options.mask);
+  }
+
+ private:
+  int place_of(const Array& optional) {
+    if (optional.is_absent()) return 0;
+    all[number] = &optional;
+    return number++;
+  }
+};
+
+at::Tensor attend_block(const Locals& t, const BlockContext& block, const AttentionOperands& operands,
+                        const AttentionOptions& options) {
+  const int64_t offset = options.offset + block.offset("t"), reach = std::max(offset + t[0].size(1), t[1].size(1));
+  const auto at = [&](int place) { return place ? std::optional(t[place]) : std::nullopt; };
+  const Visibility sight{at(operands.bias),
+                         at(operands.mask),
+                         at(operands.segments),
+                         at(operands.key_segments),
+                         options.causal,
+                         offset,
+                         options.window < reach ? options.window : 0,
+                         options.scale,
+                         options.softcap};
+  if (!block.has("h")) return attend(t[0], t[1], t[2], sight);
+  const int64_t heads = t[0].size(2), group = block.size("h") / block.size("g");
+  const auto mine = [&](const at::Tensor& all) { return heads_of_block(all, block.offset("h"), heads, group); };
+  return attend(t[0], mine(t[1]), mine(t[2]), sight);
+}
+
+Array attend_in_a_ring(const CallSite& site, const Array& query, const Array& key, const Array& value,
+                       const AttentionOptions& options) {
+  const auto whole = [&](Locals t, const BlockContext&) {
+    const std::optional ids = options.segment_ids.is_absent() ? std::nullopt : std::optional(t[3]);
+    const int64_t window = options.window < t[0].size(1) ? options.window : 0;
+    return attend(t[0], t[1], t[2], {{}, {}, ids, ids, options.causal, 0, window, options.scale, options.softcap});
+  };
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.shape(3))));
+  const auto round = [&](const Prepared& call, const ShardedReduction&) {
+    return ring_attention(call, site, {options.causal, options.window, scale, options.softcap});
+  };
+  if (options.segment_ids.is_absent()) return run_sharded_reduction(site, {&query, &key, &value}, whole, round);
+  return run_sharded_reduction(site, {&query, &key, &value, &options.segment_ids}, whole, round);
+}
+
+}  // namespace
+
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
   check_heads(query.array(), key, value);
   check_options(options), check_segments(query.array(), key, options);
-  const Array* operands[6] = {&query.array(), &key, &value};
-  int number = 3;
-  const auto place_of = [&](const Array& optional) {
-    if (optional.is_absent()) return 0;
-    operands[number] = &optional;
-    return number++;
-  };
-  const int bias = place_of(options.bias), mask = place_of(options.mask), segments = place_of(options.segment_ids);
+  const ContextParallelism context = chosen(query.array(), key, value, options);
+  const CallSite site{
+      .operation = dot_product_attention_op, .attributes = {static_cast<int>(context)}, .where = query.where()};
+  if (context == ContextParallelism::ring) return attend_in_a_ring(site, query.array(), key, value, options);
+  const AttentionOperands operands(query.array(), key, value, options);
   Prepared call;
-  prepare(call, {.operation = dot_product_attention_op, .where = query.where()}, operands, number);
-  return run(call, dot_product_attention_op.name, [&](Locals t, const BlockContext& block) {
-    const int64_t reach = std::max(options.offset + t[0].size(1), t[1].size(1));
-    const int64_t window = options.window < reach ? options.window : 0;
-    const auto at = [&](int place) { return place ? std::optional(t[place]) : std::nullopt; };
-    const Visibility sight{at(bias),       at(mask), at(segments),  options.causal,
-                           options.offset, window,   options.scale, options.softcap};
-    if (!block.has("h")) return attend(t[0], t[1], t[2], sight);
-    const int64_t heads = t[0].size(2), group = block.size("h") / block.size("g");
-    const auto mine = [&](const at::Tensor& all) { return heads_of_block(all, block.offset("h"), heads, group); };
-    return attend(t[0], mine(t[1]), mine(t[2]), sight);
-  });
+  prepare(call, site, operands.all, operands.number);
+  return run(call, dot_product_attention_op.name,
+             [&](Locals t, const BlockContext& block) { return attend_block(t, block, operands, options); });
 }
 
 }  // namespace tessera

@@ -7,6 +7,14 @@
 
 namespace tessera {
 
+// How a sequence that is cut over devices is attended.
+enum class ContextParallelism {
+  automatic,  // by what moves fewer bytes, forward and backward: exchange where heads divide, else ring, else gather
+  exchange,   // the cut of the sequence is exchanged for one of heads, where they divide; else all is gathered
+  gather,     // keys and values are gathered, queries and results stay cut
+  ring,       // all stays cut, and blocks of keys and values go round (Liu et al., "Ring attention", 2023)
+};
+
 struct AttentionOptions {
   Array bias = {};      // added to the logits
   Array mask = {};      // booleans: keys at false are not seen
@@ -16,6 +24,7 @@ struct AttentionOptions {
   Array segment_ids = {};  // integers (batch, seq) of both sides: a position sees the keys of its own segment
   std::optional<double> scale = std::nullopt;  // of the logits, 1 / sqrt(head_dim) unless given
   double softcap = 0;  // c: logits become c tanh(logits / c), before bias and mask; 0: they stay
+  ContextParallelism context = ContextParallelism::automatic;
 };
 
 // jax.nn.dot_product_attention: query (batch, seq, heads, head_dim), key and value (batch, keys, kv_heads, head_dim),
@@ -23,8 +32,8 @@ struct AttentionOptions {
 // softmax(scale query key^T + bias) value; bias and mask broadcast to (batch, heads, seq, keys). A position that sees
 // no key gets the mean of all values. Windows are those of Mistral (Jiang et al., 2023), softcap that of Gemma 2
 // (Riviere et al., 2024), which needs memory for all logits. Batch and heads may be sharded; if heads are sharded over
-// more devices than there are kv heads, each holds all kv heads. A sharded sequence is exchanged for sharded heads if
-// they divide, else gathered.
+// more devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring
+// takes query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (bad_argument).
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options = {});
 
 }  // namespace tessera

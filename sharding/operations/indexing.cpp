@@ -79,13 +79,16 @@ Array read_cheaply(const Read& read, LookUp look_up) {
 
 }  // namespace
 
-Array embedding(Operand table, const Array& ids, const ResultOptions& options) {
+Array embedding(Operand table, const Array& ids, const ResultOptions& options, int64_t vocab) {
   check_integers("embedding", ids, "ids");
   materialized(table.array(), "embedding");
+  if (vocab < 0 || (vocab && table.array().ndim() == 2 && vocab > table.array().shape(0)))
+    fail(ErrorKind::bad_argument, "embedding", "vocab {} of the table {}, expected 1 to {}, or 0 for all.", vocab,
+         table.array().type_string(), table.array().shape(0));
   const auto look_up = [&](const Array& ids) {
     return run({.operation = embedding_op, .where = table.where()}, {&table.array(), &ids},
-               [](Locals t, const BlockContext& block) {
-                 const at::Tensor rows = narrow_indices("embedding", t[1], block.size("v"));
+               [vocab](Locals t, const BlockContext& block) {
+                 const at::Tensor rows = narrow_indices("embedding", t[1], vocab ? vocab : block.size("v"));
                  return block.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, block.offset("v"));
                });
   };

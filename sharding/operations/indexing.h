@@ -12,8 +12,9 @@ namespace tessera {
 // nothing is gathered, each device serves the ids that fall into its block, and the result of a read is a pending sum.
 
 // table (vocab, embed), ids (...) of integers in [0, vocab), none below zero -> (..., embed). A table sharded over
-// vocab is not gathered: each device looks up the rows that it has, and the result is a pending sum.
-Array embedding(Operand table, const Array& ids, const ResultOptions& options = {});
+// vocab is not gathered: each device looks up the rows that it has, and the result is a pending sum. With `vocab` given
+// the rows from there on are padding, and an id of one is an Error (bad_argument) as well.
+Array embedding(Operand table, const Array& ids, const ResultOptions& options = {}, int64_t vocab = 0);
 
 // jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, x is flattened first.
 Array take(Operand x, const Array& ids, std::optional<int> axis = std::nullopt, const ResultOptions& options = {});

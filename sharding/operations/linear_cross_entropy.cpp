@@ -17,6 +17,7 @@
 #include "sharding/operations/loss_labels.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/operations/shapes.h"
+#include "sharding/operations/slicing.h"
 #include "sharding/propagation/sharded_reduction.h"
 
 namespace tessera {
@@ -64,7 +65,7 @@ void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
     sum.add_(at::mm(a, b));
 }
 
-// One slot: its rows of x, its columns of the kernel, and the logits of one chunk.
+// One slot: its rows of x, its columns of the kernel without padding, and the logits of one chunk.
 struct Slot {
   at::Tensor x, kernel;  // (rows, embed), (embed, columns)
   at::Tensor weights;    // (rows), undefined: 1
@@ -83,7 +84,7 @@ class ChunkedLoss {
         options_(options),
         of_x_(call, x_operand),
         of_kernel_(call, kernel_operand) {
-    vocab_ = BlockContext(*call.plan, 0).size("v");
+    vocab_ = options.vocab ? options.vocab : BlockContext(*call.plan, 0).size("v");
     for (int s = 0; s < call.plan->runs; ++s) slots_.push_back(slot_of(s));
   }
 
@@ -110,17 +111,25 @@ class ChunkedLoss {
     return at::zeros(like.sizes(), like.options().dtype(at::toOpMathType(like.scalar_type())));
   }
 
+  // The columns of the kernel that a slot has; of padding it may have all.
+  int64_t columns_of(int s) const {
+    const at::Tensor& kernel = *call_.local(kernel_operand, s);
+    return std::clamp<int64_t>(vocab_ - BlockContext(*call_.plan, s).offset("v"), 0,
+                               kernel.size(options_.transposed ? 0 : 1));
+  }
+
   Slot slot_of(int s) const {
     Slot slot;
     const at::Tensor &x = *call_.local(x_operand, s), &kernel = *call_.local(kernel_operand, s);
-    slot.x = x.detach().reshape({-1, x.size(-1)});
-    slot.kernel = options_.transposed ? kernel.detach().t() : kernel.detach();
+    const int64_t offset = BlockContext(*call_.plan, s).offset("v"), columns = columns_of(s);
+    const at::Tensor labels = call_.local(labels_operand, s)->reshape({-1});
+    const int64_t rows = labels.size(0);
+    slot.x = x.detach().reshape({rows, x.size(-1)});
+    slot.kernel = (options_.transposed ? kernel.detach().t() : kernel.detach()).narrow(1, 0, columns);
     const auto wide = slot.x.options().dtype(at::toOpMathType(x.scalar_type()));
-    const int64_t rows = slot.x.size(0), columns = slot.kernel.size(1);
     if (call_.operands > weights_operand) slot.weights = call_.local(weights_operand, s)->detach().reshape({-1});
-    slot.labels = read_labels(linear_cross_entropy_op.name, call_.local(labels_operand, s)->reshape({-1}), vocab_,
-                              options_.ignore_label);
-    slot.at = columns_in(slot.labels, BlockContext(*call_.plan, s).offset("v"), columns, wide.dtype().toScalarType());
+    slot.labels = read_labels(linear_cross_entropy_op.name, labels, vocab_, options_.ignore_label);
+    slot.at = columns_in(slot.labels, offset, columns, wide.dtype().toScalarType());
     slot.losses = at::empty({rows}, wide);
     slot.logits = at::empty({std::min(rows, options_.chunk), columns}, wide);
     if (options_.logit_softcap) slot.capped = at::empty_like(slot.logits);
@@ -172,14 +181,15 @@ class ChunkedLoss {
       s.capped.narrow(0, 0, n).copy_(s.chunk);
       s.chunk.mul_(*options_.logit_softcap);
     }
-    s.most = s.chunk.amax(-1);
+    s.most = s.chunk.size(1) ? s.chunk.amax(-1) : at::full({n}, -INFINITY, s.chunk.options());
   }
 
   // Exponentials, the label's logit and, for label smoothing, all logits; both less the max.
   void make_sums(Slot& s, int64_t row, int64_t n) const {
     const at::Tensor column = s.at.column.narrow(0, row, n), here = s.at.here.narrow(0, row, n);
     at::sub_out(s.chunk, s.chunk, s.most.unsqueeze(-1));
-    const at::Tensor label = s.chunk.gather(-1, column).squeeze(-1).masked_fill_(here.eq(0), 0);
+    const at::Tensor label =
+        s.chunk.size(1) ? s.chunk.gather(-1, column).squeeze(-1).masked_fill_(here.eq(0), 0) : at::zeros_like(s.most);
     const at::Tensor all = options_.label_smoothing ? s.chunk.sum(-1) : at::Tensor();
     const at::Tensor exponentials = s.chunk.exp_().sum(-1);
     s.sum = all.defined() ? at::stack({exponentials, label, all}) : at::stack({exponentials, label});
@@ -205,7 +215,7 @@ class ChunkedLoss {
     if (options_.z_loss) scale = scale * (1 + 2 * options_.z_loss * (s.sum[0].log() + s.most));
     s.chunk.mul_(scale.unsqueeze(-1));
     const at::Tensor target = (weight * s.at.here.narrow(0, row, n)).mul_(a - 1);
-    s.chunk.scatter_add_(-1, s.at.column.narrow(0, row, n), target.unsqueeze(-1));
+    if (s.chunk.size(1)) s.chunk.scatter_add_(-1, s.at.column.narrow(0, row, n), target.unsqueeze(-1));
     if (a) s.chunk.sub_((weight * (a / static_cast<double>(vocab_))).unsqueeze(-1));
     if (options_.logit_softcap) s.chunk.mul_(s.capped.narrow(0, 0, n).square_().neg_().add_(1));
     if (s.x.scalar_type() != s.chunk.scalar_type()) s.chunk = s.chunk.to(s.x.scalar_type());
@@ -225,10 +235,11 @@ class ChunkedLoss {
   void add_kernel_gradients(int64_t row, int64_t n) {
     const int groups = of_kernel_.size();
     const int parts = (static_cast<int>(slots_.size()) + groups - 1) / groups;
-    const int64_t columns = slots_[0].kernel.size(1), cost = n * slots_[0].x.size(1) * columns / 20;
+    const int64_t cost = n * slots_[0].x.size(1) * slots_[0].kernel.size(1) / 20;
     side_by_side(groups * parts, static_cast<int64_t>(slots_.size()) * cost, [&](int job) {
       const at::AutoGradMode off(false);
       const int g = job / parts, part = job % parts;
+      const int64_t columns = slots_[of_kernel_.first[g]].kernel.size(1);
       const int64_t from = columns * part / parts, length = columns * (part + 1) / parts - from;
       const at::Tensor sum = kernel_gradients_[g].narrow(options_.transposed ? 0 : 1, from, length);
       for (size_t s = 0; s < slots_.size(); ++s) {
@@ -282,14 +293,21 @@ void check(const Array& x, const Array& kernel, const Array& labels, const Linea
   if (shape.empty() || kernel_shape.size() != 2 || kernel_shape[options.transposed ? 1 : 0] != shape.back())
     fail(ErrorKind::shape_mismatch, verb, "given {} and the kernel {}, expected (..., embed) and {}.", x.type_string(),
          kernel.type_string(), options.transposed ? "(vocab, embed)" : "(embed, vocab)");
-  check_loss(verb, x, Shape(shape.begin(), shape.end() - 1), labels, loss_options(options));
+  const int64_t columns = kernel_shape[options.transposed ? 0 : 1];
+  check_loss(verb, x, Shape(shape.begin(), shape.end() - 1), labels, columns, loss_options(options));
+  if (options.vocab < 0 || options.vocab > columns)
+    fail(ErrorKind::bad_argument, verb, "vocab {} of the kernel {}, expected 1 to {}, or 0 for all.", options.vocab,
+         kernel.type_string(), columns);
   if (options.chunk < 1) fail(ErrorKind::bad_argument, verb, "chunk {}, expected 1 or more.", options.chunk);
   if (options.logit_softcap && !(*options.logit_softcap > 0 && std::isfinite(*options.logit_softcap)))
     fail(ErrorKind::bad_argument, verb, "logit_softcap {}, expected a positive number.", *options.logit_softcap);
 }
 
 Array whole_logits(const Operand& x, const Array& kernel, const LinearCrossEntropyOptions& options, DType wide) {
-  const Array logits = astype(matmul(x, options.transposed ? transpose(kernel) : kernel), wide);
+  const int classes = options.transposed ? 0 : 1;
+  const bool is_padded = options.vocab && options.vocab < kernel.shape(classes);
+  const Array used = is_padded ? slice_in_dim(kernel, 0, options.vocab, classes) : kernel;
+  const Array logits = astype(matmul(x, options.transposed ? transpose(used) : used), wide);
   return options.logit_softcap ? *options.logit_softcap * tanh(logits / *options.logit_softcap) : logits;
 }
 

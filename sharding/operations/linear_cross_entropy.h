@@ -10,7 +10,10 @@ struct LinearCrossEntropyOptions {
   std::optional<int64_t> ignore_label = std::nullopt;
   double label_smoothing = 0;
   double z_loss = 0;
-  bool transposed = false;                             // the kernel is (vocab, embed), as an embedding's rows are
+  bool transposed = false;  // the kernel is (vocab, embed), as an embedding's rows are
+  // The classes are the kernel's first so many; those beyond are padding, which is in no logit and whose gradient is 0.
+  // 0: all.
+  int64_t vocab = 0;
   std::optional<double> logit_softcap = std::nullopt;  // cap tanh(logits / cap) in place of the logits (Gemma 2)
   int64_t chunk = 512;                                 // positions of a device whose logits exist at one time
 };
@@ -23,7 +26,8 @@ struct LinearCrossEntropyOptions {
 // dims but embed. A kernel sharded over vocab stays where it is: each chunk takes two small all-reduces, (chunk) and
 // (2, chunk), or (3, chunk) with label smoothing. One sharded over embed is gathered, once. Inside a differentiable
 // tape within another tape the logits are made whole: second derivatives need them. Errors: those of cross_entropy;
-// chunk < 1, a softcap that is not positive (bad_argument); shapes that do not fit (shape_mismatch).
+// chunk < 1, a softcap that is not positive, a vocab that the kernel has not (bad_argument); shapes that do not fit
+// (shape_mismatch).
 Array linear_cross_entropy(Operand x, const Array& kernel, const Array& labels,
                            const LinearCrossEntropyOptions& options = {});
 

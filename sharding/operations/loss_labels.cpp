@@ -11,12 +11,15 @@
 
 namespace tessera::detail {
 
-void check_loss(const char* verb, const Array& of, const Shape& positions, const Array& labels,
+void check_loss(const char* verb, const Array& of, const Shape& positions, const Array& labels, int64_t vocab,
                 const CrossEntropyOptions& options) {
   check_integers(verb, labels, "labels");
   if (!is_floating(of.dtype()))
     fail(ErrorKind::dtype_mismatch, verb, "logits {}, expected a floating type. Convert with astype.",
          of.type_string());
+  if (vocab == 0)
+    fail(ErrorKind::shape_mismatch, verb, "a vocabulary of 0 for {} and labels {}, expected one class or more.",
+         of.type_string(), labels.type_string());
   if (labels.shape() != positions)
     fail(ErrorKind::shape_mismatch, verb, "given {} and labels {}, expected labels of the shape {}.", of.type_string(),
          labels.type_string(), to_string(positions));

@@ -6,8 +6,8 @@
 namespace tessera::detail {
 
 // Errors: those of losses.h that do not depend on the values of the labels. `positions` is the shape that labels and
-// weights should have, `of` the array that says so.
-void check_loss(const char* verb, const Array& of, const Shape& positions, const Array& labels,
+// weights should have, `of` the array that says so, `vocab` the number of classes.
+void check_loss(const char* verb, const Array& of, const Shape& positions, const Array& labels, int64_t vocab,
                 const CrossEntropyOptions& options);
 
 // What each position weighs, in this type: options.weights, 0 where the label is ignored. Absent: all weigh 1.

@@ -113,7 +113,7 @@ Array losses_of(const Operand& logits, const Array& labels, const CrossEntropyOp
   if (shape.empty())
     fail(ErrorKind::shape_mismatch, verb, "given {} and labels {}, expected logits (..., vocab).",
          logits.array().type_string(), labels.type_string());
-  check_loss(verb, logits.array(), Shape(shape.begin(), shape.end() - 1), labels, options);
+  check_loss(verb, logits.array(), Shape(shape.begin(), shape.end() - 1), labels, shape.back(), options);
   return run_sharded_reduction(
       {.operation = cross_entropy_op, .where = logits.where()}, {&logits.array(), &labels},
       [&](Locals t, const BlockContext&) { return whole_losses(t[0], t[1], options); },

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,9 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
+#include "sharding/operations/creation.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera {
@@ -22,6 +26,9 @@ namespace {
 const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
 const Operation of_tokens_op{"rotary_embedding", "... t h [d], ... t -> ... t h [d]", Linearity::linear_in_first};
 const Operation of_rows_op{"rotary_embedding", "... t h [d], t -> ... t h [d]", Linearity::linear_in_first};
+// The last operand is the length of the text.
+const Operation of_long_tokens_op{"rotary_embedding", "... t h [d], ... t, -> ... t h [d]", Linearity::linear_in_first};
+const Operation of_long_rows_op{"rotary_embedding", "... t h [d], t, -> ... t h [d]", Linearity::linear_in_first};
 
 // Positions that a double holds exactly.
 constexpr int64_t max_positions = int64_t{1} << 53;
@@ -33,11 +40,25 @@ void check_above_zero(const char* option, double value) {
     fail(ErrorKind::bad_argument, "rotary_embedding", "{} {}, expected a finite one above 0.", option, value);
 }
 
-void check_scaling(const RotaryScaling& s) {
+// One number for each frequency.
+void check_factors(const char* option, const std::vector<double>& factors, int64_t dims) {
+  if (static_cast<int64_t>(factors.size()) != dims / 2)
+    fail(ErrorKind::bad_argument, "rotary_embedding", "scaling {} of {} numbers, expected dims / 2 = {}.", option,
+         factors.size(), dims / 2);
+  for (const double factor : factors) check_above_zero(fmt::format("scaling {}", option).c_str(), factor);
+}
+
+void check_scaling(const RotaryScaling& s, int64_t dims) {
   if (s.kind == RotaryScaling::none) return;
   check_above_zero("scaling factor", s.factor);
   if (s.kind == RotaryScaling::linear) return;
   check_above_zero("scaling original_positions", s.original_positions);
+  if (s.attention_factor) check_above_zero("scaling attention_factor", *s.attention_factor);
+  if (s.kind == RotaryScaling::dynamic) return;
+  if (s.kind == RotaryScaling::longrope) {
+    check_factors("short_factors", s.short_factors, dims), check_factors("long_factors", s.long_factors, dims);
+    return;
+  }
   const bool is_llama3 = s.kind == RotaryScaling::llama3;
   const double low = is_llama3 ? s.low_frequency : s.beta_slow, high = is_llama3 ? s.high_frequency : s.beta_fast;
   check_above_zero(is_llama3 ? "scaling low_frequency" : "scaling beta_slow", low);
@@ -45,7 +66,6 @@ void check_scaling(const RotaryScaling& s) {
   if (low >= high)
     fail(ErrorKind::bad_argument, "rotary_embedding",
          "scaling between {} and {}, expected a lower end and a higher one.", low, high);
-  if (s.attention_factor) check_above_zero("scaling attention_factor", *s.attention_factor);
 }
 
 void check_positions(const Array& x, const RotaryOptions& options) {
@@ -76,7 +96,7 @@ void check(const Array& x, const RotaryOptions& options) {
   if (options.dims < 0 || options.dims > shape.back() || options.dims % 2)
     fail(ErrorKind::bad_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.", options.dims,
          x.type_string(), shape.back());
-  check_scaling(options.scaling);
+  check_scaling(options.scaling, options.dims ? options.dims : shape.back());
   if (options.positions.is_absent())
     check_offset(x, options.offset);
   else
@@ -108,6 +128,27 @@ double yarn_frequency(double f, int64_t i, int64_t dims, double base, const Rota
   return f / s.factor * ramp + f * (1 - ramp);
 }
 
+bool depends_on_length(const RotaryScaling& s) {
+  return s.kind == RotaryScaling::dynamic || s.kind == RotaryScaling::longrope;
+}
+
+// For a text of `length` positions, a scalar of double.
+at::Tensor frequencies_at(const at::Tensor& length, const RotaryOptions& options, int64_t dims) {
+  const RotaryScaling& s = options.scaling;
+  const auto numbers = length.options();
+  const at::Tensor exponents = at::arange(0, dims, 2, numbers).div_(-static_cast<double>(dims));
+  if (s.kind == RotaryScaling::longrope) {
+    const auto at_factors = [&](const std::vector<double>& factors) {
+      return at::pow(options.base, exponents).div_(at::tensor(factors, at::kDouble).to(length.device()));
+    };
+    return at::where(length > s.original_positions, at_factors(s.long_factors), at_factors(s.short_factors));
+  }
+  const at::Tensor stretch =
+      length.clamp_min(s.original_positions) * (s.factor / s.original_positions) - (s.factor - 1);
+  const at::Tensor base = stretch.pow(static_cast<double>(dims) / static_cast<double>(dims - 2)) * options.base;
+  return at::pow(base, exponents);
+}
+
 at::Tensor frequencies(const RotaryOptions& options, int64_t dims) {
   const RotaryScaling& s = options.scaling;
   const at::Tensor all = at::empty({dims / 2}, at::kDouble);
@@ -122,6 +163,10 @@ at::Tensor frequencies(const RotaryOptions& options, int64_t dims) {
 }
 
 double length_of_turns(const RotaryScaling& s) {
+  if (s.kind == RotaryScaling::longrope) {
+    const double grown = std::sqrt(1 + std::log(s.factor) / std::log(s.original_positions));
+    return s.attention_factor.value_or(s.factor <= 1 ? 1 : grown);
+  }
   if (s.kind != RotaryScaling::yarn) return 1;
   return s.attention_factor.value_or(s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1);
 }
@@ -150,25 +195,41 @@ at::Tensor rotated(const at::Tensor& x, const Rotation& by, int64_t dims) {
   return dims == x.size(-1) ? turned : at::cat({turned, x.narrow(-1, dims, x.size(-1) - dims)}, -1);
 }
 
+// Each token at its own position.
+Array rotated_at_positions(const Operand& x, const RotaryOptions& options, int64_t dims) {
+  const Array &a = x.array(), &positions = options.positions;
+  const bool in_rows = positions.ndim() == 1 && a.ndim() > 3;
+  const double size = length_of_turns(options.scaling);
+  if (depends_on_length(options.scaling)) {
+    const Array length = positions.size() ? max(positions) + 1 : zeros({}, positions.dtype());
+    return run({.operation = in_rows ? of_long_rows_op : of_long_tokens_op, .where = x.where()},
+               {&a, &positions, &length}, [&](Locals t, const BlockContext&) {
+                 const at::Tensor frequency = frequencies_at(t[2].to(at::kDouble), options, dims);
+                 return rotated(t[0], rotation(t[1].to(at::kDouble), frequency, size, t[0].scalar_type()), dims);
+               });
+  }
+  const at::Tensor frequency = frequencies(options, dims);
+  return run({.operation = in_rows ? of_rows_op : of_tokens_op, .where = x.where()}, {&a, &positions},
+             [&](Locals t, const BlockContext&) {
+               return rotated(t[0], rotation(t[1].to(at::kDouble), frequency, size, t[0].scalar_type()), dims);
+             });
+}
+
 }  // namespace
 
 Array rotary_embedding(Operand x, const RotaryOptions& options) {
   const Array& a = x.array();
   check(a, options);
   const int64_t dims = options.dims ? options.dims : a.shape(-1);
-  const at::Tensor frequency = frequencies(options, dims);
-  const double length = length_of_turns(options.scaling);
-  if (!options.positions.is_absent()) {
-    const bool in_rows = options.positions.ndim() == 1 && a.ndim() > 3;
-    return run({.operation = in_rows ? of_rows_op : of_tokens_op, .where = x.where()}, {&a, &options.positions},
-               [&](Locals t, const BlockContext&) {
-                 return rotated(t[0], rotation(t[1].to(at::kDouble), frequency, length, t[0].scalar_type()), dims);
-               });
-  }
+  if (!options.positions.is_absent()) return rotated_at_positions(x, options, dims);
+  const auto length = static_cast<double>(options.offset + a.shape(-3));
+  const at::Tensor frequency = depends_on_length(options.scaling)
+                                   ? frequencies_at(at::full({}, length, at::kDouble), options, dims)
+                                   : frequencies(options, dims);
   const at::Tensor like = a.impl()->local[0].detach();
   const at::Tensor positions =
       at::arange(options.offset, options.offset + a.shape(-3), like.options().dtype(at::kDouble));
-  const Rotation all = rotation(positions, frequency, length, like.scalar_type());
+  const Rotation all = rotation(positions, frequency, length_of_turns(options.scaling), like.scalar_type());
   return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
     const auto here = [&](const at::Tensor& table) { return table.narrow(0, block.offset("t"), t[0].size(-3)); };
     return rotated(t[0], {here(all.own), here(all.partner)}, dims);

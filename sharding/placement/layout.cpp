@@ -197,6 +197,12 @@ Mesh Layout::mesh() const { return impl_->mesh; }
 const Rules& Layout::rules() const { return impl_->rules; }
 Layout Layout::activations() const { return Layout(impl_->activations); }
 Layout Layout::optimizer_state() const { return Layout(impl_->optimizer_state); }
+Layout detail::on_other_mesh(const Layout& layout, const Mesh& mesh) {
+  return Layout(mesh, layout.rules(),
+                {.activations = layout.activations().rules(),
+                 .optimizer_state = layout.optimizer_state().rules(),
+                 .missing_axes = MissingAxes::ok});
+}
 
 Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
   return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path);

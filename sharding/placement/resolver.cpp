@@ -16,6 +16,8 @@ namespace tessera::detail {
 
 namespace {
 
+thread_local std::vector<NamedDims>* current_survey = nullptr;
+
 class Resolver {
  public:
   Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
@@ -161,7 +163,7 @@ class Resolver {
 
   void check_open_dims() const {
     for (size_t d = 0; d < axes_.size(); ++d)
-      if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name())) {
+      if (!settled_[d] && !axes_[d].is_none() && !has_rule(axes_[d].name()) && !current_survey) {
         if (nothing_but_too_long()) fail_too_long();
         if (indivisible_[d]) fail_uneven(d, *indivisible_[d]);
         fail_unknown(d);
@@ -239,7 +241,10 @@ class Resolver {
 
 Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
                       std::string_view path) {
+  if (current_survey) current_survey->push_back({std::string(verb), std::string(path), axes, shape, !rules.empty()});
   return Resolver(mesh, rules, axes, shape, verb, path).resolve();
 }
+
+RuleSurvey::RuleSurvey() : current_(current_survey, &asked_) {}
 
 }  // namespace tessera::detail

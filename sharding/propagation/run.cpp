@@ -25,17 +25,6 @@
 
 namespace tessera::detail {
 
-struct WatchedCall {
-  std::shared_ptr<OperationCall> call;
-  std::vector<const ArrayImpl*> given;
-
-  OperationArrays arrays(const Prepared& prepared) const {
-    return {given, {prepared.array, static_cast<size_t>(prepared.operands)}};
-  }
-};
-
-namespace {
-
 // What a plan follows from, beside the attributes.
 struct CallKind {
   const Operation* operation;
@@ -59,6 +48,8 @@ struct CallKind {
     return true;
   }
 };
+
+namespace {
 
 struct PlanKey {
   CallKind kind;
@@ -91,10 +82,10 @@ Plans& plans() {
   return cache;
 }
 
-std::shared_ptr<const Plan> made_plan(const CallSite& site, const CallKind& kind) {
-  common_mesh(site.operation.name, {kind.types, static_cast<size_t>(kind.operands)});
-  return make_plan({.operation = site.operation,
-                    .attributes = site.attributes,
+std::shared_ptr<const Plan> made_plan(const CallKind& kind, const Attributes& attributes) {
+  common_mesh(kind.operation->name, {kind.types, static_cast<size_t>(kind.operands)});
+  return make_plan({.operation = *kind.operation,
+                    .attributes = attributes,
                     .operands = {kind.types, kind.types + kind.operands},
                     .weights = kind.weights,
                     .out_dtype = kind.out_dtype,
@@ -110,6 +101,24 @@ ArrayPtr held_already(const Prepared& call, int operand, const Array* const* ope
 }
 
 }  // namespace
+
+struct WatchedCall : OtherPlans {
+  CallKind kind;
+  Attributes attributes;
+  std::vector<const ArrayImpl*> given;
+  std::shared_ptr<OperationCall> call;
+
+  WatchedCall(const CallKind& k, const Attributes& a) : kind(k), attributes(a) {}
+  OperationArrays arrays(const Prepared& prepared) const {
+    return {.given = given, .read = {prepared.array, given.size()}, .plans = this};
+  }
+  Plan with(size_t operand, const Type* type) const override {
+    CallKind other = kind;
+    other.types[operand] = type;
+    const auto plan = made_plan(other, attributes);
+    return {plan->operands[operand].plain, plan->out[0]};
+  }
+};
 
 size_t plan_count() { return plans().all.size(); }
 void clear_plans() { plans() = {}; }
@@ -135,7 +144,7 @@ namespace {
 [[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
                                             const PlanMap::value_type*& recent) try {
   std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
-  const auto& found = plans().all.get(PlanKey{kind, site.attributes}, [&] { return made_plan(site, kind); });
+  const auto& found = plans().all.get(PlanKey{kind, site.attributes}, [&] { return made_plan(kind, site.attributes); });
   if (plans().all.size() == 1) plans().recent.fill(nullptr);  // the others may have been set aside
   recent = &found;
   return found.second.get();
@@ -198,8 +207,9 @@ void check_types(const Prepared& call, const Operation& operation) {
   check_operands(operation, types);
 }
 
-std::shared_ptr<WatchedCall> watch(const Prepared& call, const CallSite& site, ArrayImpl* const* given) {
-  auto watched = std::make_shared<WatchedCall>();
+std::shared_ptr<WatchedCall> watch(const Prepared& call, const CallSite& site, const CallKind& kind,
+                                   ArrayImpl* const* given) {
+  auto watched = std::make_shared<WatchedCall>(kind, site.attributes);
   watched->given.assign(given, given + call.operands);
   watched->call = begin_call(site.operation.name, site.where, call.plan->reason, watched->arrays(call));
   return watched;
@@ -242,7 +252,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       bring(call, site, operands, i, to, recorded);
   }
   if (checks) check_types(call, site.operation);
-  if (are_operations_watched()) call.watched = watch(call, site, arrays);
+  if (are_operations_watched()) call.watched = watch(call, site, kind, arrays);
 }
 
 namespace {

@@ -11,7 +11,7 @@
 
 namespace tessera::detail {
 
-constexpr int max_operands = 6;
+constexpr int max_operands = 7;
 
 // The local tensors of one slot, one per operand.
 class Locals {

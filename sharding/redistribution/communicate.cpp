@@ -321,6 +321,7 @@ Tensors communicate(const Sum& sum, const Tensors& x) {
     said.kind = traits_of(Collective::all_reduce).name;
     said.mesh = sum.mesh;
     said.axes = sum.axes;
+    if (!sum.begun.empty()) said.began = sum.begun.front().began();
     if (said.bytes > 0) told = announce(std::move(said));
   }
   Tensors sums;

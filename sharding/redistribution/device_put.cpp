@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/recipe.h"
@@ -133,7 +134,9 @@ Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char
     fail(ErrorKind::absent, verb, "the array is absent: it was never set, or a filter took it out of its tree.");
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
-  return Array(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
+  const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
+  announce_move(*x.impl(), placed);
+  return placed;
 }
 
 // The dims that the spec leaves open as they lie on x's mesh, without the axes that the spec gives away.
@@ -253,8 +256,10 @@ Array gather(const Array& x, std::source_location where) {
 Array finish_sum(const Array& x, std::source_location where) {
   const Type* type = materialized(x, "finish_sum").type;
   if (!type->unreduced) return x;
-  return Array(place(x, with_unreduced(type, 0),
-                     {.operation = "finish_sum", .where = where, .reason = asked_for(), .path = {}}));
+  const Array finished(place(x, with_unreduced(type, 0),
+                             {.operation = "finish_sum", .where = where, .reason = asked_for(), .path = {}}));
+  announce_move(*x.impl(), finished);
+  return finished;
 }
 
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {

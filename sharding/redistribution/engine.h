@@ -63,6 +63,7 @@ class SumWork {
  public:
   SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
   Tensors finish();
+  std::chrono::steady_clock::time_point began() const { return began_; }
   // How many sums this process has begun so far.
   static int64_t count();
 
@@ -70,6 +71,7 @@ class SumWork {
   Tensors like_;
   at::Tensor flat_;
   BegunWork begun_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 // exchange_locally without data, on the one device that stands for all of an abstract mesh.
 void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);

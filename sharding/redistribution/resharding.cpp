@@ -56,17 +56,31 @@ Tensors Resharding::backward(Tensors now) const {
 }
 
 ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, AxisSet slots, const Type* from,
-                                        const Type* to, const Cause& cause) {
+                                        const Type* to, const Cause& cause, const DimAxes& order) {
   auto step = std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = mesh, .axes = axes});
   step->slots_in = step->slots_out = slots;
   step->tensors_in = step->tensors_out = mesh->slots(slots);
-  form_groups(*step);
+  form_groups(*step, order);
   return {std::move(step), from, to, cause};
 }
 
+namespace {
+
+Occasion occasion_of(const ShardedReduction& r, bool in_backward_pass) {
+  return {r.cause, in_backward_pass ? r.to : r.from, in_backward_pass ? r.from : r.to, in_backward_pass};
+}
+
+}  // namespace
+
 Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, bool in_backward_pass) const {
-  return communicate(*step, collective, parts,
-                     {cause, in_backward_pass ? to : from, in_backward_pass ? from : to, in_backward_pass});
+  return communicate(*step, collective, parts, occasion_of(*this, in_backward_pass));
+}
+
+Tensors ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
+  Step moves = *step;
+  moves.row = Row::varying_to_varying;
+  moves.senders = std::move(senders);
+  return communicate(moves, parts, occasion_of(*this, in_backward_pass));
 }
 
 namespace {

@@ -31,10 +31,13 @@ struct ShardedReduction {
   // Takes one tensor per slot, returns for each slot what its group makes of them: by all_reduce or its max, min and
   // product, or by all_gather along dim 0 in the order of the group. Not recorded for gradients.
   Tensors combine(const Tensors& parts, Collective collective, bool in_backward_pass = false) const;
+  // Each gets the tensor of the device senders[i] of its group.
+  Tensors permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass = false) const;
 };
-// The reduction over the mesh axes `axes`, of one tensor for each slot over `slots`.
+// The reduction over the mesh axes `axes`, of one tensor for each slot over `slots`. Devices are numbered in the mesh's
+// order of axes, or in the one given.
 ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, AxisSet slots, const Type* from,
-                                        const Type* to, const Cause& cause);
+                                        const Type* to, const Cause& cause, const DimAxes& order = {});
 
 // For a collective inside shard_map: one row of the table, carried out by the devices along `axes`, numbered in this
 // order. The array differs along these axes before or after; the row's states say how their tensors are read.

@@ -5,20 +5,16 @@
 // would cost to make the logits again in the backward pass, in place of the gradients with the loss. Memory is the most
 // that a process of its own holds in two steps, above that of one which only has the operands. The time is the least;
 // that of the processors is moved less by other programs, if OMP_WAIT_POLICY=PASSIVE lets no thread spin.
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <functional>
 #include <vector>
 
 #include "sharding/autodiff/remat.h"
 #include "sharding/autodiff/tape.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
+#include "tests/benchmarks/memory.h"
 #include "tests/benchmarks/timing.h"
 
 namespace {
@@ -52,18 +48,6 @@ void step(const Head& head, const Way& way) {
   tape.gradients((way.again ? remat(loss, tape.shadows()) : loss(tape.shadows()))[0]);
 }
 
-// The most memory of a new process that does this, in MiB. Call it before this process has threads.
-double peak_of(const std::function<void()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    work();
-    _exit(0);
-  }
-  rusage used{};
-  wait4(child, nullptr, 0, &used);
-  return static_cast<double>(used.ru_maxrss) / 1024;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -71,9 +55,9 @@ int main(int argc, char** argv) {
   const Sizes sizes{argument(1, 4096), argument(2, 256), argument(3, 50257)};
   const int rounds = static_cast<int>(argument(4, 5));
   const std::vector<Way> ways{{128}, {256}, {512}, {1024}, {512, true}};
-  const double operands = peak_of([&] { const Head head(sizes); });
+  const double operands = benchmarks::peak_of([&] { const Head head(sizes); });
   const auto memory_of = [&](const Way& way) {
-    return peak_of([&] {
+    return benchmarks::peak_of([&] {
              const Head head(sizes);
              for (int i = 0; i < 2; ++i) step(head, way);
            }) -

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/diagnostics/activity.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data {
@@ -151,6 +152,25 @@ TEST(Loader, ATransientFailureIsTriedAgain) {
   Loader loader(flaky, as_rows, {.batch_size = 4});
   expect_error(ErrorKind::other, {"busy"}, [&] { loader.next(); });
   EXPECT_EQ(*loader.next(), (Batch{0, 1, 2, 3}));
+}
+
+TEST(Loader, SaysThatTheProgramWaitsForInput) {
+  struct Watcher : tessera::detail::ActivityWatcher {
+    std::vector<std::chrono::nanoseconds> waited;
+    void did(tessera::detail::Activity activity, const CallerLine&, Moment began, Moment ended) override {
+      EXPECT_EQ(activity, tessera::detail::Activity::input);
+      waited.push_back(ended - began);
+    }
+  };
+  constexpr std::chrono::milliseconds pause{5};
+  const auto slow = range(8).map([=](int64_t x) { return std::this_thread::sleep_for(pause), x; });
+  for (const int prefetch : {0, 1}) {
+    Loader loader(slow, as_rows, {.batch_size = 2, .prefetch = prefetch});
+    const Watcher watcher;
+    take(loader, 2);
+    ASSERT_EQ(watcher.waited.size(), 2u);
+    EXPECT_GE(watcher.waited[0], pause);
+  }
 }
 
 TEST(Loader, EarlyDestructionIsClean) {

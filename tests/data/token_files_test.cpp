@@ -176,8 +176,9 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
                [&] { token_documents(files, {.end_of_text = 3}); });
   expect_error(ErrorKind::bad_argument, {"[token_documents]", "give end_of_text or begin_of_text"},
                [&] { token_documents(files); });
-  expect_error(ErrorKind::bad_argument, {"[token_documents]"},
-               [&] { token_documents(files, {.end_of_text = 9, .begin_of_text = 9}); });
+  expect_error(ErrorKind::bad_argument,
+               {"[token_documents] end_of_text 9 and begin_of_text 4 given, expected one of them"},
+               [&] { token_documents(files, {.end_of_text = 9, .begin_of_text = 4}); });
   expect_error(ErrorKind::bad_argument, {"[read] document 5, expected one of [0, 5)"},
                [&] { TokenDocuments(files, {.end_of_text = 9})[5]; });
   folder.write("m.bin", six_tokens);
@@ -252,7 +253,8 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
       {"a.bin", llm_c(20240520, 1, 0, ""), "no token in it"},
       {"a.bin", two, "does not begin with llm.c's number", TokenFormat::llm_c},
       {"a.bin", Index().bytes(), "an index of Megatron's; name the .bin beside it"},
-      {"a.npy", two, "4 bytes, fewer than the header of a .npy file", TokenFormat::npy},
+      {"a.npy", two, "4 bytes, fewer than the header of a .npy file"},
+      {"a.bin", two, "4 bytes, fewer than the header of a .npy file", TokenFormat::npy},
       {"a.npy", std::string(20, 'x'), "does not begin with \\x93NUMPY", TokenFormat::npy},
       {"a.npy", npy(dict("<u2", "(2,)"), two, 4), "version 4.0 of .npy"},
       {"a.npy", npy(dict(">u2", "(2,)"), two), "elements \">u2\", expected little-endian whole numbers"},

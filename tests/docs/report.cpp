@@ -7,6 +7,8 @@
 #include "nn/layers/mlp.h"
 #include "nn/placement.h"
 #include "nn/transformations.h"
+#include "nn/tree.h"
+#include "optim/optimizer.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
 #include "sharding/random.h"
@@ -18,8 +20,26 @@ Array mean_square(const nn::Mlp& model, const Array& x) { return mean(square(mod
 int main() {
   const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  const auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
   const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, layout);
+
+  const nn::ActivationTable trace = nn::trace(mean_square, model, x);
+  std::cout << trace << nn::tree_summary(model, trace, {.depth = 1});
+  const Array hidden = nn::capture(model, "up", x).at("up")[0];
+  std::cout << "hidden: " << hidden.type_string() << '\n';
+
+  auto optimizer = optim::Optimizer(model, optim::sgd({.learning_rate = 0.01}));
+  const double flops_of_a_step = nn::flops_per_device(nn::value_and_grad(mean_square), model, x);
+
+  nn::Profile profile({.flops = flops_of_a_step, .peak_flops_per_second = 50e9});
+  for (int i = 0; i < 5; ++i) {
+    const auto [loss, grads] = nn::value_and_grad(mean_square)(model, x);
+    optimizer.update(model, grads);
+    profile.step();
+  }
+  const nn::ProfileReport times = profile.gather();
+  std::cout << times;
+  std::ofstream("trace.json") << times.chrome_trace();
 
   CommLedger ledger;
   nn::value_and_grad(mean_square)(model, x);
@@ -27,6 +47,7 @@ int main() {
   nn::Report report{.title = "Two layers", .facts = {{"mesh", layout.mesh().to_string()}}};
   report.placement = nn::placement_table(model);
   report.collectives = ledger.records();
+  report.activations = trace;
   report.charts = {{.title = "Loss", .x = "step", .y = "nats", .series = {{"training loss", {{1, 2.5}, {2, 2.25}}}}}};
   std::ofstream("report.html") << report.html();
   std::cout << "report.html: " << report.collectives.size() << " collectives, " << ledger.bytes() << " bytes\n";

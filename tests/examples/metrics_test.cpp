@@ -43,6 +43,18 @@ TEST(Metrics, ARowReachesEveryFile) {
   EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"validation/loss", 4.25f}}));
 }
 
+TEST(Metrics, ARowHasTheSpeedAndTheMemoryThatAreKnown) {
+  ScratchFolder folder;
+  Metrics metrics({folder.path("m.jsonl"), folder.path("runs")}, curve);
+  metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024, 2e9, 0.5, 1 << 20});
+  EXPECT_EQ(folder.read("m.jsonl"),
+            "{\"step\":1,\"loss\":4.5,\"grad_norm\":1.25,\"learning_rate\":0.001,\"tokens_per_second\":1024.0,"
+            "\"flops_per_second\":2e+09,\"mfu\":0.5,\"peak_bytes\":1048576}\n");
+  const auto events = read_events(fs::directory_iterator(folder.path("runs"))->path());
+  EXPECT_EQ(events[1].scalars.at("train/mfu"), 0.5f);
+  EXPECT_EQ(events[1].scalars.at("train/peak_bytes"), 1048576.0f);
+}
+
 TEST(Metrics, WithoutPathsNothingIsWritten) {
   ScratchFolder folder;
   const fs::path before = fs::current_path();

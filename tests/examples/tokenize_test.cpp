@@ -223,8 +223,10 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   other = chosen;
   other.shard_documents = 3;
   refused(other);
-  folder.write("a.txt", "abc");
-  refused(chosen);
+  for (const char* text : {"abc", "ba"}) {
+    folder.write("a.txt", text);
+    refused(chosen);
+  }
   folder.write("a.txt", "ab");
   EXPECT_TRUE(tokenize_files(chosen).is_finished);
   folder.write("tokenizer.json", std::string(small) + " ");
@@ -239,15 +241,69 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   expect_error(ErrorKind::bad_argument, {"[tokenize] \"nothing\" is no token of"}, [&] { tokenize_files(chosen); });
 }
 
-TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndCanBeMended) {
+// Also after it had finished; what was damaged is made again, whatever happened to it.
+TEST_F(Tokenize, MakesDamagedShardsAgain) {
+  auto chosen = options("out", corpus());
+  chosen.separator = "", chosen.shard_documents = 50;
+  tokenize_files(chosen);
+  const Files expected = contents("out");
+  const auto flip = [&](const std::string& name) {
+    std::string bytes = folder.read(name);
+    bytes[bytes.size() / 2] ^= 1;
+    folder.write(name, bytes);
+  };
+  const std::function<void()> damages[] = {
+      [&] { flip("out/tokens-00002.bin"); }, [&] { flip("out/tokens-00002.idx"); },
+      [&] { std::filesystem::resize_file(folder.path("out/tokens-00002.bin"), 10); },
+      [&] { std::filesystem::remove(folder.path("out/tokens-00002.idx")); },
+      [&] { flip("out/tokens-00002.bin"), flip("out/tokens-00006.bin"); }};
+  for (const auto& damage : damages) {
+    damage();
+    chosen.stop_after = 1;
+    std::vector<std::string> damaged;
+    const TokenizeProgress stopped =
+        tokenize_files(chosen, [&](const TokenizeProgress& now) { damaged.push_back(now.damaged); });
+    EXPECT_EQ(damaged, std::vector<std::string>(2, folder.path("out/tokens-00002")));
+    EXPECT_EQ(stopped.shards, 3);
+    EXPECT_FALSE(stopped.is_finished);
+    chosen.stop_after = 0;
+    const TokenizeProgress done = tokenize_files(chosen);
+    EXPECT_TRUE(done.is_finished);
+    EXPECT_EQ(done.damaged, "");
+    EXPECT_EQ(done.documents, 400);
+    EXPECT_EQ(contents("out"), expected);
+  }
+}
+
+TEST_F(Tokenize, RefusesAPlaceThatIsAFileOrAmongTheTexts) {
+  folder.write("texts/deep/a.txt", "ab");
+  folder.write("b.txt", "ab");
+  const auto refused = [&](const std::string& out, const std::string& file, const std::string& words) {
+    testing::expect_error(ErrorKind::bad_argument, {"[tokenize] " + folder.path(out) + words},
+                          [&] { tokenize_files(options(out, {file})); });
+  };
+  refused("texts", "texts", ": lies in " + folder.path("texts"));
+  refused("texts/new/tokens", "texts/", ": lies in ");
+  refused("texts/deep/../tokens", "texts", ": lies in ");
+  refused("b.txt", "texts", ": a file, expected a folder, or a name for one.");
+  testing::expect_error(ErrorKind::bad_file, {"[tokenize] " + folder.path("b.txt/tokens") + ": Not a directory."},
+                        [&] { tokenize_files(options("b.txt/tokens", {"texts"})); });
+  EXPECT_EQ(folder.read("b.txt"), "ab");
+  EXPECT_TRUE(tokenize_files(options("texts_of_tokens", {"texts"})).is_finished) << "beside it";
+}
+
+TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": 7}     \n");
   auto chosen = options("out", {"a.jsonl"});
   chosen.shard_documents = 1;
   testing::expect_error(ErrorKind::bad_file, {folder.path("a.jsonl") + ", line 2", "\"text\" is 7"},
                         [&] { tokenize_files(chosen); });
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"abab\"}\n");
+  testing::expect_error(ErrorKind::bad_file, {"the tokens there were made from 1 files of 32 bytes ("},
+                        [&] { tokenize_files(chosen); });
+  chosen.out = folder.path("mended");
   EXPECT_TRUE(tokenize_files(chosen).is_finished);
-  EXPECT_EQ(documents("out"), (std::vector<Ids>{{5}, {5, 5}}));
+  EXPECT_EQ(documents("mended"), (std::vector<Ids>{{5}, {5, 5}}));
 }
 
 TEST_F(Tokenize, TheProgramSaysWhatItDoesAndRefuses) {

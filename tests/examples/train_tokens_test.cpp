@@ -52,8 +52,8 @@ TEST_F(TrainTokens, HaveTheSameLossesOnEveryMesh) {
     const Run alone = rows_of(texts() + sizes + model + " --mesh data=1");
     EXPECT_TRUE(alone.outcome.says("40 documents; entropy in nats per token")) << alone.outcome.output;
     EXPECT_TRUE(alone.outcome.says("(perplexity ")) << alone.outcome.output;
-    for (const std::string mesh :
-         {" --strategy fsdp", " --strategy tp", " --strategy 2d", " --mesh data=2 --micro-batches 2 --remat"})
+    for (const std::string mesh : {" --strategy fsdp", " --strategy tp", " --strategy 2d",
+                                   " --mesh data=2 --micro-batches 2 --remat", " --strategy auto --devices 4"})
       expect_losses(rows_of(texts() + sizes + model + mesh), alone, 1e-4);
   }
 }
@@ -107,6 +107,10 @@ TEST_F(TrainTokens, WriteASample) {
   EXPECT_EQ(sample_of(" --top-p 1e-9"), likeliest);
   const std::string any = sample_of(" --temperature 2");
   EXPECT_NE(any, likeliest);
+  const std::string both = train_on(flags + " 'and then' --temperature 0").output;
+  EXPECT_NE(both.find(":\nthe number" + likeliest.substr(0, likeliest.size() - 1) + "\n\n12 "), std::string::npos)
+      << both;
+  EXPECT_NE(both.find(":\nand then"), std::string::npos) << both;
 }
 
 TEST_F(TrainTokens, StopAtASignalAndGoOn) {
@@ -143,6 +147,7 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
   expect(" --data " + text_ + " --lora 2", "[command line] --lora: bytes are learnt.", 2);
   expect(texts() + " --lora 2", "[command line] --lora: no weights to change. Give --from FOLDER too.", 2);
   expect(texts() + " --from " + reference + " --layers 2", "[command line] --layers: ", 2);
+  expect(texts() + " --router-aux-loss-coef 0.1", "[command line] --router-aux-loss-coef: no routers to balance.", 2);
   expect(" --tokenizer " + tokenizer, "[command line] --data: no files", 2);
   expect(" --vocab 10 --data " + text_, "texts without a tokenizer. Give --tokenizer, or token files", 1);
   expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);

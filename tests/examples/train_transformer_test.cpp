@@ -191,6 +191,22 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
   EXPECT_FALSE(outcome.says("corpus   1 files")) << outcome.output;
 }
 
+// ---- the library's own choice
+
+TEST_F(TrainTransformer, TakesTheLayoutThatTheLibraryFinds) {
+  const std::string file = folder_.path("hardware.json");
+  const Run alone = run("--mesh data=1");
+  for (const std::string& flags : {std::string("--devices 4 --memory 1GB"), "--devices 2 --hardware " + file,
+                                   "--devices 2 --precision float32 --hardware " + file}) {
+    const Run there = run("--strategy auto " + flags);
+    for (const char* words : {" devices of ", "step, ms", "1. ", " less than ", "devices; strategy auto, "})
+      EXPECT_TRUE(there.outcome.says(words)) << words << "\n" << there.outcome.output;
+    expect_losses(there, alone, 1e-4);
+  }
+  std::ifstream kept(file);
+  EXPECT_NE(std::string(std::istreambuf_iterator<char>(kept), {}).find("flops_per_second"), std::string::npos);
+}
+
 TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
   const Outcome outcome = run_program(program_ + " --help");
   EXPECT_EQ(outcome.exit_code, 0);
@@ -247,12 +263,19 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},
       {"--model llama --rules seq=data --mesh data=2", "\"seq\" is no logical axis of the model."},
       {"--sample 0", "--sample: \"0\" given, expected a whole number from 1"},
+      {"--profile-steps 3", "--profile-steps: no step is measured. Give --profile FOLDER too."},
+      {"--peak-flops 0", "--peak-flops: \"0\" given, expected a number above 0"},
       {"--prompt x", "--prompt: no sample is asked for. Give --sample N too."},
       {"--temperature 1", "--temperature: no sample is asked for."},
       {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
       {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
       {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
-      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d."},
+      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d, auto."},
+      {"--strategy auto --memory 4XB", "--memory: \"4XB\" given, expected bytes, as in 4GB, 512MiB or 1000000."},
+      {"--strategy auto --memory 0", "--memory: \"0\" given"},
+      {"--strategy auto --mesh data=8", "Give either it, or --mesh and --rules."},
+      {"--strategy auto --shard-state data", "--shard-state: --strategy auto says it. Leave it out."},
+      {"--devices 4", "--devices: the mesh is given. Give --strategy auto too"},
       {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
       {"--rules mlp=model", "rules without a mesh"},
       {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data. Use these, or replicated."},
@@ -268,11 +291,32 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
   for (const auto& c : cases) expect_error(c.flags, c.words, 2);
 }
 
+TEST_F(TrainTransformer, AProfileHasATraceATableAndTheStepsParts) {
+  const std::string folder = folder_.path("profile");
+  const Run run =
+      this->run("--strategy 2d --layers 2 --steps 7 --profile-steps 2 --peak-flops 1e12 --profile " + folder);
+  EXPECT_TRUE(run.outcome.says("2 steps of ")) << run.outcome.output;
+  EXPECT_TRUE(run.outcome.says(", MFU ")) << run.outcome.output;
+  EXPECT_FALSE(run.rows[0].values.contains("mfu")) << "not known before the first step";
+  EXPECT_GT(run.rows[1]["mfu"], 0);
+  EXPECT_NEAR(run.rows[1]["mfu"], run.rows[1]["flops_per_second"] / 1e12, 1e-6 * run.rows[1]["mfu"]);
+  EXPECT_GT(run.rows[1]["peak_bytes"], 1 << 20);
+  const auto profile = parse_json_file(folder + "/profile.json").as_object();
+  EXPECT_EQ(profile.at("steps").as_int64(), 2);
+  double sum = 0;
+  for (const auto& part : profile.at("parts").as_array()) sum += part.at("seconds").to_number<double>();
+  EXPECT_NEAR(sum, profile.at("step_seconds").at("mean").to_number<double>(), 1e-9);
+  EXPECT_GE(parse_json_file(folder + "/trace.json").as_object().at("traceEvents").as_array().size(), 100u);
+  EXPECT_NE(folder_.read("profile/profile.txt").find("layers.{0,1}"), std::string::npos) << run.outcome.output;
+}
+
 TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data", "expected name=size", 1);
   expect_error("--mesh data=0", "mesh axis \"data\" = 0", 1);
   expect_error("--mesh data=2,data=2", "mesh axis \"data\" is given twice", 1);
   expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
+  expect_error("--strategy auto --devices 4 --memory 1KB",
+               "no layout fits in 1,000 bytes on each of 4 devices: the smallest found,", 1);
   expect_error("--strategy dp --batch 6", "= 6 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--micro-batches 3 --mesh data=2", "4 rows on each of 2 devices are not divisible by 3 micro-batches",
@@ -284,6 +328,7 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
   expect_error("--svg " + folder_.path("nowhere/loss.svg"), "the file cannot be written", 1);
   expect_error("--tensorboard " + text_, "the folder cannot be made", 1);
+  expect_error("--profile " + text_, "the folder cannot be made", 1);
 }
 
 TEST_F(TrainTransformer, AMeshLargerThanTheDevicesIsAnError) {

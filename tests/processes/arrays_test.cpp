@@ -1,4 +1,5 @@
 // Several processes: every placement, collective and gradient on meshes that lie across them, as on one.
+#include "sharding/operations/attention.h"
 #include "sharding/shard_map/collectives.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/processes/ways.h"
@@ -220,6 +221,27 @@ TEST(ManyProcesses, GradientsOfWeightsOnEveryPlacement) {
         EXPECT_EQ(run(mesh, {}, true), run(abstract, {}, false));
         run(mesh, {.reduce = false}, true);
       }
+  });
+}
+
+// Blocks of keys and values go round the processes, and back with their gradients.
+TEST(ManyProcesses, AttentionInARing) {
+  const at::Tensor x = random_tensor({1, 16, 3, 4}, 1).requires_grad_();
+  const at::Tensor first = x.transpose(1, 2);
+  at::scaled_dot_product_attention(first, first, first, {}, 0.0, /*is_causal=*/true).square().sum().backward();
+  on_every_way([&](Mesh mesh, Mesh abstract) {
+    const auto run = [&](Mesh on, bool read) {
+      CommLedger ledger;
+      Tape tape({placed(x.detach(), on, P{none, "a"})});
+      const Array y = tape.shadows()[0];
+      const Array out = dot_product_attention(y, y, y, {.causal = true, .context = ContextParallelism::ring});
+      const Array gradient = tape.gradients(sum(square(out)))[0];
+      const std::string text = ledger_text(ledger);
+      if (!read) return text;
+      EXPECT_LE(difference(whole(gradient), x.grad()), 1e-13);
+      return text;
+    };
+    EXPECT_EQ(run(mesh, true), run(abstract, false));
   });
 }
 

@@ -1,6 +1,7 @@
 // Several processes: each reads its rows, all get the global batches of one, and replicas that read others are found.
 #include <functional>
 
+#include "data/any_stream.h"
 #include "data/on_mesh.h"
 #include "data/stack.h"
 #include "data/text.h"
@@ -75,6 +76,14 @@ TEST(Input, GlobalBatchesAreThoseOfOneProcess) {
     expect_one_process(tokens().repeat(), layout);
     expect_one_process(tokens().repeat().filter([](const auto& window) { return window[0] % 3 != 0; }), layout);
   });
+}
+
+// Its state on every process is that of one process which reads all parts.
+TEST(Input, ADividedStreamHasOneState) {
+  const auto records = divided(8, tokens().repeat(), [](const auto& part) {
+    return part.filter([](const auto& window) { return window[0] % 3 != 0; });
+  });
+  on_every_layout([&](const Layout& layout) { expect_one_process(records, layout); });
 }
 
 TEST(Input, AllMakeTheSameSteps) {

@@ -3,9 +3,11 @@
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
+#include "nn/report/measure_hardware.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/distributed/consensus.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
@@ -189,6 +191,12 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
     const NamedSharding here(mesh, me == 0 ? P{} : P{"data"});
     nn::filter_shard(Gpt::init(Key(0), {}), here);
   });
+}
+
+TEST(ManyProcesses, AllMeasureTheSameHardware) {
+  const Mesh mesh = make_mesh({{"data", process_count()}, {"model", 2}});
+  const nn::Hardware hardware = nn::measure_hardware(mesh, {.side = 32, .bytes = 65536, .rounds = 2});
+  EXPECT_NO_THROW(detail::check_agreement("measure_hardware", process_count(), nn::to_json(hardware)));
 }
 
 TEST(ManyProcesses, AllPlaceTheSameModel) {

@@ -1,6 +1,6 @@
 """Decoders of Hugging Face, tiny and random, and what transformers computes with them.
 
-  python gen_hf.py OUT [NAME...]        (transformers 5.23, torch 2.11)
+  python gen_hf.py OUT [NAME...]        (transformers 5.23 and 5.24, torch 2.11)
 
 Each OUT/NAME has config.json and model.safetensors as save_pretrained writes them, and expected.json: `ids` (2, 20);
 `loss` (labels = ids, shifted inside, mean) and `grad_norm` (of all parameters, a tied one counted once); `logits_last`
@@ -45,6 +45,11 @@ DECODERS = {
     "llama_yarn_options": (t.LlamaConfig, dict(COMMON, **rope("yarn", factor=8.0, beta_fast=16.0, beta_slow=2.0,
                                                               attention_factor=1.3,
                                                               original_max_position_embeddings=16))),
+    # Texts of 20 are longer than the positions of training, the prompts of 8 are shorter.
+    "llama_dynamic": (t.LlamaConfig, dict(COMMON, **rope("dynamic", factor=3.0), max_position_embeddings=12)),
+    "llama_longrope": (t.LlamaConfig, dict(COMMON, **rope("longrope", factor=4.0, short_factor=[1.0, 1.3],
+                                                          long_factor=[1.5, 6.0],
+                                                          original_max_position_embeddings=16))),
     "llama_gelu": (t.LlamaConfig, dict(COMMON, **rope("default"), hidden_act="gelu", num_key_value_heads=6)),
     "qwen2": (t.Qwen2Config, dict(COMMON, **rope("default"), tie_word_embeddings=False)),
     "qwen2_tied": (t.Qwen2Config, dict(COMMON, rope_parameters=dict(rope_type="default", rope_theta=1e5),
@@ -60,6 +65,8 @@ DECODERS = {
     "gemma2_uncapped": (t.Gemma2Config, dict(GEMMA2, **rope("default"), attn_logit_softcapping=None,
                                              final_logit_softcapping=None, sliding_window=4, num_hidden_layers=3)),
     "mixtral": (t.MixtralConfig, dict(MIXTRAL, **rope("default"))),
+    "mixtral_balance": (t.MixtralConfig, dict(MIXTRAL, **rope("default"),
+                                              output_router_logits=True, router_aux_loss_coef=0.3)),
     "mixtral_window": (t.MixtralConfig, dict(MIXTRAL, **rope("default"), sliding_window=6, num_local_experts=6,
                                              num_experts_per_tok=1, tie_word_embeddings=True)),
 }

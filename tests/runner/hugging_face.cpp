@@ -59,9 +59,11 @@ Array batch_of(const Expected& expected, int64_t devices, const Layout& layout) 
   return nn::filter_shard(batch, layout).ids;
 }
 
-Array next_token_loss(const nn::CausalLm& model, const Array& ids) {
+// The last position has no label: what it is given weighs nothing.
+WeightedSum next_token_loss(const nn::CausalLm& model, const Array& ids) {
   const int64_t seq = ids.shape(1);
-  return cross_entropy(slice_in_dim(model(ids), 0, seq - 1, 1), slice_in_dim(ids, 1, seq, 1));
+  const Array labels = concatenate({slice_in_dim(ids, 1, seq, 1), slice_in_dim(ids, 0, 1, 1)}, 1);
+  return model.loss(ids, labels, broadcast_to(arange(seq) < seq - 1, ids.shape()));
 }
 
 void check_logits(const nn::CausalLm& model, const Array& ids, const Expected& expected, const std::string& where,

@@ -85,8 +85,9 @@ void moe_row() {
     return result.out + result.balance_loss + result.dropped;
   };
   for (const bool gated : {false, true})
-    expect_itself(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0.75, .gated = gated}), shape,
-                  stream, {"batch", "experts", gated ? "hidden" : "embed"}, with_balance);
+    for (const std::optional<double> capacity : {std::optional(0.75), std::optional<double>()})
+      expect_itself(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = capacity, .gated = gated}),
+                    shape, stream, {"batch", "experts", gated ? "hidden" : "embed"}, with_balance);
 }
 
 void decoder_row() {

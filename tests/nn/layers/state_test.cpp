@@ -200,6 +200,32 @@ TEST(MoeMlp, TokensTravelByAllToAll) {
   EXPECT_EQ(rest, 8 * 4 + 4);
 }
 
+// Every expert asked of every token, and its answer weighed by what the router says of it, if it is among the k.
+Array by_a_loop(const MoeMlp& moe, const Array& x) {
+  const Array p = softmax(matmul(x, moe.router)), least = slice_in_dim(top_k(p, 2).values, 1, 2, 2);
+  const Array chosen = where(p >= least, p, 0.0), weights = chosen / sum(chosen, {-1}, true);
+  Array out = zeros_like(x);
+  for (int64_t e = 0; e < p.shape(2); ++e) {
+    const auto kernel = [&](const Param& all) { return index_in_dim(all.value, e, 0, false); };
+    const Array answer = matmul(silu(matmul(x, kernel(*moe.gate))) * matmul(x, kernel(moe.up)), kernel(moe.down));
+    out = out + index_in_dim(weights, e, 2, true) * answer;
+  }
+  return out;
+}
+
+TEST(MoeMlp, WithoutACapacityIsALoopOverExperts) {
+  const MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = {}, .gated = true});
+  const Array x = normal(Key(1), {3, 8, embed.size});
+  const auto loss = [&](const auto& f) {
+    return value_and_grad([f](const MoeMlp& layer, const Array& in) { return sum(square(f(layer, in))); })(moe, x);
+  };
+  const auto [value, gradients] = loss([](const MoeMlp& layer, const Array& in) { return layer(in).out; });
+  const auto [expected, expected_gradients] = loss(by_a_loop);
+  expect_near(moe(x).out, by_a_loop(moe, x), 1e-5, "out");
+  testing::expect_trees_near(gradients, expected_gradients, 1e-4, "gradients");
+  EXPECT_EQ(moe(x).dropped.item<float>(), 0);
+}
+
 TEST(MoeMlp, ExpertsAreDrawnEachAsAKernel) {
   const MoeMlp moe = MoeMlp::init(Key(0), {"embed", 100}, {"hidden", 200}, {"experts", 4});
   EXPECT_TRUE(moe.up.value.is_recipe());

@@ -39,6 +39,8 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
                            writing({.family = qwen2})},
                           {ErrorKind::bad_argument, begin + "rope.dims: the config of transformers' llama" + end,
                            writing({.rope = {.dims = 4}})},
+                          {ErrorKind::bad_argument, begin + "rope.scaling: the config of transformers' llama" + end,
+                           writing({.rope = {.scaling = {.kind = RotaryScaling::dynamic, .original_positions = 8}}})},
                           {ErrorKind::bad_argument, begin + "windows: the config of transformers' mistral" + end,
                            writing({.family = mistral, .windows = {0, 4}})}});
 }
@@ -74,6 +76,18 @@ TEST(HuggingFaceConfig, MayBeOfOlderVersions) {
   const DecoderConfig linear = config_of(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2})");
   EXPECT_EQ(linear.rope.scaling.kind, RotaryScaling::linear);
   EXPECT_EQ(linear.rope.base, 10000);
+  const DecoderConfig longrope = config_of(R"("model_type": "llama", "original_max_position_embeddings": 64,
+    "max_position_embeddings": 256, "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5],
+    "long_factor": [2, 3], "original_max_position_embeddings": 32})");
+  EXPECT_EQ(longrope.rope.scaling.original_positions, 64);
+  EXPECT_EQ(longrope.rope.scaling.factor, 4);
+  EXPECT_EQ(longrope.rope.scaling.long_factors, (std::vector<double>{2, 3}));
+  const DecoderConfig dynamic = config_of(R"("model_type": "llama", "max_position_embeddings": 256,
+    "rope_scaling": {"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32})");
+  EXPECT_EQ(dynamic.rope.scaling.original_positions, 256);
+  const std::string balanced = R"("model_type": "mixtral", "router_aux_loss_coef": 0.02, "output_router_logits": )";
+  EXPECT_EQ(config_of(balanced + "false").router_aux_loss_coef, 0);
+  EXPECT_EQ(config_of(balanced + "true").router_aux_loss_coef, 0.02);
   EXPECT_EQ(config_of(R"("model_type": "gemma2", "sliding_window": 5)").windows, (std::vector<int64_t>{5, 0}));
   EXPECT_EQ(config_of(R"("model_type": "qwen2", "sliding_window": 5)").windows, (std::vector<int64_t>{}));
   EXPECT_EQ(config_of(R"("model_type": "qwen2", "sliding_window": 5, "use_sliding_window": true,
@@ -92,8 +106,12 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         refused(R"("model_type": "bert")")},
        {ErrorKind::bad_file, "[from_hugging_face] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::bad_file,
-        at + "rope_parameters: rope_type \"longrope\" is not supported, expected default, linear, llama3 or yarn.",
-        refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "longrope"})")},
+        at + "rope_parameters: rope_type \"proportional\" is not supported, expected default, linear, llama3, yarn, "
+             "dynamic or longrope.",
+        refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "proportional"})")},
+       {ErrorKind::bad_file, at + "rope_parameters.short_factor: 1 of them, expected 2, half of the head's size.",
+        refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "longrope", "short_factor": [1],
+                   "long_factor": [1, 2]})")},
        {ErrorKind::bad_file,
         at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
@@ -110,8 +128,6 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
              "sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
-       {ErrorKind::bad_file, at + "output_router_logits: true is not supported, expected false.",
-        refused(R"("model_type": "mixtral", "output_router_logits": true)")},
        {ErrorKind::bad_file, at + "num_key_value_heads: given something else, expected an integer.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::bad_file,
@@ -155,6 +171,13 @@ TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {
   save_hugging_face(folder / "half", from_hugging_face(references / "llama", {.dtype = bfloat16}),
                     references / "llama");
   EXPECT_NE(read_text(folder / "half/config.json", "test").find("\"bfloat16\""), std::string::npos);
+}
+
+TEST_F(Folder, KeepsItsConfigWhateverItsLossWasInTraining) {
+  CausalLm model = from_hugging_face(references / "mixtral");
+  model.set_router_aux_loss_coef(0.1);
+  save_hugging_face(folder / "new", model, references / "mixtral");
+  EXPECT_EQ(read_text(folder / "new/config.json", "test"), read_text(references / "mixtral/config.json", "test"));
 }
 
 TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {

@@ -223,38 +223,107 @@ TEST(Models, recompute_activations_without_another_result) {
   }
 }
 
+// The model with 36 rows of the vocabulary in place of 30; those of padding are 7.
+CausalLm padded(const CausalLm& plain) {
+  DecoderConfig config = plain.config();
+  config.vocab_rows = 36;
+  CausalLm wide = CausalLm::init(Key(1), config);
+  const Leaves to = leaves(wide), from = leaves(plain);
+  for (size_t i = 0; i < to.size(); ++i) {
+    Array rows = *from[i].value;
+    for (int d = 0; d < rows.ndim(); ++d)
+      if (rows.shape(d) == 30) rows = pad(rows, {{0, d == 0 ? 6 : 0}, {0, d == 1 ? 6 : 0}}, 7);
+    *to[i].value = rows;
+  }
+  return wide;
+}
+
+// In float64, which expect_near does not read.
+void expect_equal(const Array& got, const Array& expected, const std::string& where, double most = 1e-12) {
+  EXPECT_EQ(got.dtype(), float64) << where;
+  EXPECT_LE(max(abs(gather(got) - expected)).item<double>(), most) << where;
+}
+
+// The gradient of padding is 0, and that of the rest is the same.
+void expect_without_padding(const CausalLm& got, const CausalLm& expected, const std::string& where) {
+  const Leaves a = leaves(got), b = leaves(expected);
+  for (size_t i = 0; i < a.size(); ++i) {
+    Array kept = gather(*a[i].value);
+    for (int d = 0; d < kept.ndim(); ++d)
+      if (kept.shape(d) == 36) {
+        expect_equal(slice_in_dim(kept, 30, 36, d), zeros({}, float64), a[i].path, 0);
+        kept = slice_in_dim(kept, 0, 30, d);
+      }
+    expect_equal(kept, *b[i].value, where + ' ' + a[i].path);
+  }
+}
+
+// Of six devices along the vocabulary the last has nothing but padding.
 TEST(Models, let_no_padding_of_the_vocabulary_into_a_result) {
   const Array ids = ids_of(2, 7);
-  const auto loss = [](const CausalLm& model, const Array& ids) { return cross_entropy(model(ids), ids); };
+  const auto loss = [](const CausalLm& model, const Array& ids) { return model.loss(ids, ids); };
   for (DecoderConfig config : families()) {
-    const CausalLm plain = model_of(config);
-    config.vocab_rows = 34;
-    CausalLm wide = CausalLm::init(Key(1), config);
-    const Leaves to = leaves(wide);
-    const CausalLm given = plain;
-    const Leaves from = leaves(given);
-    for (size_t i = 0; i < to.size(); ++i) {
-      Array rows = from[i];
-      for (int d = 0; d < rows.ndim(); ++d)
-        if (rows.shape(d) == 30) rows = pad(rows, {{0, d == 0 ? 4 : 0}, {0, d == 1 ? 4 : 0}}, 7);
-      *to[i].value = rows;
-    }
-    const auto [expected, gradient] = value_and_grad(loss)(plain, ids);
-    const auto [got, wide_gradient] = value_and_grad(loss)(wide, ids);
-    EXPECT_EQ(wide(ids).shape(), (Shape{2, 7, 34}));
+    config.dtypes.params = float64;
+    const CausalLm plain = model_of(config), wide = padded(plain);
+    EXPECT_EQ(wide(ids).shape(), (Shape{2, 7, 36}));
     EXPECT_LT(max(argmax(wide(ids), -1)).item<int>(), 30) << what(config);
-    expect_near(got, expected, tolerance, what(config));
-    const Leaves a = leaves(wide_gradient), b = leaves(gradient);
-    for (size_t i = 0; i < a.size(); ++i) {
-      Array kept = *a[i].value;
-      for (int d = 0; d < kept.ndim(); ++d)
-        if (kept.shape(d) == 34) {
-          expect_near(slice_in_dim(kept, 30, 34, d), zeros_like(slice_in_dim(kept, 30, 34, d)), 0, a[i].path);
-          kept = slice_in_dim(kept, 0, 30, d);
-        }
-      expect_near(kept, *b[i].value, tolerance, what(config) + ' ' + a[i].path);
+    const auto [expected, gradient] = value_and_grad(loss)(plain, ids);
+    for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
+             {{"data", 1}}, {{"model", 6}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}}) {
+      const Mesh mesh = make_mesh(axes);
+      const Layout layout{mesh, decoder_rules(mesh)};
+      const auto [got, wide_gradient] = value_and_grad(loss)(filter_shard(wide, layout), placed(ids, layout));
+      const std::string where = what(config) + " on " + mesh.to_string();
+      expect_equal(got, expected, where);
+      expect_without_padding(wide_gradient, gradient, where);
     }
   }
+}
+
+TEST(Models, refuse_ids_and_labels_of_padding) {
+  const Array ids = ids_of(2, 7), beyond = concatenate({ids, array<int32_t>({30, 35}, {2, 1})}, 1);
+  const Array labels = ids_of(2, 8);
+  for (const DecoderConfig& config : families()) {
+    const CausalLm wide = padded(model_of(config));
+    const Mesh mesh = make_mesh({{"model", 6}});
+    for (const CausalLm& model : {wide, filter_shard(wide, Layout{mesh, decoder_rules(mesh)})}) {
+      DecoderCache cache;
+      testing::expect_error_with(ErrorKind::bad_argument,
+                                 {"[embedding] ", "indices from ", " to 35 given, expected 0 to 29."},
+                                 [&] { model(beyond); });
+      testing::expect_error_with(ErrorKind::bad_argument, {"35 given, expected 0 to 29."},
+                                 [&] { model.decode(beyond, cache); });
+      testing::expect_error_with(ErrorKind::bad_argument,
+                                 {"[linear_cross_entropy] indices from ", " to 35 given, expected 0 to 29."},
+                                 [&] { model.loss(labels, beyond); });
+    }
+  }
+}
+
+// Transformers' own numbers: tests/reference/hf/mixtral_balance.
+TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
+  const Array ids = ids_of(8, 7), labels = ids_of(8, 7, 6);
+  const auto loss = [](const CausalLm& model, const Array& ids, const Array& labels) {
+    return model.loss(ids, labels);
+  };
+  CausalLm model = model_of(families()[5]);
+  const double plain = value_and_grad(loss)(model, ids, labels).first.item<double>();
+  model.set_router_aux_loss_coef(0.5);
+  const auto [expected, gradient] = value_and_grad(loss)(model, ids, labels);
+  EXPECT_GT(expected.item<double>(), plain + 0.5);
+  for (const Layout& layout : layouts())
+    for (const bool remat : {false, true}) {
+      CausalLm there = filter_shard(model, layout);
+      there.set_remat(remat);
+      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, layout), placed(labels, layout));
+      expect_near(got, expected, tolerance, layout.mesh().to_string());
+      expect_trees_near(gradient_there, gradient, tolerance, layout.mesh().to_string());
+    }
+  testing::expect_errors(
+      {{ErrorKind::bad_argument, "[DecoderConfig] router_aux_loss_coef: llama has no such option.",
+        [] { CausalLm::init(Key(0), {}).set_router_aux_loss_coef(0.1); }},
+       {ErrorKind::bad_argument, "[DecoderConfig] router_aux_loss_coef = -1, expected a finite number from 0 on.",
+        [&] { model.set_router_aux_loss_coef(-1); }}});
 }
 
 TEST(Models, refuse_what_a_family_has_not) {

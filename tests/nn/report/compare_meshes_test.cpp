@@ -67,6 +67,12 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
                           .links = {{"model", {.bytes_per_second = 4e9, .latency = 0}}}};
   const StepForecast dp = compare_meshes(step, {mesh_of(8, 1)}, hardware).steps()[0];
   EXPECT_DOUBLE_EQ(dp.compute_seconds, dp.flops / 1e9);
+  Hardware slow_memory = hardware;
+  slow_memory.memory_bytes_per_second = 1e6;
+  const StepForecast slow = compare_meshes(step, {mesh_of(8, 1)}, slow_memory).steps()[0];
+  const double at_rest = 2 * parameter_bytes(1), hidden_layer = batch / 8 * hidden * 4;
+  EXPECT_GT(slow.compute_seconds - dp.compute_seconds, 2 * (2 * at_rest + hidden_layer) / 1e6);
+  EXPECT_EQ(slow.communication_seconds, dp.communication_seconds);
   const double gradients = 14 * (parameter_bytes(1) / 8.0 / 1e9 + 1e-6), loss = 14 * (4 / 8.0 / 1e9 + 1e-6);
   EXPECT_NEAR(dp.communication_seconds, gradients + loss, 1e-12);
   EXPECT_DOUBLE_EQ(dp.seconds(), dp.compute_seconds + dp.communication_seconds);

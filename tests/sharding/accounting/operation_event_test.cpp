@@ -89,6 +89,32 @@ TEST_P(OperationEvents, WhatIsRecomputedSaysSo) {
   EXPECT_EQ(again, 1);
 }
 
+// How matmul would read x, and where its result would lie, if x were cut over its columns.
+struct Asker : detail::OperationWatcher {
+  std::vector<std::string> otherwise, moves;
+
+  void computed(const detail::OperationCall&, const detail::OperationArrays& arrays) override {
+    if (!arrays.plans) return;
+    const Array other = placed(Mesh(arrays.given[0]->type->mesh), P{none, "data"});
+    const detail::OtherPlans::Plan plan = arrays.plans->with(0, other.impl()->type);
+    otherwise = {plan.read->to_string(), plan.result->to_string()};
+  }
+  void moved(const detail::ArrayImpl& from, const Array& to) override {
+    moves.push_back(from.type->to_string() + " -> " + to.type_string());
+  }
+};
+
+TEST(OperationEventScope, KnowsOtherPlansAndMovesThatTheProgramAsksFor) {
+  const Mesh mesh = mesh_of(2);
+  const Array x = placed(mesh, P{"data"}), w = placed(mesh, P{});
+  Asker asker;
+  matmul(x, w);
+  EXPECT_EQ(asker.otherwise, (std::vector<std::string>{"float32[4,4@data]", "float32[4,4]{U:data}"}));
+  asker.moves.clear();
+  with_sharding_constraint(x, P{none, "data"});
+  EXPECT_EQ(asker.moves, std::vector<std::string>{"float32[4@data,4] -> float32[4,4@data]"});
+}
+
 TEST(OperationEventScope, EndsWithTheWatcherAndHearsNothingOfWhatFails) {
   const Array x = full({2, 3}, 1.0);
   {

@@ -96,11 +96,27 @@ std::vector<Case> other_products() {
   };
 }
 
+// Each row with the kernel of its group, by a mask of all groups.
+at::Tensor by_mask(Tensors t) {
+  const at::Tensor ends = t[2].cumsum(-1).unsqueeze(1), rows = at::arange(t[0].size(1)).view({1, -1, 1});
+  const at::Tensor group = ends.le(rows).sum(-1);  // as many as end before the row
+  const at::Tensor mask = at::one_hot(group, t[1].size(0) + 1).narrow(-1, 0, t[1].size(0)).to(t[0].scalar_type());
+  return at::einsum("brg,bri,gio->bro", {mask, t[0], t[1]});
+}
+
+std::vector<Case> ragged_products() {
+  return {{{"ragged_dot"},
+           {"ragged_dot",
+            {of({2, 8, 4}), of({4, 4, 2}, 2), random_integers({2, 4}, 3, 3)},
+            [](Arrays x) { return ragged_dot(x[0], x[1], x[2]); },
+            by_mask}}};
+}
+
 }  // namespace
 
 std::vector<Case> linear_algebra_cases() {
   std::vector<Case> cases;
-  for (const auto& table : {matrix_products(), equations(), other_products()})
+  for (const auto& table : {matrix_products(), equations(), other_products(), ragged_products()})
     cases.insert(cases.end(), table.begin(), table.end());
   return cases;
 }

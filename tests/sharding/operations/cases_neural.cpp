@@ -119,6 +119,17 @@ std::vector<Case> head_losses() {
           return loss.sum * loss.weight;
         },
         [=](Values x) { return losses(capped(x), x[2], x[3], everything({})).sum() * (x[3] * x[2].ne(3)).sum(); }}},
+      // Of four devices the last has nothing but padding.
+      {{"linear_cross_entropy"},
+       {"linear_cross_entropy of a padded kernel",
+        {x, kernel, random_integers({4, 4}, 5, 27)},
+        [](Arrays x) {
+          return linear_cross_entropy(x[0], x[1], x[2], {.label_smoothing = 0.1, .vocab = 5, .chunk = 3});
+        },
+        [](Values x) {
+          const at::Tensor logits = at::matmul(x[0], x[1].narrow(1, 0, 5)).reshape({16, 5});
+          return at::cross_entropy_loss(logits, x[2].reshape({16}).to(at::kLong), {}, at::Reduction::Mean, -100, 0.1);
+        }}},
   };
 }
 
@@ -224,8 +235,15 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, int64_t dim
       -1);
 }
 
+// The base of the longest of these positions, where 8 were those of training.
+double dynamic_base(const at::Tensor& positions) {
+  const double length = std::max<double>(8, static_cast<double>(positions.max().item<int64_t>() + 1));
+  return 30 * std::pow(3 * length / 8 - 2, 4.0 / (4 - 2));
+}
+
 std::vector<Case> rotations() {
   const at::Tensor x = random_tensor({2, 4, 4, 4}, 11);
+  const RotaryScaling dynamic{.kind = RotaryScaling::dynamic, .factor = 3, .original_positions = 8};
   return {{{"rotary_embedding"},
            {"rotary_embedding",
             {x},
@@ -243,7 +261,12 @@ std::vector<Case> rotations() {
               return rotary_embedding(x[0],
                                       {.positions = x[1], .scaling = {.kind = RotaryScaling::linear, .factor = 2}});
             },
-            [](Values x) { return rotated(x[0], x[1] / 2.0, 4, 10000); }}}};
+            [](Values x) { return rotated(x[0], x[1] / 2.0, 4, 10000); }}},
+          {{"rotary_embedding"},
+           {"rotary_embedding by the largest of all positions",
+            {x, random_integers({2, 4}, 50, 12)},
+            [=](Arrays x) { return rotary_embedding(x[0], {.positions = x[1], .base = 30, .scaling = dynamic}); },
+            [](Values x) { return rotated(x[0], x[1], 4, dynamic_base(x[1])); }}}};
 }
 
 std::vector<Case> attentions() {
@@ -256,6 +279,11 @@ std::vector<Case> attentions() {
       attention_case("attention of a window", heads, groups, {.window = 2}, near(4, 4, 0, 2)),
       attention_case("attention of a window after a cache", {4, 2, 4, 2}, groups,
                      {.causal = true, .offset = 2, .window = 2}, before(2, 4, 2).logical_and(near(2, 4, 2, 2))),
+      attention_case("attention in a ring", heads, groups, {.causal = true, .context = ContextParallelism::ring},
+                     before(4, 4, 0)),
+      attention_case("attention to gathered keys", heads, groups,
+                     {.causal = true, .window = 3, .context = ContextParallelism::gather},
+                     before(4, 4, 0).logical_and(near(4, 4, 0, 3))),
       capped_attention(),
       attention_of_segments(),
       masked_attention(),

@@ -123,6 +123,43 @@ TEST(LinearCrossEntropy, InsideShardMapEachDeviceHasItsOwnGradient) {
   expect_near(result_of(head_of(), loss_of(chunked(2))), result_of(head_of(), loss_of(plain)), 1e-13);
 }
 
+// ---- padding
+
+constexpr int64_t classes = 5;  // of the kernel's 8, so that of eight devices three have nothing but padding
+
+Result padded_result(const Mesh& mesh, const PartitionSpec& x, const PartitionSpec& kernel, double padding) {
+  Head head = head_of();
+  head.kernel = from_tensor(at::cat(
+      {to_tensor(head.kernel).narrow(1, 0, classes), at::full({embed, vocab - classes}, padding, at::kDouble)}, 1));
+  const Head placed{device_put(head.x, NamedSharding(mesh, x)), device_put(head.kernel, NamedSharding(mesh, kernel)),
+                    device_put(from_tensor(random_integers({rows}, classes, 3)), NamedSharding(mesh, x))};
+  return result_of(placed, [](const Array& x, const Array& w, const Array& labels) {
+    return linear_cross_entropy(x, w, labels, {.ignore_label = 3, .vocab = classes, .chunk = 5});
+  });
+}
+
+TEST(LinearCrossEntropy, PaddingIsInNoResultAndHasNoGradient) {
+  Head unpadded = head_of();
+  unpadded.kernel = slice_in_dim(unpadded.kernel, 0, classes, 1);
+  unpadded.labels = from_tensor(random_integers({rows}, classes, 3));
+  const Result expected = result_of(unpadded, plain);
+  const std::tuple<std::vector<MeshAxis>, PartitionSpec, PartitionSpec> places[] = {
+      {{{"data", 1}}, P{}, P{}},
+      {{{"model", 8}}, P{}, P{none, "model"}},
+      {{{"data", 2}, {"model", 4}}, P{"data"}, P{none, "model"}},
+      {{{"data", 4}}, P{"data"}, P{"data"}}};
+  for (const auto& [axes, x, kernel] : places)
+    for (const double padding : {7.0, static_cast<double>(NAN)})
+      for (const bool is_private : {false, true}) {
+        const Mesh mesh = make_mesh(axes, {.private_replicas = is_private});
+        SCOPED_TRACE(mesh.to_string());
+        const Result got = padded_result(mesh, x, kernel, padding);
+        expect_near({got.loss, got.x, got.kernel.narrow(1, 0, classes)}, expected, 1e-13);
+        EXPECT_TRUE(at::equal(got.kernel.narrow(1, classes, vocab - classes),
+                              at::zeros({embed, vocab - classes}, at::kDouble)));
+      }
+}
+
 // ---- what moves
 
 std::string moved(const Head& head, int64_t chunk) {
@@ -199,7 +236,37 @@ TEST(LinearCrossEntropy, Errors) {
   expect_error(shape, "[linear_cross_entropy] labels int32[0] have no element, and nothing has no mean.", [&] {
     linear_cross_entropy(ones({0, 4}), kernel, zeros({0}, int32));
   });
-  EXPECT_EQ(linear_cross_entropy_sum(ones({0, 4}), kernel, zeros({0}, int32)).mean().item<float>(), 0);
+  expect_error(argument, "[linear_cross_entropy] indices from 0 to 7 given, expected 0 to 5.",
+               [&] { linear_cross_entropy(x, kernel, labels, {.vocab = 6}); });
+  for (const int64_t vocab : {-1, 9})
+    expect_error(argument, "of the kernel float32[4,8], expected 1 to 8, or 0 for all.",
+                 [&] { linear_cross_entropy(x, kernel, labels, {.vocab = vocab}); });
+}
+
+// Of no positions the sum is 0; without features all logits are; without classes there is nothing to say.
+TEST(LinearCrossEntropy, OfNothingIsAsThePlainLoss) {
+  const Array kernel = ones({4, 8}), none = zeros({0}, int32);
+  EXPECT_EQ(linear_cross_entropy_sum(ones({0, 4}), kernel, none).mean().item<float>(), 0);
+  EXPECT_EQ(cross_entropy_sum(ones({0, 8}), none).mean().item<float>(), 0);
+  EXPECT_EQ(cross_entropy_each(ones({0, 8}), none).shape(), Shape{0});
+  const Array labels = array<int32_t>({0, 1, 7});
+  Head empty{ones({3, 0}), ones({0, 8}), labels};
+  const Result got = result_of(empty, [](const Array& x, const Array& w, const Array& l) {
+    return linear_cross_entropy(x, w, l, {.chunk = 2});
+  });
+  EXPECT_NEAR(got.loss.item<float>(), std::log(8), 1e-6);
+  EXPECT_EQ(got.x.sizes(), (at::IntArrayRef{3, 0}));
+  EXPECT_EQ(got.kernel.sizes(), (at::IntArrayRef{0, 8}));
+  EXPECT_NEAR(cross_entropy(matmul(empty.x, empty.kernel), labels).item<float>(), std::log(8), 1e-6);
+  const auto refused = [](const char* verb, const char* of) {
+    return fmt::format("[{}] a vocabulary of 0 for {} and labels int32[3], expected one class or more.", verb, of);
+  };
+  expect_error(ErrorKind::shape_mismatch, refused("linear_cross_entropy", "float32[3,4]"), [&] {
+    linear_cross_entropy(ones({3, 4}), ones({4, 0}), labels);
+  });
+  expect_error(ErrorKind::shape_mismatch, refused("cross_entropy", "float32[3,0]"), [&] {
+    cross_entropy(ones({3, 0}), labels);
+  });
 }
 
 }  // namespace

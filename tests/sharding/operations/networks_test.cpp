@@ -53,6 +53,26 @@ TEST(Attention, Errors) {
                [&] { dot_product_attention(k, k, k, {.causal = true, .offset = -1}); });
 }
 
+TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
+  const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
+  EXPECT_EQ(sum(ragged_dot(x, kernels, array<int32_t>({1, 2})), {-1}).to_host<float>(),
+            (std::vector<float>{6, 6, 6, 0}));
+  EXPECT_EQ(ragged_dot(ones({0, 2}), kernels, array<int32_t>({0, 0})).shape(), (Shape{0, 3}));
+}
+
+TEST(RaggedDot, Errors) {
+  const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
+  expect_error(ErrorKind::bad_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows", [&] {
+    ragged_dot(x, kernels, array<int32_t>({1, 4}));
+  });
+  expect_error(ErrorKind::bad_argument, "size -1 of group 0", [&] { ragged_dot(x, kernels, array<int32_t>({-1, 4})); });
+  expect_error(ErrorKind::shape_mismatch, "[ragged_dot] given float32[4,2], kernels float32[2,2,3] and sizes int32[3]",
+               [&] {
+                 ragged_dot(x, kernels, array<int32_t>({1, 1, 1}));
+               });
+  expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", [&] { ragged_dot(x, kernels, ones({2})); });
+}
+
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
   const at::Tensor q = random_tensor({1, 1, 2, 8}, 1), k = random_tensor({1, 1, 2, 8}, 2);
   const auto product = [&](int64_t i, int64_t j) {
@@ -83,7 +103,46 @@ TEST(RotaryEmbedding, OfHalfPrecisionIsRoundedOnce) {
   expect_rounded_once(y, exact);
 }
 
+// Up to 8 positions the frequencies are those of short texts, from there on those of long ones.
+TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
+  const Array x = from_tensor(random_tensor({4, 1, 4}, 3));
+  const RotaryScaling longrope{.kind = RotaryScaling::longrope,
+                               .factor = 4,
+                               .original_positions = 8,
+                               .short_factors = {1, 2},
+                               .long_factors = {3, 4}};
+  const double size = std::sqrt(1 + std::log(4) / std::log(8));
+  const auto by_factors = [&](int64_t offset, double first, double second) {
+    const at::Tensor t = to_tensor(x), positions = at::arange(offset, offset + 4, at::kDouble).unsqueeze(-1),
+                     angle = positions * at::tensor({1 / first, 0.01 / second}, at::kDouble);
+    const at::Tensor a = t.select(1, 0).narrow(1, 0, 2), b = t.select(1, 0).narrow(1, 2, 2);
+    return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 1).mul(size).unsqueeze(1);
+  };
+  for (const auto& [offset, first, second] : {std::tuple(4, 1, 2), {5, 3, 4}}) {
+    EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.offset = offset, .scaling = longrope})),
+                         by_factors(offset, first, second)),
+              1e-12);
+    const Array positions = arange(offset, offset + 4);
+    EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.positions = positions, .scaling = longrope})),
+                         by_factors(offset, first, second)),
+              1e-12);
+  }
+  const RotaryScaling dynamic{.kind = RotaryScaling::dynamic, .factor = 3, .original_positions = 8};
+  EXPECT_TRUE(at::equal(to_tensor(rotary_embedding(x, {.offset = 4, .scaling = dynamic})),
+                        to_tensor(rotary_embedding(x, {.offset = 4}))));
+  EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.offset = 8, .scaling = dynamic})),
+                       to_tensor(rotary_embedding(x, {.offset = 8, .base = 10000 * 2.5 * 2.5}))),
+            1e-12);
+}
+
 TEST(RotaryEmbedding, Errors) {
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
+               [] {
+                 rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
+                                                                .original_positions = 8,
+                                                                .short_factors = {1},
+                                                                .long_factors = {1, 1}}});
+               });
   expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", [] { rotary_embedding(ones({2, 4, 3})); });
   expect_error(ErrorKind::shape_mismatch, "float32[4,2]", [] { rotary_embedding(ones({4, 2})); });
   expect_error(ErrorKind::shape_mismatch, "int32", [] { rotary_embedding(ones({4, 2, 2}, int32)); });

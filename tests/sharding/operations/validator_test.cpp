@@ -27,11 +27,10 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 
 namespace {
 
-// All placements are tried where there are few, else a fixed sample of them: as many as TESSERA_PLACEMENTS says, else
-// of several processes, which run the same program on meshes that lie across them, 12.
+// All placements are tried where there are few, else a fixed sample of them: of several processes, which run the same
+// program on meshes that lie across them, 12.
 const bool alone = process_count() == 1;
-const char* const said = std::getenv("TESSERA_PLACEMENTS");
-const size_t few = said ? std::stoul(said) : alone ? 128 : 12, sample = said ? few : alone ? 64 : 12;
+const size_t few = alone ? 128 : 12, sample = alone ? 64 : 12;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
 
 // How many choices of placements each operation was held to.
@@ -50,7 +49,8 @@ class Total : public ::testing::Environment {
     fmt::print(
         "{} operations, {} pairs of an operation and a placement, each as parameters, as activations and mixed, "
         "with shared and with private replicas; of more than {} placements a fixed sample of {}\n",
-        counts().size(), total, few, sample);
+        counts().size(), total, placements_said() ? placements_said() : few,
+        placements_said() ? placements_said() : sample);
   }
 };
 

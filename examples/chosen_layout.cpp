@@ -1,0 +1,37 @@
+// The speeds, from a file or a measurement, and what the search says in the words of the command line.
+#include "examples/chosen_layout.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "sharding/distributed.h"
+
+namespace tessera::examples {
+namespace {
+
+nn::Hardware hardware_of(const TrainOptions& options) {
+  const std::filesystem::path file = options.automatic.hardware;
+  if (file.empty()) return {};
+  // All measure or none does.
+  if (!any_process(!exists(file))) return nn::load_hardware(file);
+  const Mesh mesh = make_mesh({{"data", options.automatic.devices}});
+  const nn::Hardware hardware = nn::measure_hardware(mesh, {.dtype = options.step.precision});
+  nn::save_hardware(file, hardware);
+  return hardware;
+}
+
+}  // namespace
+
+void choose_layout(const nn::GradientStep& step, TrainOptions& options) {
+  const AutoOptions& automatic = options.automatic;
+  const auto found = nn::suggest_layouts(step, automatic.devices, hardware_of(options), automatic.memory);
+  const nn::SuggestedLayout& best = found.best();
+  std::cout << found << std::endl;
+  options.mesh = best.mesh;
+  options.rules = with_all_names(best.rules);
+  options.placement = "strategy auto, " + best.name;
+  options.step.shard_state = best.gradients.shard;
+  options.step.borrow_gathers = best.gradients.borrow_gathers;
+}
+
+}  // namespace tessera::examples

@@ -1,0 +1,91 @@
+// The layouts that the library proposes for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/models.h"
+#include "nn/placement.h"
+#include "nn/report.h"
+#include "nn/transformations.h"
+#include "optim/optimizer.h"
+#include "sharding/operations.h"
+
+namespace {
+
+using namespace tessera;
+
+// Ids of the right shape are enough: zeros take no memory.
+data::TokenBatch batch_of(int64_t rows, int64_t seq) {
+  data::TokenBatch batch;
+  batch.inputs = zeros({rows, seq}, int32);
+  batch.targets = zeros({rows, seq}, int32);
+  return batch;
+}
+
+// One training step, as it would be written for devices. The layout places it; `gradients` say how gradients and the
+// optimizer's state lie.
+template <class Model, class Loss>
+auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& rows) {
+  return [=](const Layout& layout, const GradientOptions& gradients) {
+    auto model = nn::filter_shard(recipe, layout);
+    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+    const auto batch = data::from_process_local(rows, layout);
+    const auto [loss, grads] = nn::value_and_grad(loss_fn, gradients)(model, batch);
+    optimizer.update(model, grads);
+    return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+  };
+}
+
+template <class Step>
+void suggest(const char* title, const Step& step, int64_t devices, const nn::Hardware& hardware, int64_t memory,
+             const nn::SuggestOptions& options = {}) {
+  const auto start = std::chrono::steady_clock::now();
+  const nn::LayoutSuggestions found = nn::suggest_layouts(step, devices, hardware, memory, options);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  std::cout << title << "\n" << found << std::flush;
+  std::printf("found in %.1f s\n\n", taken.count());
+}
+
+void suggest_for_small_decoder() {
+  const examples::GptConfig config{.vocab = 8192, .embed = 256, .heads = 8, .layers = 2, .seq = 128, .mlp = 1024};
+  const auto step = training_step(examples::Gpt::init(Key(0), config),
+                                  examples::next_token_loss<examples::Gpt, data::TokenBatch>, batch_of(64, config.seq));
+  suggest("A small decoder on eight devices", step, 8, {}, 256'000'000);
+}
+
+// In mixed precision, its blocks computed again in the backward pass. Eight devices have the fast link.
+void suggest_for_llama() {
+  nn::CausalLm llama = nn::CausalLm::init(Key(0), {.vocab = 32000,
+                                                   .embed = 4096,
+                                                   .layers = 32,
+                                                   .heads = 32,
+                                                   .kv_heads = 32,
+                                                   .head_dim = 128,
+                                                   .mlp = 11008,
+                                                   .positions = 4096});
+  llama.set_remat(true);
+  const auto loss = [](const nn::CausalLm& model, const data::TokenBatch& batch) {
+    return nn::cast(model, bfloat16).loss(batch.inputs, batch.targets);
+  };
+  const nn::Hardware hardware{.flops_per_second = 400e12, .links = {{"model", {.bytes_per_second = 450e9}}}};
+  for (const int64_t devices : {64, 512})
+    suggest(fmt::format("Llama 2 7B, {} sequences of 4096 tokens", 4 * devices).c_str(),
+            training_step(llama, loss, batch_of(4 * devices, 4096)), devices, hardware, 40'000'000'000,
+            {.most_along = {{"model", 8}}});
+}
+
+}  // namespace
+
+int main() try {
+  suggest_for_small_decoder();
+  suggest_for_llama();
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", error.what());
+  return 1;
+}

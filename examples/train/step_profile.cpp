@@ -1,0 +1,48 @@
+// A profile that opens before the first step that is measured, and is written after the last.
+#include "examples/train/step_profile.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "examples/train/output_file.h"
+#include "sharding/diagnostics.h"
+#include "sharding/distributed.h"
+
+namespace tessera::train {
+namespace {
+
+void write(const nn::ProfileReport& report, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    fail(ErrorKind::bad_file, "profile", folder.string() + ": the folder cannot be made: " + error.message() + ".");
+  constexpr size_t all_rows = 1000;
+  replace_file(folder / "trace.json", report.chrome_trace());
+  replace_file(folder / "profile.txt", report.to_text(all_rows));
+  replace_file(folder / "profile.json", report.to_json());
+}
+
+}  // namespace
+
+StepProfile::StepProfile(const ProfileFlags& flags, int64_t first, int64_t last)
+    : flags_(flags),
+      from_(std::max(first, std::min(first + 3, last - flags.steps + 1))),
+      to_(std::min(from_ + flags.steps - 1, last)) {}
+
+void StepProfile::begin_step(int64_t step, double flops) {
+  if (flags_.folder.empty() || step < from_ || step > to_) return;
+  if (!profile_) profile_.emplace(nn::ProfileOptions{flops, flags_.flops_per_second});
+  profile_->begin_step();
+}
+
+std::optional<nn::ProfileReport> StepProfile::end_step(int64_t step) {
+  if (!profile_) return std::nullopt;
+  profile_->step();
+  if (step < to_) return std::nullopt;
+  nn::ProfileReport report = profile_->gather();
+  profile_.reset();
+  if (process_index() == 0) write(report, flags_.folder);
+  return report;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,114 @@
+// The model, its prompts, and what is refused before a training that would be for nothing.
+#include "examples/train_tokens.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nn/placement.h"
+
+namespace tessera::examples {
+
+using namespace tessera::train;
+
+Layout layout_of(const TrainOptions& options, const MeshOptions& mesh) {
+  return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
+}
+
+void read_vocab(TokenOptions& tokens) {
+  if (tokens.vocab == 0 && tokens.from.empty() && !tokens.tokenizer.empty())
+    tokens.vocab = data::Tokenizer::open(tokens.tokenizer).vocab_size();
+}
+
+nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
+  const TokenOptions& tokens = options.tokens;
+  nn::CausalLm model;
+  if (tokens.from.empty()) {
+    nn::DecoderConfig config = options.model.decoder(tokens.vocab);
+    const Layout trained_on = options.replay.empty() ? layout : layout_of(options, {.abstract = true});
+    config.vocab_rows = nn::padded_vocab(config.vocab, trained_on);
+    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
+  } else {
+    model = nn::from_hugging_face(tokens.from, layout);
+    if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
+  }
+  model.set_remat(options.step.remat);
+  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
+  return model;
+}
+
+nn::Filter trained_in(const TokenOptions& tokens) {
+  return tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
+}
+
+// ---- what it writes
+
+void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
+                  const SampleOptions& options) {
+  fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
+  fmt::print("{}\n", printable(prompt + text));
+}
+
+// The model's own keys are the first.
+Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
+
+namespace {
+
+std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer.encode(prompt).ids);
+  return prompts;
+}
+
+}  // namespace
+
+void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+                   const char* symbol) {
+  const SampleOptions& sample = options.sample;
+  const auto has_stop = [&](std::span<const int32_t> written) {
+    return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
+  };
+  std::vector<int32_t> ends;
+  if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
+  const auto written =
+      nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
+                   {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
+  for (size_t i = 0; i < written.size(); ++i)
+    print_sample(options.prompts[i], tokenizer.decode(written[i]), symbol, sample);
+}
+
+// ---- what is refused
+
+void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
+                  const TrainOptions& options) {
+  const SampleOptions& sample = options.sample;
+  if (!sample.length) return;
+  if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
+  int64_t prompt = 0;
+  for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
+  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
+    throw UsageError(
+        fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
+                    "which the model has positions.",
+                    sample.length, prompt, config.positions - prompt));
+}
+
+void check_room(const nn::DecoderConfig& config, int64_t seq) {
+  if (config.family == nn::DecoderFamily::gpt2 && seq > config.positions)
+    throw UsageError(
+        fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,
+                    config.positions));
+}
+
+// What was trained would be lost if it could not be written.
+void check_export(const std::filesystem::path& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  if (exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
+    throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
+                                 folder.string()));
+  create_directories(folder, error);
+  if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
+}
+
+}  // namespace tessera::examples

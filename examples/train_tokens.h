@@ -1,0 +1,43 @@
+// Of train_transformer: a decoder that learns tokens, what it writes, and what is refused before the training.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "examples/train/sample.h"
+#include "examples/train_options.h"
+#include "nn/models.h"
+#include "nn/transformations.h"
+#include "sharding/placement.h"
+
+namespace tessera::examples {
+
+// Mesh and rules of a run; MeshOptions{.abstract = true}: without devices.
+Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {});
+
+// Where the model is new and no vocabulary is named, that of the tokenizer.
+void read_vocab(TokenOptions& tokens);
+// The model as the training begins. That of a replay has the padded vocabulary of its run's mesh, wherever it lies.
+nn::CausalLm first_model(const TrainOptions& options, const Layout& layout);
+// The arrays that are trained.
+nn::Filter trained_in(const TokenOptions& tokens);
+
+// The model's own keys are the first.
+Key key_of_sample(const TrainOptions& options);
+void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
+                  const train::SampleOptions& options);
+// What the model writes after each prompt.
+void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+                   const char* symbol);
+
+// Errors (UsageError): a sample or a sequence that is longer than the model has positions, a sample without tokenizer,
+// a folder that cannot be written to.
+void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
+                  const TrainOptions& options);
+void check_room(const nn::DecoderConfig& config, int64_t seq);
+void check_export(const std::filesystem::path& folder);
+
+}  // namespace tessera::examples

@@ -1,0 +1,110 @@
+// Names counted: in which arrays, beside which others, how many elements.
+#include "nn/report/axis_roles.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+
+namespace tessera::nn::detail {
+
+namespace {
+
+using tessera::detail::NamedDims;
+
+bool is_constraint(const NamedDims& array) { return array.verb == "with_sharding_constraint"; }
+bool is_activation(const NamedDims& array) {
+  return is_constraint(array) || array.verb == "device_put" || array.verb == "from_process_local";
+}
+// Placed, restored or read from a file.
+bool is_parameter(const NamedDims& array) { return !is_activation(array) && !array.path.empty(); }
+
+// Where a name occurs.
+struct Uses {
+  double elements = 0;  // of parameters
+  double matrices = 0;  // elements of those that have another named dim as well
+  bool in_activations = false, in_constraints = false;
+  bool is_first_dim = false, is_later_dim = false;  // of activations
+};
+
+class Names {
+ public:
+  explicit Names(const std::vector<NamedDims>& asked) {
+    std::set<std::string> seen;
+    for (const NamedDims& array : asked)
+      if (!is_parameter(array) || seen.insert(array.path).second) count(array);
+  }
+
+  const Uses& operator[](const std::string& name) const { return uses_.at(name); }
+  double elements() const { return elements_; }
+  AxisRoles roles;
+
+ private:
+  void count(const NamedDims& array) {
+    const auto is_named = [](const AxisName& axis) { return !axis.is_none() && !axis.is_mesh_axis(); };
+    const double size = std::accumulate(array.shape.begin(), array.shape.end(), 1.0, std::multiplies<>());
+    const bool is_matrix = std::count_if(array.axes.begin(), array.axes.end(), is_named) > 1;
+    if (is_parameter(array)) elements_ += size;
+    for (size_t d = 0; d < array.axes.size(); ++d)
+      if (is_named(array.axes[d])) count(array, d, is_matrix, size);
+  }
+
+  void count(const NamedDims& array, size_t d, bool is_matrix, double size) {
+    const std::string& name = array.axes[d].name();
+    if (!uses_.contains(name)) roles.names.push_back(name);
+    int64_t& divisor = roles.divisors[name];
+    divisor = std::gcd(divisor, array.shape[d]);
+    Uses& uses = uses_[name];
+    if (is_parameter(array)) {
+      uses.elements += size;
+      if (is_matrix) uses.matrices += size;
+    } else if (is_activation(array)) {
+      uses.in_activations = true;
+      uses.in_constraints |= is_constraint(array);
+      (d == 0 ? uses.is_first_dim : uses.is_later_dim) = true;
+    }
+  }
+
+  std::map<std::string, Uses> uses_;
+  double elements_ = 0;
+};
+
+// In most elements of matrices; of several, one that activations have, as the input of the first layer.
+std::string stream_of(const Names& names) {
+  std::string best;
+  const auto is_better = [&](const Uses& a, const Uses& b) {
+    return a.matrices != b.matrices ? a.matrices > b.matrices : a.in_activations && !b.in_activations;
+  };
+  for (const std::string& name : names.roles.names)
+    if (names[name].matrices > 0 && (best.empty() || is_better(names[name], names[best]))) best = name;
+  return best;
+}
+
+// Of a program without names for activations none.
+std::string batch_of(const Names& names) {
+  for (const std::string& name : names.roles.names)
+    if (names[name].is_first_dim && !names[name].is_later_dim && names[name].elements == 0) return name;
+  return "";
+}
+
+}  // namespace
+
+AxisRoles roles_of(const std::vector<NamedDims>& asked) {
+  const Names names(asked);
+  AxisRoles roles = names.roles;
+  constexpr double a_few = 0.1;
+  roles.batch = batch_of(names);
+  roles.stream = stream_of(names);
+  for (const std::string& name : roles.names) {
+    const Uses& uses = names[name];
+    if (name == roles.batch || name == roles.stream) continue;
+    const bool is_sequence = uses.is_later_dim && uses.elements <= a_few * names.elements();
+    if (is_sequence) roles.sequence.push_back(name);
+    if (is_sequence && uses.in_constraints) roles.constrained.push_back(name);
+    if (!is_sequence && uses.matrices > 0) roles.inner.push_back(name);
+  }
+  roles.stream_is_everywhere = !roles.stream.empty() && names[roles.stream].elements >= (1 - a_few) * names.elements();
+  return roles;
+}
+
+}  // namespace tessera::nn::detail

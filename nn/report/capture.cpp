@@ -1,0 +1,79 @@
+// A run whose values are held where a pattern asks for them.
+#include "nn/report/capture.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "nn/report/dataflow.h"
+#include "nn/tree/name_suggestions.h"
+#include "sharding/accounting/operation_event.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/placement/path_pattern.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+class Capture : tessera::detail::OperationWatcher {
+ public:
+  explicit Capture(std::string_view pattern)
+      : pattern_(pattern), flow_([this](const std::string& maker) {
+          const std::vector<std::string> modules = modules_around(maker);
+          return std::any_of(modules.begin(), modules.end(), [this](const auto& module) { return takes(module); });
+        }) {}
+
+  void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays) override {
+    const std::string module = call.module ? *call.module : "";
+    for (const ArrayImpl* x : arrays.given) flow_.read(module, *x);
+    for (const Array& x : arrays.results) flow_.made(module, x);
+  }
+  void moved(const ArrayImpl& from, const Array& to) override {
+    if (to.impl().get() == &from) return;
+    const auto& path = tessera::detail::current_module_path();
+    flow_.read(path ? *path : "", from);
+    flow_.made(path ? *path : "", to);
+  }
+
+  Captured outputs(const std::vector<Array>& returned) {
+    for (const Array& x : returned)
+      if (!x.is_absent()) flow_.returned(x);
+    Captured all;
+    std::vector<std::string> paths;
+    for (const auto& [module, ends] : flow_.ends()) {
+      paths.push_back(module);
+      if (!takes(module)) continue;
+      for (const size_t number : ends.outputs) all[module].push_back(flow_.value(number).kept);
+    }
+    if (all.empty()) refuse(paths);
+    return all;
+  }
+
+ private:
+  bool takes(const std::string& module) const { return !module.empty() && path_matches(module, pattern_); }
+
+  [[noreturn]] void refuse(const std::vector<std::string>& paths) const {
+    const std::vector<std::string> near = near_names(pattern_, paths);
+    if (near.empty())
+      fail(
+          ErrorKind::bad_argument, "capture",
+          "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open a "
+          "ModuleScope in modules of your own.",
+          pattern_);
+    fail(ErrorKind::bad_argument, "capture", "\"{}\" given, expected the path of a module that computes. Nearest: {}.",
+         pattern_, fmt::join(near, ", "));
+  }
+
+  std::string pattern_;
+  ModuleDataflow flow_;
+};
+
+}  // namespace
+
+Captured captured(std::string_view pattern, const std::function<std::vector<Array>()>& program) {
+  Capture capture(pattern);
+  return capture.outputs(program());
+}
+
+}  // namespace tessera::nn::detail

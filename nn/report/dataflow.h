@@ -1,0 +1,66 @@
+// ModuleDataflow: which arrays go into each module of a running program, and which come out.
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sharding/array/array_impl.h"
+
+namespace tessera::nn::detail {
+
+using tessera::detail::ArrayImpl;
+
+// "layers.2.mlp", "layers.2", "layers", "".
+std::vector<std::string> modules_around(const std::string& module);
+
+// Told of arrays as they are made and read, in order. An array is known by its address, or, where another handle to the
+// same value stands in for it (remat, stop_gradient), by its memory. Both are held weakly: no address is used again,
+// and memory is freed as it would be without this.
+class ModuleDataflow {
+ public:
+  struct Value {
+    const tessera::detail::Type* type;
+    std::optional<std::string> maker;  // the path of the module; nullopt for an argument of the program
+    std::weak_ptr<ArrayImpl> array;
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory = {};
+    Array kept = {};  // if `keeps` says so
+  };
+  // Numbers of values, in the order of their first reading.
+  struct Ends {
+    std::vector<size_t> inputs, outputs;
+    std::optional<size_t> last;  // made in the module
+  };
+
+  // `keeps`: whether the values that this module makes are held, so that they can be handed out.
+  explicit ModuleDataflow(std::function<bool(const std::string& module)> keeps = nullptr);
+
+  void begin(const Array& argument);
+  void made(const std::string& module, const Array& x);
+  void read(const std::string& module, const ArrayImpl& x);
+  // x leaves the program.
+  void returned(const Array& x);
+
+  // The number of a value; nullopt if nobody told of it.
+  std::optional<size_t> find(const ArrayImpl& x) const;
+  const Value& value(size_t number) const { return values_[number]; }
+  // Of every module so far, those around others included. What nobody read is an output if it was made last.
+  std::map<std::string, Ends> ends() const;
+
+ private:
+  void add(std::optional<std::string> maker, const Array& x);
+
+  std::function<bool(const std::string&)> keeps_;
+  std::vector<Value> values_;
+  std::unordered_map<const ArrayImpl*, size_t> by_array_;
+  std::map<std::pair<const c10::StorageImpl*, const tessera::detail::Type*>, size_t> by_memory_;
+  std::map<std::string, Ends> ends_;
+};
+
+}  // namespace tessera::nn::detail

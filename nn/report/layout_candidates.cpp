@@ -1,0 +1,108 @@
+// Rules and meshes of the known families of parallelism, by the roles of a program's names.
+#include "nn/report/layout_candidates.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace tessera::nn::detail {
+
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool cuts_layers(AlongModel use) { return use == AlongModel::layers || use == AlongModel::layers_and_sequence; }
+bool cuts_weights(WeightsAlongData weights) { return weights >= WeightsAlongData::cut; }
+
+// The names that lie along "model": those that it divides. The others are whole.
+std::vector<std::string> cut_along_model(const LayoutCandidate& c, const AxisRoles& roles) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::vector<std::string>& more) {
+    for (const std::string& name : more)
+      if (roles.divides(c.model, name) && !contains(c.whole_layers, name)) names.push_back(name);
+  };
+  if (cuts_layers(c.along_model)) add(roles.inner);
+  if (c.along_model == AlongModel::layers_and_sequence) add(roles.constrained);
+  if (c.along_model == AlongModel::sequence) add(roles.sequence);
+  return names;
+}
+
+bool can_cut_weights(const LayoutCandidate& c, const AxisRoles& roles) {
+  return !roles.stream_is_everywhere || roles.divides(c.data, roles.stream);
+}
+
+}  // namespace
+
+std::vector<MeshAxis> LayoutCandidate::mesh() const {
+  std::vector<MeshAxis> axes{{"replica", replica}, {"data", data}, {"model", model}};
+  std::erase_if(axes, [](const MeshAxis& axis) { return axis.size == 1; });
+  return axes.empty() ? std::vector<MeshAxis>{{"data", 1}} : axes;
+}
+
+Rules LayoutCandidate::rules(const AxisRoles& roles) const {
+  Rules rules;
+  std::vector<std::string> rows;
+  if (replica > 1) rows.push_back("replica");
+  if (data > 1) rows.push_back("data");
+  if (!roles.batch.empty() && !rows.empty()) rules.push_back({roles.batch, rows});
+  if (model > 1)
+    for (const std::string& name : cut_along_model(*this, roles)) rules.push_back({name, "model"});
+  if (cuts_weights(weights) && data > 1) {
+    if (roles.stream_is_everywhere)
+      rules.push_back({roles.stream, "data"});
+    else
+      rules.push_back({Arrays{.min_size = 1024}, longest_dim("data")});
+  }
+  const Rules cut = rules;
+  for (const std::string& name : roles.names)
+    if (std::none_of(cut.begin(), cut.end(), [&](const Rule& rule) { return rule.logical == name; }))
+      rules.push_back({name, replicated});
+  return rules;
+}
+
+GradientOptions LayoutCandidate::gradients() const {
+  GradientOptions options;
+  options.borrow_gathers = weights != WeightsAlongData::cut_and_kept;
+  if (weights == WeightsAlongData::cut_state) options.shard = {"data"};
+  return options;
+}
+
+std::string LayoutCandidate::name(const AxisRoles& roles) const {
+  constexpr const char* by_weights[] = {"data parallel", "ZeRO-1", "fully sharded",
+                                        "fully sharded, gathered once a step"};
+  constexpr const char* by_model[] = {"", "tensor parallel", "tensor and sequence parallel", "sequence parallel"};
+  std::string along_data = data * replica == 1 ? "" : by_weights[static_cast<size_t>(weights)];
+  if (replica > 1) along_data.replace(0, std::string("fully").size(), "hybrid");
+  std::string by = by_model[static_cast<size_t>(along_model)];
+  if (!whole_layers.empty()) by += fmt::format(" of {}", fmt::join(cut_along_model(*this, roles), ", "));
+  if (along_data.empty()) return by.empty() ? "one device" : by;
+  return by.empty() ? along_data : along_data + " x " + by;
+}
+
+bool is_possible(const LayoutCandidate& c, const AxisRoles& roles) {
+  const bool divides_rows = roles.batch.empty() || roles.divides(c.replica * c.data, roles.batch);
+  if (!divides_rows || (c.data > 1 && roles.batch.empty() && !cuts_weights(c.weights))) return false;
+  if (cuts_weights(c.weights) && (c.data == 1 || !can_cut_weights(c, roles))) return false;
+  if (c.weights == WeightsAlongData::cut_state && c.data == 1) return false;
+  if (c.replica > 1 && !cuts_weights(c.weights)) return false;
+  if ((c.model > 1) != (c.along_model != AlongModel::nothing)) return false;
+  if (c.model == 1) return true;
+  const std::vector<std::string> names = cut_along_model(c, roles);
+  const auto any_of = [&](const std::vector<std::string>& kind) {
+    return std::any_of(kind.begin(), kind.end(), [&](const std::string& name) { return contains(names, name); });
+  };
+  if (cuts_layers(c.along_model) && !any_of(roles.inner)) return false;
+  return c.along_model != AlongModel::layers_and_sequence || any_of(roles.constrained) ? !names.empty() : false;
+}
+
+std::vector<int64_t> divisors_of(int64_t n) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) divisors.push_back(d);
+  return divisors;
+}
+
+}  // namespace tessera::nn::detail

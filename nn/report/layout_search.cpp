@@ -1,0 +1,244 @@
+// Families along a widening model axis, each until it is slower than what fits; then the best refined.
+#include "nn/report/layout_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sharding/diagnostics/fail.h"
+#include "sharding/placement/named_sharding.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+// As a placement table spells them: embed, none, @model.
+Axes axes_of(const std::vector<std::string>& names) {
+  std::vector<AxisName> axes;
+  for (const std::string& name : names)
+    axes.push_back(name == "none"          ? AxisName(none)
+                   : name.starts_with("@") ? mesh_axis(name.substr(1))
+                                           : AxisName(name));
+  return Axes(axes);
+}
+
+Mesh abstract_mesh(const std::vector<MeshAxis>& axes) { return make_mesh(axes, {.abstract = true}); }
+
+}  // namespace
+
+LayoutSearch::LayoutSearch(const GradientStep& step, bool takes_gradients, int64_t devices, const Hardware& hardware,
+                           int64_t memory, const SuggestOptions& options)
+    : step_(step),
+      takes_gradients_(takes_gradients),
+      devices_(devices),
+      hardware_(hardware),
+      memory_(memory),
+      options_(options) {
+  survey();
+}
+
+void LayoutSearch::survey() {
+  const tessera::detail::RuleSurvey survey;
+  const Layout layout(abstract_mesh({{"replica", 1}, {"data", 1}, {"model", 1}}), {});
+  rows_ = step_(layout, {}).rows();
+  steps_ += 1;
+  roles_ = roles_of(survey.asked());
+  if (roles_.names.empty())
+    fail(
+        ErrorKind::bad_argument, "suggest_layouts",
+        "the step places nothing by the names of its dims, expected filter_shard(model, layout). Without names no rule "
+        "has a say.");
+  has_own_rules_ = std::any_of(survey.asked().begin(), survey.asked().end(),
+                               [](const tessera::detail::NamedDims& array) { return array.had_rules; });
+}
+
+// ---- one candidate
+
+bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
+  for (const auto& [axis, size] : {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}}) {
+    const auto most = options_.most_along.find(axis);
+    if (most != options_.most_along.end() && size > most->second) return false;
+  }
+  return is_possible(c, roles_);
+}
+
+// Of what the table of the step has; what has no names, or moments that are cut further, may be smaller.
+int64_t LayoutSearch::bytes_at_rest(const LayoutCandidate& c) const {
+  if (c.weights == WeightsAlongData::cut_state || has_own_rules_) return 0;
+  const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
+  int64_t bytes = 0;
+  for (const PlacementRow& row : rows_)
+    if (row.axes) {
+      const Resolution there = layout.resolve(axes_of(*row.axes), row.shape, "suggest_layouts", row.path);
+      bytes += NamedSharding(layout.mesh(), there.spec).shard_bytes(row.shape, row.dtype);
+    }
+  return bytes;
+}
+
+std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
+  const auto is_it = [&](const Trial& trial) { return trial.candidate == c; };
+  if (!is_allowed(c) || std::any_of(trials_.begin(), trials_.end(), is_it)) return std::nullopt;
+  if (steps_ + 2 > options_.most_steps) {
+    is_complete_ = false;
+    return std::nullopt;
+  }
+  const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_));
+  const auto step = [&] {
+    steps_ += 1;
+    return step_(layout, c.gradients());
+  };
+  Trial trial{.candidate = c, .forecast = forecast_step(layout.mesh(), step, hardware_)};
+  trial.fits = trial.forecast.error.empty() && trial.forecast.peak_bytes <= memory_;
+  trials_.push_back(std::move(trial));
+  return trials_.size() - 1;
+}
+
+std::optional<size_t> LayoutSearch::attempt_what_may_fit(const LayoutCandidate& c) {
+  if (!is_allowed(c)) return std::nullopt;
+  const int64_t at_rest = bytes_at_rest(c);
+  if (at_rest <= memory_) return attempt(c);
+  skipped_.emplace_back(at_rest, c);
+  return std::nullopt;
+}
+
+// ---- the search
+
+std::vector<size_t> LayoutSearch::fitting() const {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < trials_.size(); ++i)
+    if (trials_[i].fits) found.push_back(i);
+  const auto cost = [&](size_t i) { return std::pair(trials_[i].seconds(), trials_[i].forecast.peak_bytes); };
+  std::stable_sort(found.begin(), found.end(), [&](size_t a, size_t b) { return cost(a) < cost(b); });
+  const auto is_like = [&](size_t a, size_t b) { return cost(a) == cost(b); };
+  found.erase(std::unique(found.begin(), found.end(), is_like), found.end());
+  return found;
+}
+
+void LayoutSearch::advance(Family& family, int64_t model) {
+  const auto made = attempt_what_may_fit(
+      {.data = devices_ / model, .model = model, .weights = family.weights, .along_model = family.along_model});
+  if (!made || !trials_[*made].forecast.error.empty()) return;
+  const double seconds = trials_[*made].seconds();
+  const std::vector<size_t> fit = fitting();
+  if (fit.size() >= options_.most_layouts) {
+    const double last = trials_[fit[options_.most_layouts - 1]].seconds(), best = trials_[fit[0]].seconds();
+    family.is_left = (seconds > last && seconds >= family.previous) || seconds > 4 * best;
+  }
+  family.previous = seconds;
+}
+
+void LayoutSearch::search_families() {
+  std::vector<Family> families;
+  for (const AlongModel use :
+       {AlongModel::nothing, AlongModel::layers, AlongModel::layers_and_sequence, AlongModel::sequence})
+    for (const WeightsAlongData weights : {WeightsAlongData::whole, WeightsAlongData::cut_state, WeightsAlongData::cut})
+      if (takes_gradients_ || weights != WeightsAlongData::cut_state) families.push_back({weights, use});
+  for (const int64_t model : divisors_of(devices_))
+    for (Family& family : families)
+      if (!family.is_left) advance(family, model);
+}
+
+void LayoutSearch::refine() {
+  const auto is_cut = [&](size_t i) { return trials_[i].candidate.weights == WeightsAlongData::cut; };
+  std::vector<size_t> best = fitting();
+  best.resize(std::min<size_t>(best.size(), 3));
+  for (const size_t i : best)
+    if (takes_gradients_ && is_cut(i)) {
+      LayoutCandidate kept = trials_[i].candidate;
+      kept.weights = WeightsAlongData::cut_and_kept;
+      attempt(kept);
+    }
+  if (best.empty()) return;
+  const auto first_cut = std::find_if(best.begin(), best.end(), is_cut);
+  if (first_cut != best.end()) {
+    double before = trials_[*first_cut].seconds();
+    LayoutCandidate hybrid = trials_[*first_cut].candidate;
+    for (const int64_t replica : divisors_of(hybrid.data)) {
+      if (replica == 1 || replica == hybrid.data) continue;
+      LayoutCandidate c = hybrid;
+      c.replica = replica, c.data = hybrid.data / replica;
+      const auto made = attempt_what_may_fit(c);
+      if (!made || trials_[*made].seconds() >= before) break;
+      before = trials_[*made].seconds();
+    }
+  }
+  for (const std::string& name : roles_.inner) {
+    LayoutCandidate c = trials_[fitting()[0]].candidate;
+    if (c.along_model == AlongModel::nothing || c.along_model == AlongModel::sequence) break;
+    c.whole_layers.push_back(name);
+    attempt(c);
+  }
+}
+
+// The peak is at least what lies at rest.
+void LayoutSearch::search_the_smallest() {
+  std::stable_sort(skipped_.begin(), skipped_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  const auto take = [&](const Trial& trial) {
+    if (trial.forecast.error.empty()) smallest = std::min(smallest, trial.forecast.peak_bytes);
+  };
+  for (const Trial& trial : trials_) take(trial);
+  for (const auto& [at_rest, candidate] : skipped_) {
+    if (at_rest >= smallest) break;
+    if (const auto made = attempt(candidate)) take(trials_[*made]);
+  }
+}
+
+SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
+  const LayoutCandidate& c = trial.candidate;
+  return {.name = c.name(roles_),
+          .mesh = c.mesh(),
+          .rules = c.rules(roles_),
+          .gradients = c.gradients(),
+          .forecast = trial.forecast,
+          .why = ""};
+}
+
+// Those to propose. Of layouts on one mesh that are equally fast, as far as a prediction can tell, the smallest.
+std::vector<size_t> LayoutSearch::proposed() const {
+  constexpr double as_fast = 1.01;
+  std::vector<size_t> chosen;
+  for (const size_t i : fitting()) {
+    const Trial& trial = trials_[i];
+    const auto like = std::find_if(chosen.begin(), chosen.end(), [&](size_t other) {
+      return trials_[other].candidate.mesh() == trial.candidate.mesh() &&
+             trial.seconds() <= as_fast * trials_[other].seconds();
+    });
+    if (like == chosen.end())
+      chosen.push_back(i);
+    else if (trial.forecast.peak_bytes < trials_[*like].forecast.peak_bytes)
+      *like = i;
+  }
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](size_t a, size_t b) { return trials_[a].seconds() < trials_[b].seconds(); });
+  return chosen;
+}
+
+LayoutSuggestions LayoutSearch::run() {
+  search_families();
+  refine();
+  const std::vector<size_t> fit = proposed();
+  if (fit.empty()) search_the_smallest();
+  std::vector<SuggestedLayout> layouts, too_large, failed;
+  for (const size_t i : fit) layouts.push_back(suggestion(trials_[i]));
+  for (size_t i = 0; i < layouts.size(); ++i)
+    layouts[i].why = why_it_beats(layouts[i], i + 1 < layouts.size() ? &layouts[i + 1] : nullptr);
+  if (layouts.size() > options_.most_layouts)
+    layouts.erase(layouts.begin() + static_cast<std::ptrdiff_t>(options_.most_layouts), layouts.end());
+  for (const Trial& trial : trials_)
+    if (!trial.fits) (trial.forecast.error.empty() ? too_large : failed).push_back(suggestion(trial));
+  std::stable_sort(too_large.begin(), too_large.end(), [](const SuggestedLayout& a, const SuggestedLayout& b) {
+    return a.forecast.peak_bytes < b.forecast.peak_bytes;
+  });
+  const auto skipped = std::count_if(skipped_.begin(), skipped_.end(), [&](const auto& one) {
+    return std::none_of(trials_.begin(), trials_.end(), [&](const Trial& t) { return t.candidate == one.second; });
+  });
+  return LayoutSuggestions(std::move(layouts), std::move(too_large), std::move(failed),
+                           {.devices = devices_,
+                            .memory = memory_,
+                            .tried = static_cast<int64_t>(trials_.size()),
+                            .steps = steps_,
+                            .is_complete = is_complete_,
+                            .skipped = static_cast<int64_t>(skipped)});
+}
+
+}  // namespace tessera::nn::detail

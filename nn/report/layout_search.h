@@ -1,0 +1,74 @@
+// LayoutSearch: the order in which suggest_layouts tries candidates, and where it stops.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/report/axis_roles.h"
+#include "nn/report/layout_candidates.h"
+#include "nn/report/suggest_layouts.h"
+
+namespace tessera::nn::detail {
+
+class LayoutSearch {
+ public:
+  // Runs the step once, without rules. `takes_gradients`: whether it reads its GradientOptions.
+  LayoutSearch(const GradientStep& step, bool takes_gradients, int64_t devices, const Hardware& hardware,
+               int64_t memory, const SuggestOptions& options);
+
+  LayoutSuggestions run();
+
+ private:
+  struct Trial {
+    LayoutCandidate candidate;
+    StepForecast forecast;
+    bool fits = false;
+    double seconds() const { return forecast.seconds(); }
+  };
+  // Candidates that differ in the width of "model" only.
+  struct Family {
+    WeightsAlongData weights;
+    AlongModel along_model;
+    double previous = std::numeric_limits<double>::infinity();  // seconds of the width before
+    bool is_left = false;
+  };
+
+  void survey();
+  bool is_allowed(const LayoutCandidate& candidate) const;
+  int64_t bytes_at_rest(const LayoutCandidate& candidate) const;
+  // None if it is not allowed, tried already, or there are no steps left.
+  std::optional<size_t> attempt(const LayoutCandidate& candidate);
+  std::optional<size_t> attempt_what_may_fit(const LayoutCandidate& candidate);
+
+  void search_families();
+  void advance(Family& family, int64_t model);
+  void refine();
+  void search_the_smallest();
+
+  std::vector<size_t> fitting() const;  // the fastest first
+  std::vector<size_t> proposed() const;
+  SuggestedLayout suggestion(const Trial& trial) const;
+
+  GradientStep step_;
+  bool takes_gradients_;
+  int64_t devices_;
+  Hardware hardware_;
+  int64_t memory_;
+  SuggestOptions options_;
+
+  AxisRoles roles_;
+  std::vector<PlacementRow> rows_;  // of the step without rules
+  bool has_own_rules_ = false;
+  std::vector<Trial> trials_;
+  std::vector<std::pair<int64_t, LayoutCandidate>> skipped_;  // with their bytes at rest
+  int64_t steps_ = 0;
+  bool is_complete_ = true;
+};
+
+// One sentence: why `a` beats `b`, the next; null: there is none.
+std::string why_it_beats(const SuggestedLayout& a, const SuggestedLayout* b);
+
+}  // namespace tessera::nn::detail

@@ -1,0 +1,267 @@
+// What a profile hears of operations, collectives and activities, and the profiles of all processes side by side.
+#include "nn/report/profile.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/accounting/operation_event.h"
+#include "sharding/diagnostics/activity.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/module_path.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/placement/mesh_impl.h"
+
+namespace tessera::nn {
+
+using namespace detail;
+namespace core = tessera::detail;
+
+namespace {
+
+using core::Clock;
+using core::Text;
+
+int64_t nanoseconds(Clock::time_point moment) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(moment.time_since_epoch()).count();
+}
+
+int64_t now() { return nanoseconds(Clock::now()); }
+
+// The module of a parameter.
+std::string_view parent_of(std::string_view path) { return path.substr(0, std::min(path.rfind('.'), path.size())); }
+
+// Of the module that computes and that of the parameter, the one that lies deeper.
+std::string_view innermost(const Text& module, const Text& parameter) {
+  const std::string_view outer = module ? std::string_view(*module) : std::string_view();
+  if (!parameter || parameter->find('.') == std::string::npos) return outer;
+  const std::string_view inner = parent_of(*parameter);
+  return inner.starts_with(outer) ? inner : outer;
+}
+
+// The deepest module that has all of these, "a.b.kernel, a.c.kernel"; of "a.b.kernel and 3 more" that is not known.
+std::string_view common_module(std::string_view paths) {
+  if (paths.find(" and ") != std::string_view::npos) return "";
+  const size_t comma = paths.find(", ");
+  std::string_view common = comma == std::string_view::npos ? paths : parent_of(paths.substr(0, comma));
+  for (size_t begin = comma; begin != std::string_view::npos; begin = paths.find(", ", begin + 1)) {
+    const std::string_view path = paths.substr(begin + 2);
+    while (!common.empty() && !(path.starts_with(common) && path.substr(common.size()).starts_with('.')))
+      common = common.find('.') == std::string_view::npos ? "" : parent_of(common);
+  }
+  return common;
+}
+
+struct ClockDifference {
+  int64_t ahead, error;
+};
+
+// Of the clock of `process` to that of process 0, in nanoseconds. A gather ends nowhere before it began everywhere, so
+// each round bounds the difference from both sides; the narrowest bounds count.
+std::vector<ClockDifference> compare_clocks() {
+  constexpr int rounds = 8;
+  std::vector<std::vector<int64_t>> begins, ends;
+  for (int r = 0; r < rounds; ++r) {
+    begins.push_back(core::gather_numbers("profile", now()));
+    ends.push_back(core::gather_numbers("profile", now()));
+  }
+  std::vector<ClockDifference> differences;
+  for (size_t p = 0; p < begins[0].size(); ++p) {
+    int64_t least = INT64_MIN, most = INT64_MAX;
+    for (int r = 0; r < rounds; ++r) {
+      least = std::max(least, begins[r][p] - ends[r][0]);
+      most = std::min(most, ends[r][p] - begins[r][0]);
+    }
+    differences.push_back(p == 0 ? ClockDifference{0, 0}
+                                 : ClockDifference{least + (most - least) / 2, (most - least + 1) / 2});
+  }
+  return differences;
+}
+
+}  // namespace
+
+class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityWatcher {
+ public:
+  Recorder() : Watcher(Role::listens) { begin_step(); }
+
+  void begin_step() { began_ = now(); }
+
+  void end_step() {
+    for (const c10::Device device : devices_) {
+      const core::ActivityScope waiting(core::Activity::device);
+      c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+    }
+    const int64_t ended = now();
+    steps_.push_back({began_, ended});
+    began_ = ended;
+  }
+
+  ProcessProfile profile() const {
+    ProcessProfile result;
+    result.process = process_index();
+    if (steps_.empty())
+      fail(ErrorKind::bad_argument, "profile", "no step has ended, expected one at least. Call step() after each.");
+    for (const Span& span : steps_) result.steps.push_back(step_of(result, span));
+    return result;
+  }
+
+ private:
+  struct Span {
+    int64_t begin, end;
+  };
+  struct Heard {
+    const char* operation;
+    CallerLine where;
+    Text module, parameter;
+    Pass pass;
+    TimePart part;
+    bool is_scope;
+    int64_t begin, end;
+  };
+  struct HeardTransfer {
+    core::Communication communication;
+    int64_t begin, awaited, arrived;
+  };
+
+  void computed(const core::OperationCall& call, const core::OperationArrays& arrays) override {
+    hear(call, call.recomputed ? Pass::recomputation : Pass::forward, call.began, call.ended);
+    for (const Array& x : arrays.results)
+      if (const core::Tensors& local = x.impl()->local; !local.empty() && !local[0].is_cpu() && !local[0].is_meta())
+        if (std::find(devices_.begin(), devices_.end(), local[0].device()) == devices_.end())
+          devices_.push_back(local[0].device());
+  }
+  void differentiated(const core::OperationCall& call, const core::BackwardCall& part) override {
+    hear(call, Pass::backward, part.began, part.ended);
+  }
+  void hear(const core::OperationCall& call, Pass pass, Clock::time_point began, Clock::time_point ended) {
+    heard_.push_back({call.operation, call.where, call.module, call.parameter, pass, TimePart::computation, false,
+                      nanoseconds(began), nanoseconds(ended)});
+  }
+
+  void did(core::Activity activity, const CallerLine& where, Moment began, Moment ended) override {
+    using enum core::Activity;
+    const bool is_scope = activity == backward || activity == update;
+    const TimePart part = is_scope ? TimePart::computation : activity == input ? TimePart::input : TimePart::device;
+    const Pass pass = activity == update ? Pass::update : activity == backward ? Pass::backward : Pass::forward;
+    const char* name = activity == update  ? "update"
+                       : is_scope          ? core::gradients_operation
+                       : activity == input ? "wait for input"
+                                           : "wait for the device";
+    heard_.push_back({name, where, nullptr, nullptr, pass, part, is_scope, nanoseconds(began), nanoseconds(ended)});
+  }
+
+  void count(const core::Communication& communication) override {
+    const int64_t moment = now();
+    const bool ahead = communication.began != Clock::time_point();
+    transfers_.push_back({communication, ahead ? nanoseconds(communication.began) : moment, moment, moment});
+  }
+  void await(int64_t number) override {
+    if (HeardTransfer* transfer = find(number)) transfer->awaited = now();
+  }
+  void arrive(int64_t number) override {
+    if (HeardTransfer* transfer = find(number)) transfer->arrived = now();
+  }
+  HeardTransfer* find(int64_t number) {
+    const auto is_before = [](const HeardTransfer& t, int64_t n) { return t.communication.number < n; };
+    const auto found = std::lower_bound(transfers_.begin(), transfers_.end(), number, is_before);
+    return found == transfers_.end() || found->communication.number != number ? nullptr : &*found;
+  }
+
+  Slice slice_of(ProcessProfile& profile, const Heard& heard) const {
+    const std::source_location& where = heard.where;
+    return {.begin = heard.begin,
+            .end = heard.end,
+            .part = heard.part,
+            .pass = heard.pass,
+            .name = profile.number_of(heard.operation),
+            .module = profile.number_of(innermost(heard.module, heard.parameter)),
+            .file = profile.number_of(where.file_name()),
+            .line = static_cast<int>(where.line()),
+            .is_scope = heard.is_scope};
+  }
+
+  Transfer transfer_of(ProcessProfile& profile, const HeardTransfer& heard) const {
+    const CommRecord record = core::record_of(heard.communication);
+    return {.begin = heard.begin,
+            .awaited = heard.awaited,
+            .arrived = heard.arrived,
+            .pass = record.backward ? Pass::backward : Pass::forward,
+            .kind = profile.number_of(record.kind),
+            .axes = profile.number_of(record.axes),
+            .operation = profile.number_of(record.operation),
+            .path = profile.number_of(record.path),
+            .reason = profile.number_of(record.reason),
+            .file = profile.number_of(record.where.file_name()),
+            .line = static_cast<int>(record.where.line()),
+            .bytes = record.bytes,
+            .devices = record.devices};
+  }
+
+  StepSlices step_of(ProcessProfile& profile, const Span& span) const {
+    const auto touches = [&](int64_t begin, int64_t end) { return begin < span.end && end > span.begin; };
+    std::vector<Slice> slices;
+    std::vector<Transfer> transfers;
+    for (const Heard& heard : heard_)
+      if (touches(heard.begin, heard.end)) slices.push_back(slice_of(profile, heard));
+    for (const HeardTransfer& heard : transfers_) {
+      if (!touches(heard.awaited, heard.arrived)) continue;
+      const Transfer& t = transfers.emplace_back(transfer_of(profile, heard));
+      slices.push_back({.begin = t.awaited,
+                        .end = t.arrived,
+                        .part = TimePart::collectives,
+                        .pass = t.pass,
+                        .name = profile.number_of(profile.label(t)),
+                        .module = profile.number_of(common_module(profile.text(t.path))),
+                        .file = t.file,
+                        .line = t.line});
+    }
+    const Slice step{
+        .begin = span.begin, .end = span.end, .part = TimePart::program, .name = profile.number_of("step")};
+    return nested(step, std::move(slices), std::move(transfers));
+  }
+
+  int64_t began_ = 0;
+  std::vector<Span> steps_;
+  std::deque<Heard> heard_;
+  std::deque<HeardTransfer> transfers_;
+  std::vector<c10::Device> devices_;  // accelerators that have computed
+};
+
+Profile::Profile(const ProfileOptions& options) : recorder_(std::make_unique<Recorder>()), options_(options) {}
+Profile::~Profile() = default;
+
+void Profile::step() { recorder_->end_step(); }
+void Profile::begin_step() { recorder_->begin_step(); }
+
+ProfileReport Profile::report() const { return {{recorder_->profile()}, options_}; }
+
+int64_t peak_bytes(const Mesh& mesh) {
+  const c10::Device device = mesh.impl() ? mesh.impl()->device : c10::Device(c10::kCPU);
+  if (device.is_cpu()) {
+    rusage usage{};
+    constexpr int64_t kilobyte = 1024;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * kilobyte : 0;
+  }
+  auto* allocator = device.is_meta() ? nullptr : dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (!allocator || !allocator->initialized()) return 0;
+  constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return allocator->getDeviceStats(device.index()).allocated_bytes[all].peak;
+}
+
+ProfileReport Profile::gather() const {
+  ProcessProfile mine = recorder_->profile();
+  if (process_count() == 1) return {{std::move(mine)}, options_};
+  const ClockDifference clock = compare_clocks()[static_cast<size_t>(process_index())];
+  mine.clock_ahead = clock.ahead;
+  mine.clock_error = clock.error;
+  std::vector<ProcessProfile> all;
+  for (const std::string& text : core::gather_texts("profile", packed(mine))) all.push_back(unpacked(text));
+  return {std::move(all), options_};
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,218 @@
+// Slices put into each other, and a process's profile as a text.
+#include "nn/report/profile_data.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <queue>
+
+namespace tessera::nn::detail {
+
+namespace json = boost::json;
+
+const char* name_of(TimePart part) {
+  constexpr const char* names[] = {"computation", "collectives", "input", "device", "program"};
+  return names[static_cast<size_t>(part)];
+}
+
+const char* name_of(Pass pass) {
+  constexpr const char* names[] = {"forward", "backward", "recomputation", "update"};
+  return names[static_cast<size_t>(pass)];
+}
+
+namespace {
+
+// ---- nesting
+
+// Those that begin first come first; of these, those that end last, since the others lie in them.
+struct ComesLater {
+  bool operator()(const Slice& a, const Slice& b) const {
+    return a.begin != b.begin ? a.begin > b.begin : a.end != b.end ? a.end < b.end : a.is_scope < b.is_scope;
+  }
+};
+
+// What runs directly in the backward pass, and is not of the backward pass of an operation, is computed again.
+Pass pass_in(const Slice& outer, const Slice& slice) {
+  if (outer.parent < 0 || slice.is_scope) return slice.pass;
+  if (outer.pass != Pass::backward) return outer.pass == Pass::forward ? slice.pass : outer.pass;
+  const bool anew = slice.part == TimePart::computation || slice.part == TimePart::collectives;
+  return anew && outer.is_scope && slice.pass != Pass::backward ? Pass::recomputation : Pass::backward;
+}
+
+class Nesting {
+ public:
+  Nesting(const Slice& step, const std::vector<Slice>& slices) : slices_{step}, waiting_(ComesLater(), slices) {
+    open_.push_back(0);
+    slices_[0].alone = step.end - step.begin;
+  }
+
+  std::vector<Slice> run() {
+    while (!waiting_.empty()) {
+      Slice slice = waiting_.top();
+      waiting_.pop();
+      if (slice.begin < slices_[0].begin) slice.begin = slices_[0].begin;
+      if (slice.end > slices_[0].end) slice.end = slices_[0].end;
+      if (slice.begin < slice.end) place(slice);
+    }
+    return std::move(slices_);
+  }
+
+ private:
+  Slice& innermost() { return slices_[static_cast<size_t>(open_.back())]; }
+
+  void place(Slice slice) {
+    while (innermost().end <= slice.begin) open_.pop_back();
+    if (slice.end > innermost().end) {
+      slice.begin = innermost().end;
+      return waiting_.push(slice);
+    }
+    slice.parent = open_.back();
+    slice.alone = slice.end - slice.begin;
+    slice.pass = pass_in(innermost(), slice);
+    innermost().alone -= slice.alone;
+    open_.push_back(static_cast<int>(slices_.size()));
+    slices_.push_back(slice);
+  }
+
+  std::vector<Slice> slices_;
+  std::vector<int> open_;
+  std::priority_queue<Slice, std::vector<Slice>, ComesLater> waiting_;
+};
+
+// ---- who waits for a collective
+
+// The first slice that begins at `moment` or later.
+size_t first_from(const std::vector<Slice>& slices, int64_t moment) {
+  const auto is_before = [](const Slice& slice, int64_t m) { return slice.begin < m; };
+  return static_cast<size_t>(std::lower_bound(slices.begin() + 1, slices.end(), moment, is_before) - slices.begin());
+}
+
+int wait_of(const StepSlices& step, const Transfer& transfer) {
+  for (size_t i = first_from(step.slices, transfer.awaited); i < step.slices.size(); ++i) {
+    if (step.slices[i].begin > transfer.arrived) break;
+    if (step.slices[i].part == TimePart::collectives && step.slices[i].end == transfer.arrived)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// The next call of the operation for which it was made, on the same line.
+int consumer_of(const StepSlices& step, const Transfer& transfer) {
+  constexpr size_t farthest = 64;
+  const size_t first = first_from(step.slices, transfer.arrived);
+  for (size_t i = first; i < std::min(first + farthest, step.slices.size()); ++i) {
+    const Slice& slice = step.slices[i];
+    if (slice.part == TimePart::computation && slice.name == transfer.operation && slice.line == transfer.line &&
+        slice.file == transfer.file && slice.pass == transfer.pass)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+StepSlices nested(const Slice& step, std::vector<Slice> slices, std::vector<Transfer> transfers) {
+  StepSlices result{.slices = Nesting(step, slices).run(), .transfers = std::move(transfers)};
+  for (Transfer& transfer : result.transfers) {
+    result.waits.push_back(wait_of(result, transfer));
+    if (result.waits.back() >= 0) transfer.pass = result.slices[static_cast<size_t>(result.waits.back())].pass;
+    result.consumers.push_back(consumer_of(result, transfer));
+  }
+  return result;
+}
+
+int ProcessProfile::number_of(std::string_view text) {
+  if (numbers_.empty()) numbers_[""] = 0;
+  const auto known = numbers_.find(text);
+  if (known != numbers_.end()) return known->second;
+  texts.emplace_back(text);
+  return numbers_[texts.back()] = static_cast<int>(texts.size()) - 1;
+}
+
+// ---- as a text
+
+namespace {
+
+json::array array_of(const Slice& s) {
+  return {s.begin,
+          s.end,
+          static_cast<int>(s.part),
+          static_cast<int>(s.pass),
+          s.name,
+          s.module,
+          s.file,
+          s.line,
+          s.is_scope,
+          s.parent,
+          s.alone};
+}
+
+json::array array_of(const Transfer& t) {
+  return {
+      t.begin, t.awaited, t.arrived, static_cast<int>(t.pass), t.kind, t.axes, t.operation, t.path, t.reason, t.file,
+      t.line,  t.bytes,   t.devices};
+}
+
+// Reads the numbers of an array one after another.
+class Numbers {
+ public:
+  explicit Numbers(const json::value& array) : next_(array.as_array().begin()) {}
+  template <class... T>
+  void read(T&... values) {
+    ((values = static_cast<T>(next_->is_bool() ? next_->as_bool() : next_->to_number<int64_t>()), ++next_), ...);
+  }
+
+ private:
+  json::array::const_iterator next_;
+};
+
+Slice slice_of(const json::value& array) {
+  Slice s;
+  Numbers(array).read(s.begin, s.end, s.part, s.pass, s.name, s.module, s.file, s.line, s.is_scope, s.parent, s.alone);
+  return s;
+}
+
+Transfer transfer_of(const json::value& array) {
+  Transfer t;
+  Numbers(array).read(t.begin, t.awaited, t.arrived, t.pass, t.kind, t.axes, t.operation, t.path, t.reason, t.file,
+                      t.line, t.bytes, t.devices);
+  return t;
+}
+
+}  // namespace
+
+std::string packed(const ProcessProfile& profile) {
+  json::array steps;
+  for (const StepSlices& step : profile.steps) {
+    json::array slices, transfers;
+    for (const Slice& slice : step.slices) slices.push_back(array_of(slice));
+    for (const Transfer& transfer : step.transfers) transfers.push_back(array_of(transfer));
+    steps.push_back({{"slices", std::move(slices)},
+                     {"transfers", std::move(transfers)},
+                     {"waits", json::value_from(step.waits)},
+                     {"consumers", json::value_from(step.consumers)}});
+  }
+  return json::serialize(json::object{{"process", profile.process},
+                                      {"clock_ahead", profile.clock_ahead},
+                                      {"clock_error", profile.clock_error},
+                                      {"texts", json::value_from(profile.texts)},
+                                      {"steps", std::move(steps)}});
+}
+
+ProcessProfile unpacked(std::string_view text) {
+  const json::value root = json::parse(text);
+  ProcessProfile profile;
+  profile.process = static_cast<int>(root.at("process").as_int64());
+  profile.clock_ahead = root.at("clock_ahead").as_int64();
+  profile.clock_error = root.at("clock_error").as_int64();
+  profile.texts = json::value_to<std::vector<std::string>>(root.at("texts"));
+  for (const json::value& step : root.at("steps").as_array()) {
+    StepSlices& read = profile.steps.emplace_back();
+    for (const json::value& slice : step.at("slices").as_array()) read.slices.push_back(slice_of(slice));
+    for (const json::value& transfer : step.at("transfers").as_array()) read.transfers.push_back(transfer_of(transfer));
+    read.waits = json::value_to<std::vector<int>>(step.at("waits"));
+    read.consumers = json::value_to<std::vector<int>>(step.at("consumers"));
+  }
+  return profile;
+}
+
+}  // namespace tessera::nn::detail

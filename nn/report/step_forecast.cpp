@@ -1,0 +1,155 @@
+// One run of a step below a Forecast, and the ring formulas of its collectives.
+#include "nn/report/step_forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+
+#include "nn/report/memory_report.h"
+#include "sharding/accounting/forecast.h"
+#include "sharding/accounting/timeline.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/redistribution/gather_schedule.h"
+
+namespace tessera::nn {
+
+using tessera::detail::learned_gather_orders;
+using tessera::detail::predicted_timeline;
+
+namespace {
+
+// ---- times
+
+const Link& link_over(const std::string& axes, const Hardware& hardware) {
+  const Link* slowest = nullptr;
+  for (size_t begin = 0; begin <= axes.size();) {
+    const size_t end = std::min(axes.find(',', begin), axes.size());
+    const auto found = hardware.links.find(axes.substr(begin, end - begin));
+    const Link& link = found == hardware.links.end() ? hardware.link : found->second;
+    if (!slowest || link.bytes_per_second < slowest->bytes_per_second) slowest = &link;
+    begin = end + 1;
+  }
+  return *slowest;
+}
+
+void check_speed(const char* verb, const char* what, double value, bool may_be_zero = false) {
+  if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero))
+    fail(ErrorKind::bad_argument, verb, "{} {} given, expected a number above 0. Give what the hardware reaches.", what,
+         value);
+}
+
+// ---- one mesh
+
+std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardware) {
+  std::map<std::pair<std::string, std::string>, Traffic> rows;
+  for (const CommRecord& r : ledger.records()) {
+    Traffic& row = rows[{r.kind, r.axes}];
+    row.kind = r.kind, row.axes = r.axes;
+    row.count += 1;
+    row.bytes += r.bytes;
+    row.seconds += collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
+  }
+  std::vector<Traffic> traffic;
+  for (auto& [key, row] : rows) traffic.push_back(std::move(row));
+  return traffic;
+}
+
+// All that is made is written and read, and so is once a step what lies at rest.
+double memory_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
+  if (hardware.memory_bytes_per_second == 0) return 0;
+  int64_t bytes = forecast.allocated_bytes();
+  for (const auto& [name, at_rest] : step.at_rest) bytes += at_rest;
+  return 2 * static_cast<double>(bytes) / hardware.memory_bytes_per_second;
+}
+
+double hidden_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
+  const auto time = [&](const CommRecord& r) {
+    return collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
+  };
+  if (step.flops == 0) return 0;
+  const double end =
+      predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
+  const double hidden = step.compute_seconds + step.communication_seconds - end;
+  return hidden > 1e-12 * end ? hidden : 0;  // else it is rounding
+}
+
+StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
+  StepForecast result{.mesh = mesh};
+  const Forecast forecast;
+  try {
+    for (const MemoryShare& share : detail::shares_of(step()))
+      result.at_rest.emplace_back(share.name, share.bytes_per_device);
+  } catch (const Error& error) {
+    result.error = error.what();
+    return result;
+  }
+  result.activation_bytes = forecast.activation_bytes();
+  result.peak_bytes = forecast.peak_bytes();
+  result.flops = forecast.flops();
+  result.traffic = traffic_of(forecast.ledger(), hardware);
+  result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware);
+  for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
+  result.hidden_seconds = hidden_seconds(forecast, result, hardware);
+  return result;
+}
+
+}  // namespace
+
+double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+                          const Hardware& hardware) {
+  const Link& link = link_over(axes, hardware);
+  const auto n = static_cast<double>(devices), b = static_cast<double>(bytes);
+  const auto rounds = [&](double count, double bytes_each) {
+    return count * (bytes_each / link.bytes_per_second + link.latency);
+  };
+  if (kind.starts_with("all_reduce")) return rounds(2 * (n - 1), b / n);
+  if (kind == "all_gather" || kind == "all_to_all") return rounds(n - 1, b / n);
+  if (kind == "reduce_scatter") return rounds(n - 1, b);
+  return rounds(1, b);
+}
+
+namespace detail {
+
+void check_hardware(const char* verb, const Hardware& hardware) {
+  check_speed(verb, "flops_per_second", hardware.flops_per_second);
+  check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
+  const auto check_link = [&](const Link& link) {
+    check_speed(verb, "bytes_per_second", link.bytes_per_second);
+    check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);
+  };
+  check_link(hardware.link);
+  for (const auto& [axis, link] : hardware.links) check_link(link);
+}
+
+StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
+  const int64_t learned = learned_gather_orders();
+  StepForecast first = forecast_of(mesh, step, hardware);
+  return learned == learned_gather_orders() ? first : forecast_of(mesh, step, hardware);
+}
+
+boost::json::object json_of(const StepForecast& s) {
+  boost::json::object mesh, bytes;
+  for (const MeshAxis& axis : s.mesh.axes()) mesh[axis.name] = axis.size;
+  for (const auto& [name, n] : s.at_rest) bytes[name] = n;
+  bytes["activations"] = s.activation_bytes;
+  bytes["peak"] = s.peak_bytes;
+  boost::json::array collectives;
+  for (const Traffic& t : s.traffic)
+    collectives.push_back(
+        {{"kind", t.kind}, {"axes", t.axes}, {"count", t.count}, {"bytes", t.bytes}, {"seconds", t.seconds}});
+  return {{"mesh", std::move(mesh)},
+          {"devices", s.mesh.size()},
+          {"error", s.error.empty() ? boost::json::value(nullptr) : boost::json::value(s.error)},
+          {"bytes", std::move(bytes)},
+          {"flops", s.flops},
+          {"collectives", std::move(collectives)},
+          {"compute_seconds", s.compute_seconds},
+          {"communication_seconds", s.communication_seconds},
+          {"hidden_seconds", s.hidden_seconds},
+          {"seconds", s.seconds()}};
+}
+
+}  // namespace detail
+}  // namespace tessera::nn

@@ -1,0 +1,72 @@
+// StepForecast: what one step takes on one mesh, in bytes and time; Hardware: the speeds behind the times.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/placement/table.h"
+#include "sharding/placement/mesh.h"
+
+namespace tessera::nn {
+
+// The connection of a device to its neighbours.
+struct Link {
+  double bytes_per_second = 50e9;
+  double latency = 5e-6;  // seconds before the first byte of each message
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+// Speeds that times are predicted with; nn::measure_hardware measures them.
+struct Hardware {
+  double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
+  Link link = {};
+  std::map<std::string, Link> links = {};  // by mesh axis, where it is another
+  // Of one device in reading and writing its memory; 0: as if that took no time.
+  double memory_bytes_per_second = 0;
+  friend bool operator==(const Hardware&, const Hardware&) = default;
+};
+
+// The collectives of one kind over the same axes.
+struct Traffic {
+  std::string kind, axes;
+  int64_t count = 0, bytes = 0;  // bytes as in CommRecord
+  double seconds = 0;
+};
+
+// One step on one mesh; bytes are those of one device.
+struct StepForecast {
+  Mesh mesh;
+  std::string error;                                     // why the step does not run there; empty: it does
+  std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
+  int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
+  double flops = 0;
+  std::vector<Traffic> traffic;
+  double compute_seconds = 0;  // and of reading and writing memory
+  double communication_seconds = 0;
+  double hidden_seconds = 0;  // of the communication: beside the computation
+
+  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }
+};
+
+// The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
+double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+                          const Hardware& hardware);
+
+namespace detail {
+
+// Errors (bad_argument) that begin with `verb`: speeds that are not above 0, a latency below 0.
+void check_hardware(const char* verb, const Hardware& hardware);
+
+// Runs `step` on an abstract mesh, twice where it gathers weights, since a step gathers in the order of the one before.
+// `mesh` is that mesh. An Error of the step is in the result.
+StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware);
+
+boost::json::object json_of(const StepForecast& forecast);
+
+}  // namespace detail
+}  // namespace tessera::nn

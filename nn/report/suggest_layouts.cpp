@@ -1,0 +1,244 @@
+// What a search has found, as text, Markdown and JSON, and the sentence between two neighbors.
+#include "nn/report/suggest_layouts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <limits>
+#include <ostream>
+
+#include "nn/report/layout_search.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/text_format.h"
+
+namespace tessera::nn {
+
+using tessera::detail::Cells;
+using tessera::detail::counted;
+using tessera::detail::text_table;
+using tessera::detail::with_commas;
+
+namespace {
+
+// ---- words
+
+std::string words_of(const std::vector<MeshAxis>& mesh) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return fmt::format("{}", fmt::join(axes, ", "));
+}
+
+// batch=data, embed=data; those that cut.
+std::string words_of(const Rules& rules) {
+  std::vector<std::string> entries;
+  for (const Rule& rule : rules)
+    if (!rule.mesh_axes.empty())
+      entries.push_back(fmt::format("{}={}", rule.is_by_name() ? rule.logical : rule.arrays.to_string(),
+                                    fmt::join(rule.mesh_axes, "+")));
+  return entries.empty() ? "nothing is cut" : fmt::format("{}", fmt::join(entries, ", "));
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.4g}", seconds * 1e3); }
+
+std::string words_of(const Traffic& t) {
+  return fmt::format("{} over {} {} x, {} bytes, {} ms", t.kind, t.axes, t.count, with_commas(t.bytes),
+                     milliseconds(t.seconds));
+}
+
+std::string name_and_mesh(const SuggestedLayout& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
+
+// ---- why
+
+double waited(const StepForecast& f) { return f.communication_seconds - f.hidden_seconds; }
+
+double seconds_of(const StepForecast& f, const Traffic& like) {
+  for (const Traffic& t : f.traffic)
+    if (t.kind == like.kind && t.axes == like.axes) return t.seconds;
+  return 0;
+}
+
+// The collectives of which `b` has the most seconds more than `a`.
+std::string dearest(const StepForecast& a, const StepForecast& b) {
+  const auto more = [&](const Traffic& t) { return t.seconds - seconds_of(a, t); };
+  const auto most = std::max_element(b.traffic.begin(), b.traffic.end(),
+                                     [&](const Traffic& x, const Traffic& y) { return more(x) < more(y); });
+  if (most == b.traffic.end() || more(*most) <= 0) return "";
+  const double here = seconds_of(a, *most);
+  return fmt::format(": {} over {} takes {} ms there, {} here", most->kind, most->axes, milliseconds(most->seconds),
+                     here == 0 ? "none" : milliseconds(here) + " ms");
+}
+
+std::string reason(const StepForecast& a, const StepForecast& b) {
+  const double computing = b.compute_seconds - a.compute_seconds, waiting = waited(b) - waited(a);
+  if (computing > waiting)
+    return fmt::format("each device computes {} ms less, since more of the work is divided", milliseconds(computing));
+  const double hidden = a.hidden_seconds - b.hidden_seconds;
+  if (hidden > b.communication_seconds - a.communication_seconds)
+    return fmt::format("{} ms more of its communication run beside the computation", milliseconds(hidden));
+  return fmt::format("it waits {} ms less for communication{}", milliseconds(waiting), dearest(a, b));
+}
+
+// ---- tables
+
+const Cells titles = {"",           "on one device", "placement", "peak, bytes", "compute, ms", "communication, ms",
+                      "hidden, ms", "step, ms"};
+
+Cells cells_of(const SuggestedLayout& s, const std::string& number) {
+  const StepForecast& f = s.forecast;
+  return {number,
+          words_of(s.mesh),
+          s.name,
+          with_commas(f.peak_bytes),
+          milliseconds(f.compute_seconds),
+          milliseconds(f.communication_seconds),
+          milliseconds(f.hidden_seconds),
+          milliseconds(f.seconds())};
+}
+
+std::vector<Cells> table_of(const std::vector<SuggestedLayout>& layouts) {
+  std::vector<Cells> rows{titles};
+  for (size_t i = 0; i < layouts.size(); ++i) rows.push_back(cells_of(layouts[i], std::to_string(i + 1)));
+  return rows;
+}
+
+std::string heading(const LayoutSuggestions& found) {
+  const auto& s = found.search();
+  constexpr int64_t any = std::numeric_limits<int64_t>::max();
+  const std::string memory = s.memory == any ? "any memory" : with_commas(s.memory) + " bytes each";
+  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.devices, "device"), memory, counted(s.tried, "layout"),
+                     counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
+                     s.skipped ? fmt::format("; {} too large at rest", with_commas(s.skipped)) : "");
+}
+
+// Below the table: a paragraph for each layout, and what did not do.
+std::string paragraphs(const LayoutSuggestions& found) {
+  std::string text;
+  for (size_t i = 0; i < found.layouts().size(); ++i) {
+    const SuggestedLayout& s = found.layouts()[i];
+    std::vector<std::string> traffic;
+    for (const Traffic& t : s.forecast.traffic) traffic.push_back(words_of(t));
+    text += fmt::format("{}. {}: {}.\n   {}\n   {}.\n", i + 1, s.name, words_of(s.rules), s.why,
+                        traffic.empty() ? "No communication" : fmt::format("{}", fmt::join(traffic, "; ")));
+  }
+  if (!found.too_large().empty()) {
+    const SuggestedLayout& least = found.too_large().front();
+    text += fmt::format("Too large: {}, the smallest {} with {} bytes.\n",
+                        counted(static_cast<int64_t>(found.too_large().size()), "layout"), name_and_mesh(least),
+                        with_commas(least.forecast.peak_bytes));
+  }
+  for (const SuggestedLayout& s : found.failed()) text += fmt::format("{}: {}\n", name_and_mesh(s), s.forecast.error);
+  return text;
+}
+
+boost::json::object json_of(const SuggestedLayout& s) {
+  boost::json::object mesh, rules;
+  for (const MeshAxis& axis : s.mesh) mesh[axis.name] = axis.size;
+  for (const Rule& rule : s.rules)
+    rules[rule.is_by_name() ? rule.logical : rule.to_string()] = boost::json::value_from(rule.mesh_axes);
+  return {{"name", s.name},
+          {"mesh", std::move(mesh)},
+          {"rules", std::move(rules)},
+          {"shard_state", boost::json::value_from(s.gradients.shard)},
+          {"borrow_gathers", s.gradients.borrow_gathers},
+          {"why", s.why},
+          {"forecast", detail::json_of(s.forecast)}};
+}
+
+boost::json::array json_of(const std::vector<SuggestedLayout>& layouts) {
+  boost::json::array all;
+  for (const SuggestedLayout& s : layouts) all.push_back(json_of(s));
+  return all;
+}
+
+void check(int64_t devices, const Hardware& hardware, int64_t memory, const SuggestOptions& options) {
+  const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
+    if (given < least)
+      fail(ErrorKind::bad_argument, "suggest_layouts", "{} = {} given, expected {} at least.", what, given, least);
+  };
+  check_at_least("devices", devices, 1);
+  check_at_least("memory", memory, 1);
+  check_at_least("most_steps", options.most_steps, 3);
+  check_at_least("most_layouts", static_cast<int64_t>(options.most_layouts), 1);
+  for (const auto& [axis, most] : options.most_along) {
+    if (axis != "replica" && axis != "data" && axis != "model")
+      fail(ErrorKind::bad_argument, "suggest_layouts",
+           "most_along names \"{}\", expected an axis of the meshes that are tried: replica, data, model.", axis);
+    check_at_least("most_along", most, 1);
+  }
+  detail::check_hardware("suggest_layouts", hardware);
+}
+
+}  // namespace
+
+std::string detail::why_it_beats(const SuggestedLayout& a, const SuggestedLayout* b) {
+  if (!b) return "Nothing else that was tried fits.";
+  const double saved = b->forecast.seconds() - a.forecast.seconds(), share = saved / b->forecast.seconds();
+  if (share < 1e-4)
+    return fmt::format("As fast as {}, with {} bytes less at its peak.", name_and_mesh(*b),
+                       with_commas(b->forecast.peak_bytes - a.forecast.peak_bytes));
+  return fmt::format("{} ms ({:.2g} %) less than {}: {}.", milliseconds(saved), 100 * share, name_and_mesh(*b),
+                     reason(a.forecast, b->forecast));
+}
+
+const SuggestedLayout& LayoutSuggestions::best() const {
+  if (!layouts_.empty()) return layouts_.front();
+  if (too_large_.empty() && !failed_.empty())
+    fail(ErrorKind::bad_argument, "suggest_layouts", "the step runs on no layout of {}. {}: {}",
+         counted(search_.devices, "device"), name_and_mesh(failed_.front()), failed_.front().forecast.error);
+  if (too_large_.empty())
+    fail(ErrorKind::bad_argument, "suggest_layouts",
+         "no layout divides the step's dims over {}. Give another number, or dims that it divides.",
+         counted(search_.devices, "device"));
+  const SuggestedLayout& least = too_large_.front();
+  fail(ErrorKind::bad_argument, "suggest_layouts",
+       "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}. Give so much, or more devices.",
+       with_commas(search_.memory), counted(search_.devices, "device"), name_and_mesh(least),
+       with_commas(least.forecast.peak_bytes));
+}
+
+std::string LayoutSuggestions::to_text() const {
+  const std::string table =
+      layouts_.empty() ? "None fits.\n" : text_table(table_of(layouts_), "<  <  <  >  >  >  >  >");
+  return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
+}
+
+std::string LayoutSuggestions::to_markdown() const {
+  std::string text = heading(*this) + "\n\n";
+  const std::vector<Cells> rows = table_of(layouts_);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    text += fmt::format("| {} |\n", fmt::join(rows[r], " | "));
+    if (r == 0) text += "|---:|---|---|---:|---:|---:|---:|---:|\n";
+  }
+  return text + '\n' + paragraphs(*this);
+}
+
+std::string LayoutSuggestions::to_json() const {
+  return boost::json::serialize(boost::json::object{{"devices", search_.devices},
+                                                    {"memory", search_.memory},
+                                                    {"tried", search_.tried},
+                                                    {"steps", search_.steps},
+                                                    {"complete", search_.is_complete},
+                                                    {"skipped", search_.skipped},
+                                                    {"layouts", json_of(layouts_)},
+                                                    {"too_large", json_of(too_large_)},
+                                                    {"failed", json_of(failed_)}});
+}
+
+std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& found) { return out << found.to_text(); }
+
+LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options) {
+  check(devices, hardware, memory, options);
+  const auto without = [&](const Layout& layout, const GradientOptions&) { return step(layout); };
+  return detail::LayoutSearch(without, /*takes_gradients=*/false, devices, hardware, memory, options).run();
+}
+
+LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options) {
+  check(devices, hardware, memory, options);
+  return detail::LayoutSearch(step, /*takes_gradients=*/true, devices, hardware, memory, options).run();
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,117 @@
+// suggest_layouts: the meshes and rules on which a step is fastest among those that fit, found without any hardware.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/placement/table.h"
+#include "nn/report/step_forecast.h"
+#include "sharding/array/gradient_options.h"
+#include "sharding/placement/layout.h"
+
+namespace tessera::nn {
+
+// A step to be placed: it places a model and a batch by the layout, trains once, and returns the table of what it
+// holds.
+using LayoutStep = std::function<PlacementTable(const Layout&)>;
+// The same of a step that is told how gradients lie as well: for value_and_grad, and for an Optimizer
+// {.shard_state = gradients.shard}.
+using GradientStep = std::function<PlacementTable(const Layout&, const GradientOptions&)>;
+
+// How long suggest_layouts searches, and where.
+struct SuggestOptions {
+  int64_t most_steps = 64;  // runs of the step, at least 3; what is not tried by then is not in the result
+  size_t most_layouts = 5;  // in the result
+  // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "replica", "data",
+  // "model"; those that are not here may have all devices.
+  std::map<std::string, int64_t> most_along = {};
+};
+
+// One layout that was tried.
+struct SuggestedLayout {
+  std::string name;            // fully sharded x tensor parallel
+  std::vector<MeshAxis> mesh;  // data=8, model=4
+  Rules rules;                 // of every name that the step has
+  GradientOptions gradients;   // .shard and .borrow_gathers
+  StepForecast forecast;       // peak memory, collectives and times of a device
+  std::string why;             // one sentence: why it beats the next
+
+  // The mesh on devices, with these rules. Errors: those of make_mesh.
+  Layout layout(const MeshOptions& options = {}) const { return Layout(make_mesh(mesh, options), rules); }
+};
+
+// What a search has found.
+class LayoutSuggestions {
+ public:
+  struct Search {
+    int64_t devices = 1, memory = 0;  // bytes of each
+    int64_t tried = 0, steps = 0;     // layouts, and runs of the step for them
+    bool is_complete = true;          // false: most_steps ended it
+    int64_t skipped = 0;              // layouts that were not run, since what lies at rest is too large
+  };
+  LayoutSuggestions(std::vector<SuggestedLayout> layouts, std::vector<SuggestedLayout> too_large,
+                    std::vector<SuggestedLayout> failed, Search search)
+      : layouts_(std::move(layouts)), too_large_(std::move(too_large)), failed_(std::move(failed)), search_(search) {}
+
+  // Those that fit, the fastest first. Of those on one mesh whose times differ by less than 1 %, which is more than a
+  // prediction can tell, only the one with the lowest peak.
+  const std::vector<SuggestedLayout>& layouts() const { return layouts_; }
+  // Those whose peak is larger than the memory, the smallest first.
+  const std::vector<SuggestedLayout>& too_large() const { return too_large_; }
+  // Those on which the step is an Error, which is in forecast.error.
+  const std::vector<SuggestedLayout>& failed() const { return failed_; }
+  const Search& search() const { return search_; }
+
+  // The first. Error (bad_argument) if none fits, with the smallest memory of those that were tried.
+  const SuggestedLayout& best() const;
+
+  // A line for each layout, then for each its rules, collectives and why it beats the next.
+  std::string to_text() const;
+  std::string to_markdown() const;
+  // {"devices", "memory", "steps", "complete", "skipped", "layouts": [{"name", "mesh": {axis: size}, "rules": {name:
+  // [axis,
+  // ...]}, "shard_state": [axis, ...], "borrow_gathers", "why", "forecast": as in MeshComparison}, ...], "too_large",
+  // "failed": lists of the same}
+  std::string to_json() const;
+
+ private:
+  std::vector<SuggestedLayout> layouts_, too_large_, failed_;
+  Search search_;
+};
+
+// Prints to_text().
+std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& suggestions);
+
+// Searches the layouts of so many devices on which a device takes at most `memory` bytes, by abstract runs of the step:
+//   const auto step = [&](const Layout& layout, const GradientOptions& gradients) {
+//     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+//     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state =
+//     gradients.shard}); const Batch batch = data::from_process_local(shapes, layout);    // zeros(...): no memory
+//     const auto [loss, grads] = nn::value_and_grad(mse, gradients)(model, batch);
+//     optimizer.update(model, grads);
+//     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+//   };
+//   const nn::LayoutSuggestions found = nn::suggest_layouts(step, 64, hardware, 80'000'000'000);
+//   std::cout << found;
+//   const Layout layout = found.best().layout();
+// A first run without rules tells the step's logical axes and what each is for: the rows of a batch, the stream that
+// most matrices have a side of (embed), the inner dims beside it (heads, mlp, vocab), the sequence of activations. Of
+// these come rules for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered at each
+// use, or once a step) and hybrid sharded, each alone or with layers, layers and sequence, or the sequence cut over
+// "model". A family is left where a wider "model" is slower than what fits already; what is too large at rest is not
+// run. The best are refined: single names left whole, replicas. The same arguments give the same result. Times are as
+// compare_meshes predicts them; memory is the peak that Forecast has. A layout on which the step is an Error is in
+// failed(). Errors: the step's without rules; bad_argument for no devices, no memory, options out of range, hardware
+// that compare_meshes refuses, a step that places nothing by names.
+LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options = {});
+// With a step that takes GradientOptions; only this one is offered ZeRO-1 and weights that are gathered once a step.
+LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options = {});
+
+}  // namespace tessera::nn

@@ -1,0 +1,46 @@
+// TraceEvents: a trace for chrome://tracing and Perfetto: tracks of slices, and flows from one slice to another.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sharding/accounting/timeline.h"
+
+namespace tessera::detail {
+
+// In the JSON of the Trace Event Format. Moments are in seconds of the trace's clock and written to a nanosecond.
+class TraceEvents {
+ public:
+  // The number of a new track of a process; slices on one track are disjoint or lie in each other.
+  size_t add_track(std::string_view name, int process = 0);
+  // The first track of this name that is free at the span's begin, or a new one; it is taken until the span's end.
+  size_t take_track(std::string_view name, const TimeSpan& span, int process = 0);
+
+  void add_slice(size_t track, std::string_view name, std::string_view category, const TimeSpan& span,
+                 const boost::json::object& args = {});
+
+  // An arrow through slices that were added before: each point names one by its track and its begin.
+  struct FlowPoint {
+    size_t track;
+    double begin;
+  };
+  void add_flow(std::string_view name, const std::vector<FlowPoint>& points);
+
+  std::string to_json() const;
+
+ private:
+  struct Track {
+    std::string name;
+    int process;
+    double taken_until = 0;
+  };
+  void add(std::string_view phase, size_t track, std::string_view name, double begin, std::string_view more);
+
+  std::vector<Track> tracks_;
+  std::string events_;
+  int64_t flows_ = 0;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,23 @@
+// The masks of attention: which keys each query sees, by place and by segment.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::detail {
+
+// Query t of a block and key s of a block see each other by their distance offset + t - s in the text.
+struct Places {
+  int64_t queries, keys;
+  int64_t offset;  // of the first query from the first key
+  bool causal;
+  int64_t window;  // 0: as far as the text goes
+};
+
+// Whether no query sees any key.
+bool are_out_of_sight(const Places& places);
+// (queries, keys), undefined where every key is in sight.
+at::Tensor mask_of_places(const Places& places, const at::Tensor& like);
+// (batch, 1, queries, keys) of segment ids (batch, queries) and (batch, keys).
+at::Tensor mask_of_segments(const at::Tensor& queries, const at::Tensor& keys);
+
+}  // namespace tessera::detail

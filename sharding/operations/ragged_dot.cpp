@@ -1,0 +1,111 @@
+// One product for each group, of the rows that all matrices of the batch have in it.
+#include "sharding/operations/ragged_dot.h"
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "sharding/diagnostics/fail.h"
+#include "sharding/operations/argument_checks.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/propagation/run.h"
+
+namespace tessera {
+
+using namespace detail;
+
+namespace {
+
+ShardingRule ragged_dot_rule(const Attributes&, const OperandTypes& operands) {
+  const size_t batch = std::max<size_t>(operands[0]->shape.size(), 2) - 2;
+  const RuleDims dims = numbered_factors(batch);
+  const auto with = [&](std::initializer_list<RuleDim> rest) {
+    RuleDims all = dims;
+    all.insert(all.end(), rest);
+    return all;
+  };
+  return {{with({whole("rows"), factor("in")}), {factor("group"), factor("in"), factor("out")}, with({whole("sizes")})},
+          {with({whole("rows"), factor("out")})}};
+}
+
+const Operation ragged_dot_op{"ragged_dot", ragged_dot_rule, Linearity::multilinear};
+
+// Which rows, of all matrices of a batch one below the other, are in each group; the last has those that are in none.
+std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t rows) {
+  const int64_t groups = sizes.size(-1);
+  const at::Tensor table = sizes.reshape({-1, groups}).to(at::kCPU, at::kLong).contiguous();
+  std::vector<std::vector<int64_t>> found(groups + 1);
+  for (int64_t b = 0; b < table.size(0); ++b) {
+    const int64_t* of = table.const_data_ptr<int64_t>() + b * groups;
+    int64_t row = 0;
+    for (int64_t g = 0; g < groups; ++g) {
+      if (of[g] < 0 || of[g] > rows - row)
+        fail(ErrorKind::bad_argument, "ragged_dot",
+             "size {} of group {} behind {} of {} rows, expected 0 or more, and no more than there are in all.", of[g],
+             g, row, rows);
+      for (const int64_t end = row + of[g]; row < end; ++row) found[g].push_back(b * rows + row);
+    }
+    for (; row < rows; ++row) found[groups].push_back(b * rows + row);
+  }
+  return found;
+}
+
+at::Tensor as_ids(const std::vector<int64_t>& ids, const at::Tensor& like) {
+  return at::tensor(ids, at::TensorOptions(at::kLong)).to(like.device());
+}
+
+// As many for each group, without values.
+at::Tensor product_without_sizes(const at::Tensor& rows, const at::Tensor& kernels, int64_t groups) {
+  const int64_t each = rows.size(0) / groups, mine = each * kernels.size(0);
+  if (each == 0) return at::matmul(rows, kernels.select(0, 0));
+  const at::Tensor products = at::bmm(rows.narrow(0, 0, mine).view({kernels.size(0), each, -1}), kernels).flatten(0, 1);
+  return at::cat({products, products.new_zeros({rows.size(0) - mine, kernels.size(2)})}, 0);
+}
+
+// The kernels are those from group `first` on.
+at::Tensor product(const at::Tensor& x, const at::Tensor& kernels, const at::Tensor& sizes, int64_t first) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = kernels.size(2);
+  if (x.is_meta()) return product_without_sizes(rows, kernels, sizes.size(-1)).reshape(shape);
+  const auto groups = rows_by_group(sizes, x.size(-2));
+  const std::vector<at::Tensor> kernel = kernels.unbind(0);
+  std::vector<at::Tensor> products;
+  std::vector<int64_t> order, others;
+  for (int64_t g = 0; g < static_cast<int64_t>(groups.size()); ++g) {
+    const bool mine = g >= first && g < first + kernels.size(0);
+    std::vector<int64_t>& ids = mine ? order : others;
+    ids.insert(ids.end(), groups[g].begin(), groups[g].end());
+    if (mine && !groups[g].empty())
+      products.push_back(at::matmul(rows.index_select(0, as_ids(groups[g], x)), kernel[g - first]));
+  }
+  if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // for the gradients' sake
+  if (!others.empty())
+    products.push_back(at::zeros({static_cast<int64_t>(others.size()), kernels.size(2)}, products[0].options()));
+  order.insert(order.end(), others.begin(), others.end());
+  std::vector<int64_t> place(order.size());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int64_t>(i);
+  return at::cat(products, 0).index_select(0, as_ids(place, x)).reshape(shape);
+}
+
+void check(const Array& x, const Array& kernels, const Array& sizes) {
+  check_integers("ragged_dot", sizes, "sizes");
+  const bool fits = x.ndim() >= 2 && kernels.ndim() == 3 && sizes.ndim() == x.ndim() - 1 &&
+                    x.shape(-1) == kernels.shape(1) && sizes.shape(-1) == kernels.shape(0);
+  if (!fits)
+    fail(ErrorKind::shape_mismatch, "ragged_dot",
+         "given {}, kernels {} and sizes {}, expected (..., rows, in), (groups, in, out) and (..., groups).",
+         x.type_string(), kernels.type_string(), sizes.type_string());
+}
+
+}  // namespace
+
+Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
+  check(x.array(), kernels, sizes);
+  const DType dtype = promote(x.array().dtype(), kernels.dtype());
+  const Array a = astype(x, dtype), w = astype(kernels, dtype);
+  return run({.operation = ragged_dot_op, .where = x.where()}, {&a, &w, &sizes},
+             [](Locals t, const BlockContext& block) { return product(t[0], t[1], t[2], block.offset("group")); });
+}
+
+}  // namespace tessera

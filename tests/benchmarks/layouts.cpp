@@ -1,0 +1,292 @@
+// The layouts that suggest_layouts proposes for ten models, predicted beside measured: order, time and memory.
+//
+//   layouts [shared]                          virtual devices, each with its own copies, or with one for all
+//   tests/processes/start.sh 2 layouts        two processes, which have half of the devices each
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/text.h"
+#include "data/to_global.h"
+#include "examples/transformer.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/report/measure_hardware.h"
+#include "nn/report/suggest_layouts.h"
+#include "nn/transformations/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/distributed/processes.h"
+#include "sharding/redistribution/gather_schedule.h"
+
+namespace {
+
+using namespace tessera;
+
+// ---- memory of the whole process, its communicating threads too
+
+std::atomic<int64_t> live{0}, peak{0};
+
+class Counting : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* block = new Block{c10::alloc_cpu(bytes), static_cast<int64_t>(bytes)};
+    const int64_t now = live += block->bytes;
+    for (int64_t most = peak; most < now && !peak.compare_exchange_weak(most, now);) {
+    }
+    return {block->data, block, &free, c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  struct Block {
+    void* data;
+    int64_t bytes;
+  };
+  static void free(void* pointer) {
+    auto* block = static_cast<Block*>(pointer);
+    live -= block->bytes;
+    c10::free_cpu(block->data);
+    delete block;
+  }
+};
+
+bool has_private_replicas = true;
+
+MeshOptions mesh_options() { return {.private_replicas = has_private_replicas}; }
+
+// Devices of one process gather at the first use, those of an abstract mesh as those of several.
+GradientOptions as_here(GradientOptions gradients) {
+  if (process_count() == 1) gradients.prefetch = 0;
+  return gradients;
+}
+
+double seconds_of(const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What trains on one layout.
+class Run {
+ public:
+  virtual ~Run() = default;
+  virtual void step() = 0;
+};
+
+template <class Model, class Optimizer, class Loss>
+class RunOf : public Run {
+ public:
+  RunOf(Model model, Optimizer optimizer, Loss loss, data::TokenBatch batch, GradientOptions gradients)
+      : model_(std::move(model)),
+        optimizer_(std::move(optimizer)),
+        loss_(std::move(loss)),
+        batch_(std::move(batch)),
+        gradients_(std::move(gradients)) {}
+
+  void step() override {
+    const auto [loss, grads] = nn::value_and_grad(loss_, gradients_)(model_, batch_);
+    optimizer_.update(model_, grads);
+    gather(loss).template item<float>();
+  }
+
+ private:
+  Model model_;
+  Optimizer optimizer_;
+  Loss loss_;
+  data::TokenBatch batch_;
+  GradientOptions gradients_;
+};
+
+struct Size {
+  int64_t rows, seq;
+};
+
+data::TokenBatch tokens(const Size& size, int64_t processes) {
+  std::vector<int32_t> ids(static_cast<size_t>(size.rows / processes * size.seq));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % 256);
+  data::TokenBatch batch;
+  batch.inputs = array<int32_t>(ids, {size.rows / processes, size.seq});
+  batch.targets = array<int32_t>(ids, {size.rows / processes, size.seq});
+  return batch;
+}
+
+// This process's rows: all, unless the layout gives each process others.
+data::TokenBatch rows_of(const Size& size, const Layout& layout) {
+  const data::ShardByProcess shard(layout);
+  return data::from_process_local(tokens(size, shard.count), layout);
+}
+
+template <class Model>
+auto make_run(const Model& recipe, const Layout& layout, const GradientOptions& gradients, const Size& size) {
+  auto model = nn::filter_shard(recipe, layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+  const auto loss = examples::next_token_loss<Model, data::TokenBatch>;
+  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss, rows_of(size, layout),
+                                                            gradients);
+}
+
+template <class Model>
+nn::PlacementTable abstract_step(const Model& recipe, const Layout& layout, const GradientOptions& gradients,
+                                 const Size& size) {
+  auto model = nn::filter_shard(recipe, layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+  const auto batch = data::from_process_local(tokens(size, 1), layout);
+  const auto [loss, grads] =
+      nn::value_and_grad(examples::next_token_loss<Model, data::TokenBatch>, as_here(gradients))(model, batch);
+  optimizer.update(model, grads);
+  return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
+}
+
+struct Measured {
+  double seconds = 0;  // the least of steps in turn
+  double peak = 0;     // bytes of one device
+};
+
+// Peak of a device from the making of the model to the end of a step, as a Forecast counts it: a step that knows what
+// the one before it gathered. That of all devices of a process, divided by their number.
+template <class Model>
+double peak_of(const Model& recipe, const nn::SuggestedLayout& s, const Size& size) {
+  const Layout layout = s.layout(mesh_options());
+  make_run(recipe, layout, s.gradients, size).step();
+  const int64_t before = live;
+  peak = before;
+  auto run = make_run(recipe, layout, s.gradients, size);
+  run.step(), run.step();
+  return static_cast<double>(peak - before) / static_cast<double>(layout.mesh().local_devices().size());
+}
+
+template <class Model>
+std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedLayout>& layouts, const Size& size) {
+  std::vector<std::unique_ptr<Run>> runs;
+  std::vector<std::vector<double>> seconds(layouts.size());
+  std::vector<Measured> measured;
+  for (const auto& s : layouts) measured.push_back({.peak = peak_of(recipe, s, size)});
+  for (const auto& s : layouts) {
+    auto run = make_run(recipe, s.layout(mesh_options()), s.gradients, size);
+    runs.push_back(std::make_unique<decltype(run)>(std::move(run)));
+  }
+  constexpr int warm_up = 2, rounds = 25;
+  for (int round = 0; round < warm_up + rounds; ++round)
+    for (size_t k = 0; k < runs.size(); ++k) {
+      const size_t i = (k + static_cast<size_t>(round)) % runs.size();
+      const double taken = seconds_of([&] { runs[i]->step(); });
+      if (round >= warm_up) seconds[i].push_back(taken);
+    }
+  for (size_t i = 0; i < runs.size(); ++i)
+    measured[i].seconds = *std::min_element(seconds[i].begin(), seconds[i].end());
+  return measured;
+}
+
+bool is_in_order(const std::vector<double>& seconds) { return std::is_sorted(seconds.begin(), seconds.end()); }
+
+struct Score {
+  int cases = 0, first_three = 0, told_apart = 0, first = 0, layouts = 0, within_ten = 0;
+};
+
+// The first, and each that is predicted to take a tenth more than the last of these: three at most.
+std::vector<size_t> told_apart(const std::vector<nn::SuggestedLayout>& layouts) {
+  std::vector<size_t> chosen{0};
+  for (size_t i = 1; i < layouts.size() && chosen.size() < 3; ++i)
+    if (layouts[i].forecast.seconds() > 1.1 * layouts[chosen.back()].forecast.seconds()) chosen.push_back(i);
+  return chosen;
+}
+
+const nn::Hardware& hardware_of(int64_t devices) {
+  static std::map<int64_t, nn::Hardware> known;
+  const auto found = known.find(devices);
+  if (found != known.end()) return found->second;
+  const Mesh mesh = make_mesh({{"data", devices}}, mesh_options());
+  nn::Hardware hardware = nn::measure_hardware(mesh);
+  hardware.links.clear();
+  if (process_index() == 0)
+    std::printf("hardware of %d devices: %s\n", static_cast<int>(devices), nn::to_json(hardware).c_str());
+  return known.emplace(devices, hardware).first->second;
+}
+
+std::string words_of(const std::vector<MeshAxis>& mesh) {
+  std::string text;
+  for (const MeshAxis& axis : mesh) text += (text.empty() ? "" : ", ") + axis.name + "=" + std::to_string(axis.size);
+  return text;
+}
+
+template <class Model>
+void try_case(const char* name, const Model& recipe, int64_t devices, const Size& size, Score& score) {
+  const auto step = [&](const Layout& layout, const GradientOptions& gradients) {
+    return abstract_step(recipe, layout, gradients, size);
+  };
+  const auto found = nn::suggest_layouts(step, devices, hardware_of(devices), int64_t{1} << 40, {.most_layouts = 20});
+  std::vector<nn::SuggestedLayout> layouts;
+  const std::vector<size_t> apart = told_apart(found.layouts());
+  for (size_t i = 0; i < found.layouts().size(); ++i)
+    if (i < 3 || std::find(apart.begin(), apart.end(), i) != apart.end()) layouts.push_back(found.layouts()[i]);
+  const std::vector<Measured> measured = measure(recipe, layouts, size);
+  std::vector<double> first_three, of_apart;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (i < 3) first_three.push_back(measured[i].seconds);
+    const size_t place = i < 3 ? i : apart[apart.size() - (layouts.size() - i)];
+    if (std::find(apart.begin(), apart.end(), place) != apart.end()) of_apart.push_back(measured[i].seconds);
+  }
+  score.cases += 1;
+  score.first_three += is_in_order(first_three);
+  score.told_apart += is_in_order(of_apart);
+  score.first += std::min_element(first_three.begin(), first_three.end()) == first_three.begin();
+  if (process_index() == 0)
+    std::printf("%s, %d devices: the first three %s, those told apart %s\n", name, static_cast<int>(devices),
+                is_in_order(first_three) ? "in order" : "not in order",
+                is_in_order(of_apart) ? "in order" : "not in order");
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const nn::StepForecast& f = layouts[i].forecast;
+    const double ratio = static_cast<double>(f.peak_bytes) / measured[i].peak;
+    score.layouts += 1;
+    score.within_ten += ratio > 0.9 && ratio < 1.1;
+    if (process_index() == 0)
+      std::printf("  %-22s %-50s predicted %8.2f ms, measured %8.2f ms; peak %10lld, measured %10.0f (%.3f)\n",
+                  words_of(layouts[i].mesh).c_str(), layouts[i].name.c_str(), f.seconds() * 1e3,
+                  measured[i].seconds * 1e3, static_cast<long long>(f.peak_bytes), measured[i].peak, ratio);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using examples::Gpt;
+  using examples::Llama;
+  static Counting counting;
+  c10::SetCPUAllocator(&counting, 100);
+  return run_program([&] {
+    has_private_replicas = argc < 2 || std::strcmp(argv[1], "shared") != 0;
+    Score score;
+    const auto gpt = [&](const char* name, const examples::GptConfig& config, int64_t devices, int64_t rows) {
+      try_case(name, Gpt::init(Key(0), config), devices, {rows, config.seq}, score);
+    };
+    const auto llama = [&](const char* name, const examples::LlamaConfig& config, int64_t devices, const Size& size) {
+      try_case(name, Llama::init(Key(0), config), devices, size, score);
+    };
+    gpt("gpt, small", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 2, 16);
+    gpt("gpt, small", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 4, 16);
+    gpt("gpt, wide", {.vocab = 256, .embed = 256, .heads = 8, .layers = 2, .seq = 16, .mlp = 1024}, 2, 4);
+    gpt("gpt, wide", {.vocab = 256, .embed = 256, .heads = 8, .layers = 2, .seq = 16, .mlp = 1024}, 4, 4);
+    gpt("gpt, many words", {.vocab = 8192, .embed = 64, .heads = 4, .layers = 2, .seq = 16, .mlp = 128}, 2, 8);
+    gpt("gpt, many rows", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 64, .mlp = 256}, 2, 64);
+    gpt("gpt, deep", {.vocab = 256, .embed = 64, .heads = 8, .layers = 8, .seq = 32, .mlp = 256}, 4, 8);
+    llama("llama, small", {.vocab = 256, .embed = 64, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 176}, 2, {16, 32});
+    llama("llama, wide", {.vocab = 256, .embed = 256, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 704}, 2, {4, 16});
+    llama("llama, long", {.vocab = 256, .embed = 64, .heads = 8, .kv_heads = 4, .layers = 2, .mlp = 176}, 4, {4, 128});
+    if (process_index() == 0)
+      std::printf(
+          "\nof %d: the first three in order %d, those told apart by 10 %% %d, the first is the fastest %d; "
+          "memory within 10 %% in %d of %d\n",
+          score.cases, score.first_three, score.told_apart, score.first, score.within_ten, score.layouts);
+    return 0;
+  });
+}

@@ -1,0 +1,259 @@
+// suggest_layouts: what is proposed fits, is the fastest, and runs; measure_hardware and its file.
+#include "nn/report/suggest_layouts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json/value.hpp>
+#include <fstream>
+
+#include "nn/layers/linear.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/report/axis_roles.h"
+#include "nn/report/measure_hardware.h"
+#include "nn/transformations/value_and_grad.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/text_format.h"
+#include "sharding/files/json.h"
+#include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/data/scratch_folder.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera::nn {
+namespace {
+
+using testing::expect_error;
+
+constexpr int64_t devices = 8;
+constexpr int64_t plenty = int64_t{1} << 40;
+const Hardware slow_link{.flops_per_second = 1e12, .link = {.bytes_per_second = 1e8, .latency = 1e-6}};
+
+// One value_and_grad of a network of two layers.
+struct MlpStep {
+  int64_t batch = 64, embed = 64, hidden = 256;
+
+  PlacementTable operator()(const Layout& layout, const GradientOptions& gradients) const {
+    const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), layout);
+    const Array x = device_put(zeros({batch, embed}), {"batch", "embed"}, layout);
+    const auto loss = [](const Mlp& m, const Array& inputs) { return mean(square(m(inputs))); };
+    const auto [value, grads] = value_and_grad(loss, gradients)(model, x);
+    return placement_table(named("model", model, "gradients", grads));
+  }
+};
+const GradientStep many_rows = MlpStep{.batch = 8192, .embed = 16, .hidden = 32};
+const GradientStep large_weights = MlpStep{.batch = 8, .embed = 512, .hidden = 1024};
+
+std::string rule_of(const SuggestedLayout& s, const std::string& name) {
+  for (const Rule& rule : s.rules)
+    if (rule.logical == name) return rule.to_string();
+  return "no rule";
+}
+
+TEST(SuggestLayouts, FollowsRowsOrWeights) {
+  const SuggestedLayout by_rows = suggest_layouts(many_rows, devices, slow_link, plenty).best();
+  EXPECT_EQ(by_rows.mesh, (std::vector<MeshAxis>{{"data", devices}}));
+  EXPECT_EQ(rule_of(by_rows, "batch"), "\"batch\" -> \"data\"");
+  const SuggestedLayout by_weights = suggest_layouts(large_weights, devices, slow_link, plenty).best();
+  EXPECT_EQ(by_weights.mesh, (std::vector<MeshAxis>{{"model", devices}}));
+  EXPECT_EQ(by_weights.name, "tensor parallel");
+  EXPECT_EQ(rule_of(by_weights, "hidden"), "\"hidden\" -> \"model\"");
+  EXPECT_EQ(rule_of(by_weights, "embed"), "\"embed\" -> replicated");
+}
+
+// With what each layout takes, and with a byte less.
+TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
+  const GradientStep step = MlpStep{};
+  const LayoutSuggestions all = suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50});
+  EXPECT_GT(all.layouts().size(), 5u);
+  int64_t least = plenty;
+  for (const SuggestedLayout& one : all.layouts())
+    for (const int64_t memory : {one.forecast.peak_bytes, one.forecast.peak_bytes - 1}) {
+      double before = 0;
+      for (const SuggestedLayout& s : suggest_layouts(step, devices, slow_link, memory).layouts()) {
+        EXPECT_LE(s.forecast.peak_bytes, memory);
+        EXPECT_GE(s.forecast.seconds(), before) << "the fastest first";
+        before = s.forecast.seconds();
+        least = std::min(least, s.forecast.peak_bytes);
+      }
+      EXPECT_TRUE(before > 0 || memory < one.forecast.peak_bytes);
+    }
+  const LayoutSuggestions none = suggest_layouts(step, devices, slow_link, least - 1);
+  EXPECT_TRUE(none.layouts().empty());
+  expect_error(ErrorKind::bad_argument, tessera::detail::with_commas(least), [&] { none.best(); });
+  expect_error(ErrorKind::bad_argument, "no layout fits in 1 bytes on each of 8 devices: the smallest found, ",
+               [&] { suggest_layouts(step, devices, slow_link, 1).best(); });
+}
+
+TEST(SuggestLayouts, RunsOnDevicesAsItWasForecast) {
+  const LayoutSuggestions found = suggest_layouts(MlpStep{}, devices, slow_link, plenty);
+  EXPECT_GE(found.layouts().size(), 3u);
+  for (const SuggestedLayout& s : found.layouts()) {
+    const PlacementTable table = MlpStep{}(s.layout(), s.gradients);
+    for (const auto& [name, bytes] : s.forecast.at_rest) EXPECT_EQ(table.bytes_per_device(name), bytes) << s.name;
+  }
+}
+
+TEST(SuggestLayouts, IsTheSameEachTimeWithinItsSteps) {
+  for (const int64_t most : {3, 8, 64}) {
+    int64_t runs = 0;
+    const auto step = [&](const Layout& layout, const GradientOptions& gradients) {
+      ++runs;
+      return MlpStep{}(layout, gradients);
+    };
+    const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, plenty, {.most_steps = most});
+    EXPECT_LE(runs, most);
+    EXPECT_EQ(found.search().steps, runs);
+    EXPECT_EQ(found.search().is_complete, most == 64);
+    EXPECT_GE(found.layouts().size(), 1u);
+    EXPECT_EQ(found.to_json(), suggest_layouts(step, devices, slow_link, plenty, {.most_steps = most}).to_json());
+  }
+}
+
+TEST(SuggestLayouts, OffersGradientOptionsToThoseWhoTakeThem) {
+  const auto names = [](const LayoutSuggestions& found) {
+    std::string all;
+    for (const SuggestedLayout& s : found.layouts()) {
+      all += s.name + "; ";
+      EXPECT_EQ(s.name.find("ZeRO-1") == 0, !s.gradients.shard.empty());
+    }
+    return all;
+  };
+  const SuggestOptions all{.most_layouts = 50};
+  const std::string with = names(suggest_layouts(MlpStep{}, devices, slow_link, plenty, all));
+  for (const char* family : {"data parallel", "ZeRO-1", "tensor parallel", "ZeRO-1 x tensor parallel"})
+    EXPECT_NE(with.find(family), std::string::npos) << family << " of " << with;
+  const auto step = [](const Layout& layout) { return MlpStep{}(layout, {}); };
+  EXPECT_EQ(names(suggest_layouts(step, devices, slow_link, plenty, all)).find("ZeRO-1"), std::string::npos);
+}
+
+TEST(SuggestLayouts, KeepsErrorsOfTheStepAndGoesOn) {
+  const auto step = [](const Layout& layout) {
+    if (layout.mesh().has_axis("model") && layout.mesh().size("model") == 4)
+      fail(ErrorKind::bad_argument, "step", "four is too many.");
+    return MlpStep{}(layout, {});
+  };
+  const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, plenty);
+  ASSERT_FALSE(found.failed().empty());
+  for (const SuggestedLayout& s : found.failed()) EXPECT_EQ(s.forecast.error, "[step] four is too many.");
+  for (const SuggestedLayout& s : found.layouts()) EXPECT_EQ(s.forecast.error, "");
+  EXPECT_NE(found.to_text().find("on data=2, model=4: [step] four is too many."), std::string::npos);
+}
+
+TEST(SuggestLayouts, KeepsToTheMostAlongAnAxis) {
+  const LayoutSuggestions found =
+      suggest_layouts(large_weights, devices, slow_link, plenty, {.most_layouts = 50, .most_along = {{"model", 2}}});
+  EXPECT_FALSE(found.layouts().empty());
+  for (const SuggestedLayout& s : found.layouts())
+    for (const MeshAxis& axis : s.mesh) EXPECT_LE(axis.size, axis.name == "model" ? 2 : devices) << s.name;
+}
+
+// No name is in all matrices, so weights are cut along their longest dims.
+TEST(SuggestLayouts, CutsWeightsWithoutACommonName) {
+  struct Chain {
+    Linear a, b, c;
+  };
+  const auto step = [](const Layout& layout) {
+    const auto model = filter_shard(
+        Chain{Linear::init(Key(0), {"in", 512}, {"one", 256}), Linear::init(Key(1), {"one", 256}, {"two", 512}),
+              Linear::init(Key(2), {"two", 512}, {"out", 512})},
+        layout);
+    const Array x = device_put(zeros({64, 512}), {"batch", none}, layout);
+    const auto loss = [](const Chain& m, const Array& y) { return mean(m.c(m.b(m.a(y)))); };
+    const auto [value, grads] = value_and_grad(loss)(model, x);
+    return placement_table(named("model", model, "gradients", grads));
+  };
+  const LayoutSuggestions found =
+      suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50, .most_along = {{"model", 1}}});
+  const auto sharded = std::find_if(found.layouts().begin(), found.layouts().end(),
+                                    [](const SuggestedLayout& s) { return s.name == "fully sharded"; });
+  ASSERT_NE(sharded, found.layouts().end());
+  EXPECT_LT(sharded->forecast.at_rest[0].second, (3 * 512 * 512 + 512 + 1280) * 4 / 7);
+  EXPECT_NE(found.to_text().find("** of at least 1024 elements=data"), std::string::npos) << found.to_text();
+}
+
+TEST(SuggestLayouts, TellsWhatNamesAreFor) {
+  const detail::AxisRoles roles =
+      detail::roles_of({{"load_hugging_face", "embed.tokens", {"vocab", "embed"}, {512, 64}},
+                        {"load_hugging_face", "up.kernel", {"embed", "mlp"}, {64, 96}},
+                        {"filter_shard", "norm.scale", {"norm"}, {64}},
+                        {"from_process_local", "inputs", {"batch", "seq"}, {8, 16}},
+                        {"with_sharding_constraint", "", {"batch", "rows", none}, {8, 16, 64}}});
+  EXPECT_EQ(roles.batch, "batch");
+  EXPECT_EQ(roles.stream, "embed");
+  EXPECT_EQ(roles.inner, (std::vector<std::string>{"vocab", "mlp"}));
+  EXPECT_EQ(roles.sequence, (std::vector<std::string>{"seq", "rows"}));
+  EXPECT_EQ(roles.constrained, std::vector<std::string>{"rows"});
+  EXPECT_TRUE(roles.stream_is_everywhere);
+  EXPECT_TRUE(roles.divides(32, "mlp") && !roles.divides(64, "mlp"));
+}
+
+TEST(SuggestLayouts, SaysWhyInTextMarkdownAndJson) {
+  const LayoutSuggestions found = suggest_layouts(MlpStep{}, devices, slow_link, plenty);
+  const SuggestedLayout &first = found.layouts()[0], &second = found.layouts()[1];
+  EXPECT_NE(first.why.find("less than " + second.name + " on "), std::string::npos) << first.why;
+  const std::string text = found.to_text(), markdown = found.to_markdown();
+  for (const std::string& words : {first.why, first.name, std::string("8 devices of "), std::string("step, ms")}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+    EXPECT_NE(markdown.find(words), std::string::npos) << words << "\n" << markdown;
+  }
+  EXPECT_NE(markdown.find("|---:|---|---|"), std::string::npos);
+  const boost::json::value json = parse_json(found.to_json(), "test", "json");
+  const auto& layout = json.at("layouts").at(0);
+  EXPECT_EQ(json.at("devices").as_int64(), devices);
+  EXPECT_EQ(std::string(layout.at("why").as_string()), first.why);
+  EXPECT_EQ(layout.at("forecast").at("bytes").at("peak").as_int64(), first.forecast.peak_bytes);
+  EXPECT_TRUE(layout.at("rules").as_object().contains("hidden"));
+}
+
+TEST(SuggestLayouts, RefusesWhatItCannotSearch) {
+  const auto expect = [](const char* words, const std::function<void()>& call) {
+    expect_error(ErrorKind::bad_argument, words, call);
+  };
+  const GradientStep step = MlpStep{};
+  expect("devices = 0 given", [&] { suggest_layouts(step, 0, {}, plenty); });
+  expect("memory = 0 given", [&] { suggest_layouts(step, 1, {}, 0); });
+  expect("most_steps = 2 given", [&] { suggest_layouts(step, 1, {}, 1, {.most_steps = 2}); });
+  expect("most_along names \"batch\"", [&] { suggest_layouts(step, 1, {}, 1, {.most_along = {{"batch", 2}}}); });
+  expect("[suggest_layouts] flops_per_second 0", [&] { suggest_layouts(step, 1, {.flops_per_second = 0}, 1); });
+  expect("places nothing by the names",
+         [&] { suggest_layouts([](const Layout&) { return PlacementTable({}); }, 1, {}, 1); });
+}
+
+// ---- measure_hardware
+
+TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
+  const Hardware measured =
+      measure_hardware(make_mesh({{"data", 2}, {"model", 2}}), {.side = 64, .bytes = 65536, .rounds = 3});
+  EXPECT_GT(measured.flops_per_second, 1e6);
+  ASSERT_EQ(measured.links.size(), 2u);
+  for (const auto& [axis, link] : measured.links) {
+    EXPECT_GT(link.bytes_per_second, 1e5) << axis;
+    EXPECT_GE(link.latency, 0) << axis;
+    EXPECT_LE(measured.link.bytes_per_second, link.bytes_per_second);
+  }
+  const data::ScratchFolder folder;
+  const std::string file = folder.path("hardware.json");
+  save_hardware(file, measured);
+  EXPECT_EQ(load_hardware(file), measured);
+}
+
+TEST(MeasureHardware, RefusesMeshesAndFiles) {
+  expect_error(ErrorKind::bad_argument, "an abstract mesh given", [] {
+    measure_hardware(make_mesh({{"data", 2}}, {.abstract = true}));
+  });
+  expect_error(ErrorKind::bad_argument, "rounds = 0 given", [] {
+    measure_hardware(make_mesh({{"data", 2}}), {.rounds = 0});
+  });
+  data::ScratchFolder folder;
+  expect_error(ErrorKind::bad_file, "[load_hardware]", [&] { load_hardware(folder.path("none.json")); });
+  const std::string missing = folder.write("missing.json", R"({"flops_per_second": 1e12})");
+  expect_error(ErrorKind::bad_file, "has no \"link\".", [&] { load_hardware(missing); });
+  const std::string still =
+      folder.write("still.json", R"({"flops_per_second": 1e12, "link": {"bytes_per_second": 0, "latency": 0}})");
+  expect_error(ErrorKind::bad_argument, "[load_hardware] bytes_per_second 0 given", [&] { load_hardware(still); });
+}
+
+}  // namespace
+}  // namespace tessera::nn
