@@ -52,7 +52,7 @@ void experts(const Key& key) {
   const auto moe = nn::filter_shard(nn::MoeMlp::init(key, {"embed", 8}, {"hidden", 16}, {"experts", 4}), layout);
   const Array x = device_put(normal(key, {4, 8, 8}), NamedSharding(layout.mesh(), P{"data"}));
   const CommLedger ledger;
-  const auto [out, balance_loss, dropped] = moe(x);
+  const nn::MoeResult answer = moe(x);  // out, balance_loss, dropped, choices, probabilities
   std::cout << ledger.table();
 }
 
