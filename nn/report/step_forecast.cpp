@@ -124,6 +124,7 @@ void check_hardware(const char* verb, const Hardware& hardware) {
 }
 
 StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
+  const tessera::detail::FreshGatherOrders none_is_known;
   const int64_t learned = learned_gather_orders();
   StepForecast first = forecast_of(mesh, step, hardware);
   return learned == learned_gather_orders() ? first : forecast_of(mesh, step, hardware);

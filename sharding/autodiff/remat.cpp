@@ -138,10 +138,13 @@ class Recomputation {
     return arrays;
   }
 
-  // A parameter that f hands through is in the graph as its leaf.
+  // A parameter that f hands through is in the graph as its leaf, and a recipe has its tensors, as of the first run.
   static Arrays as_recorded(Arrays results) {
-    for (Array& x : results)
-      if (!x.is_absent() && is_tape_parameter(*x.impl())) x = Array(convert(*x.impl(), x.impl(), x.impl()->type, {}));
+    for (Array& x : results) {
+      if (x.is_absent()) continue;
+      materialized(x, "remat");
+      if (is_tape_parameter(*x.impl())) x = Array(convert(*x.impl(), x.impl(), x.impl()->type, {}));
+    }
     return results;
   }
 

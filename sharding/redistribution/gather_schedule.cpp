@@ -280,6 +280,9 @@ void GatherSchedule::end_step() {
   known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.group));
 }
 
+FreshGatherOrders::FreshGatherOrders() : before_(std::make_shared<Orders>(std::exchange(orders(), {}))) {}
+FreshGatherOrders::~FreshGatherOrders() { orders() = std::move(*static_cast<Orders*>(before_.get())); }
+
 void clear_gather_orders() { orders() = {}; }
 int64_t learned_gather_orders() { return learned; }
 

@@ -85,6 +85,19 @@ class GatherSchedule {
   std::deque<Begun> begun_;
 };
 
+// While it lives, this thread knows no orders but those that are learned meanwhile: a forecast is the same whatever ran
+// before it.
+class FreshGatherOrders {
+ public:
+  FreshGatherOrders();
+  ~FreshGatherOrders();
+  FreshGatherOrders(const FreshGatherOrders&) = delete;
+  FreshGatherOrders& operator=(const FreshGatherOrders&) = delete;
+
+ private:
+  std::shared_ptr<void> before_;
+};
+
 // Forgets the orders of all programs of this thread; and how often a step of this thread has left another order for the
 // next one than it found.
 void clear_gather_orders();

@@ -250,6 +250,7 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(tessera::testing::device_count());
   }
+  void synchronizeDevice(c10::DeviceIndex) const override {}
   c10::Stream getStream(c10::Device d) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, d); }
   c10::Stream exchangeStream(c10::Stream s) const noexcept override {
     return c10::Stream(c10::Stream::DEFAULT, s.device());

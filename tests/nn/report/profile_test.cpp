@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -28,6 +29,7 @@ namespace json = boost::json;
 using tessera::detail::Activity;
 using tessera::detail::ActivityScope;
 
+const bool waits_for_a_device = std::getenv("TESSERA_DEVICE") != nullptr;
 constexpr int64_t rows = 64, embed = 128, hidden = 256;
 
 // A step with all that a profile tells apart: the last layers are cut over "model", the batch over "data".
@@ -110,7 +112,7 @@ TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
   for (const char* name : {"forward", "backward", "recomputation", "update", "collectives", "program"})
     EXPECT_GT(row(parts, name).seconds, 0) << name;
   EXPECT_GE(row(parts, "input").seconds, 3e-3);
-  EXPECT_EQ(row(parts, "device").seconds, 0);
+  EXPECT_EQ(row(parts, "device").seconds > 0, waits_for_a_device);
   // Forward twice, once more in the backward pass, and backward twice as two functions or more.
   EXPECT_GE(row(report.by(ProfileBy::operation), "matmul").calls, 10);
   EXPECT_EQ(row(report.by(ProfileBy::operation), "exp").calls, 1);
@@ -134,8 +136,9 @@ TEST(Profile, WhatLiesBetweenStepsIsLeftOut) {
   exp(program.x);
   profile.step();
   const ProfileReport report = profile.report();
-  EXPECT_EQ(report.by(ProfileBy::operation).size(), 2u) << report;  // exp and the program
-  EXPECT_EQ(report.processes()[0].steps[0].slices.size(), 2u);
+  const size_t expected = waits_for_a_device ? 3 : 2;  // exp and the program
+  EXPECT_EQ(report.by(ProfileBy::operation).size(), expected) << report;
+  EXPECT_EQ(report.processes()[0].steps[0].slices.size(), expected);
 }
 
 // begin, end and whether it is a whole pass

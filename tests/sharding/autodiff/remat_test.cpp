@@ -163,6 +163,16 @@ TEST(Remat, AbsentArraysAndNoArraysGoThrough) {
   step({w}, [&](Arrays p) { return remat([](Arrays) { return List(); }, {p[0]}), sum(p[0]); });
 }
 
+TEST(Remat, ResultsThatDependOnNothingHaveNoPartInTheGradient) {
+  const Array w = placed(random_tensor({4, 4}, 2), make_mesh({{"data", 2}}), P{"data"});
+  const F f = [](Arrays x) -> List { return {zeros({3}), square(x[0]), ones({}, float64)}; };
+  const Step got = step({w}, [&](Arrays p) {
+    const List results = remat(f, {p[0]});
+    return sum(results[1]) + 5.0 * results[2] + sum(results[0]);
+  });
+  EXPECT_LE(difference(to_tensor(got.gradients[0]), 2 * to_tensor(w)), 1e-15);
+}
+
 TEST(Remat, WhatIsCapturedIsAConstant) {
   const Mesh mesh = make_mesh({{"data", 2}});
   const Array x = placed(random_tensor({4, 4}, 1), mesh, P{"data"}), w = placed(random_tensor({4, 4}, 2), mesh, {});
