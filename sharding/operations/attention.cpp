@@ -271,6 +271,7 @@ ContextParallelism cheapest(const Array& query, const Array& key, const Array& v
 }
 
 ContextParallelism chosen(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
+  if (query.size() == 0 || key.size() == 0) return ContextParallelism::exchange;  // nothing would go round
   if (options.context == ContextParallelism::automatic) return cheapest(query, key, value, options);
   if (options.context == ContextParallelism::ring && !fits_a_ring(query, key, options))
     fail(ErrorKind::bad_argument, "dot_product_attention",

@@ -9,116 +9,12 @@
 #include <utility>
 
 #include "sharding/operations/attention_masks.h"
+#include "sharding/operations/sequence_ring.h"
 
 namespace tessera::detail {
 namespace {
 
 constexpr int64_t most_logits = 1 << 20;  // of one product, but for those of a few rows
-
-// Consecutive tokens of the sequence, and where they are among a device's own.
-struct Chunk {
-  int64_t first, size, row;
-};
-
-// ---- who has what, and how it moves
-
-class Ring {
- public:
-  Ring(const Prepared& call, const CallSite& site, const RingOptions& options) {
-    static const Text reason = as_text("keys and values go round the devices that hold the sequence");
-    const Plan& plan = *call.plan;
-    const auto& place = *std::find_if(plan.factors.begin(), plan.factors.end(),
-                                      [](const Plan::FactorPlace& factor) { return factor.name == "t"; });
-    const Type* keys = plan.operands[1].plain;
-    moves_ = sharded_reduction_over(plan.mesh, plan.reduced_inside, plan.slots, keys, keys,
-                                    {site.operation.name, site.where, reason, {}}, place.axes);
-    block_ = place.local;
-    devices_ = static_cast<int>(place.size / block_);
-    for (const int64_t offset : place.offset) numbers_.push_back(static_cast<int>(offset / block_));
-    folds_ = options.causal && !options.window && block_ % 2 == 0;
-    rounds_ = options.causal && options.window
-                  ? static_cast<int>(std::min<int64_t>(devices_, 1 + (options.window + block_ - 2) / block_))
-                  : devices_;
-  }
-
-  int rounds() const { return rounds_; }
-  int number(size_t slot) const { return numbers_[slot]; }
-  // Whose block a device has in this round.
-  int owner(size_t slot, int round) const { return (numbers_[slot] - round + devices_) % devices_; }
-
-  std::vector<Chunk> chunks_of(int device) const {
-    if (!folds_) return {{device * block_, block_, 0}};
-    const int64_t half = block_ / 2;
-    return {{device * half, half, 0}, {(2 * devices_ - 1 - device) * half, half, half}};
-  }
-
-  // Every device's tensor to the one `by` further on.
-  Tensors shifted(const Tensors& x, int by, bool back) const {
-    std::vector<int> senders;
-    for (int i = 0; i < devices_; ++i) senders.push_back((i - by + devices_) % devices_);
-    return moves_.permute(x, std::move(senders), back);
-  }
-
-  // From blocks of the sequence, cut along dim 1, to the chunks of each device.
-  Tensors spread(const Tensors& x, bool back) const {
-    if (!folds_) return x;
-    Tensors first = halves(x, 0), second = halves(x, 1);
-    first = moves_.permute(first, inverse(takers(0)), back);
-    second = moves_.permute(second, inverse(takers(1)), back);
-    return joined(first, second);
-  }
-
-  // And back.
-  Tensors collected(const Tensors& x, bool back) const {
-    if (!folds_) return x;
-    Tensors first, second;
-    for (size_t s = 0; s < x.size(); ++s) {
-      first.push_back(half(x[s], is_odd(s)));
-      second.push_back(half(x[s], !is_odd(s)));
-    }
-    first = moves_.permute(first, takers(0), back);
-    second = moves_.permute(second, takers(1), back);
-    for (size_t s = 0; s < x.size(); ++s) first[s] = at::cat({first[s], second[s]}, 1);
-    return first;
-  }
-
- private:
-  bool is_odd(size_t slot) const { return numbers_[slot] % 2 == 1; }
-  static at::Tensor half(const at::Tensor& t, int i) {
-    return t.narrow(1, i * (t.size(1) / 2), t.size(1) / 2).contiguous();
-  }
-  static Tensors halves(const Tensors& x, int i) {
-    Tensors out;
-    for (const at::Tensor& t : x) out.push_back(half(t, i));
-    return out;
-  }
-
-  // By device, who takes the first or second half of its block. Halves have numbers along the sequence: an odd device
-  // takes an odd one of the beginning and an even one of the end, an even device the others.
-  std::vector<int> takers(int which) const {
-    std::vector<int> out;
-    for (int i = 0; i < devices_; ++i) out.push_back(std::min(2 * i + which, 2 * devices_ - 1 - (2 * i + which)));
-    return out;
-  }
-  static std::vector<int> inverse(const std::vector<int>& to) {
-    std::vector<int> from(to.size());
-    for (size_t i = 0; i < to.size(); ++i) from[to[i]] = static_cast<int>(i);
-    return from;
-  }
-  // Even halves come as first halves.
-  Tensors joined(const Tensors& first, const Tensors& second) const {
-    Tensors out;
-    for (size_t s = 0; s < first.size(); ++s)
-      out.push_back(is_odd(s) ? at::cat({second[s], first[s]}, 1) : at::cat({first[s], second[s]}, 1));
-    return out;
-  }
-
-  ShardedReduction moves_;
-  int64_t block_;
-  int devices_, rounds_;
-  std::vector<int> numbers_;  // by slot, along the sequence
-  bool folds_;                // beginning and end of the sequence lie together
-};
 
 // ---- what is computed of a few queries and a chunk of keys
 
@@ -277,7 +173,10 @@ at::Tensor side_by_side_features(const at::Tensor& a, const at::Tensor& b) {
 class RingAttention {
  public:
   RingAttention(const Prepared& call, const CallSite& site, const RingOptions& options)
-      : ring_(call, site, options), attention_(call, options), scale_(options.scale), operands_(call.operands) {
+      : ring_(call, site, options.causal, options.window),
+        attention_(call, options),
+        scale_(options.scale),
+        operands_(call.operands) {
     const Tensors queries = locals(call, 0), keys = locals(call, 1), values = locals(call, 2);
     shape_ = {queries[0].sizes().vec(), keys[0].sizes().vec(), values[0].sizes().vec()};
     Tensors all;
@@ -390,7 +289,7 @@ class RingAttention {
     }
   }
 
-  Ring ring_;
+  SequenceRing ring_;
   Attention attention_;
   double scale_;
   int operands_;

@@ -102,6 +102,14 @@ TEST(RingAttention, OverTwoAxesInEitherOrder) {
     EXPECT_LT(difference(step(inputs.on(mesh, spec), attention_under(options)), on_one_device(inputs, options)), 1e-11);
 }
 
+TEST(RingAttention, OfNothingIsNothing) {
+  const Mesh mesh = make_mesh({{"seq", 2}});
+  for (const Shape& shape : {Shape{2, 0, 3, 4}, Shape{0, 4, 3, 4}}) {
+    const Array x = device_put(zeros(shape), NamedSharding(mesh, P{none, "seq"}));
+    EXPECT_EQ(dot_product_attention(x, x, x, {.causal = true, .context = Context::ring}).shape(), shape);
+  }
+}
+
 TEST(RingAttention, InSinglePrecisionAndInHalf) {
   const Mesh mesh = make_mesh({{"seq", 4}});
   const AttentionOptions options{.causal = true, .context = Context::ring};
