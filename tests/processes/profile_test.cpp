@@ -18,11 +18,11 @@ TEST(ProfileOfProcesses, HasAllOfThemOnOneClock) {
   const Array x = placed(random_tensor({process_count() * 2, 8}, 1), mesh, P{"data"});
   constexpr std::chrono::milliseconds pause{20};
   nn::Profile profile;
-  reshard(x, P{});  // all begin together
+  reshard(x * 1.0, P{});  // all begin together
   profile.begin_step();
   for (int i = 0; i < 3; ++i) {
     if (process_index() == 0) std::this_thread::sleep_for(pause);  // the others wait for it
-    reshard(x, P{});
+    reshard(x * 1.0, P{});
     profile.step();
   }
   const nn::ProfileReport report = profile.gather();
