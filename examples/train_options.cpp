@@ -257,7 +257,11 @@ Flag integer(const std::string& name, int64_t& field, int64_t least, const std::
 
 template <class Text>
 Flag words(const std::string& name, const std::string& value, Text& field, const std::string& help) {
-  return {name, value, help, [&field](const std::string& text) { field = text; }};
+  const bool is_path = value == "FOLDER" || value == "DIR" || value == "FILE" || value == "PATH";
+  return {name, value, help, [&field, name, is_path](const std::string& text) {
+            if (is_path && text.empty()) refuse(name, "\"\" given, expected a path.");
+            field = text;
+          }};
 }
 
 Flag sets(const std::string& name, bool& field, bool value, const std::string& help) {
@@ -353,6 +357,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
   if (!options.replay.empty() && given.size() > 1)
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
+  if (!options.keep_failed_step.empty() && options.keep_failed_step == options.save.folder)
+    refuse("--keep-failed-step", "the run saves there. Give a folder of its own.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.profile.folder.empty() && contains(given, "--profile-steps"))

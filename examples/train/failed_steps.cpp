@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 #include <cmath>
+#include <filesystem>
 
 #include "sharding/distributed.h"
 
@@ -26,6 +27,12 @@ void check_step(int64_t step, double loss, double grad_norm) {
 FailedSteps::FailedSteps(std::string folder, std::vector<std::string> arguments)
     : folder_(std::move(folder)), arguments_(std::move(arguments)) {
   if (!keeps()) return;
+  for (std::filesystem::path above = folder_; !above.empty(); above = above.parent_path()) {
+    if (std::filesystem::exists(above) && !std::filesystem::is_directory(above))
+      fail(ErrorKind::bad_file, "keep_failed_step",
+           fmt::format("{}: {} is no folder. Give another.", folder_, above.string()));
+    if (above == above.parent_path()) break;
+  }
   if (const auto steps = nn::checkpoint_steps(folder_); !steps.empty())
     fail(
         ErrorKind::bad_file, "keep_failed_step",

@@ -11,11 +11,15 @@
 namespace tessera::train {
 namespace {
 
-void write(const nn::ProfileReport& report, const std::filesystem::path& folder) {
+void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    fail(ErrorKind::bad_file, "profile", folder.string() + ": the folder cannot be made: " + error.message() + ".");
+    fail(ErrorKind::bad_file, "profile",
+         folder.string() + ": the folder cannot be made: " + error.message() + ". Give another.");
+}
+
+void write(const nn::ProfileReport& report, const std::filesystem::path& folder) {
   constexpr size_t all_rows = 1000;
   replace_file(folder / "trace.json", report.chrome_trace());
   replace_file(folder / "profile.txt", report.to_text(all_rows));
@@ -27,7 +31,9 @@ void write(const nn::ProfileReport& report, const std::filesystem::path& folder)
 StepProfile::StepProfile(const ProfileFlags& flags, int64_t first, int64_t last)
     : flags_(flags),
       from_(std::max(first, std::min(first + 3, last - flags.steps + 1))),
-      to_(std::min(from_ + flags.steps - 1, last)) {}
+      to_(std::min(from_ + flags.steps - 1, last)) {
+  if (!flags_.folder.empty() && process_index() == 0) make_folder(flags_.folder);
+}
 
 void StepProfile::begin_step(int64_t step, double flops) {
   if (flags_.folder.empty() || step < from_ || step > to_) return;

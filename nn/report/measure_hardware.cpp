@@ -184,6 +184,7 @@ std::string to_json(const Hardware& hardware) {
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
+  detail::check_hardware("save_hardware", hardware);
   if (process_index() == 0) write_text(file, to_json(hardware) + '\n', "save_hardware");
 }
 

@@ -158,6 +158,9 @@ void check(int64_t devices, const Hardware& hardware, int64_t memory, const Sugg
       fail(ErrorKind::bad_argument, "suggest_layouts", "{} = {} given, expected {} at least.", what, given, least);
   };
   check_at_least("devices", devices, 1);
+  constexpr int64_t most_devices = 1'000'000;
+  if (devices > most_devices)
+    fail(ErrorKind::bad_argument, "suggest_layouts", "devices = {} given, expected {} at most.", devices, most_devices);
   check_at_least("memory", memory, 1);
   check_at_least("most_steps", options.most_steps, 3);
   check_at_least("most_layouts", static_cast<int64_t>(options.most_layouts), 1);

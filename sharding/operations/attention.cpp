@@ -118,7 +118,8 @@ at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
 
 at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const Visibility& sight) {
-  const bool by_kernel = sight.causal && sight.offset == 0 && !sight.window;
+  // LibTorch's kernel multiplies what it hides by the scale.
+  const bool by_kernel = sight.causal && sight.offset == 0 && !sight.window && sight.scale.value_or(1) > 0;
   std::optional<at::Tensor> mask;
   if (!by_kernel)
     if (const at::Tensor places = mask_of_places(places_of(sight, query.size(1), key.size(1)), query); places.defined())
@@ -216,8 +217,11 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
 }
 
 void check_options(const AttentionOptions& options) {
+  constexpr int64_t most = int64_t{1} << 60;  // sums of places stay integers
   if (options.offset < 0)
     fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
+  if (options.offset > most)
+    fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected {} at most.", options.offset, most);
   check_window_and_softcap("dot_product_attention", options.window, options.softcap);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
@@ -322,14 +326,14 @@ at::Tensor attend_block(const Locals& t, const BlockContext& block, const Attent
 
 Array attend_in_a_ring(const CallSite& site, const Array& query, const Array& key, const Array& value,
                        const AttentionOptions& options) {
+  const int64_t window = options.window < query.shape(1) ? options.window : 0;
   const auto whole = [&](Locals t, const BlockContext&) {
     const std::optional ids = options.segment_ids.is_absent() ? std::nullopt : std::optional(t[3]);
-    const int64_t window = options.window < t[0].size(1) ? options.window : 0;
     return attend(t[0], t[1], t[2], {{}, {}, ids, ids, options.causal, 0, window, options.scale, options.softcap});
   };
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.shape(3))));
   const auto round = [&](const Prepared& call, const ShardedReduction&) {
-    return ring_attention(call, site, {options.causal, options.window, scale, options.softcap});
+    return ring_attention(call, site, {options.causal, window, scale, options.softcap});
   };
   if (options.segment_ids.is_absent()) return run_sharded_reduction(site, {&query, &key, &value}, whole, round);
   return run_sharded_reduction(site, {&query, &key, &value, &options.segment_ids}, whole, round);

@@ -2,6 +2,7 @@
 #include "sharding/operations/ragged_dot.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <vector>
 
@@ -30,10 +31,15 @@ ShardingRule ragged_dot_rule(const Attributes&, const OperandTypes& operands) {
 
 const Operation ragged_dot_op{"ragged_dot", ragged_dot_rule, Linearity::multilinear};
 
+// Of all rows; there may be none, and none may have an element.
+at::Tensor stacked_rows(const at::Tensor& x) {
+  return x.reshape({c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), x.size(-1)});
+}
+
 // Which rows, of all matrices of a batch one below the other, are in each group; the last has those that are in none.
 std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t rows) {
   const int64_t groups = sizes.size(-1);
-  const at::Tensor table = sizes.reshape({-1, groups}).to(at::kCPU, at::kLong).contiguous();
+  const at::Tensor table = stacked_rows(sizes).to(at::kCPU, at::kLong).contiguous();
   std::vector<std::vector<int64_t>> found(groups + 1);
   for (int64_t b = 0; b < table.size(0); ++b) {
     const int64_t* of = table.const_data_ptr<int64_t>() + b * groups;
@@ -64,9 +70,11 @@ at::Tensor product_without_sizes(const at::Tensor& rows, const at::Tensor& kerne
 
 // The kernels are those from group `first` on.
 at::Tensor product(const at::Tensor& x, const at::Tensor& kernels, const at::Tensor& sizes, int64_t first) {
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor rows = stacked_rows(x);
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = kernels.size(2);
+  if (kernels.size(0) == 0)
+    return at::matmul(rows, kernels.new_zeros({kernels.size(1), kernels.size(2)})).reshape(shape);
   if (x.is_meta()) return product_without_sizes(rows, kernels, sizes.size(-1)).reshape(shape);
   const auto groups = rows_by_group(sizes, x.size(-2));
   const std::vector<at::Tensor> kernel = kernels.unbind(0);

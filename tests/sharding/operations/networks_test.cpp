@@ -58,6 +58,9 @@ TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
   EXPECT_EQ(sum(ragged_dot(x, kernels, array<int32_t>({1, 2})), {-1}).to_host<float>(),
             (std::vector<float>{6, 6, 6, 0}));
   EXPECT_EQ(ragged_dot(ones({0, 2}), kernels, array<int32_t>({0, 0})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(ragged_dot(ones({5, 0}), zeros({3, 0, 4}), array<int32_t>({1, 2, 2})).to_host<float>(),
+            std::vector<float>(20, 0));
+  EXPECT_EQ(ragged_dot(ones({5, 2}), zeros({0, 2, 4}), zeros({0}, int32)).to_host<float>(), std::vector<float>(20, 0));
 }
 
 TEST(RaggedDot, Errors) {
