@@ -7,8 +7,10 @@
 #include <unicode/normalizer2.h>
 #include <unicode/regex.h>
 #include <unicode/uchar.h>
+#include <unicode/uniset.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "nn/tree/tree.h"
@@ -27,14 +29,33 @@ bool is_word_character(char32_t c) {
 
 namespace {
 
+const icu::Normalizer2* instance(NormalForm form, UErrorCode& error) {
+  switch (form) {
+    case NormalForm::c:
+      return icu::Normalizer2::getNFCInstance(error);
+    case NormalForm::d:
+      return icu::Normalizer2::getNFDInstance(error);
+    case NormalForm::kc:
+      return icu::Normalizer2::getNFKCInstance(error);
+    default:
+      return icu::Normalizer2::getNFKDInstance(error);
+  }
+}
+
+// By the tables of Unicode 9, which `tokenizers` has (its crate unicode-normalization-alignments): what is younger is
+// left as it is, whatever ICU knows of it.
 const icu::Normalizer2& normalizer(NormalForm form) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* found = form == NormalForm::c    ? icu::Normalizer2::getNFCInstance(error)
-                                  : form == NormalForm::d  ? icu::Normalizer2::getNFDInstance(error)
-                                  : form == NormalForm::kc ? icu::Normalizer2::getNFKCInstance(error)
-                                                           : icu::Normalizer2::getNFKDInstance(error);
-  if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU has no data: ") + u_errorName(error));
-  return *found;
+  static const auto made = [] {
+    UErrorCode error = U_ZERO_ERROR;
+    const auto* known = new icu::UnicodeSet("[:age=9.0:]", error);  // kept for good, as ICU's own tables are
+    std::map<NormalForm, icu::FilteredNormalizer2> forms;
+    for (const NormalForm one : {NormalForm::c, NormalForm::d, NormalForm::kc, NormalForm::kd})
+      if (const icu::Normalizer2* found = instance(one, error); U_SUCCESS(error))
+        forms.try_emplace(one, *found, *known);
+    if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU has no data: ") + u_errorName(error));
+    return forms;
+  }();
+  return made.at(form);
 }
 
 std::vector<size_t> character_places(std::string_view text) {

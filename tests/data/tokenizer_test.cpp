@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "data/unicode_text.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/files/file.h"
 #include "tests/data/expect_error.h"
@@ -66,6 +67,13 @@ class TokenizerTest : public ::testing::Test {
 };
 
 // More words than are kept, short and long, twice.
+// Marks are put in order by the tables of Unicode 9, as in `tokenizers`.
+TEST_F(TokenizerTest, MarksYoungerThanUnicode9StayWhereTheyAre) {
+  const auto ordered = [](const char* text) { return detail::normalized({text, 0}, detail::NormalForm::c).text(); };
+  EXPECT_EQ(ordered("a\u08D4\u0334"), "a\u0334\u08D4");
+  EXPECT_EQ(ordered("a\u0C3C\u0334"), "a\u0C3C\u0334");  // of Unicode 14
+}
+
 TEST_F(TokenizerTest, RemembersWordsAsTheyWere) {
   const auto tokenizer = Tokenizer::open(folder.path("small"));
   const auto word = [](int i) {
