@@ -116,12 +116,14 @@ State loaded(const fs::path& path, const std::string& made_from) {
   const json::value state = parse_json_file(path);
   const json::value* from = state.is_object() ? state.as_object().if_contains("made_from") : nullptr;
   const std::string was = from && from->is_string() ? std::string(from->as_string()) : "nothing";
-  if (was != made_from)
+  const auto part = [&](const char* key) { return state.is_object() ? state.as_object().if_contains(key) : nullptr; };
+  const json::value *finished = part("finished"), *shards = part("shards");
+  const bool has_tokens =
+      !finished || *finished == true || !shards || !shards->is_array() || !shards->as_array().empty();
+  if (was != made_from && has_tokens)
     fail(ErrorKind::bad_file, "tokenize",
          fmt::format("{}: the tokens there were made from {}; now given: {}. Name another folder, or remove this one.",
                      path.parent_path().string(), was, made_from));
-  const json::value *finished = state.as_object().if_contains("finished"),
-                    *shards = state.as_object().if_contains("shards");
   if (!finished || !finished->is_bool() || !shards || !shards->is_array())
     fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no list of shards; it is damaged.", path.string()));
   State read{.shards = {}, .is_finished = finished->as_bool()};
@@ -153,9 +155,13 @@ void make_out(const TokenizeOptions& options) {
 }
 
 State begun(const TokenizeOptions& options, const std::string& made_from) {
-  if (fs::exists(state_path(options))) return loaded(state_path(options), made_from);
+  const bool is_begun = fs::exists(state_path(options));
+  if (is_begun) {
+    State state = loaded(state_path(options), made_from);
+    if (state.is_finished || !state.shards.empty()) return state;
+  }
   for (const std::string& name : names_in(options.out, "tokenize"))
-    if (name.starts_with("tokens-"))
+    if (name.starts_with("tokens-") && !is_begun)
       fail(ErrorKind::bad_file, "tokenize",
            fmt::format("{}: has {} and no tokenize.json, so it is of something else. Name another folder.", options.out,
                        name));

@@ -306,6 +306,16 @@ TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {
   EXPECT_EQ(documents("mended"), (std::vector<Ids>{{5}, {5, 5}}));
 }
 
+TEST_F(Tokenize, AStartThatFailedLeavesTheFolderFree) {
+  folder.write("a.txt", "abc");
+  TokenizeOptions job = options("tokens", {"a.txt"});
+  job.end_of_text = "nothing";
+  EXPECT_THROW(tokenize_files(job), Error);
+  job.end_of_text = "<end>";
+  EXPECT_EQ(tokenize_files(job).documents, 1);
+  EXPECT_EQ(documents("tokens"), (std::vector<Ids>{{5, 2, 9}}));
+}
+
 TEST_F(Tokenize, TheProgramSaysWhatItDoesAndRefuses) {
   folder.write("a.txt", "ab c");
   const std::string program = TESSERA_TOKENIZE,
