@@ -132,7 +132,7 @@ double ProfileReport::residual_seconds() const {
 }
 
 double ProfileReport::mfu() const {
-  if (options_.flops <= 0 || options_.peak_flops_per_second <= 0) return 0;
+  if (!(options_.flops > 0 && options_.peak_flops_per_second > 0)) return 0;
   return options_.flops / (step_seconds() * options_.peak_flops_per_second);
 }
 

@@ -152,7 +152,9 @@ boost::json::array json_of(const std::vector<SuggestedLayout>& layouts) {
   return all;
 }
 
-void check(int64_t devices, const Hardware& hardware, int64_t memory, const SuggestOptions& options) {
+void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory, const SuggestOptions& options) {
+  if (!has_step)
+    fail(ErrorKind::bad_argument, "suggest_layouts", "an empty function given, expected a step of a Layout.");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
     if (given < least)
       fail(ErrorKind::bad_argument, "suggest_layouts", "{} = {} given, expected {} at least.", what, given, least);
@@ -233,14 +235,14 @@ std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& found) { re
 
 LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options) {
-  check(devices, hardware, memory, options);
+  check(static_cast<bool>(step), devices, hardware, memory, options);
   const auto without = [&](const Layout& layout, const GradientOptions&) { return step(layout); };
   return detail::LayoutSearch(without, /*takes_gradients=*/false, devices, hardware, memory, options).run();
 }
 
 LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options) {
-  check(devices, hardware, memory, options);
+  check(static_cast<bool>(step), devices, hardware, memory, options);
   return detail::LayoutSearch(step, /*takes_gradients=*/true, devices, hardware, memory, options).run();
 }
 

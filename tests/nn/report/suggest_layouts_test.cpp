@@ -214,6 +214,8 @@ TEST(SuggestLayouts, RefusesWhatItCannotSearch) {
   };
   const GradientStep step = MlpStep{};
   expect("devices = 0 given", [&] { suggest_layouts(step, 0, {}, plenty); });
+  expect("devices = 1000001 given, expected 1000000 at most", [&] { suggest_layouts(step, 1000001, {}, plenty); });
+  expect("an empty function given", [&] { suggest_layouts(LayoutStep(), 8, {}, plenty); });
   expect("memory = 0 given", [&] { suggest_layouts(step, 1, {}, 0); });
   expect("most_steps = 2 given", [&] { suggest_layouts(step, 1, {}, 1, {.most_steps = 2}); });
   expect("most_along names \"batch\"", [&] { suggest_layouts(step, 1, {}, 1, {.most_along = {{"batch", 2}}}); });
