@@ -10,6 +10,7 @@
 
 #include "data/text.h"
 #include "data/to_global.h"
+#include "examples/empty_rows.h"
 #include "examples/transformer.h"
 #include "nn/placement.h"
 #include "nn/report.h"
@@ -33,14 +34,6 @@ const Rules fully_sharded = examples::with_all_names({{"batch", "batch"},
                                                       {"vocab", "model"},
                                                       {"embed", "batch"}});
 
-// Ids of the right shape are enough: zeros take no memory.
-data::TokenBatch batch_of(int64_t rows, int64_t seq) {
-  data::TokenBatch batch;
-  batch.inputs = zeros({rows, seq}, int32);
-  batch.targets = zeros({rows, seq}, int32);
-  return batch;
-}
-
 // One training step, as it would be written for devices.
 template <class Model, class Loss>
 nn::PlacementTable train_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& local,
@@ -60,7 +53,7 @@ Mesh grid(int64_t batch, int64_t model) { return make_mesh({{"batch", batch}, {"
 void compare(const char* title, const examples::GptConfig& config, int64_t rows, const std::vector<Mesh>& meshes) {
   const auto step = [&](const Mesh& mesh) {
     return train_step(examples::Gpt::init(Key(0), config), examples::next_token_loss<examples::Gpt, data::TokenBatch>,
-                      batch_of(rows, config.seq), {mesh, tensor_parallel});
+                      examples::empty_rows(rows, config.seq), {mesh, tensor_parallel});
   };
   std::cout << title << "\n\n" << nn::compare_meshes(step, meshes) << '\n';
 }
@@ -81,7 +74,7 @@ void forecast_llama() {
   llama.remat = true;
   const auto step = [&](const Mesh& mesh) {
     return train_step(llama, examples::next_token_loss_in<examples::Llama, data::TokenBatch>(bfloat16),
-                      batch_of(512, 4096), {mesh, fully_sharded});
+                      examples::empty_rows(512, 4096), {mesh, fully_sharded});
   };
   const nn::MeshComparison comparison = nn::compare_meshes(
       step, {grid(64, 8)}, {.flops_per_second = 400e12, .links = {{"model", {.bytes_per_second = 450e9}}}});

@@ -8,6 +8,7 @@
 
 #include "data/text.h"
 #include "data/to_global.h"
+#include "examples/empty_rows.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
 #include "nn/placement.h"
@@ -19,14 +20,6 @@
 namespace {
 
 using namespace tessera;
-
-// Ids of the right shape are enough: zeros take no memory.
-data::TokenBatch batch_of(int64_t rows, int64_t seq) {
-  data::TokenBatch batch;
-  batch.inputs = zeros({rows, seq}, int32);
-  batch.targets = zeros({rows, seq}, int32);
-  return batch;
-}
 
 // One training step, as it would be written for devices. The layout places it; `gradients` say how gradients and the
 // optimizer's state lie.
@@ -54,8 +47,9 @@ void suggest(const char* title, const Step& step, int64_t devices, const nn::Har
 
 void suggest_for_small_decoder() {
   const examples::GptConfig config{.vocab = 8192, .embed = 256, .heads = 8, .layers = 2, .seq = 128, .mlp = 1024};
-  const auto step = training_step(examples::Gpt::init(Key(0), config),
-                                  examples::next_token_loss<examples::Gpt, data::TokenBatch>, batch_of(64, config.seq));
+  const auto step =
+      training_step(examples::Gpt::init(Key(0), config), examples::next_token_loss<examples::Gpt, data::TokenBatch>,
+                    examples::empty_rows(64, config.seq));
   suggest("A small decoder on eight devices", step, 8, {}, 256'000'000);
 }
 
@@ -76,7 +70,7 @@ void suggest_for_llama() {
   const nn::Hardware hardware{.flops_per_second = 400e12, .links = {{"model", {.bytes_per_second = 450e9}}}};
   for (const int64_t devices : {64, 512})
     suggest(fmt::format("Llama 2 7B, {} sequences of 4096 tokens", 4 * devices).c_str(),
-            training_step(llama, loss, batch_of(4 * devices, 4096)), devices, hardware, 40'000'000'000,
+            training_step(llama, loss, examples::empty_rows(4 * devices, 4096)), devices, hardware, 40'000'000'000,
             {.most_along = {{"model", 8}}});
 }
 

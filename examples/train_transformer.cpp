@@ -13,6 +13,7 @@
 #include "data/tokenizer.h"
 #include "examples/chosen_layout.h"
 #include "examples/corpus.h"
+#include "examples/empty_rows.h"
 #include "examples/tokenize_files.h"
 #include "examples/train/evaluation.h"
 #include "examples/train/failed_steps.h"
@@ -158,9 +159,13 @@ std::string mark_of(const TokenOptions& tokens) {
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
+// Whether more than a file of metrics asks for the operations of a step, which takes a step on an abstract mesh.
+bool counts_operations(const TrainOptions& options) {
+  return options.profile.flops_per_second > 0 || !options.profile.folder.empty();
+}
+
 void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
-  const double seconds = static_cast<double>(options.batch * options.model.seq) / row.tokens_per_second;
-  row.flops_per_second = flops / seconds;
+  row.flops_per_second = flops * row.tokens_per_second / static_cast<double>(options.batch * options.model.seq);
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
@@ -214,7 +219,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
       metrics.keep(*measured);
     }
     if (step == done + 1) {
-      flops = nn::flops_per_device(loss_and_grads, model, batch);
+      if (metrics.has_rows() || counts_operations(options)) flops = nn::flops_per_device(loss_and_grads, model, batch);
       if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
       progress.show_utilization(flops, options.profile.flops_per_second);
     }
@@ -252,14 +257,9 @@ void replay(const TrainOptions& options, const Layout& layout, const Batch& like
   fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
 }
 
-// A batch of these sizes.
-data::TokenBatch any_bytes(const TrainOptions& options) {
-  return data::token_batch(std::vector(options.batch, std::vector<int32_t>(options.model.seq + 1)));
-}
-data::PackedTokens any_tokens(const TrainOptions& options) {
-  const std::vector<int32_t> row(options.model.seq + 1);
-  return data::packed_tokens(std::vector(options.batch, data::PackedRow<int32_t>{row, row, row}));
-}
+// A batch of the run's size.
+TokenBatch any_bytes(const TrainOptions& options) { return empty_rows(options.batch, options.model.seq); }
+PackedTokens any_tokens(const TrainOptions& options) { return empty_packed_rows(options.batch, options.model.seq); }
 
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
@@ -318,22 +318,15 @@ void train(const TrainOptions& options, const Layout& layout) {
 
 template <class Model, class Config>
 nn::GradientStep step_on_bytes(const TrainOptions& options, const Config& config) {
-  const Array ids = zeros({options.batch, options.model.seq}, int32);
-  TokenBatch rows;
-  rows.inputs = ids, rows.targets = ids;
   return step_for_layouts(
-      options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); }, rows,
-      next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
+      options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); },
+      any_bytes(options), next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
 }
 
 nn::GradientStep step_on_tokens(const TrainOptions& options) {
-  const Array ids = zeros({options.batch, options.model.seq}, int32);
-  PackedTokens rows;
-  rows.inputs = ids, rows.targets = ids, rows.segment_ids = ids, rows.positions = ids;
-  rows.weights = zeros({options.batch, options.model.seq}, float32);
   const nn::Filter trained = trained_in(options.tokens);
   return step_for_layouts(
-      options.step, [=](const Layout& layout) { return first_model(options, layout); }, rows,
+      options.step, [=](const Layout& layout) { return first_model(options, layout); }, any_tokens(options),
       packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
 }
 

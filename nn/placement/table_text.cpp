@@ -263,15 +263,16 @@ std::string PlacementTable::to_text(const TableFormat& format) const {
 std::string PlacementTable::to_markdown(const TableFormat& format) const {
   const Lines lines = lines_of(*this, format);
   const Columns columns = columns_for(format, lines.size() < rows_.size());
-  std::string text;
+  std::vector<tessera::detail::Cells> rows;
   const auto add = [&](const std::array<std::string, count>& cells) {
-    for (int c : columns) text += "| " + cells[c] + ' ';
-    text += "|\n";
+    tessera::detail::Cells& row = rows.emplace_back();
+    for (int c : columns) row.push_back(cells[c]);
   };
   add(title_cells());
-  for (int c : columns) text += is_number(c) ? "|---:" : "|---";
-  text += "|\n";
   for (const Line& line : lines) add(line.cells);
+  std::string marks;
+  for (int c : columns) marks += is_number(c) ? '>' : '<';
+  std::string text = tessera::detail::markdown_table(rows, marks);
   text += fmt::format("\n{} {}\n", totals(*this), with_commas(bytes_per_device()));
   for (const std::string& line : axis_lines(*this)) text += "- " + line + '\n';
   return text;

@@ -8,11 +8,12 @@
 
 #include "nn/placement/path_folding.h"
 #include "nn/report/activations.h"
+#include "sharding/diagnostics/source_lines.h"
 #include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
 
-using tessera::detail::Cells, tessera::detail::with_commas;
+using tessera::detail::Cells, tessera::detail::line_name, tessera::detail::with_commas;
 
 namespace {
 
@@ -98,11 +99,6 @@ std::vector<Cells> cells_of(const ActivationTable& table, const ActivationFormat
   return cells;
 }
 
-std::string line_of(const std::source_location& where) {
-  const std::string_view file = where.file_name();
-  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), where.line());
-}
-
 std::string owner_of(const WholeActivation& whole) {
   return whole.maker.empty() ? whole.type : fmt::format("{} of {}", whole.type, whole.maker);
 }
@@ -112,14 +108,14 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
   std::vector<std::string> owners, looks, entries;
   for (const WholeActivation& w : all) {
     owners.push_back(fold ? w.maker : fmt::format("{} {}", w.maker, owners.size()));
-    looks.push_back(fmt::format("{}|{}|{}|{}|{}", w.type, w.axes, w.operation, line_of(w.where), w.constraint));
+    looks.push_back(fmt::format("{}|{}|{}|{}|{}", w.type, w.axes, w.operation, line_name(w.where), w.constraint));
   }
   for (const detail::Folded& f : detail::fold_paths(owners, looks)) {
     WholeActivation w = all[f.members[0]];
     if (f.members.size() > 1) w.maker = f.path, w.module = "";
     std::string text =
         fmt::format("{} is whole over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.axes,
-                    w.operation, line_of(w.where), w.module.empty() ? "" : fmt::format(" in {}", w.module),
+                    w.operation, line_name(w.where), w.module.empty() ? "" : fmt::format(" in {}", w.module),
                     with_commas(w.bytes_per_device), w.reason);
     text +=
         w.constraint.empty() ? " No placement of it would stay cut there" : fmt::format(" {} keeps it cut", w.cure());
@@ -135,7 +131,7 @@ std::string WholeActivation::cure() const {
   if (constraint.empty()) return "";
   const bool within = !maker.empty() && maker == module;  // between the lines of a module, where no other line can be
   return fmt::format("with_sharding_constraint(x, {}) {} {} at {}", constraint, within ? "on the result of" : "before",
-                     within ? maker : operation, line_of(where));
+                     within ? maker : operation, line_name(where));
 }
 
 std::string ActivationTable::to_text(const ActivationFormat& format) const {
@@ -145,13 +141,7 @@ std::string ActivationTable::to_text(const ActivationFormat& format) const {
 }
 
 std::string ActivationTable::to_markdown(const ActivationFormat& format) const {
-  std::string text;
-  for (const Cells& cells : cells_of(*this, format)) {
-    const bool is_head = text.empty();
-    for (const std::string& cell : cells) text += "| " + cell + ' ';
-    text += "|\n";
-    if (is_head) text += "|---|---|---|---|---:|---:|---:|---|\n";
-  }
+  std::string text = tessera::detail::markdown_table(cells_of(*this, format), activation_line);
   const std::vector<std::string> entries = entries_of(whole_, format.fold);
   for (const std::string& entry : entries) text += (&entry == &entries[0] ? "\n- " : "- ") + entry + '\n';
   return text;

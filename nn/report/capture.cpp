@@ -25,16 +25,9 @@ class Capture : tessera::detail::OperationWatcher {
         }) {}
 
   void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays) override {
-    const std::string module = call.module ? *call.module : "";
-    for (const ArrayImpl* x : arrays.given) flow_.read(module, *x);
-    for (const Array& x : arrays.results) flow_.made(module, x);
+    flow_.computed(call, arrays);
   }
-  void moved(const ArrayImpl& from, const Array& to) override {
-    if (to.impl().get() == &from) return;
-    const auto& path = tessera::detail::current_module_path();
-    flow_.read(path ? *path : "", from);
-    flow_.made(path ? *path : "", to);
-  }
+  void moved(const ArrayImpl& from, const Array& to) override { flow_.moved(from, to); }
 
   Captured outputs(const std::vector<Array>& returned) {
     for (const Array& x : returned)

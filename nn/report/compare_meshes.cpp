@@ -73,6 +73,13 @@ std::vector<Line> lines_of(const std::vector<StepForecast>& steps) {
   return table.lines();
 }
 
+// One of words, and one of numbers for each mesh.
+std::string columns_of(const std::vector<StepForecast>& steps) {
+  std::string line = "<";
+  for (size_t i = 0; i < steps.size(); ++i) line += "  >";
+  return line;
+}
+
 // What went wrong, below the table.
 std::string errors_of(const std::vector<StepForecast>& steps) {
   std::string text;
@@ -84,22 +91,11 @@ std::string errors_of(const std::vector<StepForecast>& steps) {
 }  // namespace
 
 std::string MeshComparison::to_text() const {
-  std::string line = "<";
-  for (size_t i = 0; i < steps_.size(); ++i) line += "  >";
-  return tessera::detail::text_table(lines_of(steps_), line) + errors_of(steps_);
+  return tessera::detail::text_table(lines_of(steps_), columns_of(steps_)) + errors_of(steps_);
 }
 
 std::string MeshComparison::to_markdown() const {
-  std::string text;
-  const std::vector<Line> lines = lines_of(steps_);
-  for (size_t l = 0; l < lines.size(); ++l) {
-    for (const std::string& cell : lines[l]) text += "| " + cell + ' ';
-    text += "|\n";
-    if (l > 0) continue;
-    text += "|---";
-    for (size_t i = 0; i < steps_.size(); ++i) text += "|---:";
-    text += "|\n";
-  }
+  const std::string text = tessera::detail::markdown_table(lines_of(steps_), columns_of(steps_));
   const std::string errors = errors_of(steps_);
   return errors.empty() ? text : text + '\n' + errors;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "nn/report/activations.h"
+#include "sharding/diagnostics/module_path.h"
 
 namespace tessera::nn::detail {
 
@@ -29,6 +30,21 @@ std::vector<std::string> modules_around(const std::string& module) {
   return all;
 }
 
+std::string path_in(const tessera::detail::Text& module) { return module ? *module : ""; }
+
+std::string common_module(const std::string& paths) {
+  if (paths.find(" and ") != std::string::npos) return "";
+  const size_t comma = paths.find(", ");
+  if (comma == std::string::npos) return paths;
+  for (const std::string& module : modules_around(paths.substr(0, comma))) {
+    bool all = true;
+    for (size_t begin = comma; begin < paths.size() && all; begin = std::min(paths.find(", ", begin + 2), paths.size()))
+      all = is_in_module(std::string_view(paths).substr(begin + 2, paths.find(", ", begin + 2) - begin - 2), module);
+    if (all) return module;
+  }
+  return "";
+}
+
 ModuleDataflow::ModuleDataflow(std::function<bool(const std::string&)> keeps) : keeps_(std::move(keeps)) {}
 
 void ModuleDataflow::add(std::optional<std::string> maker, const Array& x) {
@@ -48,6 +64,20 @@ void ModuleDataflow::add(std::optional<std::string> maker, const Array& x) {
 }
 
 void ModuleDataflow::begin(const Array& argument) { add(std::nullopt, argument); }
+void ModuleDataflow::computed(const tessera::detail::OperationCall& call,
+                              const tessera::detail::OperationArrays& arrays) {
+  const std::string module = path_in(call.module);
+  for (const ArrayImpl* x : arrays.given) read(module, *x);
+  for (const Array& x : arrays.results) made(module, x);
+}
+
+void ModuleDataflow::moved(const ArrayImpl& from, const Array& to) {
+  if (to.impl().get() == &from) return;
+  const std::string module = path_in(tessera::detail::current_module_path());
+  read(module, from);
+  made(module, to);
+}
+
 void ModuleDataflow::made(const std::string& module, const Array& x) { add(module, x); }
 
 std::optional<size_t> ModuleDataflow::find(const ArrayImpl& x) const {

@@ -11,14 +11,19 @@
 #include <unordered_map>
 #include <vector>
 
-#include "sharding/array/array_impl.h"
+#include "sharding/accounting/operation_event.h"
 
 namespace tessera::nn::detail {
 
 using tessera::detail::ArrayImpl;
 
+// "" outside of any module.
+std::string path_in(const tessera::detail::Text& module);
 // "layers.2.mlp", "layers.2", "layers", "".
 std::vector<std::string> modules_around(const std::string& module);
+// Of the path of a record of communication: the path itself, or, of several parameters ("a.b.x, a.c.x"), the deepest
+// module that has all of them; of "a.b.x and 3 more" that is not known: "".
+std::string common_module(const std::string& paths);
 
 // Told of arrays as they are made and read, in order. An array is known by its address, or, where another handle to the
 // same value stands in for it (remat, stop_gradient), by its memory. Both are held weakly: no address is used again,
@@ -42,8 +47,9 @@ class ModuleDataflow {
   explicit ModuleDataflow(std::function<bool(const std::string& module)> keeps = nullptr);
 
   void begin(const Array& argument);
-  void made(const std::string& module, const Array& x);
-  void read(const std::string& module, const ArrayImpl& x);
+  // What an OperationWatcher is told: an operation that was computed, and a move that the program asked for.
+  void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays);
+  void moved(const ArrayImpl& from, const Array& to);
   // x leaves the program.
   void returned(const Array& x);
 
@@ -54,6 +60,8 @@ class ModuleDataflow {
   std::map<std::string, Ends> ends() const;
 
  private:
+  void made(const std::string& module, const Array& x);
+  void read(const std::string& module, const ArrayImpl& x);
   void add(std::optional<std::string> maker, const Array& x);
 
   std::function<bool(const std::string&)> keeps_;

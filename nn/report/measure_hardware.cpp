@@ -142,8 +142,7 @@ void check(const Mesh& mesh, const MeasureOptions& options) {
     fail(ErrorKind::bad_argument, "measure_hardware", "{} given, expected a mesh of devices. Make one with make_mesh.",
          mesh.empty() ? "no mesh" : "an abstract mesh");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
-    if (given < least)
-      fail(ErrorKind::bad_argument, "measure_hardware", "{} = {} given, expected {} at least.", what, given, least);
+    detail::check_at_least("measure_hardware", what, given, least);
   };
   check_at_least("side", options.side, 1);
   check_at_least("bytes", options.bytes, 65536);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "nn/report/dataflow.h"
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/operation_event.h"
 #include "sharding/diagnostics/activity.h"
@@ -42,19 +43,6 @@ std::string_view innermost(const Text& module, const Text& parameter) {
   if (!parameter || parameter->find('.') == std::string::npos) return outer;
   const std::string_view inner = parent_of(*parameter);
   return inner.starts_with(outer) ? inner : outer;
-}
-
-// The deepest module that has all of these, "a.b.kernel, a.c.kernel"; of "a.b.kernel and 3 more" that is not known.
-std::string_view common_module(std::string_view paths) {
-  if (paths.find(" and ") != std::string_view::npos) return "";
-  const size_t comma = paths.find(", ");
-  std::string_view common = comma == std::string_view::npos ? paths : parent_of(paths.substr(0, comma));
-  for (size_t begin = comma; begin != std::string_view::npos; begin = paths.find(", ", begin + 1)) {
-    const std::string_view path = paths.substr(begin + 2);
-    while (!common.empty() && !(path.starts_with(common) && path.substr(common.size()).starts_with('.')))
-      common = common.find('.') == std::string_view::npos ? "" : parent_of(common);
-  }
-  return common;
 }
 
 struct ClockDifference {

@@ -143,17 +143,9 @@ namespace {
 std::string ms(double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); }
 
 std::string table(const std::vector<Cells>& rows, bool markdown) {
-  if (!markdown) {
-    std::string line = "<";
-    for (size_t c = 1; c < rows[0].size(); ++c) line += "  >";
-    return tessera::detail::text_table(rows, line);
-  }
-  std::string text;
-  for (const Cells& row : rows) {
-    text += fmt::format("| {} |\n", fmt::join(row, " | "));
-    if (&row == &rows[0]) text += fmt::format("|---|{}\n", fmt::join(Cells(row.size() - 1, "---:|"), ""));
-  }
-  return text;
+  std::string line = "<";
+  for (size_t c = 1; c < rows[0].size(); ++c) line += "  >";
+  return markdown ? tessera::detail::markdown_table(rows, line) : tessera::detail::text_table(rows, line);
 }
 
 // Modules of repeated layers as one row.

@@ -112,6 +112,10 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
 
 namespace detail {
 
+void check_at_least(const char* verb, const char* what, int64_t given, int64_t least) {
+  if (given < least) fail(ErrorKind::bad_argument, verb, "{} = {} given, expected {} at least.", what, given, least);
+}
+
 void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "flops_per_second", hardware.flops_per_second);
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
@@ -124,10 +128,7 @@ void check_hardware(const char* verb, const Hardware& hardware) {
 }
 
 StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
-  const tessera::detail::FreshGatherOrders none_is_known;
-  const int64_t learned = learned_gather_orders();
-  StepForecast first = forecast_of(mesh, step, hardware);
-  return learned == learned_gather_orders() ? first : forecast_of(mesh, step, hardware);
+  return tessera::detail::run_knowing_gathers([&] { return forecast_of(mesh, step, hardware); });
 }
 
 boost::json::object json_of(const StepForecast& s) {

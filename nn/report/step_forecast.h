@@ -59,7 +59,9 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
 
 namespace detail {
 
-// Errors (bad_argument) that begin with `verb`: speeds that are not above 0, a latency below 0.
+// Errors (bad_argument) that begin with `verb`: a number below the least that it can be; speeds that are not above 0, a
+// latency below 0.
+void check_at_least(const char* verb, const char* what, int64_t given, int64_t least);
 void check_hardware(const char* verb, const Hardware& hardware);
 
 // Runs `step` on an abstract mesh, twice where it gathers weights, since a step gathers in the order of the one before.

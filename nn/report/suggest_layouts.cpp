@@ -156,8 +156,7 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   if (!has_step)
     fail(ErrorKind::bad_argument, "suggest_layouts", "an empty function given, expected a step of a Layout.");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
-    if (given < least)
-      fail(ErrorKind::bad_argument, "suggest_layouts", "{} = {} given, expected {} at least.", what, given, least);
+    detail::check_at_least("suggest_layouts", what, given, least);
   };
   check_at_least("devices", devices, 1);
   constexpr int64_t most_devices = 1'000'000;
@@ -210,13 +209,8 @@ std::string LayoutSuggestions::to_text() const {
 }
 
 std::string LayoutSuggestions::to_markdown() const {
-  std::string text = heading(*this) + "\n\n";
-  const std::vector<Cells> rows = table_of(layouts_);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    text += fmt::format("| {} |\n", fmt::join(rows[r], " | "));
-    if (r == 0) text += "|---:|---|---|---:|---:|---:|---:|---:|\n";
-  }
-  return text + '\n' + paragraphs(*this);
+  const std::string table = tessera::detail::markdown_table(table_of(layouts_), "> < < > > > > >");
+  return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
 std::string LayoutSuggestions::to_json() const {

@@ -24,9 +24,6 @@ namespace {
 using tessera::detail::Meter;
 using tessera::detail::OperationArrays;
 using tessera::detail::OperationCall;
-using tessera::detail::Text;
-
-std::string path_in(const Text& module) { return module ? *module : ""; }
 
 // Counts by the module that computes, and keeps what is there when a forward pass ends.
 class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMeter> {
@@ -74,12 +71,10 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
   }
 
   void computed(const OperationCall& call, const OperationArrays& arrays) override {
-    const std::string module = path_in(call.module);
-    ModuleCosts& own = costs_[module];
+    ModuleCosts& own = costs_[path_in(call.module)];
     (call.recomputed ? own.backward_flops : own.forward_flops) += flops_since();
     if (call.recomputed) return;
-    for (const ArrayImpl* x : arrays.given) flow_.read(module, *x);
-    for (const Array& x : arrays.results) flow_.made(module, x);
+    flow_.computed(call, arrays);
     whole_.add(call, arrays, flow_);
   }
   void differentiated(const OperationCall& call, const tessera::detail::BackwardCall&) override {
@@ -87,10 +82,7 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
   }
   void moved(const ArrayImpl& from, const Array& to) override {
     whole_.place(from, flow_);
-    if (to.impl().get() == &from) return;
-    const std::string module = path_in(tessera::detail::current_module_path());
-    flow_.read(module, from);
-    flow_.made(module, to);
+    flow_.moved(from, to);
   }
   void count(const tessera::detail::Communication& communication) override {
     records_.push_back(tessera::detail::record_of(communication));
@@ -162,24 +154,10 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
     return row;
   }
 
-  // A record of several parameters ("a.x, a.y", "a.x and 28 more") belongs to the modules that have all of them.
-  static std::string module_of(const std::string& path) {
-    if (path.find(" and ") != std::string::npos) return "";
-    const size_t comma = path.find(", ");
-    if (comma == std::string::npos) return path;
-    for (const std::string& module : modules_around(path.substr(0, comma))) {
-      bool all = true;
-      for (size_t begin = comma; begin < path.size() && all; begin = std::min(path.find(", ", begin + 2), path.size()))
-        all = is_in_module(std::string_view(path).substr(begin + 2, path.find(", ", begin + 2) - begin - 2), module);
-      if (all) return module;
-    }
-    return "";
-  }
-
   std::vector<ModuleTraffic> traffic_in(const std::string& path) const {
     std::map<std::pair<bool, std::string>, ModuleTraffic> sums;
     for (const CommRecord& r : records_) {
-      if (!is_in_module(module_of(r.path), path)) continue;
+      if (!is_in_module(common_module(r.path), path)) continue;
       ModuleTraffic& sum = sums[{r.backward, r.kind}];
       sum.kind = r.kind, sum.backward = r.backward;
       sum.count += 1, sum.bytes += r.bytes;
@@ -226,14 +204,11 @@ Array loss_of(const std::vector<Array>& returned) {
 }
 
 ActivationTable traced(const TraceSubject& subject, const std::function<void(const HandOut&)>& program) {
-  const auto run = [&] {
+  return tessera::detail::run_knowing_gathers([&] {
     StepTrace trace(subject);
     program([&](const std::vector<Array>& returned) { trace.returned(returned); });
     return trace.table();
-  };
-  const int64_t learned = tessera::detail::learned_gather_orders();
-  ActivationTable first = run();
-  return learned == tessera::detail::learned_gather_orders() ? first : run();
+  });
 }
 
 }  // namespace tessera::nn::detail

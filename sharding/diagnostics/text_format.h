@@ -32,6 +32,19 @@ inline std::string text_table(const std::vector<Cells>& rows, std::string_view l
   return text;
 }
 
+// The same rows as a table of Markdown, the first as its head; of `line` only the marks count.
+inline std::string markdown_table(const std::vector<Cells>& rows, std::string_view line) {
+  std::string text, rule;
+  for (const char mark : line)
+    if (mark == '<' || mark == '>') rule += mark == '<' ? "|---" : "|---:";
+  for (const Cells& row : rows) {
+    for (const std::string& cell : row) text += "| " + cell + ' ';
+    text += "|\n";
+    if (&row == &rows[0]) text += rule + "|\n";
+  }
+  return text;
+}
+
 // "1,234,567"
 inline std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);

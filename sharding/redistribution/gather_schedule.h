@@ -85,8 +85,7 @@ class GatherSchedule {
   std::deque<Begun> begun_;
 };
 
-// While it lives, this thread knows no orders but those that are learned meanwhile: a forecast is the same whatever ran
-// before it.
+// While it lives, this thread knows no orders but those that are learned meanwhile.
 class FreshGatherOrders {
  public:
   FreshGatherOrders();
@@ -102,5 +101,15 @@ class FreshGatherOrders {
 // next one than it found.
 void clear_gather_orders();
 int64_t learned_gather_orders();
+
+// What `run` returns of a program that knows the order of its gathers: from its second run, if the first had any to
+// learn. It is the same whatever ran before.
+template <class Run>
+auto run_knowing_gathers(const Run& run) {
+  const FreshGatherOrders none_is_known;
+  const int64_t learned = learned_gather_orders();
+  auto first = run();
+  return learned == learned_gather_orders() ? first : run();
+}
 
 }  // namespace tessera::detail

@@ -9,6 +9,7 @@
 
 #include "data/text.h"
 #include "data/to_global.h"
+#include "examples/empty_rows.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
@@ -66,12 +67,7 @@ const std::vector<Strategy> strategies = {
 
 void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
 
-data::TokenBatch tokens() {
-  data::TokenBatch ids;
-  ids.inputs = zeros({batch, seq}, int32);
-  ids.targets = zeros({batch, seq}, int32);
-  return ids;
-}
+data::TokenBatch tokens() { return empty_rows(batch, seq); }
 
 template <class Model>
 void train_step(Model model, const Strategy& s, const Mesh& mesh) {
