@@ -5,84 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
 
+#include "examples/flag_values.h"
+
 namespace tessera::examples {
 namespace {
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& message) {
-  throw UsageError(fmt::format("[command line] {}: {}", flag, message));
-}
-
-// ---- values
-
-template <class T>
-std::optional<T> number_in(const std::string& text) {
-  T value{};
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-int64_t whole_number(const std::string& flag, const std::string& text, int64_t least) {
-  const auto value = number_in<int64_t>(text);
-  constexpr int64_t most = 1'000'000'000'000;
-  if (!value || *value < least || *value > most)
-    refuse(flag, fmt::format("\"{}\" given, expected a whole number from {} to {}.", text, least, most));
-  return *value;
-}
-
-// 4GB, 512MiB, 1000000.
-int64_t bytes_of(const std::string& flag, const std::string& text) {
-  constexpr std::pair<const char*, double> units[] = {{"KB", 1e3},           {"MB", 1e6},     {"GB", 1e9},
-                                                      {"TB", 1e12},          {"KiB", 1024.0}, {"MiB", 1048576.0},
-                                                      {"GiB", 1073741824.0}, {"", 1}};
-  const auto unit =
-      std::find_if(std::begin(units), std::end(units), [&](const auto& u) { return text.ends_with(u.first); });
-  const auto value = number_in<double>(text.substr(0, text.size() - std::string(unit->first).size()));
-  if (!value || !(*value * unit->second >= 1 && *value * unit->second < 1e18))
-    refuse(flag, fmt::format("\"{}\" given, expected bytes, as in 4GB, 512MiB or 1000000.", text));
-  return static_cast<int64_t>(*value * unit->second);
-}
-
-double positive_number(const std::string& flag, const std::string& text) {
-  const auto value = number_in<double>(text);
-  if (!value || !std::isfinite(*value) || *value <= 0)
-    refuse(flag, fmt::format("\"{}\" given, expected a number above 0, as in 0.001 or 1e-3.", text));
-  return *value;
-}
-
-double temperature_of(const std::string& text) {
-  const auto value = number_in<double>(text);
-  if (!value || !std::isfinite(*value) || *value < 0)
-    refuse("--temperature", fmt::format("\"{}\" given, expected a number from 0 (no chance) up, as in 0.8.", text));
-  return *value;
-}
-
-double share_of(const std::string& text) {
-  const auto value = number_in<double>(text);
-  if (!value || !(*value > 0 && *value <= 1))
-    refuse("--top-p", fmt::format("\"{}\" given, expected a number above 0 and up to 1, as in 0.9.", text));
-  return *value;
-}
-
-[[noreturn]] void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known) {
-  refuse(flag, fmt::format("\"{}\" given, expected one of {}.", name, fmt::join(known, ", ")));
-}
-
-std::vector<std::string> split_at(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // ---- rules
 
@@ -220,15 +150,7 @@ void resolve(Placement given, TrainOptions& options) {
     options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh, " Join several with +.");
 }
 
-// ---- models and precisions
-
-constexpr int64_t vocab = 256;  // bytes
-
-int64_t default_kv_heads(int64_t heads) {
-  int64_t kv_heads = std::max<int64_t>(1, heads / 4);
-  while (heads % kv_heads) --kv_heads;
-  return kv_heads;
-}
+// ---- models and precisions by name
 
 std::string model_name(const std::string& name) {
   const std::vector<std::string> known = {"gpt", "llama"};
@@ -408,39 +330,6 @@ void set_values(const Flag& flag, const std::vector<std::string>& arguments, siz
 }
 
 }  // namespace
-
-GptConfig ModelOptions::gpt() const {
-  return {
-      .vocab = vocab, .embed = embed, .heads = heads, .layers = layers, .seq = seq, .mlp = mlp > 0 ? mlp : 4 * embed};
-}
-
-LlamaConfig ModelOptions::llama() const {
-  return {.vocab = vocab,
-          .embed = embed,
-          .heads = heads,
-          .kv_heads = kv_heads > 0 ? kv_heads : default_kv_heads(heads),
-          .layers = layers,
-          .mlp = mlp > 0 ? mlp : (8 * embed / 3 + 31) / 32 * 32};
-}
-
-nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
-  const bool is_gpt = name == "gpt";
-  return {.family = is_gpt ? nn::DecoderFamily::gpt2 : nn::DecoderFamily::llama,
-          .vocab = vocab_size,
-          .embed = embed,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = is_gpt ? heads : llama().kv_heads,
-          .head_dim = std::max<int64_t>(1, embed / heads),
-          .mlp = is_gpt ? gpt().mlp : llama().mlp,
-          .positions = seq,
-          .eps = 1e-5,
-          .activation = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},
-          .attention_bias = is_gpt,
-          .output_bias = is_gpt,
-          .mlp_bias = is_gpt,
-          .tied = true};
-}
 
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
   TrainOptions options{.arguments = arguments};

@@ -44,7 +44,8 @@ class Metrics {
   // are kept and drawn again. Error (bad_file), here and in both `write`: a file cannot be written.
   Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
 
-  // Whether a page is written, for which a step is traced.
+  // Whether rows are written, for which the operations of a step are counted, and a page, for which a step is traced.
+  bool has_rows() const { return json_lines_ || events_; }
   bool has_page() const { return !page_.empty(); }
   // Sets the collectives and the activations of one step, and the times of some, for the page.
   void keep(const std::vector<CommRecord>& collectives) { report_.collectives = collectives; }

@@ -1,0 +1,88 @@
+// Numbers, bytes and lists, read to their last letter or refused.
+#include "examples/flag_values.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <optional>
+
+#include "examples/train_options.h"
+
+namespace tessera::examples {
+namespace {
+
+template <class T>
+std::optional<T> number_in(const std::string& text) {
+  T value{};
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void refuse(const std::string& flag, const std::string& message) {
+  throw UsageError(fmt::format("[command line] {}: {}", flag, message));
+}
+
+int64_t whole_number(const std::string& flag, const std::string& text, int64_t least) {
+  const auto value = number_in<int64_t>(text);
+  constexpr int64_t most = 1'000'000'000'000;
+  if (!value || *value < least || *value > most)
+    refuse(flag, fmt::format("\"{}\" given, expected a whole number from {} to {}.", text, least, most));
+  return *value;
+}
+
+// 4GB, 512MiB, 1000000.
+int64_t bytes_of(const std::string& flag, const std::string& text) {
+  constexpr std::pair<const char*, double> units[] = {{"KB", 1e3},           {"MB", 1e6},     {"GB", 1e9},
+                                                      {"TB", 1e12},          {"KiB", 1024.0}, {"MiB", 1048576.0},
+                                                      {"GiB", 1073741824.0}, {"", 1}};
+  const auto unit =
+      std::find_if(std::begin(units), std::end(units), [&](const auto& u) { return text.ends_with(u.first); });
+  const auto value = number_in<double>(text.substr(0, text.size() - std::string(unit->first).size()));
+  if (!value || !(*value * unit->second >= 1 && *value * unit->second < 1e18))
+    refuse(flag, fmt::format("\"{}\" given, expected bytes, as in 4GB, 512MiB or 1000000.", text));
+  return static_cast<int64_t>(*value * unit->second);
+}
+
+double positive_number(const std::string& flag, const std::string& text) {
+  const auto value = number_in<double>(text);
+  if (!value || !std::isfinite(*value) || *value <= 0)
+    refuse(flag, fmt::format("\"{}\" given, expected a number above 0, as in 0.001 or 1e-3.", text));
+  return *value;
+}
+
+double temperature_of(const std::string& text) {
+  const auto value = number_in<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0)
+    refuse("--temperature", fmt::format("\"{}\" given, expected a number from 0 (no chance) up, as in 0.8.", text));
+  return *value;
+}
+
+double share_of(const std::string& text) {
+  const auto value = number_in<double>(text);
+  if (!value || !(*value > 0 && *value <= 1))
+    refuse("--top-p", fmt::format("\"{}\" given, expected a number above 0 and up to 1, as in 0.9.", text));
+  return *value;
+}
+
+void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known) {
+  refuse(flag, fmt::format("\"{}\" given, expected one of {}.", name, fmt::join(known, ", ")));
+}
+
+std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace tessera::examples

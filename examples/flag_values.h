@@ -1,0 +1,24 @@
+// What stands behind a flag: numbers, bytes and lists, read or refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::examples {
+
+// Error (UsageError): "[command line] --steps: message".
+[[noreturn]] void refuse(const std::string& flag, const std::string& message);
+[[noreturn]] void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known);
+
+// Each refuses a text that is something else.
+int64_t whole_number(const std::string& flag, const std::string& text, int64_t least);
+int64_t bytes_of(const std::string& flag, const std::string& text);  // 4GB, 512MiB, 1000000
+double positive_number(const std::string& flag, const std::string& text);
+double temperature_of(const std::string& text);
+double share_of(const std::string& text);
+
+// "a,b" at ",": a, b.
+std::vector<std::string> split_at(const std::string& text, char separator);
+
+}  // namespace tessera::examples
