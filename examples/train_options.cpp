@@ -229,7 +229,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
       sets("--keep-gathers", o.step.borrow_gathers, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
-      integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes (1)"),
+      integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
@@ -245,7 +245,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
       sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
-      words("--keep-failed-step", "DIR", o.keep_failed_step, "keeps a step that fails there: state, batch, flags"),
+      words("--keep-failed-step", "DIR", o.keep_failed_step, "keeps a training step that fails there: state, batch, flags"),
       words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and says which operation fails"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
@@ -361,8 +361,10 @@ std::string usage() {
   TrainOptions defaults;
   Placement placement;
   std::string text = "Trains a transformer on the bytes or tokens of any files, on any mesh, by any rules.\n\n";
-  for (const Flag& flag : flags_of(defaults, placement))
-    text += fmt::format("  {:<22}{}\n", flag.name + " " + flag.value, flag.help);
+  for (const Flag& flag : flags_of(defaults, placement)) {
+    const std::string left = flag.name + " " + flag.value;
+    text += fmt::format("  {:<22}{}{}\n", left, left.size() < 22 ? "" : "\n" + std::string(24, ' '), flag.help);
+  }
   text += "\nStrategies\n";
   for (const Strategy& s : strategies) {
     text += fmt::format("  {:<22}{}\n", s.name, s.meaning);

@@ -336,25 +336,21 @@ nn::GradientStep step_of(const TrainOptions& options) {
   return step_on_bytes<Gpt>(options, options.model.gpt());
 }
 
-// What the program finds out by itself.
-void complete(TrainOptions& options) {
+void train(TrainOptions options) {
   read_vocab(options.tokens);
   if (options.automatic.is_on) choose_layout(step_of(options), options);
-}
-
-void train(TrainOptions options) {
-  complete(options);
   const Layout layout = layout_of(options);
   print_placement(options, layout);
   train(options, layout);
 }
 
-// The kept step as its run had it, but for the mesh, and what is written beside it.
+// The kept step as its run had it, but for mesh and rules, and what is written beside it.
 void replay(const std::string& folder) {
   const KeptStep kept = read_kept_step(folder);
   TrainOptions options = parse_options(kept.arguments);
-  complete(options);
+  read_vocab(options.tokens);
   options.replay = folder;
+  options.rules = with_all_names({});
   options.step.shard_state = {};
   options.sample.length = 0;
   options.tokens.export_to = {};

@@ -144,6 +144,9 @@ void check(const Mesh& mesh, const MeasureOptions& options) {
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
     detail::check_at_least("measure_hardware", what, given, least);
   };
+  if (!is_floating(options.dtype))
+    fail(ErrorKind::bad_argument, "measure_hardware", "dtype: {} given, expected a floating-point type.",
+         name_of(options.dtype));
   check_at_least("side", options.side, 1);
   check_at_least("bytes", options.bytes, 65536);
   check_at_least("rounds", options.rounds, 1);

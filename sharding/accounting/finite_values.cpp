@@ -10,9 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
+#include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/source_lines.h"
 #include "sharding/diagnostics/step_scope.h"
@@ -20,10 +20,7 @@
 namespace tessera::detail {
 
 bool& checks_finite() {
-  static const bool in_environment = [] {
-    const char* value = std::getenv("TESSERA_CHECK_FINITE");
-    return value && std::string_view(value) == "1";
-  }();
+  static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE");
   thread_local bool on = in_environment;
   return on;
 }

@@ -1,14 +1,10 @@
 // The environment variable, read once.
 #include "sharding/diagnostics/check_mode.h"
 
-#include <cstdlib>
-#include <string_view>
+#include "sharding/diagnostics/environment_flag.h"
 
 namespace tessera::detail {
 
-bool checks = [] {
-  const char* value = std::getenv("TESSERA_CHECK");
-  return value && std::string_view(value) == "1";
-}();
+bool checks = environment_flag("TESSERA_CHECK");
 
 }  // namespace tessera::detail

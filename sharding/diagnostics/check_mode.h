@@ -5,7 +5,7 @@
 
 namespace tessera::detail {
 
-// True if the environment variable TESSERA_CHECK is 1, or as the innermost CheckScope says. While it is false, reading
+// True if the environment variable TESSERA_CHECK is set and not 0, or as the innermost CheckScope says. While it is false, reading
 // it is all that checking costs.
 extern bool checks;
 

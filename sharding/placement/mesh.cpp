@@ -13,6 +13,7 @@
 #include <numeric>
 #include <set>
 
+#include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/accelerator.h"
@@ -177,11 +178,6 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owne
   return devices;
 }
 
-bool environment_flag(const char* name) {
-  const char* text = std::getenv(name);
-  return text && *text && std::string_view(text) != "0";
-}
-
 // The smallest box of the grid that has all devices of a process.
 struct Box {
   std::vector<int> first, last;
@@ -269,7 +265,7 @@ detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options
   check_available(n, owners);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
   mesh.devices = checked_devices(std::move(options.devices), n, owners);
-  mesh.private_replicas = options.private_replicas || environment_flag("TESSERA_PRIVATE_REPLICAS");
+  mesh.private_replicas = options.private_replicas || detail::environment_flag("TESSERA_PRIVATE_REPLICAS");
   mesh.device = detail::accelerator(options.device);
   give_to_processes(mesh, owners);
   return mesh;

@@ -249,6 +249,9 @@ TEST(MeasureHardware, RefusesMeshesAndFiles) {
   expect_error(ErrorKind::bad_argument, "rounds = 0 given", [] {
     measure_hardware(make_mesh({{"data", 2}}), {.rounds = 0});
   });
+  expect_error(ErrorKind::bad_argument, "dtype: int32 given", [] {
+    measure_hardware(make_mesh({{"data", 2}}), {.dtype = int32});
+  });
   data::ScratchFolder folder;
   expect_error(ErrorKind::bad_file, "[load_hardware]", [&] { load_hardware(folder.path("none.json")); });
   const std::string missing = folder.write("missing.json", R"({"flops_per_second": 1e12})");
