@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "sharding/operations/attention_masks.h"
@@ -194,7 +195,7 @@ class RingAttention {
     std::vector<std::vector<Rows>> rows = all_rows();
     Tensors pairs = pairs_;
     for (int round = 0; round < ring_.rounds(); ++round) {
-      if (round > 0) pairs = ring_.shifted(pairs, 1, false);
+      std::optional<Shipping> next = next_pairs(pairs, round, false);
       each_slot(pairs, [&](int s) {
         for (const Chunk& chunk : ring_.chunks_of(ring_.owner(s, round))) {
           const Keys keys = attention_.keys_of(pairs[s], chunk, ids_[s]);
@@ -202,6 +203,7 @@ class RingAttention {
             if (attention_.sees(some, keys)) read(some, keys, attention_);
         }
       });
+      if (next) pairs = next->finish()[0];
     }
     results_.resize(rows.size());
     logs_.resize(rows.size());
@@ -214,18 +216,25 @@ class RingAttention {
     std::vector<std::vector<Rows>> rows = all_rows();
     std::vector<std::vector<RowGradients>> grads(rows.size());
     each_slot(of_out, [&](int s) { grads[s] = begin_backward(s, rows[s], of_out[s]); });
-    Tensors pairs = pairs_, of_pairs;
-    for (const at::Tensor& pair : pairs)
-      of_pairs.push_back(at::zeros_like(pair, pair.options().dtype(attention_.wide())));
+    Tensors pairs = pairs_, of_pairs(pairs.size());
+    std::optional<Shipping> from_before;  // the gradients of these pairs, by the devices that had them before
     for (int round = 0; round < ring_.rounds(); ++round) {
-      if (round > 0) pairs = ring_.shifted(pairs, 1, true), of_pairs = ring_.shifted(of_pairs, 1, true);
+      std::optional<Shipping> next = next_pairs(pairs, round, true);
       each_slot(pairs, [&](int s) {
+        of_pairs[s] = at::zeros_like(pairs[s], pairs[s].options().dtype(attention_.wide()));
         for (const Chunk& chunk : ring_.chunks_of(ring_.owner(s, round))) {
           const Keys keys = attention_.keys_of(pairs[s], chunk, ids_[s]);
           for (size_t i = 0; i < rows[s].size(); ++i)
             if (attention_.sees(rows[s][i], keys)) read_back(rows[s][i], grads[s][i], keys, of_pairs[s], attention_);
         }
       });
+      if (from_before) {
+        const Tensors before = from_before->finish()[0];
+        each_slot(before, [&](int s) { of_pairs[s].add_(before[s]); });
+      }
+      if (!next) break;
+      from_before.emplace(ring_.begin_shift(of_pairs, true));
+      pairs = next->finish()[0];
     }
     if (ring_.rounds() > 1) of_pairs = ring_.shifted(of_pairs, 1 - ring_.rounds(), true);
     return collected_gradients(grads, of_pairs);
@@ -235,6 +244,12 @@ class RingAttention {
   struct Shapes {
     std::vector<int64_t> query, key, value;
   };
+
+  // The pairs of the next round, under way while those of this one are read.
+  std::optional<Shipping> next_pairs(const Tensors& pairs, int round, bool back) const {
+    if (round + 1 == ring_.rounds()) return std::nullopt;
+    return ring_.begin_shift(pairs, back);
+  }
 
   std::vector<std::vector<Rows>> all_rows() const {
     std::vector<std::vector<Rows>> rows(queries_.size());

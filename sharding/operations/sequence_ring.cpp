@@ -41,10 +41,18 @@ std::vector<Chunk> SequenceRing::chunks_of(int device) const {
   return {{device * half, half, 0}, {(2 * devices_ - 1 - device) * half, half, half}};
 }
 
+std::vector<int> SequenceRing::senders(int by) const {
+  std::vector<int> out;
+  for (int i = 0; i < devices_; ++i) out.push_back((i - by + devices_) % devices_);
+  return out;
+}
+
 Tensors SequenceRing::shifted(const Tensors& x, int by, bool back) const {
-  std::vector<int> senders;
-  for (int i = 0; i < devices_; ++i) senders.push_back((i - by + devices_) % devices_);
-  return moves_.permute(x, std::move(senders), back);
+  return moves_.permute(x, senders(by), back);
+}
+
+Shipping SequenceRing::begin_shift(const Tensors& x, bool back) const {
+  return moves_.begin_permute(x, senders(1), back);
 }
 
 // By device, who takes the first or second half of its block. Halves have numbers along the sequence: an odd device

@@ -253,6 +253,15 @@ void Shipping::move_here() {
   for (int i = 0; i < n; ++i) carry_out(i);
 }
 
+namespace {
+
+bool can_be_begun(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::permute;
+}
+
+}  // namespace
+
 // To where something is under way, or all have arrived. What can't be begun is done at once.
 void Shipping::advance() {
   const at::AutoGradMode off(false);
@@ -264,7 +273,7 @@ void Shipping::advance() {
     for (size_t i = 0; i < shipments_.size(); ++i) {
       if (has_arrived(i)) continue;
       const Collective collective = act(i).collective;
-      if (collective != Collective::all_gather && collective != Collective::reduce_scatter) {
+      if (!can_be_begun(collective)) {
         shipments_[i].tensors = moved(act(i), shipments_[i].tensors, cause_);
         ++next_[i];
         moves = true;
@@ -272,8 +281,8 @@ void Shipping::advance() {
       }
       const auto like = std::find_if(together.begin(), together.end(), [&](const std::vector<size_t>& others) {
         const size_t o = others[0];
-        return act(o).collective == collective && next_step(o).mesh == next_step(i).mesh &&
-               next_step(o).axes == next_step(i).axes &&
+        return collective != Collective::permute && act(o).collective == collective &&
+               next_step(o).mesh == next_step(i).mesh && next_step(o).axes == next_step(i).axes &&
                shipments_[o].tensors[0].scalar_type() == shipments_[i].tensors[0].scalar_type();
       });
       (like == together.end() ? together.emplace_back() : *like).push_back(i);

@@ -35,8 +35,15 @@ struct EndOfWork {
 using BegunWork = std::unique_ptr<Work, EndOfWork>;
 int64_t works_under_way();
 
-// One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group: begun
-// by the constructor, carried out while this process computes.
+// A permute's messages between this process and the others; places[i] are the groups and devices here that
+// receives[i] is for.
+struct PermuteMessages {
+  std::vector<Message> sends = {}, receives = {};
+  std::vector<std::vector<std::pair<int64_t, int>>> places = {};
+};
+
+// One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group, or the
+// permute of one step: begun by the constructor, carried out while this process computes.
 class ExchangeWork {
  public:
   struct Part {
@@ -55,6 +62,7 @@ class ExchangeWork {
   std::vector<Part> parts_;
   std::vector<std::vector<int64_t>> shapes_;  // of what each part gets
   at::Tensor received_;
+  PermuteMessages messages_;
   BegunWork begun_;
 };
 // The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis

@@ -114,6 +114,43 @@ class Crossing {
   void pack(const at::Tensor& given) const { gathers() ? give_blocks(given) : give_sums(given); }
   void unpack(const at::Tensor& received) { gathers() ? join(received) : keep(received); }
 
+  // Of a permute, for each other process one message: the tensors of all groups, by the number of the device that gets
+  // them. What stays in this process is passed on.
+  PermuteMessages write_messages() {
+    std::map<int, Tensors> outgoing;
+    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int to = 0; to < e_.devices; ++to) {
+        const int from = (*e_.senders)[to];
+        const auto [to_process, to_device] = places_[to];
+        const bool is_mine = to_process == members_.self;
+        if (from < 0) {
+          if (is_mine) out_[g][to_device] = at::zeros_like(in_[g][0]);
+          continue;
+        }
+        const auto [from_process, from_device] = places_[from];
+        if (is_mine && from_process == members_.self) out_[g][to_device] = in_[g][from_device];
+        if (is_mine && from_process != members_.self) incoming[from_process].emplace_back(g, to_device);
+        if (!is_mine && from_process == members_.self) outgoing[to_process].push_back(in_[g][from_device]);
+      }
+    PermuteMessages messages;
+    for (const auto& [peer, tensors] : outgoing) messages.sends.push_back({peer, stacked(tensors)});
+    for (auto& [peer, places] : incoming) {
+      const auto n = static_cast<int64_t>(places.size());
+      messages.receives.push_back({peer, in_[0][0].new_empty(longer(n, in_[0][0].sizes()))});
+      messages.places.push_back(std::move(places));
+    }
+    return messages;
+  }
+
+  void read_messages(const PermuteMessages& messages) {
+    for (size_t m = 0; m < messages.places.size(); ++m)
+      for (size_t i = 0; i < messages.places[m].size(); ++i) {
+        const auto [group, device] = messages.places[m][i];
+        out_[group][device] = messages.receives[m].tensor[static_cast<int64_t>(i)];
+      }
+  }
+
  private:
   int processes() const { return static_cast<int>(members_.processes.size()); }
   int64_t groups() const { return static_cast<int64_t>(in_.size()); }
@@ -234,35 +271,10 @@ class Crossing {
       }
   }
 
-  // For each other process one message: the tensors of all groups, by the number of the device that gets them.
   void permute() {
-    std::map<int, Tensors> outgoing;
-    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
-    for (int64_t g = 0; g < groups(); ++g)
-      for (int to = 0; to < e_.devices; ++to) {
-        const int from = (*e_.senders)[to];
-        const auto [to_process, to_device] = places_[to];
-        const bool is_mine = to_process == members_.self;
-        if (from < 0) {
-          if (is_mine) out_[g][to_device] = at::zeros_like(in_[g][0]);
-          continue;
-        }
-        const auto [from_process, from_device] = places_[from];
-        if (is_mine && from_process == members_.self) out_[g][to_device] = in_[g][from_device];
-        if (is_mine && from_process != members_.self) incoming[from_process].emplace_back(g, to_device);
-        if (!is_mine && from_process == members_.self) outgoing[to_process].push_back(in_[g][from_device]);
-      }
-    std::vector<Message> sends, receives;
-    for (const auto& [peer, tensors] : outgoing) sends.push_back({peer, stacked(tensors)});
-    for (const auto& [peer, slots] : incoming)
-      receives.push_back({peer, in_[0][0].new_empty(longer(static_cast<int64_t>(slots.size()), in_[0][0].sizes()))});
-    group_.exchange(sends, receives, waiting_)->wait();
-    size_t next = 0;
-    for (const auto& [peer, slots] : incoming) {
-      for (size_t i = 0; i < slots.size(); ++i)
-        out_[slots[i].first][slots[i].second] = receives[next].tensor[static_cast<int64_t>(i)];
-      ++next;
-    }
+    const PermuteMessages messages = write_messages();
+    group_.exchange(messages.sends, messages.receives, waiting_)->wait();
+    read_messages(messages);
   }
 
   const Exchange& e_;
@@ -298,6 +310,12 @@ int64_t works_under_way() { return under_way; }
 
 ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts)
     : members_(members), waiting_(waiting), parts_(std::move(parts)) {
+  ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).beside();
+  if (parts_[0].exchange.collective == Collective::permute) {
+    messages_ = Crossing(parts_[0].exchange, members, waiting_, parts_[0].in, parts_[0].out).write_messages();
+    begun_ = begun(group.exchange(messages_.sends, messages_.receives, waiting_));
+    return;
+  }
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
   const auto n = static_cast<int64_t>(members.processes.size());
   int64_t width = 0;  // of what is given, for each of `rows` processes
@@ -319,7 +337,6 @@ ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting
     begin += mine;
   }
   received_ = given.new_empty({gathers ? n : 1, width});
-  ProcessGroup& group = process_group(members.processes, like.device()).beside();
   begun_ = begun(gathers ? group.all_gather(given[0], received_, waiting_)
                          : group.reduce_scatter(given, received_[0], waiting_));
 }
@@ -328,6 +345,11 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   begun_->wait();
   begun_.reset();
   std::vector<std::vector<Tensors>> results;
+  if (parts_[0].exchange.collective == Collective::permute) {
+    Crossing(parts_[0].exchange, members_, waiting_, parts_[0].in, parts_[0].out).read_messages(messages_);
+    results.push_back(std::move(parts_[0].out));
+    return results;
+  }
   int64_t begin = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];

@@ -8,7 +8,6 @@
 #include "sharding/accounting/finite_values.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
-#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
 
@@ -77,10 +76,14 @@ Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, b
 }
 
 Tensors ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
-  Step moves = *step;
-  moves.row = Row::varying_to_varying;
-  moves.senders = std::move(senders);
-  return communicate(moves, parts, occasion_of(*this, in_backward_pass));
+  return begin_permute(parts, std::move(senders), in_backward_pass).finish()[0];
+}
+
+Shipping ShardedReduction::begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
+  auto moves = std::make_shared<Step>(*step);
+  moves->row = Row::varying_to_varying;
+  moves->senders = std::move(senders);
+  return Shipping({{{std::move(moves)}, parts}}, occasion_of(*this, in_backward_pass));
 }
 
 namespace {
