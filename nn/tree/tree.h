@@ -16,6 +16,7 @@
 #include "nn/tree/reflectable.h"
 #include "sharding/array/array.h"
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/axis.h"
 #include "sharding/random/key.h"
 
@@ -311,15 +312,23 @@ Tree tree_map_with_path(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map_with_path", tree, f, rest...);
 }
 
+namespace detail {
+template <class Tree>
+using ArrayOf = const Array&;
+}  // namespace detail
+
 // The same with f(x, y, ...), or with f(path, x, y, ...).
 //   const Model mean = nn::tree_map([](const Array& x, const Array& y) { return (x + y) / 2; }, a, b);
 template <class F, class Tree, class... Rest>
 Tree tree_map(F&& f, const Tree& tree, const Rest&... rest) {
-  const auto call = [&](const std::string& path, const auto&... x) -> Array {
-    if constexpr (std::is_invocable_v<F&, const std::string&, decltype(x)...>)
-      return f(path, x...);
-    else
-      return f(x...);
+  using detail::ArrayOf;
+  constexpr bool takes_path = std::is_invocable_r_v<Array, F&, const std::string&, const Array&, ArrayOf<Rest>...>;
+  constexpr bool takes_arrays = std::is_invocable_r_v<Array, F&, const Array&, ArrayOf<Rest>...>;
+  static_assert(takes_path || takes_arrays, "tessera: the function takes an Array of each tree and returns one.");
+  const auto call = [&](const std::string& path, const auto&... x) {
+    if constexpr (takes_path) return Array(f(path, x...));
+    if constexpr (takes_arrays && !takes_path) return Array(f(x...));
+    return Array();
   };
   return detail::map_leaves("tree_map", tree, call, rest...);
 }

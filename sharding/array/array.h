@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sharding/array/index.h"
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/named_sharding.h"
@@ -127,6 +128,17 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
 Array zeros(Shape shape, DType dtype = float32);  // these three are not placed; those of creation.h are
 Array ones(Shape shape, DType dtype = float32);
 Array full(Shape shape, double value, DType dtype = float32);
+// A mistake: sizes without braces.
+template <std::integral... Size>
+Array zeros(Size...) {
+  static_assert(detail::never<Size...>, "tessera: a shape has braces: zeros({3, 4}).");
+  return {};
+}
+template <std::integral... Size>
+Array ones(Size...) {
+  static_assert(detail::never<Size...>, "tessera: a shape has braces: ones({3, 4}).");
+  return {};
+}
 
 // A LibTorch tensor as an uncommitted array (no copy), and back: the whole value as one tensor.
 Array from_tensor(const at::Tensor& tensor);

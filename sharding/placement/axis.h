@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct Axis {
 class AxisName {
  public:
   AxisName(const char* logical);
+  AxisName(std::nullptr_t) = delete;  // none is what Python's None is
   AxisName(std::string logical) : name_(std::move(logical)) {}
   AxisName(None) {}
   AxisName(const Axis& axis) : name_(axis.name) {}

@@ -145,6 +145,10 @@ struct LayoutOptions {
 class Layout {
  public:
   Layout(Mesh mesh, Rules rules, LayoutOptions options = {});
+  template <class Options = LayoutOptions>
+  Layout(const Rules&, const Mesh&, const Options& = {}) {
+    static_assert(detail::never<Options>, "tessera: the mesh comes first: Layout(mesh, rules).");
+  }
   explicit Layout(const detail::LayoutImpl* impl) : impl_(impl) {}
 
   Mesh mesh() const;

@@ -1,10 +1,12 @@
 // NamedSharding: a mesh and a spec, which together give each device its block of any array.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/partition_spec.h"
@@ -22,6 +24,11 @@ class NamedSharding {
  public:
   // Errors: a mesh axis that the mesh does not have (unknown_axis), or one used twice (duplicate_axis).
   NamedSharding(Mesh mesh, PartitionSpec spec);
+  template <class Spec>
+  requires(!std::convertible_to<Spec, PartitionSpec>) NamedSharding(const Mesh&, const Spec&) {
+    static_assert(detail::never<Spec>,
+                  "tessera: a NamedSharding has a mesh and a spec: NamedSharding(mesh, P{\"data\"}).");
+  }
 
   Mesh mesh() const;
   const PartitionSpec& spec() const;  // without trailing nones

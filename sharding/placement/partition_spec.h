@@ -1,10 +1,13 @@
 // PartitionSpec: for each dim of an array, the mesh axes that shard it.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "sharding/diagnostics/never.h"
 #include "sharding/placement/axis.h"
 
 namespace tessera {
@@ -18,6 +21,7 @@ class SpecEntry {
  public:
   SpecEntry() = default;
   SpecEntry(None) {}
+  SpecEntry(std::nullptr_t) = delete;  // none is what Python's None is
   SpecEntry(Unconstrained) : unconstrained_(true) {}
   SpecEntry(const char* axis) : axes_{axis} {}
   SpecEntry(std::string axis) : axes_{std::move(axis)} {}
@@ -42,6 +46,11 @@ class PartitionSpec {
   PartitionSpec() = default;
   PartitionSpec(std::initializer_list<SpecEntry> entries) : entries_(entries) {}
   explicit PartitionSpec(std::vector<SpecEntry> entries) : entries_(std::move(entries)) {}
+  template <class... Entry>
+  requires(sizeof...(Entry) > 0 &&
+           (std::constructible_from<SpecEntry, Entry> && ...)) explicit PartitionSpec(const Entry&...) {
+    static_assert(detail::never<Entry...>, "tessera: a PartitionSpec has braces: P{\"data\", none}.");
+  }
 
   const std::vector<SpecEntry>& entries() const { return entries_; }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sharding/diagnostics/never.h"
+
 namespace tessera {
 
 // A random key: the same key and the same global element index give the same number, whatever the mesh. Keys are
@@ -32,6 +34,12 @@ std::array<Key, N> split(const Key& key) {
   std::array<Key, N> result;
   for (size_t i = 0; i < N; ++i) result[i] = keys[i];
   return result;
+}
+// A mistake: no number.
+template <class Nothing = void>
+std::array<Key, 2> split(const Key&) {
+  static_assert(detail::never<Nothing>, "tessera: split says into how many keys: auto [k1, k2] = split<2>(key).");
+  return {};
 }
 
 // A key that depends on `data` as well: jax.random.fold_in(key, data).
