@@ -3,17 +3,16 @@
 
 #include <boost/json/value.hpp>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "data/text_source.h"
 #include "nn/tree/tree.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::data {
 
@@ -21,32 +20,20 @@ namespace detail {
 
 boost::json::value parse_line(const std::string& text, const std::string& where);
 
-// A value with its line and field, read as the type that it has to be. Error (bad_file): it is another type.
-struct JsonPlace {
-  const boost::json::value& value;
-  const std::string& where;  // corpus.jsonl, line 17
-  std::string path;          // label.id
-
-  bool boolean() const;
-  int64_t integer(int64_t least, int64_t most) const;
-  uint64_t natural() const;
-  double number(double most) const;
-  std::string text() const;
-  size_t length() const;                    // of an array
-  JsonPlace item(size_t i) const;           // of an array
-  JsonPlace field(std::string_view) const;  // of an object; null where it is missing
-  bool is_null() const;
-};
+using tessera::detail::JsonPart;
 
 template <class T>
-void read_json(const JsonPlace& json, T& out);
+void read_json(const JsonPart& json, T& out);
+
+// Error (bad_file): it is larger, or no number.
+double number_up_to(double most, const JsonPart& json);
 
 template <class T>
-void read_number(const JsonPlace& json, T& out) {
+void read_number(const JsonPart& json, T& out) {
   if constexpr (std::same_as<T, bool>)
-    out = json.boolean();
+    out = json.flag();
   else if constexpr (std::floating_point<T>)
-    out = static_cast<T>(json.number(static_cast<double>(std::numeric_limits<T>::max())));
+    out = static_cast<T>(number_up_to(std::numeric_limits<T>::max(), json));
   else if constexpr (std::same_as<T, uint64_t>)
     out = json.natural();
   else
@@ -55,7 +42,7 @@ void read_number(const JsonPlace& json, T& out) {
 }
 
 template <class T>
-void read_json(const JsonPlace& json, T& out) {
+void read_json(const JsonPart& json, T& out) {
   if constexpr (std::is_arithmetic_v<T>) {
     read_number(json, out);
   } else if constexpr (std::same_as<T, std::string>) {
@@ -71,7 +58,7 @@ void read_json(const JsonPlace& json, T& out) {
     }
   } else {
     boost::pfr::for_each_field(out, [&](auto& field, auto number) -> void {
-      read_json(json.field(nn::detail::field_names<T>[number]), field);
+      read_json(json.at_or_null(nn::detail::field_names<T>[number]), field);
     });
   }
 }
@@ -92,7 +79,7 @@ struct JsonRecords {
     const std::string where = lines.where(index);
     const boost::json::value value = parse_line(lines[index], where);
     Record record{};
-    read_json(JsonPlace{value, where, ""}, record);
+    read_json(JsonPart{value, where + ": record", "json_lines"}, record);
     return record;
   }
 };

@@ -74,7 +74,7 @@ BytePairEncoding model_of(const JsonPart& json) {
     json.at("dropout").refuse("is not supported, expected null.");
   const JsonPart vocabulary = json.at("vocab");
   const auto* entries = vocabulary.value.if_object();
-  if (!entries) vocabulary.refuse("given something else, expected an object of ids.");
+  if (!entries) vocabulary.refuse_type("an object of ids");
   std::unordered_map<std::string, int32_t> ids;
   ids.reserve(entries->size());
   for (const auto& [token, id] : *entries) {
@@ -89,11 +89,6 @@ BytePairEncoding model_of(const JsonPart& json) {
   options.byte_fallback = json.flag("byte_fallback", false);
   options.ignore_merges = json.flag("ignore_merges", false);
   return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place);
-}
-
-JsonPart part_or_null(const JsonPart& file, const char* key) {
-  static const boost::json::value null;
-  return file.has(key) ? file.at(key) : JsonPart{null, fmt::format("{}.{}", file.place, key), file.verb};
 }
 
 int32_t id_of_added(const JsonPart& json) {
@@ -115,12 +110,12 @@ std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
 }  // namespace
 
 Tokenizer::Parts::Parts(const JsonPart& file)
-    : added(added_tokens_of(part_or_null(file, "added_tokens"))),
-      normalizer(normalizer_of(part_or_null(file, "normalizer"))),
-      pre_tokenizer(pre_tokenizer_of(part_or_null(file, "pre_tokenizer"))),
+    : added(added_tokens_of(file.at_or_null("added_tokens"))),
+      normalizer(normalizer_of(file.at_or_null("normalizer"))),
+      pre_tokenizer(pre_tokenizer_of(file.at_or_null("pre_tokenizer"))),
       model(model_of(file.at("model"))),
-      post(template_of(part_or_null(file, "post_processor"))),
-      decoder(decoder_of(part_or_null(file, "decoder"))) {
+      post(template_of(file.at_or_null("post_processor"))),
+      decoder(decoder_of(file.at_or_null("decoder"))) {
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
   // Room for ids that no token has, as models pad their vocabularies, but not for a table of ids alone.

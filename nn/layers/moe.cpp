@@ -50,23 +50,29 @@ Array placed_as(const Array& x, const Array& y) {
   return with_sharding_constraint(x, NamedSharding(y.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
 }
 
-Array probabilities(const MoeMlp& layer, const Array& x) {
+// (batch, seq, experts)
+Array scores_of(const MoeMlp& layer, const Array& x) {
   const Array logits = matmul(x, layer.dtypes.in(layer.router));
-  return softmax(astype(logits, promote(logits.dtype(), float32)));
+  const Array wide = astype(logits, promote(logits.dtype(), float32));
+  return layer.score == RouterScore::softmax ? softmax(wide) : sigmoid(wide);
 }
 
-// The k experts of each token, the most probable first, and the weights of their answers: (batch, seq, k).
+// The k experts of each token, the highest score first, and the weights of their answers: (batch, seq, k).
 struct Choices {
   Array experts, weights;
 };
 
-Choices choices_of(const MoeMlp& layer, const Array& p) {
-  const TopK best = top_k(p, static_cast<int>(layer.top_k));
-  return {best.indices, layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values};
+Choices choices_of(const MoeMlp& layer, const Array& scores) {
+  TopK best =
+      top_k(layer.bias ? scores + astype(layer.bias->value, scores.dtype()) : scores, static_cast<int>(layer.top_k));
+  if (layer.bias) best.values = take_along_axis(scores, best.indices, -1);
+  const Array weights = layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values;
+  return {best.indices, layer.scale == 1 ? weights : weights * layer.scale};
 }
 
 // All but the output. `chosen` (batch, seq, experts): 1 at each choice of a token.
-MoeResult result_without_out(const MoeMlp& layer, const Array& p, const Array& chosen, const Array& dropped) {
+MoeResult result_without_out(const MoeMlp& layer, const Array& scores, const Array& chosen, const Array& dropped) {
+  const Array p = layer.score == RouterScore::softmax ? scores : scores / sum(scores, {-1}, true);
   const Array share = stop_gradient(mean(chosen, {0, 1}) / static_cast<double>(layer.top_k)), likely = mean(p, {0, 1});
   return {.out = {},
           .balance_loss = static_cast<double>(p.shape(2)) * sum(share * likely),
@@ -85,7 +91,7 @@ Array at_all_experts(const Array& x, const Array& experts) {
 }
 
 MoeResult answer_all(const MoeMlp& layer, const Array& x) {
-  const Array p = probabilities(layer, x);
+  const Array p = scores_of(layer, x);
   const Choices choices = choices_of(layer, p);
   const int64_t batch = x.shape(0), seq = x.shape(1), k = layer.top_k;
   const Array chosen = sum(one_hot(choices.experts, p.shape(2), p.dtype()), {2});
@@ -153,7 +159,7 @@ Array answers(const MoeMlp& layer, const Array& tokens) {
 }
 
 MoeResult answer_up_to_capacity(const MoeMlp& layer, const Array& x) {
-  Routing routing = route(layer, probabilities(layer, x));
+  Routing routing = route(layer, scores_of(layer, x));
   const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
   const Array done = placed_as(answers(layer, at_experts(tokens, layer.up)), tokens);
   routing.result.out = einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done});
@@ -174,25 +180,52 @@ Param kernels(const char* option, const Initializer& initializer, const Key& key
           {experts, in, out}};
 }
 
+std::variant<Mlp, GatedMlp> shared_experts(const Key& key, const Axis& embed, const Axis& hidden, const MoeOptions& o) {
+  const MlpOptions options{.bias = false, .dtypes = o.dtypes};
+  if (o.gated) return GatedMlp::init(key, embed, hidden, options);
+  Mlp mlp = Mlp::init(key, embed, hidden, options);
+  mlp.activation = o.activation;
+  return mlp;
+}
+
 }  // namespace
 
 MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts, const MoeOptions& o) {
   check_positive("MoeMlp", "experts", experts.size);
   check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
   check_routing(o.top_k, o.capacity_factor, experts.size);
-  const auto keys = split<4>(key);
+  if (o.shared < 0)
+    fail(ErrorKind::bad_argument, "MoeMlp", "shared = {}, expected a number of experts from 0 on.", o.shared);
+  const auto keys = split<5>(key);
   const Array router = initial("MoeMlp", "router_init", o.router_init, keys[0], {embed.size, experts.size});
   MoeMlp moe{.router = {o.dtypes.param(router), {embed, none}},
              .up = kernels("up_init", o.up_init, keys[1], experts, embed, hidden, o.dtypes),
              .gate = {},
              .down = kernels("down_init", o.down_init, keys[2], experts, hidden, embed, o.dtypes),
+             .shared = {},
+             .bias = {},
              .top_k = o.top_k,
              .capacity_factor = o.capacity_factor,
+             .score = o.score,
              .normalize = o.normalize.value_or(o.top_k > 1),
+             .scale = o.scale,
              .activation = o.activation,
              .dtypes = o.dtypes};
   if (o.gated) moe.gate = kernels("up_init", o.up_init, keys[3], experts, embed, hidden, o.dtypes);
+  if (o.balance_bias) moe.bias = Buffer{zeros({experts.size}), {none}};
+  if (o.shared) moe.shared = shared_experts(keys[4], embed, {hidden.name, o.shared * hidden.size}, o);
   return moe;
+}
+
+void MoeMlp::rebalance(const Array& choices, double speed) {
+  const int64_t experts = router.value.shape(-1);
+  if (!bias)
+    fail(ErrorKind::bad_argument, "rebalance", "the experts have no bias. Give MoeOptions{.balance_bias = true}.");
+  if (choices.shape() != Shape{experts})
+    fail(ErrorKind::shape_mismatch, "rebalance", "choices: {} given, expected those of {} experts.",
+         choices.type_string(), experts);
+  const Array towards = sign(1.0 / static_cast<double>(experts) - choices);
+  bias->value = placed_as(bias->value + astype(towards, bias->value.dtype()) * speed, bias->value);
 }
 
 int64_t MoeMlp::capacity(int64_t seq) const {
@@ -214,6 +247,7 @@ MoeResult MoeMlp::operator()(Operand operand) const {
     fail(ErrorKind::bad_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
          x.type_string());
   MoeResult result = capacity_factor ? answer_up_to_capacity(*this, x) : answer_all(*this, x);
+  if (shared) result.out = result.out + std::visit([&](const auto& mlp) { return mlp(x); }, *shared);
   result.out = dtypes.out(result.out);
   return result;
 }

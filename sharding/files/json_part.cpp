@@ -4,66 +4,100 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
+#include <limits>
 
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
+namespace {
+
+const boost::json::value nothing;
+
+const boost::json::value* member(const boost::json::value& value, std::string_view key) {
+  const auto* object = value.if_object();
+  return object ? object->if_contains(key) : nullptr;
+}
+
+}  // namespace
 
 void JsonPart::refuse(const std::string& what) const { fail(ErrorKind::bad_file, verb, "{}: {}", place, what); }
 
-JsonPart JsonPart::at(const std::string& key) const {
-  const auto* object = value.if_object();
-  const auto* found = object ? object->if_contains(key) : nullptr;
-  if (!found) refuse(fmt::format("has no \"{}\".", key));
-  return {*found, fmt::format("{}.{}", place, key), verb};
+void JsonPart::refuse_type(std::string_view expected) const {
+  refuse(fmt::format("{} given, expected {}.", boost::json::serialize(value).substr(0, 60), expected));
 }
 
+bool JsonPart::has(std::string_view key) const {
+  const auto* found = member(value, key);
+  return found && !found->is_null();
+}
+
+JsonPart JsonPart::at(std::string_view key) const {
+  if (!member(value, key)) refuse(fmt::format("has no \"{}\".", key));
+  return at_or_null(key);
+}
+
+JsonPart JsonPart::at_or_null(std::string_view key) const {
+  if (!value.is_object()) refuse_type("an object");
+  const auto* found = member(value, key);
+  return {found ? *found : nothing, fmt::format("{}.{}", place, key), verb};
+}
+
+size_t JsonPart::length() const {
+  if (!value.is_array()) refuse_type("an array");
+  return value.get_array().size();
+}
+
+JsonPart JsonPart::item(size_t i) const { return {value.as_array()[i], fmt::format("{}.{}", place, i), verb}; }
+
 std::vector<JsonPart> JsonPart::items() const {
-  const auto* array = value.if_array();
-  if (!array) refuse("given something else, expected an array.");
   std::vector<JsonPart> items;
-  for (size_t i = 0; i < array->size(); ++i) items.push_back({(*array)[i], fmt::format("{}.{}", place, i), verb});
+  for (size_t i = 0, n = length(); i < n; ++i) items.push_back(item(i));
   return items;
 }
 
 std::string JsonPart::text() const {
   if (const auto* text = value.if_string()) return std::string(*text);
-  refuse("given something else, expected a string.");
+  refuse_type("a string");
+}
+
+std::string JsonPart::text(std::string_view key, const std::string& otherwise) const {
+  return has(key) ? at(key).text() : otherwise;
 }
 
 int64_t JsonPart::integer() const {
   if (const auto* number = value.if_int64()) return *number;
-  refuse("given something else, expected an integer.");
+  refuse_type("an integer");
 }
 
-int64_t JsonPart::integer(const std::string& key, int64_t otherwise) const {
+int64_t JsonPart::integer(int64_t least, int64_t most) const {
+  const auto* number = value.if_int64();
+  if (number && *number >= least && *number <= most) return *number;
+  refuse_type(fmt::format("a whole number from {} to {}", least, most));
+}
+
+int64_t JsonPart::integer(std::string_view key, int64_t otherwise) const {
   return has(key) ? at(key).integer() : otherwise;
+}
+
+uint64_t JsonPart::natural() const {
+  if (const auto* number = value.if_uint64()) return *number;
+  return static_cast<uint64_t>(integer(0, std::numeric_limits<int64_t>::max()));
 }
 
 double JsonPart::number() const {
   if (value.is_number()) return value.to_number<double>();
-  refuse("given something else, expected a number.");
+  refuse_type("a number");
 }
 
-double JsonPart::number(const std::string& key, double otherwise) const {
+double JsonPart::number(std::string_view key, double otherwise) const {
   return has(key) ? at(key).number() : otherwise;
 }
 
-bool JsonPart::has(const std::string& key) const {
-  const auto* object = value.if_object();
-  const auto* found = object ? object->if_contains(key) : nullptr;
-  return found && !found->is_null();
+bool JsonPart::flag() const {
+  if (const auto* flag = value.if_bool()) return *flag;
+  refuse_type("true or false");
 }
 
-bool JsonPart::flag(const std::string& key, bool otherwise) const {
-  if (!has(key)) return otherwise;
-  const JsonPart part = at(key);
-  if (const auto* flag = part.value.if_bool()) return *flag;
-  part.refuse("given something else, expected true or false.");
-}
-
-std::string JsonPart::text(const std::string& key, const std::string& otherwise) const {
-  return has(key) ? at(key).text() : otherwise;
-}
+bool JsonPart::flag(std::string_view key, bool otherwise) const { return has(key) ? at(key).flag() : otherwise; }
 
 }  // namespace tessera::detail

@@ -133,6 +133,15 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        [] {
          MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5});
        }},
+      {kind, "[MoeMlp] shared = -1, expected a number of experts from 0 on.",
+       [&] {
+         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.shared = -1});
+       }},
+      {kind, "[rebalance] the experts have no bias. Give MoeOptions{.balance_bias = true}.",
+       [&] {
+         MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4});
+         moe.rebalance(full({4}, 0.25));
+       }},
       {kind, "[MoeMlp] capacity_factor = 0, expected a number above 0.",
        [] {
          MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0});

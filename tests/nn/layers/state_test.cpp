@@ -226,6 +226,54 @@ TEST(MoeMlp, WithoutACapacityIsALoopOverExperts) {
   EXPECT_EQ(moe(x).dropped.item<float>(), 0);
 }
 
+// The bias chooses, the scores weigh; the shared experts answer everyone.
+TEST(MoeMlp, OfSigmoidScoresIsALoopOverExperts) {
+  for (const std::optional<double> capacity : {std::optional<double>(), std::optional(4.0)}) {
+    MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
+                              {.capacity_factor = capacity,
+                               .gated = true,
+                               .score = RouterScore::sigmoid,
+                               .scale = 2.5,
+                               .balance_bias = true,
+                               .shared = 2});
+    const Array x = normal(Key(1), {3, 8, embed.size});
+    const Array scores = sigmoid(matmul(x, moe.router));
+    const auto expected = [&](const std::vector<float>& bias) {
+      Array out = std::get<GatedMlp>(*moe.shared)(x);
+      const Array biased = scores + array(bias, {4}), least = slice_in_dim(top_k(biased, 2).values, 1, 2, 2);
+      const Array chosen = where(biased >= least, scores, 0.0), weights = 2.5 * chosen / sum(chosen, {-1}, true);
+      for (int64_t e = 0; e < 4; ++e) {
+        const auto kernel = [&](const Param& all) { return index_in_dim(all.value, e, 0, false); };
+        const Array answer = matmul(silu(matmul(x, kernel(*moe.gate))) * matmul(x, kernel(moe.up)), kernel(moe.down));
+        out = out + index_in_dim(weights, e, 2, true) * answer;
+      }
+      return out;
+    };
+    expect_near(moe(x).out, expected({0, 0, 0, 0}), 1e-5, "without a bias");
+    moe.bias->value = array<float>({-1, 1, 0, 0.5}, {4});
+    expect_near(moe(x).out, expected({-1, 1, 0, 0.5}), 1e-5, "with a bias");
+  }
+}
+
+TEST(MoeMlp, RebalancingEvensTheLoad) {
+  const Layout layout{
+      make_mesh({{"data", 2}, {"expert", 2}}),
+      {{"batch", "data"}, {"experts", "expert"}, {"embed", replicated}, {"hidden", replicated}, {"seq", replicated}}};
+  MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
+                                         {.capacity_factor = {}, .score = RouterScore::sigmoid, .balance_bias = true}),
+                            layout);
+  const Array x = device_put(normal(Key(1), {8, 32, embed.size}) + 1, NamedSharding(layout.mesh(), P{"data"}));
+  const auto spread = [&] {
+    const std::vector<float> choices = gather(moe(x).choices).to_host<float>();
+    return *std::max_element(choices.begin(), choices.end()) - *std::min_element(choices.begin(), choices.end());
+  };
+  const float before = spread();
+  for (int step = 0; step < 60; ++step) moe.rebalance(moe(x).choices, 0.01);
+  EXPECT_GT(before, 0.1);
+  EXPECT_LT(spread(), 0.05);
+  EXPECT_EQ(moe.bias->value.sharding().spec(), PartitionSpec());
+}
+
 TEST(MoeMlp, ExpertsAreDrawnEachAsAKernel) {
   const MoeMlp moe = MoeMlp::init(Key(0), {"embed", 100}, {"hidden", 200}, {"experts", 4});
   EXPECT_TRUE(moe.up.value.is_recipe());

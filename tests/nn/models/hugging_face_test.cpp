@@ -128,7 +128,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
              "sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
-       {ErrorKind::bad_file, at + "num_key_value_heads: given something else, expected an integer.",
+       {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected an integer.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::bad_file,
         "[from_hugging_face] config.json: [DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
