@@ -24,6 +24,7 @@
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera {
 
@@ -86,6 +87,14 @@ const MeshImpl* mesh_of(const std::vector<Array>& parameters) {
   return nullptr;
 }
 
+const MeshImpl* first_stage_of(const std::vector<Array>& parameters) {
+  const MeshImpl* first = nullptr;
+  for (const Array& x : parameters)
+    if (const MeshImpl* mesh = x.is_absent() ? nullptr : x.impl()->type->mesh; mesh && mesh->parent)
+      if (!first || mesh->cut_at < first->cut_at) first = mesh;
+  return first;
+}
+
 void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) {
   std::vector<ArrayPtr> traced;
   for (const Array& x : shadows)
@@ -122,9 +131,15 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          "prefetch: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch);
   check_axes("value_and_grad", "shard", options.shard, mesh_of(parameters));
   keep_freed_memory();
+  state_->first_stage = first_stage_of(parameters);
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   if (!state_->nested) communicate_in_groups(*state_, shadows_);
   if (const auto& meter = current_meter()) meter->begin_forward();
+}
+
+void Tape::pause() { guard_.reset(); }
+void Tape::resume() {
+  guard_ = std::make_unique<Guard>(state_.get(), std::any_of(shadows_.begin(), shadows_.end(), lies_in_slots));
 }
 
 Tape::~Tape() {
@@ -175,16 +190,24 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   return gradients;
 }
 
-Array detached(const Array& x, std::source_location where) {
+Array without_graph(const Array& x) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayImpl& a = materialized(x, "value_and_grad");
-  Tensors local;
-  for (const at::Tensor& t : a.local) local.push_back(t.detach());
-  ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
+  ArrayPtr plain = make_array(a.type, a.slots, detached_tensors(a));
   plain->layout = a.layout;
-  if (!a.type->unreduced && !a.type->reduced) return Array(std::move(plain));
-  return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0),
+  return Array(std::move(plain));
+}
+
+Array detached(const Array& x, std::source_location where) {
+  if (x.is_absent()) return x;
+  at::AutoGradMode off(false);
+  const ArrayPtr plain = without_graph(x).impl();
+  const ArrayImpl& a = *plain;
+  const MeshImpl* whole = whole_of(a.type->mesh);
+  if (!a.type->unreduced && !a.type->reduced && whole == a.type->mesh) return Array(plain);
+  const Type* value = with_unreduced(with_reduced(a.type, 0), 0);
+  return Array(convert(*plain, plain, whole == a.type->mesh ? value : type_on(value, whole),
                        {.operation = "loss", .where = where, .reason = handed_out()}));
 }
 

@@ -59,6 +59,7 @@ std::string Mesh::to_string() const {
   if (!impl_) return "no mesh";
   std::vector<std::string> parts;
   for (const MeshAxis& axis : impl_->axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
+  if (impl_->parent) parts[impl_->cut_axis] = fmt::format("{}[{}]", impl_->axes[impl_->cut_axis].name, impl_->cut_at);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
