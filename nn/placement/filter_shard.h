@@ -41,8 +41,8 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // If the mesh spans several processes, all of them must call this; they first check that they agree on the mesh, the
 // rules and the arrays.
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), more or
-// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places (bad_argument). If processes do not agree:
-// inconsistent, with the first difference.
+// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places
+// (bad_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
 Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);

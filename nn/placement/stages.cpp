@@ -1,6 +1,9 @@
 // Stages by the paths of the leaves: layers.2.mlp.up.kernel lies in element 2 of `layers`.
 #include "nn/placement/stages.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +12,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
 
@@ -69,6 +73,18 @@ std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, st
     layouts.push_back(tessera::detail::on_other_mesh(layout, stage));
   }
   return layouts;
+}
+
+bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name) {
+  return std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) {
+    const std::optional<Element> e = element_of(leaf.path, layout);
+    return e && (e->vector == name || e->vector.ends_with("." + name));
+  });
+}
+
+std::string stage_name(const Mesh& mesh) {
+  const auto& impl = *mesh.impl();
+  return impl.parent ? fmt::format("{}[{}]", impl.axes[impl.cut_axis].name, impl.cut_at) : "";
 }
 
 }  // namespace tessera::nn::detail

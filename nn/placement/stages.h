@@ -1,6 +1,8 @@
 // Stages: the elements of a vector dealt out to the sub-meshes along a mesh axis.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "nn/tree/tree.h"
@@ -12,5 +14,9 @@ namespace tessera::nn::detail {
 // devices, as {"layers", "pipe"}, what lies in element i of its L elements gets the layout on the sub-mesh at i * S / L
 // of that axis; all other leaves get `layout`. Error (uneven), which begins with `verb`: fewer elements than stages.
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb);
+// Whether a rule for this name deals out a vector of this tree.
+bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name);
+// "pipe[1]" of a sub-mesh; empty of any other mesh.
+std::string stage_name(const Mesh& mesh);
 
 }  // namespace tessera::nn::detail

@@ -87,14 +87,6 @@ const MeshImpl* mesh_of(const std::vector<Array>& parameters) {
   return nullptr;
 }
 
-const MeshImpl* first_stage_of(const std::vector<Array>& parameters) {
-  const MeshImpl* first = nullptr;
-  for (const Array& x : parameters)
-    if (const MeshImpl* mesh = x.is_absent() ? nullptr : x.impl()->type->mesh; mesh && mesh->parent)
-      if (!first || mesh->cut_at < first->cut_at) first = mesh;
-  return first;
-}
-
 void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) {
   std::vector<ArrayPtr> traced;
   for (const Array& x : shadows)
@@ -131,8 +123,8 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          "prefetch: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch);
   check_axes("value_and_grad", "shard", options.shard, mesh_of(parameters));
   keep_freed_memory();
-  state_->first_stage = first_stage_of(parameters);
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
+  state_->first_stage = first_stage_of(shadows_);
   if (!state_->nested) communicate_in_groups(*state_, shadows_);
   if (const auto& meter = current_meter()) meter->begin_forward();
 }

@@ -100,9 +100,7 @@ std::optional<int64_t> number_in_environment(const char* name, const char* what)
 }
 
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
-int64_t available_devices() {
-  return number_in_environment("TESSERA_CPU_DEVICES", "devices").value_or(most_devices);
-}
+int64_t available_devices() { return number_in_environment("TESSERA_CPU_DEVICES", "devices").value_or(most_devices); }
 
 // LibTorch's number is also that of the threads that compute slots side by side.
 void limit_threads() {

@@ -38,8 +38,8 @@ struct MeshImpl {
   AxisSet stored(AxisSet set) const { return abstract ? 0 : private_replicas ? all() : set; }
   // The same without private replicas.
   AxisSet distinct(AxisSet set) const { return abstract ? 0 : set; }
-  int count(AxisSet set) const;           // devices along these axes
-  int slots(AxisSet set) const;           // of these, this process's
+  int count(AxisSet set) const;  // devices along these axes
+  int slots(AxisSet set) const;  // of these, this process's
   // Several slots of this process compute on one CPU.
   bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie

@@ -24,6 +24,7 @@ void give_to_processes(MeshImpl& mesh, const MeshImpl& whole, size_t axis) {
   mesh.processes = static_cast<int>(processes.size());
   if (at >= first && at < first + whole.extent[axis]) return;
   mesh.elsewhere = mesh.abstract = true;
+  mesh.private_replicas = false;
   mesh.device = c10::kMeta;
   for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.first[a] = 0, mesh.extent[a] = static_cast<int>(mesh.axes[a].size);
 }

@@ -252,7 +252,7 @@ Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_loc
 
 Array gather(const Array& x, std::source_location where) {
   if (!materialized(x, "gather").type->mesh) return x;
-  return put(x, NamedSharding(Mesh(x.impl()->type->mesh), PartitionSpec{}), Reach::own_mesh, "gather", where);
+  return put(x, NamedSharding(Mesh(whole_of(x.impl()->type->mesh)), PartitionSpec{}), Reach::own_mesh, "gather", where);
 }
 
 Array finish_sum(const Array& x, std::source_location where) {

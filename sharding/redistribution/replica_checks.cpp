@@ -37,7 +37,7 @@ void check_replicas_across_processes(const Type* type, const Tensors& local, con
   const std::string path = cause.path ? *cause.path + ": " : "";
   if (!mesh->parent)
     check_agreement("TESSERA_CHECK", mesh->processes,
-                  fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));
+                    fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));
   const std::vector<int> processes = processes_along(mesh, mesh->all());
   at::Tensor mine = at::empty({static_cast<int64_t>(local.size())}, at::kLong);
   for (size_t i = 0; i < local.size(); ++i) mine[static_cast<int64_t>(i)] = static_cast<int64_t>(checksum(local[i]));

@@ -74,6 +74,14 @@ const MeshImpl* stage_of(const ArrayImpl* const* operands, int n) {
   return last_with_weight ? last_with_weight : last;
 }
 
+const MeshImpl* first_stage_of(const std::vector<Array>& arrays) {
+  const MeshImpl* first = nullptr;
+  for (const Array& x : arrays)
+    if (const ArrayPtr& a = x.impl(); a && a->weight && cut_of(a->type->mesh))
+      if (!first || a->type->mesh->cut_at < first->cut_at) first = a->type->mesh;
+  return first;
+}
+
 namespace {
 
 Tensors without_data(const Type* type) { return {abstract_block(type)}; }
@@ -171,16 +179,15 @@ struct Passage {
     coordinates[stage->cut_axis] = stage->cut_at;
     return whole->process_of(ravel_place(whole, whole->all(), coordinates));
   }
-  Waiting waiting() const {
-    return {"permute", cause.where, from->mesh->parent->kept_names(cut_of(from->mesh))};
-  }
+  Waiting waiting() const { return {"permute", cause.where, from->mesh->parent->kept_names(cut_of(from->mesh))}; }
 
-  // Each direction between two processes has a group of its own, in which messages are matched by their order. A send is
-  // under way while this process goes on.
+  // Each direction between two processes has a group of its own, in which messages are matched by their order: passes
+  // go in another order than the collectives of both. A send is under way while this process goes on.
   void send(const Tensors& x) const {
     std::vector<Message> messages;
     for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
     process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device)
+        .beside()
         .exchange(std::move(messages), {}, waiting());
   }
 
@@ -188,11 +195,11 @@ struct Passage {
     Tensors arrived;
     std::vector<Message> messages;
     for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
-      arrived.push_back(
-          at::zeros(to->local, at::TensorOptions(scalar_type(to->dtype)).device(to->mesh->device)));
+      arrived.push_back(at::zeros(to->local, at::TensorOptions(scalar_type(to->dtype)).device(to->mesh->device)));
       messages.push_back({0, arrived.back()});
     }
     process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
+        .beside()
         .exchange({}, std::move(messages), waiting())
         ->wait();
     return arrived;
@@ -267,9 +274,9 @@ ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* 
     there = *known;
   } else {
     const ArrayPtr start = convert(a, self, start_type, cause);
-    there = !mesh->parent      ? spread_out(a, start, cause)
-            : !from->parent    ? part_of(a, start, mesh, cause)
-                               : passed_on(a, start, mesh, cause);
+    there = !mesh->parent   ? spread_out(a, start, cause)
+            : !from->parent ? part_of(a, start, mesh, cause)
+                            : passed_on(a, start, mesh, cause);
     if (recorded || !a.weight) a.detail().conversions.push_back({arrived, recorded, there});
   }
   return convert(*there, there, to, cause);

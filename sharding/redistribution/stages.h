@@ -17,6 +17,9 @@ const LayoutImpl* layout_on(const LayoutImpl* layout, const MeshImpl* mesh);
 // open tape if it has stages. Null where the operation runs on the arrays' own mesh.
 const MeshImpl* stage_of(const ArrayImpl* const* operands, int n);
 
+// The earliest stage that has a parameter of these; null if none has.
+const MeshImpl* first_stage_of(const std::vector<Array>& arrays);
+
 // `a` as `to`, where are_stages(a's mesh, to's mesh). From the whole mesh to a sub-mesh nothing moves: each device has
 // its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each device sends to
 // the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh it is an all_reduce of the
