@@ -11,6 +11,7 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/activity.h"
@@ -130,8 +131,9 @@ at::Tensor assemble(const ArrayImpl& a) {
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
     Coordinates coordinates(mesh);
     unravel(mesh, type->own(), b, coordinates);
-    at::Tensor place = cut(whole, block_of(type, coordinates));
-    const at::Tensor& part = a.local[ravel(mesh, a.slots, coordinates)];
+    const IndexRanges block = block_of(type, coordinates);
+    at::Tensor place = cut(whole, block);
+    const at::Tensor part = without_padding(a.local[ravel(mesh, a.slots, coordinates)], block);
     type->unreduced ? place.add_(part) : place.copy_(part);
   }
   return in_memory_of(nullptr, whole);
@@ -211,7 +213,8 @@ std::vector<Shard> Array::global_shards() const {
     if (shard.process != mesh->process) continue;
     Coordinates coordinates(mesh);
     unravel_place(mesh, mesh->all(), place, coordinates);
-    shard.data = from_tensor(a.local[ravel(mesh, a.slots, coordinates)].detach());
+    shard.data = from_tensor(
+        without_padding(a.local[ravel(mesh, a.slots, coordinates)].detach(), block_of(a.type, coordinates)));
   }
   return shards;
 }

@@ -57,7 +57,7 @@ class Array {
   bool is_fully_replicated() const;   // every device holds the whole value; so does the host, if not committed
   bool is_fully_addressable() const;  // this process has all devices of the mesh
   int64_t nbytes() const;             // of the whole value
-  int64_t shard_bytes() const;        // of what one device holds
+  int64_t shard_bytes() const;        // of what one device holds, padding included
 
   // The value, assembled from this process's devices; nothing is communicated. Error (bad_argument) if other processes
   // hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16 are read
@@ -102,8 +102,8 @@ struct Shard {
   int process = 0;     // the process that has it
   IndexRanges index;   // [start, stop) of every dim
   int replica_id = 0;  // counts the devices with the same index, from 0
-  Array data;          // the block, uncommitted; it shares the array's memory and has no gradient. Of a pending sum
-                       // it is this device's part of the sum.
+  Array data;          // the block without padding, uncommitted; it shares the array's memory and has no gradient. Of
+                       // a pending sum it is this device's part of the sum.
 };
 
 // Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sharding/array/padding.h"
 #include "sharding/diagnostics/error.h"
 
 namespace tessera::detail {
@@ -50,6 +51,7 @@ void check_tensors(const ArrayImpl& a, const char* verb) {
       fail_broken(verb,
                   fmt::format("{} has a local tensor {}{}, expected {}{}.", name_of(a), c10::toString(t.scalar_type()),
                               to_string(t.sizes().vec()), tessera::name_of(type->dtype), to_string(type->local)));
+  if (!has_clear_padding(a)) fail_broken(verb, name_of(a) + " has values in its padding, expected zeros.");
 }
 
 // The device of the mesh at a slot, the first one of those that share its tensor.

@@ -263,7 +263,7 @@ bool fits_a_ring(const Array& query, const Array& key, const AttentionOptions& o
 ContextParallelism cheapest(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
   const Type &q = *query.impl()->type, &k = *key.impl()->type, &v = *value.impl()->type;
   if (!fits_a_ring(query, key, options) || !q.mesh || q.dims[1].empty() || v.shape.size() != 4 || k.dims != v.dims ||
-      k.dims[1] != q.dims[1] || k.dims[0] != q.dims[0])
+      q.padded || k.padded || v.padded || k.dims[1] != q.dims[1] || k.dims[0] != q.dims[0])
     return ContextParallelism::exchange;
   const int64_t n = q.mesh->count(q.dims[1].axis_set()), heads = q.local[2], groups = k.local[2];
   if (!cuts_groups_evenly(q, k)) return ContextParallelism::exchange;

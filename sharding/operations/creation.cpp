@@ -21,8 +21,8 @@ using namespace detail;
 
 namespace {
 
-const Operation tril_op{"tril", "... r c -> ... r c", Linearity::additive};
-const Operation triu_op{"triu", "... r c -> ... r c", Linearity::additive};
+const Operation tril_op{"tril", "... r c -> ... r c", Linearity::additive, Padded::kept};
+const Operation triu_op{"triu", "... r c -> ... r c", Linearity::additive, Padded::kept};
 
 Array placed(Array x, const std::optional<NamedSharding>& sharding) { return sharding ? device_put(x, *sharding) : x; }
 

@@ -54,7 +54,7 @@ const Operation cumprod_after_op{"cumprod_after", after_rule};
 
 int64_t blocks_of(const Array& x, int dim) {
   const Type* type = x.impl()->type;
-  return type->mesh ? type->mesh->count(type->dims[dim].axis_set()) : 1;
+  return type->mesh && !type->is_padded(dim) ? type->mesh->count(type->dims[dim].axis_set()) : 1;
 }
 
 Array scan(const Scan& s, const Operand& x, int dim) {

@@ -166,7 +166,8 @@ ShardingRule einsum_rule(const Attributes& attributes, const OperandTypes& opera
   return rule;
 }
 
-const Operation einsum_op{"einsum", einsum_rule, Linearity::multilinear};
+const Operation einsum_op{"einsum", einsum_rule, Linearity::multilinear, Padded::zeros};
+const Operation diagonal_op{"einsum", einsum_rule, Linearity::multilinear};  // where an operand has a letter twice
 
 // ---- diagonals
 
@@ -207,11 +208,13 @@ Pointers pointers_to(const std::vector<Array>& arrays) {
 
 Array contracted(std::string_view equation, const Pointers& operands, std::source_location where) {
   Prepared call;
-  prepare(
-      call,
-      {.operation = einsum_op, .attributes = {numbers_of_equations().number_of(std::string(equation))}, .where = where},
-      operands.data(), static_cast<int>(operands.size()));
-  const bool cuts = call.plan->mesh && has_diagonal(equation);
+  const bool is_diagonal = has_diagonal(equation);
+  prepare(call,
+          {.operation = is_diagonal ? diagonal_op : einsum_op,
+           .attributes = {numbers_of_equations().number_of(std::string(equation))},
+           .where = where},
+          operands.data(), static_cast<int>(operands.size()));
+  const bool cuts = call.plan->mesh && is_diagonal;
   const Equation e = cuts ? EquationReader(equation, operands.size()).read() : Equation();
   return run(call, einsum_op.name, [&](Locals t, const BlockContext& block) {
     c10::SmallVector<at::Tensor, max_operands> tensors;

@@ -16,18 +16,18 @@ using enum Linearity;
 
 namespace {
 
-const Operation add_op{"add", "*", additive};
-const Operation sub_op{"sub", "*", additive};
-const Operation mul_op{"mul", "*", multilinear};
-const Operation div_op{"div", "*", nonlinear};
-const Operation add_scalar_op{"add_scalar", "*", nonlinear};
-const Operation scale_op{"scale", "*", additive};
-const Operation negative_op{"negative", "*", additive};
-const Operation power_op{"power", "*", nonlinear};
-const Operation clip_op{"clip", "*", nonlinear};
-const Operation where_op{"where", "*", nonlinear};
-const Operation astype_op{"astype", "*", additive};
-const Operation rounding_op{"astype", "*", nonlinear};
+const Operation add_op{"add", "*", additive, Padded::kept};
+const Operation sub_op{"sub", "*", additive, Padded::kept};
+const Operation mul_op{"mul", "*", multilinear, Padded::kept};
+const Operation div_op{"div", "*", nonlinear, Padded::kept_as_ones};
+const Operation add_scalar_op{"add_scalar", "*", nonlinear, Padded::kept};
+const Operation scale_op{"scale", "*", additive, Padded::kept};
+const Operation negative_op{"negative", "*", additive, Padded::kept};
+const Operation power_op{"power", "*", nonlinear, Padded::kept_as_ones};
+const Operation clip_op{"clip", "*", nonlinear, Padded::kept};
+const Operation where_op{"where", "*", nonlinear, Padded::kept};
+const Operation astype_op{"astype", "*", additive, Padded::kept};
+const Operation rounding_op{"astype", "*", nonlinear, Padded::kept};
 
 }  // namespace
 
@@ -121,34 +121,34 @@ Array power(Term a, Term b) {
 
 // ---- tables: what is written between the bars is computed on the local tensors x and y
 
-#define TESSERA_BINARY(name, label, domain, out, call)                                                             \
+#define TESSERA_BINARY(name, label, domain, out, padded, call)                                                     \
   namespace {                                                                                                      \
-  const Operation label##_op{#label, "*", nonlinear};                                                              \
+  const Operation label##_op{#label, "*", nonlinear, padded};                                                      \
   }                                                                                                                \
   Array name(Term a, Term b) {                                                                                     \
     return binary({label##_op, domain, out}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return call; }); \
   }
 
-TESSERA_BINARY(floor_divide, floor_divide, Domain::counting, like_first, at::div(x, y, "floor"))
-TESSERA_BINARY(operator%, remainder, Domain::counting, like_first, at::remainder(x, y))
-TESSERA_BINARY(maximum, maximum, Domain::any, like_first, at::maximum(x, y))
-TESSERA_BINARY(minimum, minimum, Domain::any, like_first, at::minimum(x, y))
-TESSERA_BINARY(logaddexp, logaddexp, Domain::floating, like_first, at::logaddexp(x, y))
-TESSERA_BINARY(arctan2, arctan2, Domain::floating, like_first, at::atan2(x, y))
+TESSERA_BINARY(floor_divide, floor_divide, Domain::counting, like_first, Padded::kept_as_ones, at::div(x, y, "floor"))
+TESSERA_BINARY(operator%, remainder, Domain::counting, like_first, Padded::kept_as_ones, at::remainder(x, y))
+TESSERA_BINARY(maximum, maximum, Domain::any, like_first, Padded::kept, at::maximum(x, y))
+TESSERA_BINARY(minimum, minimum, Domain::any, like_first, Padded::kept, at::minimum(x, y))
+TESSERA_BINARY(logaddexp, logaddexp, Domain::floating, like_first, Padded::kept, at::logaddexp(x, y))
+TESSERA_BINARY(arctan2, arctan2, Domain::floating, like_first, Padded::kept_as_ones, at::atan2(x, y))
 
-TESSERA_BINARY(operator<, less, Domain::any, boolean, at::lt(x, y))
-TESSERA_BINARY(operator<=, less_equal, Domain::any, boolean, at::le(x, y))
-TESSERA_BINARY(operator>, greater, Domain::any, boolean, at::gt(x, y))
-TESSERA_BINARY(operator>=, greater_equal, Domain::any, boolean, at::ge(x, y))
-TESSERA_BINARY(equal, equal, Domain::any, boolean, at::eq(x, y))
-TESSERA_BINARY(not_equal, not_equal, Domain::any, boolean, at::ne(x, y))
+TESSERA_BINARY(operator<, less, Domain::any, boolean, Padded::kept, at::lt(x, y))
+TESSERA_BINARY(operator<=, less_equal, Domain::any, boolean, Padded::kept, at::le(x, y))
+TESSERA_BINARY(operator>, greater, Domain::any, boolean, Padded::kept, at::gt(x, y))
+TESSERA_BINARY(operator>=, greater_equal, Domain::any, boolean, Padded::kept, at::ge(x, y))
+TESSERA_BINARY(equal, equal, Domain::any, boolean, Padded::kept, at::eq(x, y))
+TESSERA_BINARY(not_equal, not_equal, Domain::any, boolean, Padded::kept, at::ne(x, y))
 
-TESSERA_BINARY(logical_and, logical_and, Domain::any, boolean, at::logical_and(x, y))
-TESSERA_BINARY(logical_or, logical_or, Domain::any, boolean, at::logical_or(x, y))
-TESSERA_BINARY(logical_xor, logical_xor, Domain::any, boolean, at::logical_xor(x, y))
-TESSERA_BINARY(bitwise_and, bitwise_and, Domain::integral, like_first, at::bitwise_and(x, y))
-TESSERA_BINARY(bitwise_or, bitwise_or, Domain::integral, like_first, at::bitwise_or(x, y))
-TESSERA_BINARY(bitwise_xor, bitwise_xor, Domain::integral, like_first, at::bitwise_xor(x, y))
+TESSERA_BINARY(logical_and, logical_and, Domain::any, boolean, Padded::kept, at::logical_and(x, y))
+TESSERA_BINARY(logical_or, logical_or, Domain::any, boolean, Padded::kept, at::logical_or(x, y))
+TESSERA_BINARY(logical_xor, logical_xor, Domain::any, boolean, Padded::kept, at::logical_xor(x, y))
+TESSERA_BINARY(bitwise_and, bitwise_and, Domain::integral, like_first, Padded::kept, at::bitwise_and(x, y))
+TESSERA_BINARY(bitwise_or, bitwise_or, Domain::integral, like_first, Padded::kept, at::bitwise_or(x, y))
+TESSERA_BINARY(bitwise_xor, bitwise_xor, Domain::integral, like_first, Padded::kept, at::bitwise_xor(x, y))
 
 #undef TESSERA_BINARY
 

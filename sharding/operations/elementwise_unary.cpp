@@ -63,7 +63,7 @@ at::Tensor sign_of(const at::Tensor& x) {
 // What is written last is computed on the local tensor x.
 #define TESSERA_UNARY(name, domain, out, call)                                                         \
   namespace {                                                                                          \
-  const Operation name##_op{#name, "*"};                                                               \
+  const Operation name##_op{#name, "*", Linearity::nonlinear, Padded::kept};                           \
   }                                                                                                    \
   Array name(Operand x) {                                                                              \
     return unary({name##_op, domain, out}, x, [](const at::Tensor& x) -> at::Tensor { return call; }); \
@@ -129,11 +129,11 @@ TESSERA_UNARY(isnan, Domain::any, boolean, at::isnan(x))
 
 namespace {
 
-const Operation round_op{"round", "*"};
-const Operation gelu_op{"gelu", "*"};
-const Operation leaky_relu_op{"leaky_relu", "*"};
-const Operation elu_op{"elu", "*"};
-const Operation celu_op{"celu", "*"};
+const Operation round_op{"round", "*", Linearity::nonlinear, Padded::kept};
+const Operation gelu_op{"gelu", "*", Linearity::nonlinear, Padded::kept};
+const Operation leaky_relu_op{"leaky_relu", "*", Linearity::nonlinear, Padded::kept};
+const Operation elu_op{"elu", "*", Linearity::nonlinear, Padded::kept};
+const Operation celu_op{"celu", "*", Linearity::nonlinear, Padded::kept};
 
 }  // namespace
 

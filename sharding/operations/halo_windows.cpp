@@ -78,7 +78,7 @@ namespace {
 
 // How many blocks spatial dim d stays cut into.
 int64_t blocks_of(const Type& x, int64_t dim, int64_t windows, AxisSet others) {
-  if (!x.mesh || (x.dims[dim].axis_set() & others)) return 1;
+  if (!x.mesh || x.is_padded(static_cast<size_t>(dim)) || (x.dims[dim].axis_set() & others)) return 1;
   const int64_t n = x.mesh->count(x.dims[dim].axis_set());
   return windows % n ? 1 : n;
 }

@@ -18,7 +18,7 @@ using namespace detail;
 
 namespace {
 
-const Operation embedding_op{"embedding", "v d, ... -> ... d", Linearity::linear_in_first};
+const Operation embedding_op{"embedding", "v d, ... -> ... d", Linearity::linear_in_first, Padded::zeros};
 
 }  // namespace
 
@@ -108,7 +108,7 @@ ShardingRule take_rule(const Attributes& axis, const OperandTypes& operands) {
   return {{in, ids}, {replaced(in, axis[0], ids)}};
 }
 
-const Operation take_op{"take", take_rule, Linearity::linear_in_first};
+const Operation take_op{"take", take_rule, Linearity::linear_in_first, Padded::zeros};
 
 // `t` with its dim `axis` viewed as the dims of `ids`.
 at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids) {
@@ -170,7 +170,7 @@ ShardingRule take_along_axis_rule(const Attributes& axis, const OperandTypes& op
   return {{in, index}, {out}};
 }
 
-const Operation take_along_axis_op{"take_along_axis", take_along_axis_rule, Linearity::linear_in_first};
+const Operation take_along_axis_op{"take_along_axis", take_along_axis_rule, Linearity::linear_in_first, Padded::zeros};
 
 // `t` broadcast against `other` in all dims but `axis`.
 at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axis) {
@@ -214,7 +214,7 @@ ShardingRule one_hot_rule(const Attributes& classes, const OperandTypes&) {
   return {{{any_dims()}}, {{any_dims(), factor("n", classes[0])}}};
 }
 
-const Operation one_hot_op{"one_hot", one_hot_rule};
+const Operation one_hot_op{"one_hot", one_hot_rule, Linearity::nonlinear, Padded::kept};
 
 }  // namespace
 

@@ -36,8 +36,8 @@ ShardingRule matmul_rule(const Attributes&, const OperandTypes& operands) {
   return {{a, b}, {out}};
 }
 
-const Operation matmul_op{"matmul", matmul_rule, Linearity::multilinear};
-const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear};
+const Operation matmul_op{"matmul", matmul_rule, Linearity::multilinear, Padded::zeros};
+const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear, Padded::kept};
 
 // (..., k) as (rows, k)
 at::Tensor as_matrix(const at::Tensor& t) {
@@ -83,7 +83,7 @@ struct Factors {
   Tensors x, w;                 // empty where nothing needs them
   std::vector<int> x_of, w_of;  // by slot
   size_t x_count = 0, w_count = 0;
-  int64_t cost = 0;  // of the product: see side_by_side
+  int64_t cost = 0;                    // of the product: see side_by_side
   std::vector<c10::DimVector> shapes;  // of x
 
   Tensors backward(const Tensors& gradients) const {

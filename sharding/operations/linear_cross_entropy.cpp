@@ -35,7 +35,7 @@ ShardingRule linear_rule(const Attributes& attributes, const OperandTypes& opera
   return rule;
 }
 
-const Operation linear_cross_entropy_op{"linear_cross_entropy", linear_rule, Linearity::nonlinear};
+const Operation linear_cross_entropy_op{"linear_cross_entropy", linear_rule, Linearity::nonlinear, Padded::inside};
 
 enum OperandNumber { x_operand, kernel_operand, labels_operand, weights_operand };
 

@@ -17,7 +17,7 @@ using namespace detail;
 
 namespace {
 
-const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Linearity::nonlinear};
+const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Linearity::nonlinear, Padded::lowest};
 
 at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options) {
   constexpr int64_t none = -100;
@@ -33,6 +33,7 @@ at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, cons
 struct LogitsBlock {
   Labels labels;
   LabelColumns at;
+  int64_t classes;          // without padding
   at::Tensor exponentials;  // exp(logits - max)
 };
 
@@ -48,7 +49,10 @@ struct ShardedLogits {
   at::Tensor summands(const LogitsBlock& block, const at::Tensor& logits, const at::Tensor& max) const {
     const at::Tensor label = at::gather(logits, -1, block.at.column).squeeze(-1) - max;
     std::vector<at::Tensor> parts{block.exponentials.sum(-1), label.masked_fill(block.at.here.eq(0), 0)};
-    if (smoothing) parts.push_back(logits.sum(-1) - max * logits.size(-1));
+    if (smoothing) {
+      const at::Tensor mine = logits.narrow(-1, 0, block.classes);
+      parts.push_back(mine.sum(-1) - max * block.classes);
+    }
     return at::stack(parts);
   }
 
@@ -81,9 +85,9 @@ Across losses_across(const Prepared& call, const ShardedReduction& reduction, co
   for (size_t s = 0; s < logits.size(); ++s) {
     const int slot = static_cast<int>(s);
     Labels labels = read_labels(cross_entropy_op.name, *call.local(1, slot), vocab, options.ignore_label);
-    LabelColumns at =
-        columns_in(labels, BlockContext(*call.plan, slot).offset("v"), logits[s].size(-1), logits[s].scalar_type());
-    all.blocks.push_back({std::move(labels), std::move(at), {}});
+    const int64_t offset = BlockContext(*call.plan, slot).offset("v"), width = logits[s].size(-1);
+    LabelColumns at = columns_in(labels, offset, width, logits[s].scalar_type());
+    all.blocks.push_back({std::move(labels), std::move(at), std::clamp<int64_t>(vocab - offset, 0, width), {}});
   }
   all.most =
       reduction.combine(for_each(logits, [](const at::Tensor& t) { return t.amax(-1); }), Collective::all_reduce_max);

@@ -10,6 +10,7 @@
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/padding.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -31,14 +32,14 @@ class BlockReader {
     const ArrayImpl& a = materialized(block, verb_);
     check(block, place);
     if (!type_) type_ = placed_type(a.type->dtype, shape_, sharding_, verb_);
-    return in_memory_of(type_->mesh, a.local[0].detach().contiguous());
+    return in_memory_of(type_->mesh, with_padding(a.local[0].detach().contiguous(), type_->local));
   }
 
   const Type* type() const { return type_; }
 
  private:
   void check(const Array& block, int place) const {
-    const Shape expected = sharding_.shard_shape(shape_);
+    const Shape expected = sizes_of(ranges_[place]);
     const std::string whose = fmt::format("the block {} of device {}", ranges_text(ranges_[place]), device(place));
     if (block.is_committed() && block.sharding().mesh().devices() != std::vector<int>{device(place)})
       fail(ErrorKind::device_mismatch, verb_,
@@ -140,6 +141,11 @@ Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local
   Shape shape = local;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Stretch s = stretch_of(type, d);
+    if (s.count < s.all && d < sharding.spec().entries().size() && sharding.spec().entries()[d].pads())
+      fail(ErrorKind::uneven, "make_array_from_process_local_data",
+           "dim {} of {} may be padded, so that this process's {} rows do not say how many there are. Give the global "
+           "shape.",
+           d, sharding.spec().to_string(), local[d]);
     shape[d] *= s.all / s.count;
   }
   return shape;
@@ -150,7 +156,8 @@ IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape
   IndexRanges part;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Stretch s = stretch_of(type, d);
-    part.emplace_back(s.first * type->local[d], (s.first + s.count) * type->local[d]);
+    part.emplace_back(std::min(s.first * type->local[d], shape[d]),
+                      std::min((s.first + s.count) * type->local[d], shape[d]));
   }
   return part;
 }

@@ -19,10 +19,10 @@ using namespace detail;
 
 namespace {
 
-const Operation layer_norm_op{"layer_norm", "... (d) -> ... (d)"};
-const Operation scaled_layer_norm_op{"layer_norm", "... (d), (d), (d) -> ... (d)"};
-const Operation rms_norm_op{"rms_norm", "... (d) -> ... (d)"};
-const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)"};
+const Operation layer_norm_op{"layer_norm", "... (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
+const Operation scaled_layer_norm_op{"layer_norm", "... (d), (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
+const Operation rms_norm_op{"rms_norm", "... (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
+const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
 
 void check_floating(const char* verb, const Array& x, const char* what) {
   materialized(x, verb);

@@ -11,6 +11,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/propagation/plan.h"
+#include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/varying.h"
@@ -137,7 +138,11 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& given_opera
     auto exchange = std::make_shared<const BlockExchange>(make_block_exchange(from, to, call.map, call.fill));
     return std::make_shared<const Step>(exchange_step(from[0], to, std::move(exchange)));
   };
-  return exchanged(placed, to, steps.get(key_of(call, from, to), make_step).second, cause);
+  Array result = exchanged(placed, to, steps.get(key_of(call, from, to), make_step).second, cause);
+  for (const ArrayPtr& operand : placed)
+    if (operand->details && operand->details->borrowed)
+      operand->details->borrowed->settle(operand->local, result.impl()->local);
+  return result;
 }
 
 // ---- reshapes

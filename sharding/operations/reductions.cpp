@@ -14,11 +14,11 @@ using namespace detail;
 
 namespace {
 
-const Operation sum_op{"sum", pending_rule, Linearity::additive};
-const Operation mean_op{"mean", pending_rule, Linearity::additive};
-const Operation count_nonzero_op{"count_nonzero", pending_rule};
-const Operation var_op{"var", inside_rule};
-const Operation norm_op{"norm", inside_rule};
+const Operation sum_op{"sum", pending_rule, Linearity::additive, Padded::zeros};
+const Operation mean_op{"mean", pending_rule, Linearity::additive, Padded::zeros};
+const Operation count_nonzero_op{"count_nonzero", pending_rule, Linearity::nonlinear, Padded::zeros};
+const Operation var_op{"var", inside_rule, Linearity::nonlinear, Padded::kept};
+const Operation norm_op{"norm", inside_rule, Linearity::nonlinear, Padded::zeros};
 
 }  // namespace
 

@@ -14,13 +14,13 @@ using namespace detail;
 
 namespace {
 
-const Operation max_op{"max", inside_rule};
-const Operation min_op{"min", inside_rule};
-const Operation prod_op{"prod", inside_rule};
-const Operation any_op{"any", inside_rule};
-const Operation all_op{"all", inside_rule};
-const Operation argmax_op{"argmax", inside_rule};
-const Operation argmin_op{"argmin", inside_rule};
+const Operation max_op{"max", inside_rule, Linearity::nonlinear, Padded::lowest};
+const Operation min_op{"min", inside_rule, Linearity::nonlinear, Padded::highest};
+const Operation prod_op{"prod", inside_rule, Linearity::nonlinear, Padded::ones};
+const Operation any_op{"any", inside_rule, Linearity::nonlinear, Padded::zeros};
+const Operation all_op{"all", inside_rule, Linearity::nonlinear, Padded::ones};
+const Operation argmax_op{"argmax", inside_rule, Linearity::nonlinear, Padded::lowest};
+const Operation argmin_op{"argmin", inside_rule, Linearity::nonlinear, Padded::highest};
 
 // ---- max, min, any, all
 

@@ -105,7 +105,7 @@ ShardingRule reshape_rule(const Attributes& target, const OperandTypes& operands
   return {{in}, {out}};
 }
 
-const Operation reshape_op{"reshape", reshape_rule, additive};
+const Operation reshape_op{"reshape", reshape_rule, additive, Padded::kept};
 
 ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operands) {
   const RuleDims in = numbered_factors(operands[0]->shape.size());
@@ -114,7 +114,7 @@ ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operand
   return {{in}, {out}};
 }
 
-const Operation transpose_op{"transpose", transpose_rule, additive};
+const Operation transpose_op{"transpose", transpose_rule, additive, Padded::kept};
 
 const Type* without_axes(const Type* type, AxisSet axes) {
   TypeKey key = *type;
@@ -155,7 +155,7 @@ const Type* made_crossing(const Type* from, const Shape& shape) {
 
 const Type* crossing(const Type* from, const Shape& shape) {
   thread_local Memo<std::map<std::pair<const Type*, Shape>, const Type*>, 1 << 12> crossings;
-  if (!from->sharded) return nullptr;
+  if (!from->sharded || from->padded) return nullptr;
   return crossings.get(std::pair(from, shape), [&] { return made_crossing(from, shape); }).second;
 }
 
@@ -253,8 +253,8 @@ ShardingRule expand_rule(const Attributes& dims, const OperandTypes& operands) {
   return {{in}, {out}};
 }
 
-const Operation squeeze_op{"squeeze", squeeze_rule, additive};
-const Operation expand_dims_op{"expand_dims", expand_rule, additive};
+const Operation squeeze_op{"squeeze", squeeze_rule, additive, Padded::kept};
+const Operation expand_dims_op{"expand_dims", expand_rule, additive, Padded::kept};
 
 void check_distinct(const char* verb, const Array& x, const Attributes& dims) {
   for (int i = 0; i < dims.size(); ++i)
@@ -326,7 +326,7 @@ ShardingRule broadcast_rule(const Attributes& attributes, const OperandTypes& op
   return {{in}, {out}};
 }
 
-const Operation broadcast_to_op{"broadcast_to", broadcast_rule, additive};
+const Operation broadcast_to_op{"broadcast_to", broadcast_rule, additive, Padded::kept};
 
 // x's last dims, or those that `dims` names, are dims of the result.
 template <class Local>

@@ -9,7 +9,7 @@ namespace tessera::detail {
 namespace {
 
 AxisSet contested(const Type& x, int64_t dim, const Type& ids) {
-  return ids.sharded && x.mesh == ids.mesh ? x.dims[dim].axis_set() & ids.sharded : 0;
+  return ids.sharded && x.mesh == ids.mesh && !x.padded && !ids.padded ? x.dims[dim].axis_set() & ids.sharded : 0;
 }
 
 int64_t block_size(const Type& x) { return x.bytes / item_size(x.dtype); }

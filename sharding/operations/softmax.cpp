@@ -21,9 +21,9 @@ ShardingRule along_rule(const Attributes& attributes, const OperandTypes& operan
   return {{dims}, {dims}};
 }
 
-const Operation softmax_op{"softmax", along_rule};
-const Operation log_softmax_op{"log_softmax", along_rule};
-const Operation logsumexp_op{"logsumexp", inside_rule};
+const Operation softmax_op{"softmax", along_rule, Linearity::nonlinear, Padded::lowest};
+const Operation log_softmax_op{"log_softmax", along_rule, Linearity::nonlinear, Padded::lowest};
+const Operation logsumexp_op{"logsumexp", inside_rule, Linearity::nonlinear, Padded::lowest};
 
 // exp(x - most), summed over the devices to `total`; most and total keep the reduced dims.
 struct Exponentials {

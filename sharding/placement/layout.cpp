@@ -21,6 +21,7 @@ struct LayoutImpl {
   Rules rules;
   const LayoutImpl* activations = nullptr;
   const LayoutImpl* optimizer_state = nullptr;
+  tessera::uneven uneven = tessera::uneven::error;  // of all rules, these and a parameter's own
 };
 }  // namespace detail
 
@@ -32,8 +33,10 @@ std::string Arrays::to_string() const {
 std::string Rule::to_string() const {
   if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
   const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
-  if (!is_by_name() && !arrays.path.empty()) return fmt::format("{} -> longest dim over {}", arrays.to_string(), axes);
-  return fmt::format("\"{}\" -> {}", logical, mesh_axes.empty() ? "replicated" : axes);
+  const char* padded = uneven == tessera::uneven::pad ? ", uneven::pad" : "";
+  if (!is_by_name() && !arrays.path.empty())
+    return fmt::format("{} -> longest dim over {}{}", arrays.to_string(), axes, padded);
+  return fmt::format("\"{}\" -> {}{}", logical, mesh_axes.empty() ? "replicated" : axes, padded);
 }
 
 std::vector<std::string> Rule::all_mesh_axes() const {
@@ -51,15 +54,19 @@ std::string given(const char* axis) {
 }  // namespace
 
 Rule::Rule(std::string name, Replicated) : Rule(std::move(name), std::vector<std::string>{}) {}
-Rule::Rule(std::string name, const char* axis) : Rule(std::move(name), std::vector<std::string>{given(axis)}) {}
-Rule::Rule(std::string name, std::string axis) : Rule(std::move(name), std::vector{std::move(axis)}) {}
-Rule::Rule(std::string name, std::initializer_list<const char*> axes)
-    : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end())) {}
-Rule::Rule(std::string name, std::vector<std::string> axes) : logical(std::move(name)), mesh_axes(std::move(axes)) {
+Rule::Rule(std::string name, const char* axis, tessera::uneven uneven)
+    : Rule(std::move(name), std::vector<std::string>{given(axis)}, uneven) {}
+Rule::Rule(std::string name, std::string axis, tessera::uneven uneven)
+    : Rule(std::move(name), std::vector{std::move(axis)}, uneven) {}
+Rule::Rule(std::string name, std::initializer_list<const char*> axes, tessera::uneven uneven)
+    : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end()), uneven) {}
+Rule::Rule(std::string name, std::vector<std::string> axes, tessera::uneven uneven)
+    : logical(std::move(name)), mesh_axes(std::move(axes)), uneven(uneven) {
   if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: Layout refuses it
 }
 Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
-Rule::Rule(Arrays which, LongestDim dim) : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)) {}
+Rule::Rule(Arrays which, LongestDim dim, tessera::uneven uneven)
+    : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
 Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
@@ -132,10 +139,10 @@ std::string identity(const Rules& rules) {
     for (const std::string& axis : rule.mesh_axes) add(axis);
     if (rule.spec)
       for (const SpecEntry& entry : rule.spec->entries()) {
-        text += '[';
+        text += entry.pads() ? '+' : '[';
         for (const std::string& axis : entry.axes()) add(axis);
       }
-    text += rule.spec ? "}P" : "}";
+    text += rule.spec ? "}P" : rule.uneven == uneven::pad ? "}+" : "}";
   }
   return text;
 }
@@ -158,10 +165,11 @@ Rules only_by_name(Rules rules) {
 class Interned {
  public:
   const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const LayoutOptions& others) {
-    auto& entry = layouts_[{
-        mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' + identity(others.optimizer_state)}];
+    auto& entry =
+        layouts_[{mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' +
+                                   identity(others.optimizer_state) + (others.uneven == uneven::pad ? "|+" : "|")}];
     if (entry) return entry.get();
-    entry = std::make_unique<LayoutImpl>(LayoutImpl{mesh, rules});
+    entry = std::make_unique<LayoutImpl>(LayoutImpl{.mesh = mesh, .rules = rules, .uneven = others.uneven});
     LayoutImpl* made = entry.get();
     made->activations = alone(made, only_by_name(merged(others.activations, rules)));
     made->optimizer_state = alone(made, merged(others.optimizer_state, rules));
@@ -171,7 +179,7 @@ class Interned {
  private:
   // The layout that has this one table; `made` itself where it is the same.
   const LayoutImpl* alone(const LayoutImpl* made, const Rules& rules) {
-    return rules == made->rules ? made : get(made->mesh, rules, {});
+    return rules == made->rules ? made : get(made->mesh, rules, {.uneven = made->uneven});
   }
 
   std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<LayoutImpl>> layouts_;
@@ -202,11 +210,12 @@ Layout detail::on_other_mesh(const Layout& layout, const Mesh& mesh) {
   return Layout(mesh, layout.rules(),
                 {.activations = layout.activations().rules(),
                  .optimizer_state = layout.optimizer_state().rules(),
-                 .missing_axes = MissingAxes::ok});
+                 .missing_axes = MissingAxes::ok,
+                 .uneven = layout.impl()->uneven});
 }
 
 Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
-  return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path);
+  return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path, impl_->uneven);
 }
 
 Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
@@ -214,7 +223,7 @@ Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shap
   std::for_each(own.begin(), own.end(), check_rule);
   Rules all = own;
   all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());
-  return detail::walk_rules(impl_->mesh, all, axes, shape, verb, path);
+  return detail::walk_rules(impl_->mesh, all, axes, shape, verb, path, impl_->uneven);
 }
 
 }  // namespace tessera

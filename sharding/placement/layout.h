@@ -49,19 +49,22 @@ LongestDim longest_dim(const Names&... mesh_axes) {
 // path and size: Arrays, and a spec for all dims of such a parameter, or for its longest dim:
 //   {Arrays{"**.kernel"}, P{none, "model"}}    {Arrays{.min_size = 1024}, longest_dim("data")}
 //   {Arrays{}, replicated}
+// With uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
+// divide where there is one: {"vocab", "model", uneven::pad}. In a spec each entry says it for itself.
 struct Rule {
   std::string logical;                 // empty: a rule for Arrays
   std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dim
   Arrays arrays = {};
   std::optional<PartitionSpec> spec = {};  // for Arrays; without one, mesh_axes shard the longest dim
+  tessera::uneven uneven = tessera::uneven::error;
 
   Rule(std::string name, Replicated);
-  Rule(std::string name, const char* axis);
-  Rule(std::string name, std::string axis);
-  Rule(std::string name, std::initializer_list<const char*> axes);
-  Rule(std::string name, std::vector<std::string> axes);
+  Rule(std::string name, const char* axis, tessera::uneven uneven = tessera::uneven::error);
+  Rule(std::string name, std::string axis, tessera::uneven uneven = tessera::uneven::error);
+  Rule(std::string name, std::initializer_list<const char*> axes, tessera::uneven uneven = tessera::uneven::error);
+  Rule(std::string name, std::vector<std::string> axes, tessera::uneven uneven = tessera::uneven::error);
   Rule(Arrays which, PartitionSpec all_dims);
-  Rule(Arrays which, LongestDim dim);
+  Rule(Arrays which, LongestDim dim, tessera::uneven uneven = tessera::uneven::error);
   Rule(Arrays which, Replicated);
   template <class Other>
   requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
@@ -87,11 +90,11 @@ struct Rule {
 };
 
 // An ordered list of rules, tried in this order for each array. A rule by name shards the dim of that name if its mesh
-// axes are still unused on this array and divide the dim; a later rule of the same name is the fallback. A rule for
-// Arrays with a spec places every dim that is still open, all or none; one for the longest dim places that dim. A dim
-// whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not have counts as size one
-// (see MissingAxes).
-// (As Flax Linen's logical_to_mesh_axes, but with errors where that is silent.)
+// axes are still unused on this array and divide the dim (or may pad it); a later rule of the same name is the
+// fallback. A rule for Arrays with a spec places every dim that is still open, all or none; one for the longest dim
+// places that dim. A dim whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not
+// have counts as size one (see MissingAxes). (As Flax Linen's logical_to_mesh_axes, but with errors where that is
+// silent.)
 class Rules : public std::vector<Rule> {
  public:
   Rules() = default;
@@ -135,6 +138,7 @@ struct LayoutOptions {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
   Rules optimizer_state = {};  // moments: filter_shard(optimizer, layout.optimizer_state())
   MissingAxes missing_axes = MissingAxes::error;
+  tessera::uneven uneven = tessera::uneven::error;  // pad: all of the rules' dims may be padded
 };
 
 // A handle to an interned mesh and rules.

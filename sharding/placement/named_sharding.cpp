@@ -22,6 +22,7 @@ struct ShardingImpl {
   PartitionSpec spec;
   std::vector<DimAxes> dims;  // without axes of size one
   AxisSet unreduced = 0, reduced = 0;
+  uint64_t padded = 0;   // the dims that may be
   bool is_open = false;  // a dim is unconstrained
 };
 
@@ -72,6 +73,7 @@ std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
     DimAxes dim;
     for (const std::string& name : entry.axes())
       if (const int axis = reader.read(name); mesh.impl()->axes[axis].size > 1) dim.push_back(axis);
+    if (entry.pads()) result->padded |= uint64_t{1} << result->dims.size();
     result->dims.push_back(dim);
     result->is_open |= entry.is_unconstrained();
   }
@@ -95,7 +97,10 @@ std::string canonical_text(const PartitionSpec& spec) {
     for (const std::string& name : names) text += fmt::format("{}:{},", name.size(), name);
     text += '|';
   };
-  for (const SpecEntry& entry : spec.entries()) entry.is_unconstrained() ? void(text += "?|") : add(entry.axes());
+  for (const SpecEntry& entry : spec.entries()) {
+    if (entry.pads()) text += '+';
+    entry.is_unconstrained() ? void(text += "?|") : add(entry.axes());
+  }
   for (auto names : {spec.unreduced_axes(), spec.reduced_axes()}) {
     std::sort(names.begin(), names.end());
     text += '/';
@@ -212,7 +217,8 @@ const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sh
                  .mesh = s.mesh.impl(),
                  .dims = s.dims,
                  .unreduced = s.unreduced,
-                 .reduced = s.reduced},
+                 .reduced = s.reduced,
+                 .padded = s.padded},
                 verb);
 }
 
@@ -227,7 +233,8 @@ NamedSharding sharding_of(const Type* type) {
   for (const DimAxes& dim : type->dims) {
     std::vector<std::string> axes;
     for (int a : dim) axes.push_back(type->mesh->axes[a].name);
-    entries.push_back(SpecEntry(axes));
+    const bool pads = type->padded >> entries.size() & 1;
+    entries.push_back(SpecEntry(axes, pads ? uneven::pad : uneven::error));
   }
   while (!entries.empty() && entries.back().empty()) entries.pop_back();
   PartitionSpec spec(std::move(entries));

@@ -33,14 +33,15 @@ class NamedSharding {
   Mesh mesh() const;
   const PartitionSpec& spec() const;  // without trailing nones
 
-  // The shape of one device's block. Errors, in this order: a spec that leaves a dim open (unconstrained), one that
-  // is longer than the shape, trailing nones counted (rank_mismatch), a dim that its mesh axes do not divide (uneven).
+  // The shape of one device's block, of a padded dim the padding included. Errors, in this order: a spec that leaves a
+  // dim open (unconstrained), one that is longer than the shape, trailing nones counted (rank_mismatch), a dim that its
+  // mesh axes do not divide and whose entry does not say uneven::pad (uneven).
   Shape shard_shape(const Shape& shape) const;
 
   // The memory of one device's block.
   int64_t shard_bytes(const Shape& shape, DType dtype) const;
 
-  // The block of every device, in mesh order.
+  // The block of every device, in mesh order, without padding: of a padded dim the last are shorter, or empty.
   std::vector<IndexRanges> devices_indices_map(const Shape& shape) const;
 
   // For every device, in mesh order, how many devices before it hold the same block.

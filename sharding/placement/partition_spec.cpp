@@ -18,7 +18,8 @@ std::string quoted(const std::vector<std::string>& names) {
 std::string entry_text(const SpecEntry& entry) {
   if (entry.is_unconstrained()) return "UNCONSTRAINED";
   if (entry.empty()) return "None";
-  return entry.axes().size() == 1 ? quoted(entry.axes()) : "(" + quoted(entry.axes()) + ")";
+  return (entry.axes().size() == 1 ? quoted(entry.axes()) : "(" + quoted(entry.axes()) + ")") +
+         (entry.pads() ? " padded" : "");
 }
 
 bool same_set(std::vector<std::string> a, std::vector<std::string> b) {

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -16,7 +17,13 @@ namespace tessera {
 struct Unconstrained {};
 inline constexpr Unconstrained unconstrained{};
 
-// One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained).
+// What becomes of a dim that its mesh axes do not divide: an error, or blocks of equal size of which the last ones are
+// padded. A padded array keeps its size: no result, gradient or file ever sees the padding, only the devices' memory
+// does. Each device holds a block of ceil(size / devices), what lies beyond the end is zeros.
+enum class uneven : uint8_t { error, pad };
+
+// One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained). With
+// uneven::pad the axes need not divide the dim: P{{"model", uneven::pad}}, P{{{"data", "model"}, uneven::pad}}.
 class SpecEntry {
  public:
   SpecEntry() = default;
@@ -27,15 +34,21 @@ class SpecEntry {
   SpecEntry(std::string axis) : axes_{std::move(axis)} {}
   SpecEntry(std::initializer_list<const char*> axes) : axes_(axes.begin(), axes.end()) {}
   SpecEntry(std::vector<std::string> axes) : axes_(std::move(axes)) {}
+  SpecEntry(const char* axis, tessera::uneven uneven) : axes_{axis}, pads_(uneven == tessera::uneven::pad) {}
+  SpecEntry(std::initializer_list<const char*> axes, tessera::uneven uneven)
+      : axes_(axes.begin(), axes.end()), pads_(uneven == tessera::uneven::pad) {}
+  SpecEntry(std::vector<std::string> axes, tessera::uneven uneven)
+      : axes_(std::move(axes)), pads_(uneven == tessera::uneven::pad) {}
 
   const std::vector<std::string>& axes() const { return axes_; }
+  bool pads() const { return pads_; }  // the axes need not divide the dim
   bool is_unconstrained() const { return unconstrained_; }
   bool empty() const { return axes_.empty() && !unconstrained_; }
   friend bool operator==(const SpecEntry&, const SpecEntry&) = default;
 
  private:
   std::vector<std::string> axes_;
-  bool unconstrained_ = false;
+  bool unconstrained_ = false, pads_ = false;
 };
 
 // P{"data", none, {"data2", "model"}}: dim 0 over "data", dim 1 whole, dim 2 over "data2" then "model".
@@ -65,7 +78,7 @@ class PartitionSpec {
   // The same entries, trailing nones counted: what == says of specs in JAX, where P('x') and P('x', None) differ.
   bool is_spelled_like(const PartitionSpec& other) const;
 
-  // P('data', None, ('data2', 'model')), as it is written in JAX.
+  // P('data', None, ('data2', 'model')), as it is written in JAX; an entry that pads is 'model' padded.
   std::string to_string() const;
   friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
 

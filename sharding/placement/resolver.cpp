@@ -21,13 +21,14 @@ thread_local std::vector<NamedDims>* current_survey = nullptr;
 class Resolver {
  public:
   Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-           std::string_view path)
+           std::string_view path, tessera::uneven uneven)
       : mesh_(mesh),
         rules_(rules),
         axes_(axes),
         shape_(shape),
         verb_(verb),
         path_(path),
+        all_pad_(uneven == tessera::uneven::pad),
         entries_(axes.size()),
         settled_(axes.size()),
         indivisible_(axes.size(), nullptr) {}
@@ -57,19 +58,19 @@ class Resolver {
     if (!taken_.insert(axis).second)
       fail_at(ErrorKind::duplicate_axis,
               fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
-    if (shape_[d] % mesh_.size(axis)) fail_uneven(d, {axis}, "");
-    entries_[d] = SpecEntry(axis);
-    settled_[d] = true;
+    const bool is_uneven = shape_[d] % mesh_.size(axis) != 0;
+    if (is_uneven && !all_pad_) fail_uneven(d, {axis}, "");
+    settle(d, {axis}, is_uneven);
   }
 
   // What a rule's mesh axes come to on one dim: those that the mesh has, or why they cannot be used.
   struct Fit {
     std::vector<std::string> axes;
     std::string refusal;
-    bool uneven = false;
+    bool uneven = false;  // they do not divide it; without a refusal its blocks are padded
   };
 
-  Fit fit(const std::vector<std::string>& mesh_axes, size_t d) const {
+  Fit fit(const std::vector<std::string>& mesh_axes, bool pads, size_t d) const {
     Fit result;
     int64_t n = 1;
     for (const std::string& axis : mesh_axes) {
@@ -78,13 +79,20 @@ class Resolver {
       result.axes.push_back(axis);
       n *= mesh_.size(axis);
     }
-    if (shape_[d] % n == 0) return result;
+    result.uneven = shape_[d] % n != 0;
+    if (!result.uneven || pads) return result;
     return {.refusal = fmt::format("{} is not divisible by {}", shape_[d], n), .uneven = true};
   }
 
-  void take(size_t d, std::vector<std::string> mesh_axes) {
-    taken_.insert(mesh_axes.begin(), mesh_axes.end());
-    entries_[d] = SpecEntry(std::move(mesh_axes));
+  bool pads(const Rule& rule) const { return all_pad_ || rule.uneven == uneven::pad; }
+
+  void take(size_t d, Fit fitted) {
+    taken_.insert(fitted.axes.begin(), fitted.axes.end());
+    settle(d, std::move(fitted.axes), fitted.uneven);
+  }
+
+  void settle(size_t d, std::vector<std::string> mesh_axes, bool is_padded) {
+    entries_[d] = SpecEntry(std::move(mesh_axes), is_padded ? uneven::pad : uneven::error);
     settled_[d] = true;
   }
 
@@ -95,10 +103,11 @@ class Resolver {
         decide(rule, d, "an earlier rule took the dim");
         continue;
       }
-      Fit fitted = fit(rule.mesh_axes, d);
-      if (fitted.uneven) indivisible_[d] = &rule;
-      if (fitted.refusal.empty()) take(d, std::move(fitted.axes));
-      decide(rule, d, std::move(fitted.refusal));
+      Fit fitted = fit(rule.mesh_axes, pads(rule), d);
+      std::string refusal = fitted.refusal;
+      if (fitted.uneven && !refusal.empty()) indivisible_[d] = &rule;
+      if (refusal.empty()) take(d, std::move(fitted));
+      decide(rule, d, std::move(refusal));
     }
   }
 
@@ -121,12 +130,12 @@ class Resolver {
     std::vector<Fit> fits(shape_.size());
     for (size_t d = 0; d < entries.size(); ++d) {
       if (settled_[d]) continue;
-      fits[d] = fit(entries[d].axes(), d);
-      if (fits[d].uneven) indivisible_[d] = &rule;
+      fits[d] = fit(entries[d].axes(), entries[d].pads() || all_pad_, d);
+      if (fits[d].uneven && !fits[d].refusal.empty()) indivisible_[d] = &rule;
       if (!fits[d].refusal.empty()) return decide_all(rule, fmt::format("dim {}: {}", d, fits[d].refusal));
     }
     for (size_t d = 0; d < fits.size(); ++d)
-      if (!settled_[d]) take(d, std::move(fits[d].axes));
+      if (!settled_[d]) take(d, std::move(fits[d]));
     decide_all(rule, "");
   }
 
@@ -136,13 +145,16 @@ class Resolver {
       if (!settled_[d]) dims.push_back(d);
     std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return shape_[a] > shape_[b]; });
     std::string refusal = "the array has no dim";
-    for (size_t d : dims) {
-      Fit fitted = fit(rule.mesh_axes, d);
-      if (fitted.refusal.empty()) {
-        take(d, std::move(fitted.axes));
-        return decide(rule, d, "");
+    for (const bool padded : {false, true}) {
+      if (padded && !pads(rule)) continue;
+      for (size_t d : dims) {
+        Fit fitted = fit(rule.mesh_axes, padded, d);
+        if (fitted.refusal.empty()) {
+          take(d, std::move(fitted));
+          return decide(rule, d, "");
+        }
+        refusal = d == dims[0] ? fitted.refusal : "no dim that is still open can be cut: " + fitted.refusal;
       }
-      refusal = d == dims[0] ? fitted.refusal : "no dim that is still open can be cut: " + fitted.refusal;
     }
     decide_all(rule, std::move(refusal));
   }
@@ -219,9 +231,11 @@ class Resolver {
     for (const std::string& axis : axes)
       if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
     const std::string name = axes_[d].is_none() ? "" : fmt::format(" \"{}\"", axes_[d].name());
-    fail_at(ErrorKind::uneven,
-            fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh.", d, name,
-                        shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), rule));
+    fail_at(
+        ErrorKind::uneven,
+        fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh. With uneven::pad "
+                    "the dim is padded.",
+                    d, name, shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), rule));
   }
 
   Mesh mesh_;
@@ -229,6 +243,7 @@ class Resolver {
   const Axes& axes_;
   const Shape& shape_;
   std::string_view verb_, path_;
+  bool all_pad_;
   std::vector<SpecEntry> entries_;
   std::vector<bool> settled_;
   std::vector<const Rule*> indivisible_;
@@ -240,9 +255,9 @@ class Resolver {
 }  // namespace
 
 Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path) {
+                      std::string_view path, tessera::uneven uneven) {
   if (current_survey) current_survey->push_back({std::string(verb), std::string(path), axes, shape, !rules.empty()});
-  return Resolver(mesh, rules, axes, shape, verb, path).resolve();
+  return Resolver(mesh, rules, axes, shape, verb, path, uneven).resolve();
 }
 
 RuleSurvey::RuleSurvey() : current_(current_survey, &asked_) {}

@@ -9,9 +9,9 @@
 
 namespace tessera::detail {
 
-// Layout::resolve, on any list of rules.
+// Layout::resolve, on any list of rules. uneven::pad: each may pad.
 Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path);
+                      std::string_view path, tessera::uneven uneven = tessera::uneven::error);
 
 // All rules of a layout on another mesh; an axis that it lacks counts as size one.
 Layout on_other_mesh(const Layout& layout, const Mesh& mesh);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -41,6 +42,21 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
+// The dims that their axes do not divide. Error (uneven): one of them may not be padded.
+uint64_t padded_dims(const TypeKey& key, const char* verb) {
+  uint64_t padded = 0;
+  for (size_t d = 0; d < key.dims.size(); ++d) {
+    if (key.dims[d].empty() || key.shape[d] % key.mesh->count(key.dims[d].axis_set()) == 0) continue;
+    padded |= uint64_t{1} << d;
+    if (!(key.padded >> d & 1))
+      fail(ErrorKind::uneven, verb,
+           "dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim. With uneven::pad its "
+           "blocks are padded.",
+           d, to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d]));
+  }
+  return padded;
+}
+
 std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   auto type = std::make_unique<Type>();
   static_cast<TypeKey&>(*type) = key;
@@ -49,10 +65,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   type->sharded = axis_set_of(key.dims);
   for (size_t d = 0; d < key.dims.size(); ++d) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].axis_set());
-    if (key.shape[d] % n)
-      fail(ErrorKind::uneven, verb, "dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim.",
-           d, to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d]));
-    type->local[d] /= n;
+    type->local[d] = (key.shape[d] + n - 1) / n;
   }
   type->bytes = item_size(key.dtype);
   for (int64_t s : type->local) type->bytes *= s;
@@ -65,6 +78,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
 
 const Type* intern(TypeKey key, const char* verb) {
   key.dims.resize(key.shape.size());
+  key.padded = padded_dims(key, verb);  // which follows from the rest
   static std::mutex mutex;
   static std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual> types;
   std::lock_guard lock(mutex);
@@ -119,7 +133,7 @@ IndexRanges block_of(const Type* type, const int* coordinates) {
   IndexRanges ranges;
   for (size_t d = 0; d < type->shape.size(); ++d) {
     const int64_t start = block_number(type->mesh, type->dims[d], coordinates) * type->local[d];
-    ranges.emplace_back(start, start + type->local[d]);
+    ranges.emplace_back(std::min(start, type->shape[d]), std::min(start + type->local[d], type->shape[d]));
   }
   return ranges;
 }
@@ -129,8 +143,10 @@ std::string Type::to_string() const {
     if (dims[d].empty()) return fmt::format("{}", shape[d]);
     std::vector<std::string_view> names;
     for (int a : dims[d]) names.push_back(mesh->axes[a].name);
-    return names.size() == 1 ? fmt::format("{}@{}", shape[d], names[0])
-                             : fmt::format("{}@({})", shape[d], fmt::join(names, ","));
+    const int64_t padding = local[d] * mesh->count(dims[d].axis_set()) - shape[d];
+    const std::string size = fmt::format("{}{}", shape[d], padding ? fmt::format("+{}", padding) : "");
+    return names.size() == 1 ? fmt::format("{}@{}", size, names[0])
+                             : fmt::format("{}@({})", size, fmt::join(names, ","));
   };
   std::vector<std::string> parts;
   for (size_t d = 0; d < shape.size(); ++d) parts.push_back(dim_text(d));

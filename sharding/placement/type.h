@@ -55,22 +55,29 @@ struct TypeKey {
   const MeshImpl* mesh = nullptr;
   std::vector<DimAxes> dims;
   AxisSet unreduced = 0, reduced = 0, varying = 0;
+  // Bit d: the axes need not divide dim d, whose blocks are then padded. Of an interned type: those that are.
+  uint64_t padded = 0;
 };
+
+constexpr uint64_t any_dim = ~uint64_t{0};  // for TypeKey::padded
 
 struct Type : TypeKey {
   AxisSet sharded = 0;
-  Shape local;           // one block
+  Shape local;           // one block, of a padded dim the padding included
   int64_t bytes = 0;     // of one block
   int64_t elements = 1;  // global
   AxisSet slots = 0;     // the mesh axes along which devices store separate tensors
 
+  // Whether the axes of dim d do not divide it.
+  bool is_padded(size_t d) const { return padded >> d & 1; }
   // The mesh axes along which devices hold different values.
   AxisSet own() const { return sharded | unreduced | varying; }
-  // float32[8@data,4@model]{U:pipe}
+  // float32[8@data,4@model]{U:pipe}; of a padded dim, 5 and the padding: float32[5+1@data]
   std::string to_string() const;
 };
 
-// The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide (uneven).
+// The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide and that may not be
+// padded (uneven).
 const Type* intern(TypeKey key, const char* verb = "sharding");
 
 const Type* uncommitted_type(DType dtype, Shape shape);
@@ -81,7 +88,8 @@ const Type* with_dtype(const Type* type, DType dtype);
 // The type that an uncommitted array takes on a mesh: replicated. A type that has a mesh stays as it is.
 const Type* on_mesh(const Type* type, const MeshImpl* mesh);
 
-// [start, stop) of every dim of the block at these coordinates of the mesh.
+// [start, stop) of every dim of the block at these coordinates of the mesh, without padding: the last blocks of a
+// padded dim are shorter than Type::local, or empty.
 IndexRanges block_of(const Type* type, const int* coordinates);
 
 // Along a dim that is sharded over `axes`: the number of the block that the device at these coordinates has.

@@ -17,8 +17,10 @@ struct Plan {
     const Type* plain;     // the type to which the operand is converted
     const Type* recorded;  // the same if a gradient is wanted: reduced over the mesh axes along which the work differs
     std::vector<int> plain_index, recorded_index;  // by slot: the index of the local tensor that it reads
+    uint64_t filled = 0;  // the padded dims whose padding is read as `fill`; that of others is read as zeros
   };
-  // One factor: its global size, the size of a block, and by slot the index of the block's first element.
+  // One factor: its global size, the size of a block, and by slot the index of the block's first element; of a padded
+  // dim the block includes the padding, and the index may lie behind the end.
   struct FactorPlace {
     std::string name;
     int64_t size = 0, local = 0;
@@ -34,6 +36,8 @@ struct Plan {
   std::vector<const Type*> out;
   AxisSet reduced_inside = 0;  // mesh axes that the operation itself has to reduce over
   std::vector<FactorPlace> factors;
+  bool is_padded = false;  // some operand or result is
+  double fill = 0;
   Text reason;  // why operands move, in words
 
   bool shares_the_cpu() const { return runs > 1 && mesh->device.is_cpu(); }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "sharding/diagnostics/fail.h"
+#include "sharding/propagation/padded_factors.h"
 #include "sharding/propagation/reason.h"
 #include "sharding/redistribution/route.h"
 
@@ -36,7 +37,8 @@ class Planner {
   explicit Planner(const Problem& problem)
       : problem_(problem),
         rule_(bind_rule(problem.operation.name, problem.operation.rule(problem.attributes, problem.operands),
-                        problem.operands)) {
+                        problem.operands)),
+        padded_(rule_, problem.operation.padded) {
     for (const Type* type : problem.operands)
       if (type->mesh) plan_.mesh = type->mesh;
     for (const Type* type : problem.operands) plan_.varying |= type->varying;
@@ -79,6 +81,8 @@ class Planner {
   // The axes of a dim, handed to its factors from the major one on. What cuts through a factor is not kept.
   std::vector<DimAxes> spread(const DimFactors& factors, const DimAxes& axes) const {
     std::vector<DimAxes> result(factors.size());
+    if (factors.size() == 1 && !axes.empty() && !divides(factors[0], axes) && padded_.may_be_padded(factors[0]))
+      return {axes};
     size_t f = 0;
     int64_t left = factors.empty() ? 1 : rule_.factors[factors[0]].size;
     for (int a : axes) {
@@ -114,6 +118,7 @@ class Planner {
     }
   }
 
+  bool fits(int factor, const DimAxes& axes) const { return divides(factor, axes) || padded_.may_be_padded(factor); }
   bool divides(int factor, const DimAxes& axes) const {
     return rule_.factors[factor].size % mesh()->count(axes.axis_set()) == 0;
   }
@@ -158,7 +163,7 @@ class Planner {
   }
 
   bool in_dispute(const std::vector<Candidates>& wanted, int factor) const {
-    if (wanted[factor].size() > 1 || !divides(factor, wanted[factor][0])) return true;
+    if (wanted[factor].size() > 1 || !fits(factor, wanted[factor][0])) return true;
     for (size_t other = 0; other < wanted.size(); ++other)
       for (const DimAxes& theirs : wanted[other])
         if (static_cast<int>(other) != factor && (theirs.axis_set() & wanted[factor][0].axis_set())) return true;
@@ -204,7 +209,7 @@ class Planner {
   bool is_legal(const std::vector<DimAxes>& choice) const {
     AxisSet used = 0;
     for (size_t f = 0; f < choice.size(); ++f) {
-      if ((used & choice[f].axis_set()) || !divides(static_cast<int>(f), choice[f])) return false;
+      if ((used & choice[f].axis_set()) || !fits(static_cast<int>(f), choice[f])) return false;
       used |= choice[f].axis_set();
     }
     const auto legal = [&](const std::vector<DimFactors>& term) {
@@ -274,6 +279,7 @@ class Planner {
           for (int a : choice[f]) key.dims[d].push_back(a);
       }
       key.unreduced = kept[i];
+      key.padded = any_dim;
       const AxisSet own = axis_set_of(key.dims) | key.unreduced | key.varying;
       key.reduced = problem_.operands[i]->reduced & ~own;
       t.plain.push_back(intern(key));
@@ -311,6 +317,7 @@ class Planner {
     for (const auto& term : rule_.out) {
       TypeKey key{
           .dtype = types.empty() ? problem_.out_dtype : problem_.rest_dtype, .shape = {}, .mesh = mesh(), .dims = {}};
+      key.padded = any_dim;
       AxisSet sharded = 0;
       for (const DimFactors& dim : term) {
         int64_t size = 1;
@@ -341,6 +348,7 @@ class Planner {
       plan_.runs = mesh()->slots(plan_.slots);
       plan_.out = outputs(choice_, targets);
       for (size_t i = 0; i < problem_.operands.size(); ++i) add_operand(i, targets);
+      padded_.note_in(plan_);
       plan_.reason = reason_of({mesh(), problem_, rule_, targets.plain, targets.vary, plan_.reduced_inside});
     }
     for (size_t f = 0; f < rule_.factors.size(); ++f) add_factor(f);
@@ -364,7 +372,8 @@ class Planner {
   void add_factor(size_t f) {
     Plan::FactorPlace place{
         .name = rule_.factors[f].name, .size = rule_.factors[f].size, .axes = choice_[f], .offset = {}};
-    place.local = place.size / (mesh() ? mesh()->count(place.axes.axis_set()) : 1);
+    const int devices = mesh() ? mesh()->count(place.axes.axis_set()) : 1;
+    place.local = (place.size + devices - 1) / devices;
     for (int s = 0; s < plan_.runs; ++s) {
       Coordinates coordinates(mesh());
       if (mesh()) unravel(mesh(), plan_.slots, s, coordinates);
@@ -375,6 +384,7 @@ class Planner {
 
   const Problem& problem_;
   BoundRule rule_;
+  PaddedFactors padded_;
   Plan plan_;
   std::vector<bool> in_output_;
   std::vector<Candidates> candidates_;

@@ -50,6 +50,9 @@ class Reasons {
 
   // Why `axis` no longer cuts this dim.
   std::string cause(size_t i, size_t dim, int axis) const {
+    if (given(i).is_padded(dim))
+      return fmt::format("{} takes no padding, which dim {} of {} {} has", c_.problem.operation.name, dim, name(i),
+                         given(i).to_string());
     for (const int f : c_.rule.in[i][dim])
       if (c_.rule.factors[f].kind == FactorKind::whole)
         return fmt::format("{} needs dim {} of {} {} whole", c_.problem.operation.name, dim, name(i),

@@ -15,6 +15,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/padding.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
@@ -184,7 +185,30 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
   call.borrows |= held->details && held->details->borrowed;
 }
 
+// The operand with what the operation wants in its padding. Without a gradient the zeros are read as they are.
+[[gnu::noinline]] void read_padded(Prepared& call, const CallSite& site, int i) {
+  const ArrayImpl& a = *call.array[i];
+  const uint64_t filled = call.plan->operands[i].filled;
+  const double fill = filled ? call.plan->fill : 0;
+  if (fill == 0 && !is_recorded(a.local[0])) return;
+  ArrayPtr read = make_array(a.type, a.slots, padded_operand(site.operation.name, a, fill, filled));
+  read->weight = a.weight;
+  read->layout = a.layout;
+  call.array[i] = read.get();
+  call.padded.push_back(std::move(read));
+}
+
 }  // namespace
+
+void clear_padding(const Prepared& call, ArrayImpl& result) {
+  const auto is_view = [&](const at::Tensor& t) {  // of an operand, whose padding is zeros
+    for (int i = 0; i < call.operands; ++i)
+      for (const at::Tensor& given : call.array[i]->local)
+        if (t.is_alias_of(given)) return true;
+    return false;
+  };
+  if (result.type->padded && !is_view(result.local[0])) clear_padding(result.type, result.slots, result.local);
+}
 
 void check_operands(const Operation& operation, const OperandTypes& operands) {
   AxisSet pending = 0;
@@ -274,6 +298,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = &a;
     else
       bring(call, site, operands, i, to, recorded);
+    if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (checks) check_types(call, site.operation);
   if (are_operations_watched()) call.watched = watch(call, site, kind, arrays);
@@ -320,6 +345,7 @@ ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
   const Array result(begin_result(call));
   result.impl()->slots = slots;
   result.impl()->local = std::move(out);
+  if (call.plan->is_padded) clear_padding(call, *result.impl());
   if (call.watched) announce(call, {&result, 1});
   if (call.borrows) settle_loans(call, result.impl()->local);
   return result.impl();

@@ -49,6 +49,7 @@ struct Prepared {
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
   std::unique_ptr<ArrayPtr[]> held;  // the converted operands, by number; null if all are read as they are
+  std::vector<ArrayPtr> padded;      // what is read in place of those that have padding
   bool borrows = false;              // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
   bool in_turn = false;
@@ -68,6 +69,9 @@ ArrayPtr begin_result(const Prepared& call, int output = 0);
 void settle_loans(const Prepared& call, const Tensors& results);
 // Tells the watchers of operations; only if call.watched.
 void announce(const Prepared& call, std::span<const Array> results);
+
+// Only if call.plan->is_padded: makes the result's padding zeros.
+void clear_padding(const Prepared& call, ArrayImpl& result);
 
 ArrayPtr finish(const Prepared& call, Tensors out);
 
@@ -112,6 +116,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) try {
     run_slots(
         call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
   }
+  if (call.plan->is_padded) clear_padding(call, *result);
   const Array out(std::move(result));
   if (call.watched) announce(call, {&out, 1});
   if (call.borrows) settle_loans(call, out.impl()->local);
@@ -143,9 +148,14 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
       for (at::Tensor& result : fn(t, block)) *made++ = std::move(result);
     };
     run_slots(call, site.operation.name, call_once, results);
+    if (call.plan->is_padded)
+      for (const Array& x : out) clear_padding(call, *x.impl());
     if (call.watched) announce(call, out);
-    if (call.borrows)
-      for (const Array& x : out) settle_loans(call, x.impl()->local);
+    if (call.borrows) {
+      Tensors all;  // of which none may be a view of what is given back
+      for (const Array& x : out) all.append(x.impl()->local.begin(), x.impl()->local.end());
+      settle_loans(call, all);
+    }
     return out;
   } catch (const std::exception& error) {
     refuse(call, site.operation.name, error);

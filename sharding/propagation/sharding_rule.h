@@ -23,6 +23,20 @@ enum class Linearity : uint8_t {
   additive,         // linear in all together: all are pending over a mesh axis, or none
 };
 
+// What an operation makes of padding, the elements behind the end of a dim that its mesh axes do not divide
+// (uneven::pad). They are zeros between operations. An operation that takes them reads what is named here in their
+// place, the results' are zeros again after it, and no gradient comes back from them.
+enum class Padded : uint8_t {
+  removed,       // not taken: the dim is made whole first, or cut by axes that divide it
+  kept,          // taken in a dim of the results: what is computed of a value does not depend on its neighbours
+  kept_as_ones,  // the same where zeros have no value or no derivative
+  inside,        // and in one that the operation itself reduces, whose padding it leaves out
+  zeros,         // and in any that is reduced, where zeros change nothing
+  ones,          // where ones do not
+  lowest,        // where what is lower than all others does not
+  highest,
+};
+
 // ---- a rule, before any operand is known
 
 enum class FactorKind : uint8_t {
@@ -77,10 +91,12 @@ ShardingRule parse_rule(std::string_view operation, std::string_view text);
 struct Operation {
   using RuleOfCall = ShardingRule (*)(const Attributes&, const OperandTypes&);
 
-  constexpr Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear)
-      : name(name), linearity(linearity), text_(rule) {}
-  constexpr Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear)
-      : name(name), linearity(linearity), rule_of_call_(rule) {}
+  constexpr Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear,
+                      Padded padded = Padded::removed)
+      : name(name), linearity(linearity), padded(padded), text_(rule) {}
+  constexpr Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear,
+                      Padded padded = Padded::removed)
+      : name(name), linearity(linearity), padded(padded), rule_of_call_(rule) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -88,6 +104,7 @@ struct Operation {
 
   const char* name;
   Linearity linearity;
+  Padded padded;
 
  private:
   const char* text_ = nullptr;

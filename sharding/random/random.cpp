@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
@@ -27,7 +28,7 @@ using namespace detail;
 
 namespace {
 
-const Operation dropout_op{"dropout", "*", Linearity::additive};
+const Operation dropout_op{"dropout", "*", Linearity::additive, Padded::kept};
 
 }  // namespace
 
@@ -184,12 +185,12 @@ Array permutation(const Key& key, Operand x, int axis) {
 
 namespace {
 
-// Where the block that this call computes lies in the whole array.
+// Where the block that this call computes lies in the whole array, without padding.
 IndexRanges block_here(const Shape& global, const at::Tensor& local, const BlockContext& block) {
   IndexRanges ranges;
   for (size_t d = 0; d < global.size(); ++d) {
     const int64_t start = global[d] == 1 ? 0 : block.offset(fmt::format("*{}", d));
-    ranges.emplace_back(start, start + local.size(static_cast<int64_t>(d)));
+    ranges.emplace_back(std::min(start, global[d]), std::min(start + local.size(static_cast<int64_t>(d)), global[d]));
   }
   return ranges;
 }
@@ -206,8 +207,10 @@ Array dropout(const Key& key, Operand x, double rate) {
   const Recipe recipe{.generator = bernoulli_generator(key, kept), .drawn = boolean};
   return run({.operation = dropout_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
     const at::Tensor keep =
-        t[0].is_meta() ? at::empty_like(t[0], at::kBool)
-                       : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block)).to(t[0].device());
+        t[0].is_meta()
+            ? at::empty_like(t[0], at::kBool)
+            : with_padding(generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block)), t[0].sizes().vec())
+                  .to(t[0].device());
     return at::where(keep, t[0] / (kept > 0 ? kept : 1), at::Scalar(0));  // the gradient of x / 0 would be NaN
   });
 }

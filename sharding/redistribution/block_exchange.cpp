@@ -249,6 +249,7 @@ BlockExchange make_block_exchange(const std::vector<const Type*>& from, const Ty
 }
 
 std::shared_ptr<const BlockExchange> reshape_exchange(const Type* from, const Type* to) {
+  if (from->padded || to->padded) return nullptr;
   const auto refinement = Refinement::of(from, to);
   if (!refinement) return nullptr;
   const Blocks blocks{[&](const Type* type, const int* device) { return refinement->block(type, device); },

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "sharding/array/padding.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/redistribution/replica_checks.h"
@@ -28,13 +29,46 @@ struct Act {
   const std::vector<int>& slots_to(const Group& group) const { return back ? group.in : group.out; }
   const MeshImpl* mesh() const { return back && step.mesh_before ? step.mesh_before : step.mesh; }
   AxisSet axes() const { return step.mesh_before ? mesh()->all() : step.axes; }
+  // An all_to_all swaps its dims on the way back.
+  bool swaps() const { return back && collective == Collective::all_to_all; }
+  int dim() const { return swaps() ? step.to_dim : step.dim; }
+  int to_dim() const { return swaps() ? step.dim : step.to_dim; }
+
+  // The sizes of the dim that is cut into padded blocks, and of the one that is joined from such; 0: none is.
+  int64_t size_cut() const {
+    if (collective == Collective::all_to_all) return back ? step.size : step.to_size;
+    return collective == Collective::slice || collective == Collective::reduce_scatter ? step.size : 0;
+  }
+  int64_t size_joined() const {
+    if (collective == Collective::all_to_all) return back ? step.to_size : step.size;
+    return collective == Collective::all_gather || collective == Collective::pad ? step.size : 0;
+  }
+  int64_t with_padding(int64_t size) const { return (size + devices() - 1) / devices() * devices(); }
+  Tensors padded(const Tensors& x) const {
+    if (!size_cut()) return x;
+    const int cut = collective == Collective::all_to_all ? to_dim() : dim();
+    Tensors longer;
+    for (const at::Tensor& t : x) longer.push_back(lengthened(t, cut, with_padding(size_cut())));
+    return longer;
+  }
+  Tensors without_padding(Tensors x) const {
+    if (!size_joined()) return x;
+    for (at::Tensor& t : x) t = t.narrow(dim(), 0, size_joined()).contiguous();
+    return x;
+  }
+  int64_t padded_bytes(int64_t bytes) const {
+    return size_cut() ? bytes / size_cut() * with_padding(size_cut()) : bytes;
+  }
+
   int64_t result_bytes(int64_t bytes, int64_t item) const {
     if (step.exchange) return (back ? step.exchange->returned : step.exchange->received) * item;
-    return traits_of(collective).result_bytes(bytes, devices());
+    return traits_of(collective).result_bytes(padded_bytes(bytes), devices());
   }
   // Of the result on a device, of which it may have received only a part.
   int64_t bytes_after(int64_t bytes, int64_t item) const {
-    return step.exchange ? c10::multiply_integers(step.exchange->out) * item : result_bytes(bytes, item);
+    if (step.exchange) return c10::multiply_integers(step.exchange->out) * item;
+    const int64_t after = result_bytes(bytes, item);
+    return size_joined() ? after / with_padding(size_joined()) * size_joined() : after;
   }
 };
 
@@ -80,10 +114,7 @@ Tensors from_groups(const Act& act, const std::vector<Tensors>& results) {
 }
 
 Exchange exchange_of(const Act& act) {
-  const Step& step = act.step;
-  const bool swaps = act.back && act.collective == Collective::all_to_all;
-  return {act.collective, act.devices(), swaps ? step.to_dim : step.dim, swaps ? step.dim : step.to_dim,
-          act.back ? &step.receivers : &step.senders};
+  return {act.collective, act.devices(), act.dim(), act.to_dim(), act.back ? &act.step.receivers : &act.step.senders};
 }
 
 Waiting waiting_for(const Step& step, const Cause& cause) {
@@ -117,7 +148,9 @@ Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
   const Step& step = act.step;
   if (checks && crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
-  return crosses_processes(step) ? move_between_processes(act, x, cause) : move_here(act, x);
+  const Tensors blocks = act.padded(x);
+  return act.without_padding(crosses_processes(step) ? move_between_processes(act, blocks, cause)
+                                                     : move_here(act, blocks));
 }
 
 Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasion) {
@@ -296,7 +329,7 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
   for (const size_t i : shipments) {
     const Act act = act_of(next_step(i), direction_);
     if (checks) compare_between_processes(act, shipments_[i].tensors, cause_);
-    auto [from, to] = by_group(act, shipments_[i].tensors);
+    auto [from, to] = by_group(act, act.padded(shipments_[i].tensors));
     parts.push_back({exchange_of(act), std::move(from), std::move(to)});
   }
   const Step& step = next_step(shipments[0]);
@@ -311,7 +344,8 @@ std::vector<Tensors> Shipping::finish() {
       const std::vector<std::vector<Tensors>> results = begun.work.finish();
       for (size_t k = 0; k < begun.shipments.size(); ++k) {
         const size_t i = begun.shipments[k];
-        shipments_[i].tensors = from_groups(act_of(next_step(i), direction_), results[k]);
+        const Act act = act_of(next_step(i), direction_);
+        shipments_[i].tensors = act.without_padding(from_groups(act, results[k]));
         ++next_[i];
       }
     }

@@ -9,6 +9,7 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
@@ -32,7 +33,7 @@ Tensors make_blocks(const Type* type, Make make) {
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
     Coordinates coordinates(mesh);
     unravel(mesh, type->own(), b, coordinates);
-    distinct.push_back(in_memory_of(mesh, make(block_of(type, coordinates))));
+    distinct.push_back(in_memory_of(mesh, with_padding(make(block_of(type, coordinates)), type->local)));
   }
   if (!mesh->private_replicas) return distinct;
   Tensors all;
@@ -154,7 +155,7 @@ NamedSharding filled(const Array& x, const NamedSharding& sharding) {
     if (type.mesh == sharding.mesh().impl() && d < type.dims.size())
       for (int a : type.dims[d])
         if (!taken.contains(type.mesh->axes[a].name)) axes.push_back(type.mesh->axes[a].name);
-    entries[d] = SpecEntry(axes);
+    entries[d] = SpecEntry(axes, d < type.dims.size() && type.is_padded(d) ? uneven::pad : uneven::error);
   }
   return NamedSharding(sharding.mesh(),
                        PartitionSpec(entries).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes()));

@@ -191,6 +191,7 @@ class RouteMaker {
       DimAxes& now = current_.dims[d];
       const DimAxes& wanted = to_->dims[d];
       if (now == wanted || !now.is_prefix_of(wanted)) continue;
+      if (is_padded(d, wanted) && !may_be_cut_at_once(d)) continue;
       const bool pending = current_.unreduced >> wanted[now.size()] & 1;
       DimAxes axes;
       for (int i = now.size(); i < wanted.size() && may_join(wanted[i], pending); ++i) axes.push_back(wanted[i]);
@@ -203,6 +204,21 @@ class RouteMaker {
     return false;
   }
 
+  // The blocks of a padded dim do not nest: it is cut by all of its axes, or whole.
+  bool is_padded(size_t d, const DimAxes& axes) const { return !axes.empty() && current_.shape[d] % count(axes) != 0; }
+  bool may_be_cut_at_once(size_t d) const {
+    const AxisSet wanted = to_->dims[d].axis_set(), pending = wanted & current_.unreduced;
+    return current_.dims[d].empty() && !(sharded() & wanted) && (pending == 0 || pending == wanted);
+  }
+  // Pending sums that a padded dim cannot scatter, since it wants other axes as well.
+  AxisSet summed_first() const {
+    AxisSet axes = 0;
+    for (size_t d = 0; d < current_.dims.size(); ++d)
+      if (const AxisSet wanted = to_->dims[d].axis_set(); is_padded(d, to_->dims[d]) && (wanted & ~current_.unreduced))
+        axes |= wanted & current_.unreduced;
+    return axes;
+  }
+
   // Axes of one dim act as one group while they are free and alike.
   bool may_join(int axis, bool pending) const {
     return !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
@@ -210,7 +226,7 @@ class RouteMaker {
 
   // One all_reduce over all sums that nobody scatters.
   bool sum() {
-    const AxisSet wanted = axis_set_of(to_->dims);
+    const AxisSet wanted = axis_set_of(to_->dims) & ~summed_first();
     const AxisSet pending = current_.unreduced & ~to_->unreduced & ~wanted;
     for (const AxisSet axes : {pending & ~to_->reduced, pending & to_->reduced}) {
       if (!axes) continue;
@@ -234,6 +250,7 @@ class RouteMaker {
         const DimAxes& wanted = to_->dims[e];
         if (e == d || wanted.size() <= other.size() || !other.is_prefix_of(wanted) || wanted[other.size()] != axis)
           continue;
+        if ((is_padded(d, now) && now.size() > 1) || (is_padded(e, wanted) && wanted.size() > 1)) continue;
         now.pop_back();
         other.push_back(axis);
         add(Row::sharded_to_sharded, AxisSet{1} << axis, d, e, slots_);
@@ -249,18 +266,28 @@ class RouteMaker {
     DimAxes axes;
     int dim = -1;
     for (size_t d = 0; d < current_.dims.size(); ++d) {
-      const DimAxes leaving = leaving_together(current_.dims[d], to_->dims[d]);
+      const DimAxes leaving = is_torn(d) ? current_.dims[d] : leaving_together(current_.dims[d], to_->dims[d]);
       if (leaving.empty() || (dim >= 0 && count(leaving) >= count(axes))) continue;
       axes = leaving;
       dim = static_cast<int>(d);
     }
     if (dim < 0) return false;
-    const Row row = row_of_gather(axes.back());
+    const Row row = is_alike(axes) ? row_of_gather(axes.back()) : Row::sharded_to_replicated;
     for (int i = 0; i < axes.size(); ++i) current_.dims[dim].pop_back();
     if (row == Row::sharded_to_reduced) current_.reduced |= axes.axis_set();
     if (row == Row::sharded_to_unreduced) current_.unreduced |= axes.axis_set();
     add(row, axes, dim, 0, row == Row::sharded_to_unreduced ? slots_ : without(axes.axis_set()));
     return true;
+  }
+
+  // Whether all axes of a dim have to go for some of them: its blocks are padded, or those of the target are.
+  bool is_torn(size_t d) const {
+    const DimAxes &now = current_.dims[d], &wanted = to_->dims[d];
+    return !now.empty() && now != wanted && (is_padded(d, now) || is_padded(d, wanted));
+  }
+  bool is_alike(const DimAxes& leaving) const {
+    return std::all_of(leaving.begin(), leaving.end(),
+                       [&](int axis) { return row_of_gather(axis) == row_of_gather(leaving.back()); });
   }
 
   // The minor axes of a dim that its target lacks and that take the same row.
@@ -285,11 +312,11 @@ class RouteMaker {
 
   AxisSet without(AxisSet axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
 
-  // Of one device's block, as current_ now is.
+  // Of one device's block, as current_ now is; without padding, as those of an exchange of blocks are counted.
   double bytes() const {
     double b = static_cast<double>(item_size(current_.dtype));
     for (size_t d = 0; d < current_.dims.size(); ++d)
-      b *= static_cast<double>(current_.shape[d]) / to_->mesh->count(current_.dims[d].axis_set());
+      b *= static_cast<double>(current_.shape[d]) / count(current_.dims[d]);
     return b;
   }
 
@@ -307,6 +334,8 @@ class RouteMaker {
     step.tensors_out = to_->mesh->slots(slots_out);
     form_groups(step, order);
     const int n = to_->mesh->count(axes);
+    step.size = size_if_padded(dim, n);
+    step.to_size = size_if_padded(to_dim, n);
     const double before = row == Row::sharded_to_reduced || row == Row::sharded_to_replicated     ? bytes() / n
                           : row == Row::unreduced_to_sharded || row == Row::replicated_to_sharded ? bytes() * n
                                                                                                   : bytes();
@@ -315,6 +344,11 @@ class RouteMaker {
     route_.cost += step.cost;
     route_.steps.push_back(std::make_shared<const Step>(std::move(step)));
     slots_ = slots_out;
+  }
+
+  // A step takes all axes of a padded dim at once, and any of another divide it.
+  int64_t size_if_padded(int dim, int devices) const {
+    return !current_.shape.empty() && current_.shape[dim] % devices ? current_.shape[dim] : 0;
   }
 
   TypeKey current_;

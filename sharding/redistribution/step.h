@@ -67,6 +67,9 @@ struct Step {
   AxisSet axes;
   int dim = 0;     // the dim that is gathered, scattered or sliced
   int to_dim = 0;  // all_to_all: the dim that is cut afterwards
+  // Their sizes where the devices do not divide them, else 0: blocks are padded before a dim is cut, and a dim that is
+  // joined from padded blocks loses the padding.
+  int64_t size = 0, to_size = 0;
   AxisSet slots_in = 0, slots_out = 0;
   int tensors_in = 1, tensors_out = 1;
   std::vector<Group> groups;

@@ -57,8 +57,9 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // All placements over all axes of the mesh: each axis unused, on a dim that it divides, pending, or (with_reduced)
-// reduced; two axes on one dim in both orders.
-inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false) {
+// reduced; two axes on one dim in both orders. With uneven::pad also on dims that they do not divide.
+inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false,
+                                             uneven others = uneven::error) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
   std::vector<PartitionSpec> found;
@@ -83,18 +84,23 @@ inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool
           reduced.push_back(name);
       }
       bool divides = true;
+      std::vector<SpecEntry> entries;
       for (int d = 0; d < ndim; ++d) {
         int64_t n = 1;
         for (const std::string& name : dims[d]) n *= mesh.size(name);
         divides &= shape[d] % n == 0;
+        entries.emplace_back(dims[d], shape[d] % n ? others : uneven::error);
       }
       std::sort(pending.begin(), pending.end()), std::sort(reduced.begin(), reduced.end());
-      const PartitionSpec spec =
-          PartitionSpec(std::vector<SpecEntry>(dims.begin(), dims.end())).unreduced(pending).reduced(reduced);
-      if (divides && seen.insert(spec.to_string()).second) found.push_back(spec);
+      const PartitionSpec spec = PartitionSpec(std::move(entries)).unreduced(pending).reduced(reduced);
+      if ((divides || others == uneven::pad) && seen.insert(spec.to_string()).second) found.push_back(spec);
     }
   } while (std::next_permutation(names.begin(), names.end()));
   return found;
+}
+
+inline bool pads(const PartitionSpec& spec) {
+  return std::any_of(spec.entries().begin(), spec.entries().end(), [](const SpecEntry& e) { return e.pads(); });
 }
 
 inline std::set<std::string> axes_of(const PartitionSpec& spec, bool sets = true) {
@@ -198,7 +204,7 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   }
   if (f.keeps_division) {
     for (const PartitionSpec& spec : specs)
-      if (devices(axes_of(value.sharding().spec())) < devices(axes_of(spec, false)))
+      if (!pads(spec) && devices(axes_of(value.sharding().spec())) < devices(axes_of(spec, false)))
         throw std::logic_error("work that was divided is done by more devices: " + value.type_string());
   }
   return result;
@@ -208,13 +214,13 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
 // two of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations,
 // and as an activation and parameters. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
-                      const GradientOptions& options = {}, size_t few = 330) {
+                      const GradientOptions& options = {}, size_t few = 330, uneven uneven_dims = uneven::error) {
   if (const size_t said = placements_said()) sample = few = said;
   const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
   std::vector<std::vector<PartitionSpec>> choices;
   size_t total = 1;
   for (const at::Tensor& t : f.inputs) {
-    std::vector<PartitionSpec> all = placements(meshes[0], t.sizes().vec(), with_reduced);
+    std::vector<PartitionSpec> all = placements(meshes[0], t.sizes().vec(), with_reduced, uneven_dims);
     if (!t.is_floating_point()) std::erase_if(all, [](const PartitionSpec& s) { return !s.unreduced_axes().empty(); });
     choices.push_back(std::move(all));
     total *= choices.back().size();

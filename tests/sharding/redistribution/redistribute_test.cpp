@@ -2,6 +2,7 @@
 #include "sharding/redistribution/redistribute.h"
 
 #include "sharding/accounting/communication_guard.h"
+#include "sharding/diagnostics/check_mode.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/route.h"
 #include "tests/sharding/law.h"
@@ -57,6 +58,27 @@ TEST(Redistribute, EveryPairOfPlacements) {
     }
   EXPECT_LE(longest, 5u);
   std::cout << all.size() * all.size() * 2 << " cases, longest route " << longest << "\n";
+}
+
+// Where the axes divide no dim: 5 over two devices, 7 over three, both over six, of which some hold padding alone.
+TEST(Redistribute, EveryPairOfPaddedPlacements) {
+  const detail::CheckScope padding_is_zeros;
+  const Mesh meshes[] = {make_mesh(grid), make_mesh(grid, {.private_replicas = true})};
+  const at::Tensor x = random_tensor({5, 7}, 1), weights = random_tensor({5, 7}, 2);
+  const auto all = placements(meshes[0], {5, 7}, /*with_reduced=*/true, uneven::pad);
+  for (const PartitionSpec& from : all)
+    for (const PartitionSpec& to : all) {
+      SCOPED_TRACE(from.to_string() + " -> " + to.to_string());
+      std::string ledgers[2];
+      for (const Mesh mesh : meshes) {
+        const Moved got = move(x, weights, from, to, mesh);
+        EXPECT_LE(difference(got.value, x), 1e-15);
+        EXPECT_LE(difference(got.gradient, weights), 1e-15);
+        ledgers[mesh.private_replicas()] = got.ledger;
+      }
+      EXPECT_EQ(ledgers[0], ledgers[1]);
+    }
+  std::cout << all.size() * all.size() * 2 << " cases\n";
 }
 
 // The rows of the table: what moves, and how many bytes each device holds afterwards. x is float64[6,12], 576 bytes.
