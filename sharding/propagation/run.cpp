@@ -14,6 +14,7 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/waits.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
@@ -223,6 +224,16 @@ void announce(const Prepared& call, std::span<const Array> results) {
   announce(call.watched->call, arrays);
 }
 
+namespace {
+
+// For errors of an accelerator: its kernels run later, and no error of theirs knows the operation.
+void note(const CallSite& site) {
+  latest_operation() = {site.operation.name, site.where};
+  if (waits_are_errors()) refuse_waits_of_thread();
+}
+
+}  // namespace
+
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
   CallKind kind(site, n);
   ArrayImpl* arrays[max_operands];
@@ -238,6 +249,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
   call.plan = plan_for(site, kind, arrays);
+  if (call.plan->mesh && !call.plan->mesh->device.is_cpu()) note(site);
   call.operands = n;
   call.in_turn = site.in_turn;
   for (int i = 0; i < n; ++i) {

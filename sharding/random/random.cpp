@@ -207,7 +207,7 @@ Array dropout(const Key& key, Operand x, double rate) {
   return run({.operation = dropout_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
     const at::Tensor keep =
         t[0].is_meta() ? at::empty_like(t[0], at::kBool)
-                       : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block)).to(t[0].device());
+                       : generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block), t[0].device());
     return at::where(keep, t[0] / (kept > 0 ? kept : 1), at::Scalar(0));  // the gradient of x / 0 would be NaN
   });
 }
