@@ -19,11 +19,16 @@ namespace tessera::optim {
 
 namespace detail {
 
-double clip_by_global_norm(const Arrays& updates, double max_norm) {
+LateNumber clip_by_global_norm(const Arrays& updates, double max_norm) {
   at::AutoGradMode off(false);
   check_constant("clip_by_global_norm", updates);
+  const Array length = global_norm(updates);
+  if (lies_on_accelerator(length)) {
+    scale(updates, where(length < max_norm, 1.0, max_norm / length));
+    return LateNumber(length);
+  }
   // Where there are no values, as if it were too large.
-  const double norm = known_value(global_norm(updates)).value_or(std::numeric_limits<double>::quiet_NaN());
+  const double norm = known_value(length).value_or(std::numeric_limits<double>::quiet_NaN());
   if (!(norm < max_norm)) scale(updates, max_norm / norm);
   return norm;
 }

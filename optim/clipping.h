@@ -3,7 +3,9 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
+#include "optim/late_number.h"
 #include "optim/per_array.h"
 #include "optim/update_step.h"
 #include "sharding/operations/operand.h"
@@ -11,8 +13,9 @@
 namespace tessera::optim {
 
 namespace detail {
-double clip_by_global_norm(const Arrays& updates, double max_norm);
-}
+// The norm. On an accelerator nothing is read: the factor lies there too.
+LateNumber clip_by_global_norm(const Arrays& updates, double max_norm);
+}  // namespace detail
 
 // Every element clamped to [-max_delta, max_delta].
 struct Clip {
@@ -33,7 +36,14 @@ struct ClipByBlockRms {
 PerArray<ClipByBlockRms> clip_by_block_rms(double threshold);
 
 struct ClipByGlobalNormState {
-  double norm = 0;  // of the last gradients, before they were clipped
+  detail::LateNumber norm;  // of the last gradients, before they were clipped
+
+  // Walks over arrays alone do not read it; those over scalars do first.
+  void settle() const { norm.value(); }
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    visit(std::string_view("norm"), norm.known());
+  }
 };
 
 // n = global_norm(all g): g if n < max_norm, else g / n * max_norm (without PyTorch's n + 1e-6).
@@ -43,7 +53,7 @@ struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> 
 
   template <class Model>
   void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::UpdateStep& step) const {
-    const double norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+    const detail::LateNumber norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
     step.tell_norm(norm);
     step.write([norm, &state] { state.norm = norm; });
   }

@@ -31,6 +31,8 @@ Array kept(const Array& value, const Array& old, const char* verb);
 
 // The one number in x; std::nullopt on an abstract mesh, where there are no values.
 std::optional<double> known_value(const Array& x);
+// Whether that would wait for an accelerator.
+bool lies_on_accelerator(const Array& x);
 
 // The sum of scalars, replicated; 0 if there are none.
 Array total(const std::vector<Array>& scalars);

@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_mul.h>
 
 #include <cmath>
+#include <map>
 
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
@@ -20,8 +21,11 @@ namespace detail {
 
 using namespace tessera::detail;
 
+namespace {
+
 // All blocks of all arrays in one call; the updates themselves are not written to.
-void scale(const Arrays& updates, double factor) {
+template <class Factor>
+void scale_all(const Arrays& updates, const Factor& factor) {
   at::AutoGradMode off(false);
   check_constant("scale", updates);
   std::vector<at::Tensor> blocks, without_data;  // the latter on stages of other processes, or all
@@ -39,6 +43,23 @@ void scale(const Arrays& updates, double factor) {
     next += static_cast<ptrdiff_t>(a.local.size());
     copy_facts(a, *made);
     *u = Array(std::move(made));
+  }
+}
+
+}  // namespace
+
+void scale(const Arrays& updates, double factor) { scale_all(updates, factor); }
+
+void scale(const Arrays& updates, const Array& factor) {
+  std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> alike;  // of LibTorch's bulk calls
+  for (Array* u : updates)
+    if (!u->is_absent()) {
+      const at::Tensor& t = materialized(*u, "scale").local[0];
+      alike[{t.scalar_type(), t.device().type()}].push_back(u);
+    }
+  for (const auto& [kind, arrays] : alike) {
+    const at::Tensor& first = materialized(*arrays[0], "scale").local[0];
+    scale_all(arrays, materialized(factor, "scale").local[0].to(first.options()));
   }
 }
 

@@ -15,6 +15,7 @@ namespace tessera::optim {
 namespace detail {
 // These replace the arrays of `updates`, a tree that the caller has copied.
 void scale(const Arrays& updates, double factor);
+void scale(const Arrays& updates, const Array& factor);  // of one number, replicated
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);

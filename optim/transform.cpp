@@ -7,6 +7,7 @@
 #include "nn/tree/filter.h"
 #include "optim/chain.h"
 #include "optim/internal.h"
+#include "optim/late_number.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -114,7 +115,17 @@ Array kept(const Array& value, const Array& old, const char* verb) {
 
 std::optional<double> known_value(const Array& x) {
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return std::nullopt;
-  return x.item<double>();
+  return materialized(x, "update").local[0].item<double>();
+}
+
+bool lies_on_accelerator(const Array& x) {
+  const at::Tensor& t = materialized(x, "update").local[0];
+  return !t.is_cpu() && !t.is_meta();
+}
+
+double& LateNumber::value() const {
+  if (!there_.is_absent()) value_ = std::exchange(there_, Array()).item<double>();
+  return value_;
 }
 
 Array total(const std::vector<Array>& scalars) {

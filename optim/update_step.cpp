@@ -29,11 +29,11 @@ Answers::~Answers() = default;
 
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
   if (numbers.empty() && label.empty()) return std::nullopt;
-  const auto as_first = [&](const auto& n) { return n.second == numbers[0].second; };
-  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second;
+  const auto as_first = [&](const auto& n) { return n.second.value() == numbers[0].second.value(); };
+  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second.value();
   std::vector<std::string> labels;
   for (const auto& [known, number] : numbers) {
-    if (known == label) return number;
+    if (known == label) return number.value();
     labels.push_back(fmt::format("\"{}\"", known));
   }
   fail(ErrorKind::bad_argument, verb, "\"{}\" given, expected the label of a part that has one ({}).", label,
@@ -46,7 +46,7 @@ auto entry_of(LabelledNumbers& numbers, const std::string& label) {
   return std::find_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
 }
 
-void add(LabelledNumbers& numbers, const std::string& label, double number) {
+void add(LabelledNumbers& numbers, const std::string& label, const LateNumber& number) {
   if (entry_of(numbers, label) == numbers.end()) numbers.emplace_back(label, number);
 }
 
@@ -137,7 +137,7 @@ void UpdateStep::set_to_zero(const Arrays& updates) const {
 void UpdateStep::tell_learning_rate(double rate) const {
   if (pending_) add(pending_->told.learning_rates, label_, rate);
 }
-void UpdateStep::tell_norm(double norm) const {
+void UpdateStep::tell_norm(const LateNumber& norm) const {
   if (pending_) add(pending_->told.norms, label_, norm);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/late_number.h"
 #include "optim/transform.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
@@ -38,7 +39,7 @@ struct Answers {
 };
 
 // Numbers that parts of a transform told, by the labels of these parts: the first part of a label counts.
-using LabelledNumbers = std::vector<std::pair<std::string, double>>;
+using LabelledNumbers = std::vector<std::pair<std::string, LateNumber>>;
 
 // The number of this label; for an empty label, the number that all parts have, or std::nullopt if there is none.
 // Errors (bad_argument): an empty label although the numbers differ, a label without a number.
@@ -126,7 +127,7 @@ class UpdateStep {
   void set_to_zero(const Arrays& updates) const;
 
   void tell_learning_rate(double rate) const;
-  void tell_norm(double norm) const;
+  void tell_norm(const LateNumber& norm) const;
 
   const ExtraArgs& extra;
 

@@ -140,6 +140,7 @@ struct PartCollector {
   Parts parts;
   template <class T>
   void operator()(T& part, const Place& place) {
+    if constexpr (requires { part.settle(); }) part.settle();  // static values that may not be known yet
     Array* value = nullptr;
     if constexpr (is_leaf<T>) value = leaf_of(part).value;
     parts.push_back({place.path(), &part, &TypeOf<T>::value, value});

@@ -11,9 +11,11 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/late_checks.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/array/waits.h"
 #include "sharding/diagnostics/activity.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
@@ -60,9 +62,9 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
 at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
   const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
   if (t.device() == device || t.is_meta() || device.is_meta()) return t;
-  if (!device.is_cpu()) return t.to(device);
+  if (!device.is_cpu()) return moved_to(t, device);
   const ActivityScope waiting(Activity::device);  // for what computes these values
-  return t.to(device);
+  return read_back(t);
 }
 
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors) {
@@ -225,7 +227,10 @@ std::vector<Shard> Array::addressable_shards() const {
   return shards;
 }
 
-at::Tensor to_tensor(const Array& x) { return assemble(materialized(x, "to_tensor")); }
+at::Tensor to_tensor(const Array& x) {
+  const WaitIsAskedFor reading;
+  return assemble(materialized(x, "to_tensor"));
+}
 
 Array from_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) fail(ErrorKind::absent, "from_tensor", "an undefined tensor, expected one with a value.");

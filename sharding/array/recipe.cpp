@@ -18,13 +18,14 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   return Array(std::move(made));
 }
 
-at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block) try {
+at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block,
+                    c10::Device device) try {
   const auto type = scalar_type(dtype);
   if (!recipe.generator)
     return at::full(sizes_of(block), element_value("full", recipe.scale + recipe.shift, recipe.drawn),
-                    scalar_type(recipe.drawn))
+                    at::TensorOptions(scalar_type(recipe.drawn)).device(device))
         .to(type);
-  at::Tensor values = recipe.generator->block(shape, block);
+  at::Tensor values = recipe.generator->block(shape, block, device);
   if (!is_floating(recipe.drawn)) values = values.to(type);
   if (recipe.scale != 1) values.mul_(recipe.scale);
   if (recipe.shift != 0) values.add_(recipe.shift);

@@ -14,8 +14,8 @@ class Generator {
   // The function that makes such an array, for errors: "normal".
   virtual const char* name() const = 0;
   // One block of an array of this global shape, contiguous, in the recipe's element type `drawn`. An element depends on
-  // its global index alone.
-  virtual at::Tensor block(const Shape& global, const IndexRanges& block) const = 0;
+  // its global index alone, and has the same bits on every device.
+  virtual at::Tensor block(const Shape& global, const IndexRanges& block, c10::Device device) const = 0;
 };
 
 // value = cast(scale * x + shift), where x is 1 for a constant, else a number that the generator makes.
@@ -27,8 +27,9 @@ struct Recipe {
 
 Array make_recipe(const Recipe& recipe, Shape shape, DType dtype);
 
-// The values of one block of the array, as a contiguous tensor: only this block is ever held.
-at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block);
+// The values of one block of the array, as a contiguous tensor of this device: only this block is ever held.
+at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block,
+                    c10::Device device = c10::kCPU);
 
 // The same recipe with another scale or element type, still without memory. can_recast: the array has the element type
 // of `drawn`, so that it was not rounded by a cast before.

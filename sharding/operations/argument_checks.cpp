@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/array/late_checks.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/redistribution/device_put.h"
@@ -88,21 +89,29 @@ at::Tensor as_long(const at::Tensor& integers) {
   return integers.scalar_type() == at::kLong ? integers : integers.to(at::kLong);
 }
 
+// Reading it here would wait for the accelerator.
+bool lies_elsewhere(const at::Tensor& index) { return !index.is_cpu() && !index.is_meta(); }
+
 }  // namespace
 
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  checked_least(verb, integers, 0, size);
   const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
-  return readable ? integers : as_long(integers);
+  const at::Tensor index = readable ? integers : as_long(integers);
+  if (lies_elsewhere(index)) return checked_later(verb, index, 0, size);
+  checked_least(verb, index, 0, size);
+  return index;
 }
 
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  checked_least(verb, integers, 0, size);
-  return as_long(integers);
+  const at::Tensor index = as_long(integers);
+  if (lies_elsewhere(index)) return checked_later(verb, index, 0, size);
+  checked_least(verb, index, 0, size);
+  return index;
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
   const at::Tensor index = as_long(integers);
+  if (lies_elsewhere(index)) return at::remainder(checked_later(verb, index, -size, size), size);
   return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
@@ -85,7 +86,7 @@ at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, i
   if (group % heads == 0) return all.narrow(2, first / group, 1);
   std::vector<int64_t> used;
   for (int64_t h = first; h < first + heads; ++h) used.push_back(h / group);
-  return all.index_select(2, at::tensor(used).to(all.device()));
+  return all.index_select(2, moved_to(at::tensor(used), all.device()));
 }
 
 // What the logits of one block are made with.

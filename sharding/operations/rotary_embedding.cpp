@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
@@ -139,7 +140,7 @@ at::Tensor frequencies_at(const at::Tensor& length, const RotaryOptions& options
   const at::Tensor exponents = at::arange(0, dims, 2, numbers).div_(-static_cast<double>(dims));
   if (s.kind == RotaryScaling::longrope) {
     const auto at_factors = [&](const std::vector<double>& factors) {
-      return at::pow(options.base, exponents).div_(at::tensor(factors, at::kDouble).to(length.device()));
+      return at::pow(options.base, exponents).div_(moved_to(at::tensor(factors, at::kDouble), length.device()));
     };
     return at::where(length > s.original_positions, at_factors(s.long_factors), at_factors(s.short_factors));
   }
@@ -180,7 +181,7 @@ struct Rotation {
 
 // Of positions (..., seq) in double.
 Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, double length, at::ScalarType type) {
-  const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * frequency.to(positions.device());
+  const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * moved_to(frequency, positions.device());
   const at::Tensor cos = angle.cos().mul_(length), sin = angle.sin().mul_(length);
   const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
     return at::cat({first, second}, -1).to(at::toOpMathType(type));

@@ -17,6 +17,7 @@
 #include "sharding/array/consistency.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/array/waits.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
@@ -261,6 +262,12 @@ namespace {
   call.layout = layout_on(call.layout, stage);
 }
 
+// For errors of an accelerator: its kernels run later, and no error of theirs knows the operation.
+void note(const CallSite& site) {
+  latest_operation() = {site.operation.name, site.where};
+  if (waits_are_errors()) refuse_waits_of_thread();
+}
+
 }  // namespace
 
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
@@ -286,6 +293,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
   call.plan = plan_for(site, kind, arrays);
   metered_stage() = stage_number(call.plan->mesh);
+  if (call.plan->mesh && !call.plan->mesh->device.is_cpu()) note(site);
   call.operands = n;
   call.in_turn = site.in_turn;
   for (int i = 0; i < n; ++i) {

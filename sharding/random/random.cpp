@@ -209,8 +209,8 @@ Array dropout(const Key& key, Operand x, double rate) {
     const at::Tensor keep =
         t[0].is_meta()
             ? at::empty_like(t[0], at::kBool)
-            : with_padding(generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block)), t[0].sizes().vec())
-                  .to(t[0].device());
+            : with_padding(generate(recipe, boolean, a.shape(), block_here(a.shape(), t[0], block), t[0].device()),
+                           t[0].sizes().vec());
     return at::where(keep, t[0] / (kept > 0 ? kept : 1), at::Scalar(0));  // the gradient of x / 0 would be NaN
   });
 }

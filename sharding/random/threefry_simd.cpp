@@ -1,9 +1,7 @@
 // Counters, bits and numbers of a batch, in loops that compilers turn into vector instructions.
 #include "sharding/random/threefry_simd.h"
 
-#include <bit>
-
-#include "sharding/random/erf_inv.h"
+#include "sharding/random/threefry_element.h"
 
 // CMake compiles this file with -O3 and, so that every clone and every batch gives the same bits, with
 // -ffp-contract=off; -fno-math-errno and -fno-trapping-math let sqrt and selections become vector instructions.
@@ -38,29 +36,6 @@ void Batch::append(uint64_t first, int64_t count) {
 
 namespace {
 
-template <int A, int B, int C, int D>
-TESSERA_ALWAYS_INLINE void four_rounds(uint32_t& x0, uint32_t& x1) {
-  x0 += x1, x1 = std::rotl(x1, A) ^ x0;
-  x0 += x1, x1 = std::rotl(x1, B) ^ x0;
-  x0 += x1, x1 = std::rotl(x1, C) ^ x0;
-  x0 += x1, x1 = std::rotl(x1, D) ^ x0;
-}
-
-TESSERA_ALWAYS_INLINE void threefry(uint32_t k0, uint32_t k1, uint32_t& x0, uint32_t& x1) {
-  const uint32_t k2 = k0 ^ k1 ^ 0x1BD11BDAu;
-  x0 += k0, x1 += k1;
-  four_rounds<13, 15, 26, 6>(x0, x1);
-  x0 += k1, x1 += k2 + 1;
-  four_rounds<17, 29, 16, 24>(x0, x1);
-  x0 += k2, x1 += k0 + 2;
-  four_rounds<13, 15, 26, 6>(x0, x1);
-  x0 += k0, x1 += k1 + 3;
-  four_rounds<17, 29, 16, 24>(x0, x1);
-  x0 += k1, x1 += k2 + 4;
-  four_rounds<13, 15, 26, 6>(x0, x1);
-  x0 += k2, x1 += k0 + 5;
-}
-
 TESSERA_CLONES void bits_of(Key key, const Batch& batch, uint32_t* __restrict out) {
   const uint32_t k0 = key.data[0], k1 = key.data[1];
   for (int64_t i = 0; i < batch.size; ++i) {
@@ -88,22 +63,15 @@ void draw(Key key, const Batch& batch, uint64_t* out) { wide_bits_of(key, batch,
 
 namespace {
 
-// In [0, 1), from the upper bits.
-TESSERA_ALWAYS_INLINE float unit(uint32_t bits) { return std::bit_cast<float>(bits >> 9 | 0x3F800000u) - 1.0f; }
-TESSERA_ALWAYS_INLINE double unit(uint64_t bits) {
-  return std::bit_cast<double>(bits >> 12 | 0x3FF0000000000000u) - 1.0;
-}
-
 template <class T>
 TESSERA_ALWAYS_INLINE void scale_loop(Interval<T> to, const BitsFor<T>* __restrict bits, int64_t n, T* __restrict out) {
-  const auto at_least_low = [&](T x) { return x > to.low ? x : to.low; };
   if (to.rounding == Rounding::product_exact) {
-    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(unit(bits[i]) * to.width + to.low);
+    for (int64_t i = 0; i < n; ++i) out[i] = with_exact_product(unit(bits[i]), to.low, to.width);
   } else if (to.rounding == Rounding::sum_exact_in_double) {
     const double width = to.width, low = to.low;
-    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(static_cast<T>(unit(bits[i]) * width + low));
+    for (int64_t i = 0; i < n; ++i) out[i] = with_exact_sum<T>(unit(bits[i]), low, width);
   } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = at_least_low(std::fma(unit(bits[i]), to.width, to.low));
+    for (int64_t i = 0; i < n; ++i) out[i] = with_one_rounding(unit(bits[i]), to.low, to.width);
   }
 }
 
@@ -122,12 +90,7 @@ namespace {
 
 template <class T>
 TESSERA_ALWAYS_INLINE void normal_loop(Clip<T> clip, int64_t n, T* __restrict x) {
-  constexpr T root_two = static_cast<T>(1.41421356237309504880);
-  for (int64_t i = 0; i < n; ++i) {
-    const T value = root_two * erf_inv(x[i]);
-    const T above = value < clip.low ? clip.low : value;
-    x[i] = above > clip.high ? clip.high : above;
-  }
+  for (int64_t i = 0; i < n; ++i) x[i] = normal_of(x[i], clip.low, clip.high);
 }
 
 }  // namespace
@@ -141,11 +104,11 @@ namespace {
 
 template <class T>
 TESSERA_ALWAYS_INLINE void exponential_loop(int64_t n, T* __restrict x) {
-  for (int64_t i = 0; i < n; ++i) x[i] = -log_of(T(1) - x[i]);
+  for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(x[i]);
 }
 template <class T>
 TESSERA_ALWAYS_INLINE void gumbel_loop(int64_t n, T* __restrict x) {
-  for (int64_t i = 0; i < n; ++i) x[i] = -log_of(-log_of(x[i]));
+  for (int64_t i = 0; i < n; ++i) x[i] = gumbel_of(x[i]);
 }
 
 }  // namespace

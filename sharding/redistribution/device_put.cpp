@@ -90,7 +90,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
 ArrayPtr first_placement(const Array& x, const Type* to) {
   if (x.is_recipe())
     return make_array(to, make_blocks(to, [&, recipe = x.impl()->details->recipe](const IndexRanges& b) {
-                        return generate(*recipe, to->dtype, to->shape, b);
+                        return generate(*recipe, to->dtype, to->shape, b, to->mesh->device);
                       }));
   const at::Tensor whole = x.impl()->local[0];
   return make_array(to, make_blocks(to, [&](const IndexRanges& b) {

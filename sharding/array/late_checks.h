@@ -1,0 +1,18 @@
+// Checks of values on an accelerator: noted there while the program goes on, and read with the next value.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::detail {
+
+// `integers`, of an accelerator, each brought into [lowest, size). That some lay outside is an error (bad_argument) of
+// the next read from that device, which names this operation and its line.
+at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size);
+
+// A copy of `t`, of an accelerator, on the host. Errors: what was noted on that device; it is forgotten then.
+at::Tensor read_back(const at::Tensor& t);
+
+// `t` on another device. From the host without waiting until it is read there.
+at::Tensor moved_to(const at::Tensor& t, c10::Device device);
+
+}  // namespace tessera::detail
