@@ -1,0 +1,139 @@
+// Every two placements on one mesh: a transformer learns under them what it learns on one device.
+#include <algorithm>
+
+#include "nn/layers.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/value_and_grad.h"
+#include "tests/optim/support.h"
+
+namespace tessera::optim {
+namespace {
+
+using MeshAxes = std::vector<std::string>;
+
+// ---- the placements
+
+// What one placement asks of a layout, along the mesh axes that it is given.
+struct Placement {
+  const char* name;
+  std::vector<const char*> over_all = {};   // the logical axes that lie over all its mesh axes,
+  std::vector<const char*> over_last = {};  // and over the last of them
+  bool shards_state = false;
+  bool by_ring = false;
+};
+
+const Placement placements[] = {
+    {.name = "data", .over_all = {"batch"}},
+    {.name = "fsdp", .over_all = {"batch", "embed"}},
+    {.name = "hsdp", .over_all = {"batch"}, .over_last = {"embed"}},
+    {.name = "zero1", .over_all = {"batch"}, .shards_state = true},
+    {.name = "tensor", .over_all = {"heads", "mlp", "vocab"}},
+    {.name = "sequence", .over_all = {"seq"}},
+    {.name = "context", .over_all = {"seq"}, .by_ring = true},
+    {.name = "expert", .over_all = {"batch", "experts"}},
+};
+
+// The rules and options of several placements together.
+struct Plan {
+  std::map<std::string, MeshAxes> rules;
+  MeshAxes shard_state;
+  ContextParallelism context = ContextParallelism::automatic;
+
+  void add(const Placement& p, const MeshAxes& axes) {
+    const auto append = [&](MeshAxes& to, const MeshAxes& more) { to.insert(to.end(), more.begin(), more.end()); };
+    for (const char* name : p.over_all) append(rules[name], axes);
+    for (const char* name : p.over_last) append(rules[name], {axes.back()});
+    if (p.shards_state) append(shard_state, axes);
+    if (p.by_ring) context = ContextParallelism::ring;
+  }
+  Layout layout() const {
+    Rules table;
+    for (const auto& [name, axes] : rules) table.push_back({name, axes});
+    for (const char* name : {"batch", "seq", "embed", "heads", "mlp", "vocab", "experts", "norm"})
+      table.push_back({name, replicated});
+    return {make_mesh({{"x", 2}, {"y", 2}, {"z", 2}}), table};
+  }
+};
+
+// ---- what is trained
+
+struct Model {
+  nn::Embedding embed;
+  nn::LayerNorm norm;
+  nn::MultiheadAttention attention;
+  nn::Mlp mlp;
+  nn::MoeMlp experts;
+  nn::Linear head;
+
+  // In float64: a router's choice is no matter of rounding.
+  static Model init(ContextParallelism context) {
+    const auto keys = split<5>(Key(0));
+    const Axis embed{"embed", 8}, vocab{"vocab", 16}, mlp{"mlp", 16};
+    const Model model{
+        .embed = nn::Embedding::init(keys[0], vocab, embed),
+        .norm = nn::LayerNorm::init({"norm", 8}),
+        .attention = nn::MultiheadAttention::init(keys[1], embed, {"heads", 16}, 8,
+                                                  {.bias = false, .context_parallelism = context}),
+        .mlp = nn::Mlp::init(keys[2], embed, mlp),
+        .experts = nn::MoeMlp::init(keys[3], embed, mlp, {"experts", 8}, {.capacity_factor = std::nullopt}),
+        .head = nn::Linear::init(keys[4], embed, vocab, {.bias = false})};
+    return nn::cast(model, float64);
+  }
+  Array operator()(const Array& ids) const {
+    const auto placed = [](const Array& x) {
+      return x.is_committed() ? with_sharding_constraint(x, {"batch", "seq", none}) : x;
+    };
+    Array x = placed(embed(ids));
+    x = placed(x + attention(norm(x)));
+    x = placed(x + mlp(x));
+    return head(placed(x + experts(x).out));
+  }
+};
+
+struct Batch {
+  NamedArray ids{"batch", "seq"}, labels{"batch", "seq"};
+
+  static Batch init() {
+    const auto [k1, k2] = split<2>(Key(1));
+    Batch batch;
+    batch.ids = randint(k1, {8, 8}, 0, 16), batch.labels = randint(k2, {8, 8}, 0, 16);
+    return batch;
+  }
+};
+
+Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(model(batch.ids), batch.labels); }
+
+// The losses of three steps.
+std::vector<double> trained(Model model, const Batch& batch, const MeshAxes& shard_state = {}) {
+  Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state = shard_state});
+  std::vector<double> losses;
+  for (int step = 0; step < 3; ++step) {
+    const auto [loss, grads] = nn::value_and_grad(loss_of, {.shard = shard_state})(model, batch);
+    optimizer.update(model, grads);
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+std::vector<double> trained(const Plan& plan) {
+  const Layout layout = plan.layout();
+  return trained(nn::filter_shard(Model::init(plan.context), layout), nn::filter_shard(Batch::init(), layout),
+                 plan.shard_state);
+}
+
+// The first lies along one mesh axis, the second along two.
+TEST(Combinations, OfTwoPlacementsLearnAsOneDevice) {
+  const std::vector<double> alone = trained(Model::init(ContextParallelism::automatic), Batch::init());
+  ASSERT_LT(alone[2], alone[0] - 0.1);
+  for (const Placement& first : placements)
+    for (const Placement& second : placements) {
+      Plan plan;
+      plan.add(first, {"x"}), plan.add(second, {"y", "z"});
+      const std::vector<double> together = trained(plan);
+      for (size_t step = 0; step < alone.size(); ++step)
+        EXPECT_NEAR(together[step], alone[step], 1e-9) << first.name << " x " << second.name << ", step " << step;
+    }
+}
+
+}  // namespace
+}  // namespace tessera::optim
