@@ -22,7 +22,7 @@ struct PlacementRow {
   std::optional<std::vector<std::string>> axes;  // names of its dims: embed, none, @model; nullopt for a bare array
   std::string spec;                              // as JAX prints it, P(None, 'model'); "uncommitted" if on no mesh
   Shape shape;                                   // global
-  Shape shard_shape;                             // of one device
+  Shape shard_shape;                             // of one device, with its padding
   DType dtype = float32;
   int64_t elements = 0;                        // global
   int64_t bytes = 0;                           // global
@@ -30,6 +30,7 @@ struct PlacementRow {
   int64_t replicas = 1;                        // devices that hold the same shard; 1: not replicated
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
+  Shape padded_shape = {};  // where a dim is padded (uneven::pad): the shape with padding; else empty
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
@@ -83,8 +84,9 @@ class PlacementTable {
   // The same as a Markdown table of any width.
   std::string to_markdown(const TableFormat& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
-  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over"}, ...], "arrays", "elements", "bytes",
-  // "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes", "copies"}]}
+  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "padded_shape" (if padded)}, ...], "arrays",
+  // "elements", "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes",
+  // "whole_bytes", "copies"}]}
   std::string to_json() const;
 
   friend bool operator==(const PlacementTable&, const PlacementTable&) = default;
