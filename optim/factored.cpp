@@ -43,6 +43,7 @@ std::optional<FactoredDims> factored_dims(const ScaleByFactoredRms& o, const Sha
 TypeKey type_without(const Array& parameter, int dim) {
   const Type* type = parameter.impl()->type;
   TypeKey key{.dtype = moment_dtype(type->dtype), .shape = type->shape, .mesh = type->mesh, .dims = type->dims};
+  key.padded = any_dim;
   key.shape.erase(key.shape.begin() + dim);
   if (!key.dims.empty()) key.dims.erase(key.dims.begin() + dim);
   return key;

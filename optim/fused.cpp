@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "optim/internal.h"
+#include "sharding/array/padding.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
@@ -120,12 +121,19 @@ class FusedCall {
     for (Group& group : groups_)
       if (!group.params.empty()) run(group);
     for (const Rounded& r : rounded_) r.parameter.copy_(r.exact);
+    for (const Padded& p : padded_) clear_padding(p.type, p.slots, p.local);
   }
 
  private:
   // A parameter in half precision is updated as a float32 copy and rounded once.
   struct Rounded {
     at::Tensor parameter, exact;
+  };
+  // Without eps the kernel divides the zeros in padding by zero.
+  struct Padded {
+    const Type* type;
+    tessera::detail::AxisSet slots;
+    Tensors local;
   };
   static constexpr size_t none = static_cast<size_t>(-1);
 
@@ -164,7 +172,9 @@ class FusedCall {
     for (size_t i = 0; i < arrays.size(); ++i) {
       ask_for_next(arrays, i);
       if (groups_of_[i] == none) continue;
-      for (const at::Tensor& t : writable(*arrays[i]).local) add(groups_[groups_of_[i]], t);
+      const ArrayImpl& a = writable(*arrays[i]);
+      if (a.type->padded) padded_.push_back({a.type, a.slots, a.local});
+      for (const at::Tensor& t : a.local) add(groups_[groups_of_[i]], t);
     }
   }
 
@@ -174,6 +184,7 @@ class FusedCall {
   std::vector<size_t> groups_of_;
   std::vector<Group> groups_;
   std::vector<Rounded> rounded_;
+  std::vector<Padded> padded_;
 };
 
 // Of all calls, nothing is written before all memory is there.

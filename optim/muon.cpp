@@ -118,6 +118,7 @@ void deal_out(const ScaleByMuonOptions& o, const std::vector<Array*>& matrices) 
   const ArrayPtr dealt = convert(*stacked.impl(), stacked.impl(), intern(key), cause_of("whole matrices, dealt out"));
   const ArrayPtr done = orthogonal_parts(o, *dealt, n);
   key.dims = {{}, home->dims[0], home->dims[1]};
+  key.padded = any_dim;
   const ArrayPtr back = convert(*done, done, intern(key), cause_of("blocks, back to their parameters"));
   for (int64_t i = 0; i < n; ++i) {
     Tensors local;

@@ -59,14 +59,16 @@ void make_room(RestoreTarget& target) {
     Coordinates coordinates(mesh);
     if (mesh) unravel(mesh, type->slots, slot, coordinates);
     const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
-    local.push_back(empty_block(sizes_of(block), type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
+    local.push_back(empty_block(type->local, type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
+    const bool has_padding = sizes_of(block) != type->local;
+    if (has_padding) local.back().zero_();
     const auto [same, fresh] = first.emplace(block, slot);
     if (!fresh) {
       target.copies.emplace_back(slot, same->second);
       continue;
     }
-    const bool is_host = local.back().is_cpu();
-    target.blocks.push_back(is_host ? local.back() : empty_block(sizes_of(block), type->dtype, at::kCPU));
+    const bool is_filled = local.back().is_cpu() && !has_padding;
+    target.blocks.push_back(is_filled ? local.back() : empty_block(sizes_of(block), type->dtype, at::kCPU));
     target.slots.push_back(static_cast<size_t>(slot));
     target.runs.emplace_back(type->shape, block, item_size(type->dtype));
   }
@@ -106,8 +108,11 @@ void ChunkReader::fill(RestoreTarget& target, const File& file) {
     if (!overlaps_.empty()) read(target, file, chunk, begin, end);
   }
   for (size_t i = 0; i < target.blocks.size(); ++i)
-    if (at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i]))
-      own.copy_(target.blocks[i]);
+    if (at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i])) {
+      at::Tensor values = own;  // without padding
+      for (int64_t d = 0; d < own.dim(); ++d) values = values.narrow(d, 0, target.blocks[i].size(d));
+      values.copy_(target.blocks[i]);
+    }
   for (const auto& [to, from] : target.copies) target.made->local[to].copy_(target.made->local[from]);
 }
 

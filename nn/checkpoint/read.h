@@ -25,9 +25,9 @@ struct RestoreTarget {
   const SavedTensor* saved;
   std::optional<Layout> layout = {};  // that places it, if it is a recipe
   tessera::detail::ArrayPtr made = {};
-  std::vector<ByteRuns> runs = {};                     // of its distinct blocks
-  std::vector<at::Tensor> blocks = {};                 // and their memory, on the host if they are on another device
-  std::vector<size_t> slots = {};                      // and their numbers among the tensors of `made`
+  std::vector<ByteRuns> runs = {};      // of its distinct blocks
+  std::vector<at::Tensor> blocks = {};  // and their memory; on the host if they are on another device, or have padding
+  std::vector<size_t> slots = {};       // and their numbers among the tensors of `made`
   std::vector<std::pair<size_t, size_t>> copies = {};  // slot to, slot from: of replicas with memory of their own
   int64_t offset = 0;                                  // in the file
 };

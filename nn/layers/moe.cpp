@@ -39,7 +39,7 @@ std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::st
     std::vector<std::string> rest;
     for (const std::string& axis : entry.axes())
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) rest.push_back(axis);
-    entry = SpecEntry(rest);
+    entry = SpecEntry(rest, entry.pads() ? uneven::pad : uneven::error);
   }
   return entries;
 }
@@ -145,7 +145,7 @@ Array at_experts(const Array& x, const Array& experts) {
   const std::vector<std::string> axes = axes_of_experts(x, experts);
   if (axes.empty()) return x;
   std::vector<SpecEntry> entries = entries_without(x, axes);
-  entries[0] = SpecEntry(axes);
+  entries[0] = experts.sharding().spec().entries()[0];
   return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
 }
 

@@ -33,6 +33,15 @@ std::optional<std::vector<std::string>> names_of(const Axes* axes) {
   return names;
 }
 
+// Empty where nothing is padded.
+Shape padded_shape(const PlacementRow& row, const NamedSharding& sharding) {
+  Shape shape = row.shard_shape;
+  const std::vector<SpecEntry>& entries = sharding.spec().entries();
+  for (size_t d = 0; d < entries.size(); ++d)
+    for (const std::string& axis : entries[d].axes()) shape[d] *= sharding.mesh().size(axis);
+  return shape == row.shape ? Shape() : shape;
+}
+
 PlacementRow make_row(const Leaf& leaf) {
   const Array& x = *leaf.value;
   const int64_t bytes = x.size() * item_size(x.dtype());
@@ -57,6 +66,7 @@ PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
   row.divided_over = dividing_axes(sharding.spec());
   row.replicas = sharding.mesh().size();
   for (const std::string& axis : row.divided_over) row.replicas /= sharding.mesh().size(axis);
+  row.padded_shape = padded_shape(row, sharding);
   return row;
 }
 

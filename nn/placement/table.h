@@ -22,7 +22,7 @@ struct PlacementRow {
   std::optional<std::vector<std::string>> axes;  // names of its dims: embed, none, @model; nullopt for a bare array
   std::string spec;                              // as JAX prints it, P(None, 'model'); "uncommitted" if on no mesh
   Shape shape;                                   // global
-  Shape shard_shape;                             // of one device
+  Shape shard_shape;                             // of one device, with its padding
   DType dtype = float32;
   int64_t elements = 0;                        // global
   int64_t bytes = 0;                           // global
@@ -31,6 +31,7 @@ struct PlacementRow {
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
   std::string stage = {};                      // pipe[1] if it lies on that sub-mesh (sub_mesh.h)
+  Shape padded_shape = {};  // where a dim is padded (uneven::pad): the shape with padding; else empty
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
@@ -85,9 +86,9 @@ class PlacementTable {
   // The same as a Markdown table of any width.
   std::string to_markdown(const TableFormat& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
-  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "stage"}, ...], "arrays", "elements",
-  // "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes",
-  // "copies"}]}
+  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "stage" (if on one), "padded_shape" (if
+  // padded)}, ...], "arrays", "elements", "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size",
+  // "divided_bytes", "whole_bytes", "copies"}]}
   std::string to_json() const;
 
   friend bool operator==(const PlacementTable&, const PlacementTable&) = default;

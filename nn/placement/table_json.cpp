@@ -27,6 +27,7 @@ json::object to_object(const PlacementRow& row) {
   object["mesh"] = std::move(mesh);
   object["divided_over"] = json::array(row.divided_over.begin(), row.divided_over.end());
   if (!row.stage.empty()) object["stage"] = row.stage;
+  if (!row.padded_shape.empty()) object["padded_shape"] = json::array(row.padded_shape.begin(), row.padded_shape.end());
   return object;
 }
 
@@ -90,6 +91,7 @@ std::vector<MeshAxis> mesh_in(const Field& field) {
 PlacementRow to_row(const Field& object) {
   const Field axes = object.at("axes");
   const bool is_named = !axes.value || !axes.value->is_null();
+  const Field padded = object.at("padded_shape");
   return {.path = object.at("path").text(),
           .axes = is_named ? std::optional(axes.list(&Field::text)) : std::nullopt,
           .spec = object.at("spec").text(),
@@ -102,7 +104,8 @@ PlacementRow to_row(const Field& object) {
           .replicas = object.at("replicas").number(),
           .mesh = mesh_in(object.at("mesh")),
           .divided_over = object.at("divided_over").list(&Field::text),
-          .stage = object.at("stage").value ? object.at("stage").text() : ""};
+          .stage = object.at("stage").value ? object.at("stage").text() : "",
+          .padded_shape = padded.value ? padded.list(&Field::number) : Shape()};
 }
 
 }  // namespace

@@ -53,6 +53,17 @@ std::string joined(const std::optional<std::vector<std::string>>& names) {
   return names ? fmt::format("{}", fmt::join(*names, ", ")) : "";
 }
 
+// (50257 padded to 50264, 768)
+std::string shape_text(const PlacementRow& row) {
+  if (row.padded_shape.empty()) return to_string(row.shape);
+  std::vector<std::string> sizes;
+  for (size_t d = 0; d < row.shape.size(); ++d)
+    sizes.push_back(row.shape[d] == row.padded_shape[d]
+                        ? fmt::format("{}", row.shape[d])
+                        : fmt::format("{} padded to {}", row.shape[d], row.padded_shape[d]));
+  return fmt::format("({})", fmt::join(sizes, ", "));
+}
+
 Line line_of(const std::string& name, const std::vector<const PlacementRow*>& rows) {
   const PlacementRow& first = *rows[0];
   int64_t sums[3] = {};
@@ -64,7 +75,7 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
                 with_commas(static_cast<int64_t>(rows.size())),
                 joined(first.axes),
                 first.stage.empty() ? first.spec : fmt::format("{} on {}", first.spec, first.stage),
-                to_string(first.shape),
+                shape_text(first),
                 to_string(first.shard_shape),
                 std::string(name_of(first.dtype)),
                 with_commas(sums[0]),

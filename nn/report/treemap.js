@@ -87,7 +87,8 @@ function axesOfDims(row) {
 function blockOf(row, device) {
   return axesOfDims(row).map((axes, dim) => {
     const index = axes.reduce((number, axis) => number * (row.mesh[axis] || 1) + (device[axis] || 0), 0);
-    return [index * row.shard_shape[dim], (index + 1) * row.shard_shape[dim]];
+    const clamped = (end) => Math.min(end * row.shard_shape[dim], row.shape[dim]);  // the rest is padding
+    return [clamped(index), clamped(index + 1)];
   });
 }
 

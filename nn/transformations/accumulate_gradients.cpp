@@ -48,8 +48,11 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
   int64_t blocks = 1;
   for (const Leaves& batch : batches)
     for (const Leaf& leaf : batch)
-      if (has_rows(leaf) && leaf.value->is_committed() && leaf.value->shape(0) > 0)
-        blocks = std::lcm(blocks, leaf.value->shape(0) / leaf.value->sharding().shard_shape(leaf.value->shape())[0]);
+      if (has_rows(leaf) && leaf.value->is_committed() && leaf.value->shape(0) > 0) {
+        const int64_t rows = leaf.value->shape(0);
+        const int64_t each = leaf.value->sharding().shard_shape(leaf.value->shape())[0];
+        if (rows % each == 0) blocks = std::lcm(blocks, rows / each);  // padded rows are taken apart as one block
+      }
   return blocks;
 }
 

@@ -61,26 +61,29 @@ at::Tensor sign_of(const at::Tensor& x) {
 }  // namespace
 
 // What is written last is computed on the local tensor x.
-#define TESSERA_UNARY(name, domain, out, call)                                                         \
+#define TESSERA_PADDED(name, padded, domain, out, call)                                                \
   namespace {                                                                                          \
-  const Operation name##_op{#name, "*", Linearity::nonlinear, Padded::kept};                           \
+  const Operation name##_op{#name, "*", Linearity::nonlinear, padded};                                 \
   }                                                                                                    \
   Array name(Operand x) {                                                                              \
     return unary({name##_op, domain, out}, x, [](const at::Tensor& x) -> at::Tensor { return call; }); \
   }
 
+#define TESSERA_UNARY(name, domain, out, call) TESSERA_PADDED(name, Padded::kept, domain, out, call)
 #define TESSERA_FLOATING(name, call) TESSERA_UNARY(name, Domain::floating, like_first, call)
+// Those that have no value, or no derivative, at 0.
+#define TESSERA_NOT_OF_ZERO(name, call) TESSERA_PADDED(name, Padded::kept_as_ones, Domain::floating, like_first, call)
 
-TESSERA_FLOATING(reciprocal, at::reciprocal(x))
-TESSERA_FLOATING(sqrt, at::sqrt(x))
-TESSERA_FLOATING(cbrt, at::mul(at::sign(x), at::pow(at::abs(x), 1.0 / 3)))
+TESSERA_NOT_OF_ZERO(reciprocal, at::reciprocal(x))
+TESSERA_NOT_OF_ZERO(sqrt, at::sqrt(x))
+TESSERA_NOT_OF_ZERO(cbrt, at::mul(at::sign(x), at::pow(at::abs(x), 1.0 / 3)))
+TESSERA_NOT_OF_ZERO(log, at::log(x))
+TESSERA_NOT_OF_ZERO(log2, at::log2(x))
+TESSERA_NOT_OF_ZERO(log10, at::log10(x))
 TESSERA_FLOATING(exp, at::exp(x))
 TESSERA_FLOATING(exp2, at::exp2(x))
 TESSERA_FLOATING(expm1, at::expm1(x))
-TESSERA_FLOATING(log, at::log(x))
 TESSERA_FLOATING(log1p, at::log1p(x))
-TESSERA_FLOATING(log2, at::log2(x))
-TESSERA_FLOATING(log10, at::log10(x))
 TESSERA_FLOATING(sin, at::sin(x))
 TESSERA_FLOATING(cos, at::cos(x))
 TESSERA_FLOATING(tan, at::tan(x))
@@ -102,7 +105,7 @@ TESSERA_FLOATING(mish, at::mish(x))
 TESSERA_FLOATING(soft_sign, at::div(x, at::abs(x).add(1)))
 TESSERA_FLOATING(softplus, at::softplus(x, 1, /*threshold=*/40))  // from there on equal to x in double precision
 
-TESSERA_UNARY(rsqrt, Domain::floating_alone, like_first, at::rsqrt(x))
+TESSERA_PADDED(rsqrt, Padded::kept_as_ones, Domain::floating_alone, like_first, at::rsqrt(x))
 TESSERA_UNARY(erf_inv, Domain::floating_alone, like_first, at::erfinv(x))
 TESSERA_UNARY(sigmoid, Domain::floating_alone, like_first, at::sigmoid(x))
 TESSERA_UNARY(silu, Domain::floating_alone, like_first, at::silu(x))
@@ -122,8 +125,10 @@ TESSERA_UNARY(isfinite, Domain::any, boolean, at::isfinite(x))
 TESSERA_UNARY(isinf, Domain::any, boolean, at::isinf(x))
 TESSERA_UNARY(isnan, Domain::any, boolean, at::isnan(x))
 
+#undef TESSERA_NOT_OF_ZERO
 #undef TESSERA_FLOATING
 #undef TESSERA_UNARY
+#undef TESSERA_PADDED
 
 // ---- functions with a parameter
 

@@ -20,7 +20,7 @@ const Type* cut_further(const Type* type, const std::vector<std::string>& names)
     devices *= static_cast<int>(mesh->axes[axis].size);
   }
   for (size_t d = 0; d < type->shape.size() && devices > 1; ++d) {
-    if (type->local[d] % devices) continue;
+    if (type->is_padded(d) || type->local[d] % devices) continue;
     TypeKey key = *type;
     for (int axis : axes) key.dims[d].push_back(axis);
     return intern(std::move(key));

@@ -51,10 +51,13 @@ struct Act {
     for (const at::Tensor& t : x) longer.push_back(lengthened(t, cut, with_padding(size_cut())));
     return longer;
   }
-  Tensors without_padding(Tensors x) const {
+  Tensors without_padding(const Tensors& x) const {
     if (!size_joined()) return x;
-    for (at::Tensor& t : x) t = t.narrow(dim(), 0, size_joined()).contiguous();
-    return x;
+    Tensors shorter;  // what devices share, they share still
+    for (size_t i = 0; i < x.size(); ++i)
+      shorter.push_back(i && x[i].is_same(x[i - 1]) ? shorter.back()
+                                                    : x[i].narrow(dim(), 0, size_joined()).contiguous());
+    return shorter;
   }
   int64_t padded_bytes(int64_t bytes) const {
     return size_cut() ? bytes / size_cut() * with_padding(size_cut()) : bytes;

@@ -30,7 +30,7 @@ Array sum_of(const nn::Linear& model, const Array& x) { return sum(model(x)); }
 
 const nn::Linear linear = nn::Linear::init(Key(0), {"embed", 6}, {"hidden", 4});
 
-void uneven(const Mesh& mesh) { nn::filter_shard(linear, Layout{mesh, {{"embed", "data"}, {"hidden", replicated}}}); }
+void divided(const Mesh& mesh) { nn::filter_shard(linear, Layout{mesh, {{"embed", "data"}, {"hidden", replicated}}}); }
 
 void unknown_logical_axis(const Mesh& mesh) { nn::filter_shard(linear, Layout{mesh, {{"embed", replicated}}}); }
 
@@ -220,7 +220,7 @@ void own_record() {
 
 int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
-  show("uneven", uneven, mesh);
+  show("uneven", divided, mesh);
   show("unknown_axis", unknown_logical_axis, mesh);
   show("unknown_axis", unknown_mesh_axis, mesh);
   show("unknown_axis", collective_outside, mesh);

@@ -75,6 +75,12 @@ void explained(const Mesh& mesh) {
                                    {.missing_axes = MissingAxes::ok}});
 }
 
+void padded() {
+  const Layout layout{make_mesh({{"model", 8}}), {{"vocab", "model", uneven::pad}, {"embed", replicated}}};
+  auto embedding = nn::filter_shard(nn::Embedding::init(Key(0), {"vocab", 50257}, {"embed", 768}), layout);
+  std::cout << nn::placement_table(embedding);
+}
+
 struct Bare {
   Array a, b;
 };
@@ -89,5 +95,6 @@ int main() {
   tables(mesh);
   refused();
   explained(mesh);
+  padded();
   bare(mesh);
 }

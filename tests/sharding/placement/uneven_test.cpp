@@ -37,11 +37,6 @@ TEST(Uneven, IsAnErrorUnlessItIsAskedFor) {
   const Mesh mesh = make_mesh({{"model", 8}});
   expect_error(
       ErrorKind::uneven,
-      "[device_put] dim 0 of [5] = 5 is not divisible by mesh axis \"model\" = 8. Change the spec, the mesh or "
-      "the dim, or let its blocks be padded with uneven::pad.",
-      [&] { counted({5}, NamedSharding(mesh, P{"model"})); });
-  expect_error(
-      ErrorKind::uneven,
       "[device_put] dim 0 of (5) = 5 is not divisible by mesh axis \"model\" = 8. Change the spec, the mesh or "
       "the dim. With uneven::pad its blocks are padded.",
       [&] { counted({5}, NamedSharding(mesh, P{"model"})); });

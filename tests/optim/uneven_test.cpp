@@ -1,0 +1,138 @@
+// A vocabulary that its mesh axis does not divide: trained, saved and restored as on one device.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "nn/checkpoint/checkpoint.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/files/file.h"
+#include "sharding/operations.h"
+#include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::optim {
+namespace {
+
+// Next tokens by a table that is the head as well.
+struct Gpt {
+  nn::Embedding embedding;
+  nn::Mlp mlp;
+
+  static Gpt init(Key key, Axis vocab, Axis embed, Axis hidden) {
+    auto [k1, k2] = split<2>(key);
+    return {.embedding = nn::Embedding::init(k1, vocab, embed), .mlp = nn::Mlp::init(k2, embed, hidden)};
+  }
+  Array operator()(const Array& ids) const {
+    const Array x = embedding(ids);
+    return embedding.attend(x + mlp(x));
+  }
+};
+
+Layout layout_of(const std::vector<MeshAxis>& mesh) {
+  return {make_mesh(mesh),
+          {{"vocab", "model", uneven::pad}, {"hidden", "model", uneven::pad}, {"batch", "data"}, {"embed", replicated}},
+          {.missing_axes = MissingAxes::ok}};
+}
+
+auto clipped_adamw() { return chain(clip_by_global_norm(0.5), adamw({.learning_rate = 0.01, .eps = 0})); }
+
+struct Training {
+  Training(const std::vector<MeshAxis>& mesh, int64_t vocab, uint64_t seed = 1)
+      : layout(layout_of(mesh)),
+        vocab(vocab),
+        model(nn::filter_shard(Gpt::init(Key(seed), {"vocab", vocab}, {"embed", 8}, {"hidden", 13}), layout)),
+        optimizer(model, clipped_adamw()) {}
+
+  double step() {
+    const Array ids = device_put(randint(Key(optimizer.count()), {4, 6}, 0, vocab), {"batch", none}, layout);
+    const auto [loss, grads] = nn::value_and_grad([](const Gpt& m, const Array& ids) {
+      return cross_entropy(m(ids), ids, {.label_smoothing = 0.1});
+    })(model, ids);
+    optimizer.update(model, grads);
+    return loss.item<double>();
+  }
+  auto state() { return nn::named_state("model", model, "optimizer", optimizer); }
+
+  Layout layout;
+  int64_t vocab;
+  Gpt model;
+  Optimizer<Gpt, decltype(clipped_adamw())> optimizer;
+};
+
+std::string tensors_in(const std::filesystem::path& checkpoint) {
+  std::string all;
+  for (const char* folder : {"params", "state"})
+    for (const auto& file : std::filesystem::directory_iterator(checkpoint / folder))
+      all += read_text(file.path(), "uneven_test");
+  return all;
+}
+
+std::filesystem::path only_checkpoint_in(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.is_directory()) return entry.path();
+  return {};
+}
+
+const std::vector<MeshAxis> meshes[] = {{{"model", 8}}, {{"data", 2}, {"model", 3}}, {{"data", 4}, {"model", 2}}};
+
+TEST(Uneven, TrainsAsOnOneDevice) {
+  const tessera::detail::CheckScope padding_is_zeros;
+  Training alone({{"model", 1}}, 257);
+  std::vector<double> losses;
+  for (int i = 0; i < 4; ++i) losses.push_back(alone.step());
+  for (const std::vector<MeshAxis>& mesh : meshes) {
+    Training training(mesh, 257);
+    for (const double loss : losses) EXPECT_NEAR(training.step(), loss, 1e-5);
+  }
+}
+
+TEST(Uneven, NoVocabularyIsGathered) {
+  Training training(meshes[0], 257);
+  CommLedger ledger;
+  training.step();
+  for (const CommRecord& record : ledger.records()) EXPECT_LT(record.bytes, 257 * 8 * 4) << record.reason;
+}
+
+TEST(Uneven, TheTableSaysWhatADeviceHolds) {
+  Training training(meshes[0], 50257);
+  const auto table = nn::placement_table(nn::named("model", training.model, "optimizer", training.optimizer));
+  int64_t held = 0;
+  for (const nn::Leaf& leaf : nn::named("model", training.model, "optimizer", training.optimizer))
+    if (!leaf.value->is_absent()) held += leaf.value->shard_bytes();
+  EXPECT_EQ(table.bytes_per_device(), held);
+  EXPECT_EQ(table.rows()[0].shard_shape, (Shape{6283, 8}));
+  EXPECT_EQ(table.rows()[0].bytes, 50257 * 8 * 4);
+  EXPECT_EQ(table.rows()[0].bytes_per_device, 50264 * 8 * 4 / 8);
+  EXPECT_NE(table.to_text().find("(50257 padded to 50264, 8)"), std::string::npos) << table;
+  EXPECT_EQ(nn::parse_placement_table(table.to_json()), table);
+}
+
+TEST(Uneven, ACheckpointIsThatOfOneDeviceAndGoesOnOnEveryMesh) {
+  for (const int64_t vocab : {257, 50257}) {
+    const data::ScratchFolder one, padded, again;
+    Training alone({{"model", 1}}, vocab), training(meshes[0], vocab, 2);
+    alone.step();
+    nn::save(one.path(), 1, alone.state());
+    nn::restore(one.path(), training.state());
+    nn::save(padded.path(), 1, training.state());
+    EXPECT_TRUE(tensors_in(only_checkpoint_in(one.path())) == tensors_in(only_checkpoint_in(padded.path())));
+    Training other(meshes[1], vocab, 3);
+    nn::restore(padded.path(), other.state());
+    nn::save(again.path(), 1, other.state());
+    EXPECT_TRUE(tensors_in(only_checkpoint_in(one.path())) == tensors_in(only_checkpoint_in(again.path())));
+    const double loss = alone.step();
+    EXPECT_NEAR(training.step(), loss, 1e-5);
+    EXPECT_NEAR(other.step(), loss, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::optim
