@@ -33,7 +33,7 @@ struct Blocks {
 };
 
 void check_mesh(const Blocks& blocks, const Type* type) {
-  if (blocks.mesh && type->mesh && type->mesh != blocks.mesh)
+  if (blocks.mesh && type->mesh && tessera::detail::whole_of(type->mesh) != blocks.mesh)
     fail(ErrorKind::device_mismatch, "global_norm",
          "{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.", type->to_string(),
          Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string());
@@ -51,7 +51,7 @@ ArrayPtr summed(const Array& x) {
 
 // Whether other processes hold the same blocks and are the ones to count them.
 bool counts_elsewhere(const Type* type, const MeshImpl* mesh) {
-  return mesh && process_along(mesh, mesh->crossing() & ~type->sharded, Coordinates(mesh)) != 0;
+  return mesh && (mesh->elsewhere || process_along(mesh, mesh->crossing() & ~type->sharded, Coordinates(mesh)) != 0);
 }
 
 // The tensors that hold each element of `x` once, over all processes.
@@ -59,10 +59,10 @@ void add_blocks(const Array& x, Blocks& out) {
   const ArrayPtr array = summed(x);
   const Type* type = array->type;
   check_mesh(out, type);
-  out.axes |= type->sharded;
+  out.axes |= type->sharded | tessera::detail::cut_of(type->mesh);
   out.arrays += 1;
   if (type->dtype == DType::float64) out.dtype = DType::float64;
-  if (counts_elsewhere(type, out.mesh)) return;
+  if (type->mesh ? counts_elsewhere(type, type->mesh) : counts_elsewhere(type, out.mesh)) return;
   auto& list = item_size(type->dtype) >= 4 && is_floating(type->dtype) ? out.exact : out.rounded;
   const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;
   for (int b = 0; b < blocks; ++b) {
@@ -170,7 +170,7 @@ Array global_norm(const std::vector<Array*>& arrays) {
   at::AutoGradMode off(false);
   Blocks blocks;
   for (const Array* x : arrays)
-    if (!blocks.mesh && x->is_committed()) blocks.mesh = x->impl()->type->mesh;
+    if (!blocks.mesh && x->is_committed()) blocks.mesh = tessera::detail::whole_of(x->impl()->type->mesh);
   for (size_t i = 0; i < arrays.size(); ++i) {
     ask_for_next(arrays, i);
     if (!arrays[i]->is_absent()) add_blocks(*arrays[i], blocks);

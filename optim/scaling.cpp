@@ -24,16 +24,17 @@ using namespace tessera::detail;
 void scale(const Arrays& updates, double factor) {
   at::AutoGradMode off(false);
   check_constant("scale", updates);
-  std::vector<at::Tensor> blocks;
+  std::vector<at::Tensor> blocks, without_data;  // the latter on stages of other processes, or all
   for (const Array* u : updates)
     if (!u->is_absent())
-      for (const at::Tensor& t : materialized(*u, "scale").local) blocks.push_back(t);
-  if (blocks.empty()) return;
-  const std::vector<at::Tensor> scaled = at::_foreach_mul(blocks, factor);
-  auto next = scaled.begin();
+      for (const at::Tensor& t : materialized(*u, "scale").local) (t.is_meta() ? without_data : blocks).push_back(t);
+  for (std::vector<at::Tensor>* list : {&blocks, &without_data})
+    if (!list->empty()) *list = at::_foreach_mul(*list, factor);
+  auto next_block = blocks.begin(), next_without = without_data.begin();
   for (Array* u : updates) {
     if (u->is_absent()) continue;
     const ArrayImpl& a = *u->impl();
+    auto& next = a.local[0].is_meta() ? next_without : next_block;
     ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
     next += static_cast<ptrdiff_t>(a.local.size());
     copy_facts(a, *made);

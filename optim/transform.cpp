@@ -13,6 +13,7 @@
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
+#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -120,7 +121,7 @@ Array total(const std::vector<Array>& scalars) {
   if (scalars.empty()) return zeros({});
   Array sum = scalars[0];
   for (size_t i = 1; i < scalars.size(); ++i) sum = sum + scalars[i];
-  return sum.is_committed() ? device_put(sum, NamedSharding(sum.sharding().mesh(), PartitionSpec{})) : sum;
+  return sum.is_committed() ? device_put(sum, NamedSharding(whole_mesh(sum.sharding().mesh()), PartitionSpec{})) : sum;
 }
 
 NamedSharding resting_place(const Array& x) { return sharding_of(at_rest(x.impl()->type)); }

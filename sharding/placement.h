@@ -8,5 +8,6 @@
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"
 #include "sharding/placement/shape.h"
+#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/redistribute.h"

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "nn/placement/filter_shard.h"
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/files/crc32c.h"
 
@@ -48,10 +49,10 @@ void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl&
 
 }  // namespace
 
-void make_room(RestoreTarget& target, const std::optional<Layout>& layout) {
-  const Type* type = future_type(*target.leaf, layout);
+void make_room(RestoreTarget& target) {
+  const Type* type = future_type(*target.leaf, target.layout);
   const MeshImpl* mesh = type->mesh;
-  const int slots = mesh ? mesh->slots(type->slots) : 1;
+  const int slots = !mesh ? 1 : mesh->elsewhere ? 0 : mesh->slots(type->slots);
   std::map<IndexRanges, size_t> first;
   Tensors local;
   for (int slot = 0; slot < slots; ++slot) {
@@ -69,8 +70,9 @@ void make_room(RestoreTarget& target, const std::optional<Layout>& layout) {
     target.slots.push_back(static_cast<size_t>(slot));
     target.runs.emplace_back(type->shape, block, item_size(type->dtype));
   }
+  if (slots == 0) local.push_back(tessera::detail::abstract_block(type));
   target.made = make_array(type, std::move(local));
-  add_facts(*target.leaf, layout, *target.made);
+  add_facts(*target.leaf, target.layout, *target.made);
 }
 
 TensorFile::TensorFile(const std::filesystem::path& path)

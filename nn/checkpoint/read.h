@@ -23,6 +23,7 @@ namespace tessera::nn {
 struct RestoreTarget {
   const Leaf* leaf;
   const SavedTensor* saved;
+  std::optional<Layout> layout = {};  // that places it, if it is a recipe
   tessera::detail::ArrayPtr made = {};
   std::vector<ByteRuns> runs = {};                     // of its distinct blocks
   std::vector<at::Tensor> blocks = {};                 // and their memory, on the host if they are on another device
@@ -32,8 +33,9 @@ struct RestoreTarget {
 };
 
 // Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the layout. Its memory is
-// not filled yet. Errors (bad_argument): the leaf is a pending sum, or differs between replicas.
-void make_room(RestoreTarget& target, const std::optional<Layout>& layout);
+// not filled yet; there is none where other processes have its devices. Errors (bad_argument): the leaf is a pending
+// sum, or differs between replicas.
+void make_room(RestoreTarget& target);
 
 // An open file of tensors, and its header.
 class TensorFile {

@@ -9,6 +9,7 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/read.h"
 #include "nn/checkpoint/save.h"
+#include "nn/placement/stages.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/files/crc32c.h"
 
@@ -51,10 +52,10 @@ class Differences {
   std::vector<std::string> missing_, unused_, other_;
 };
 
-bool has_no_data(const Leaf& leaf, const std::optional<Layout>& layout) {
-  const MeshImpl* mesh = leaf.value->impl()->type->mesh;
-  if (leaf.value->is_recipe() && layout) mesh = layout->mesh().impl();
-  return mesh && mesh->abstract;
+bool has_no_data(const RestoreTarget& target) {
+  const Array& x = *target.leaf->value;
+  const MeshImpl* mesh = x.is_recipe() && target.layout ? target.layout->mesh().impl() : x.impl()->type->mesh;
+  return mesh && whole_of(mesh)->abstract;
 }
 
 // ---- the whole
@@ -112,7 +113,10 @@ class Restore {
     std::map<std::string, const SavedTensor*> there;
     std::set<std::string> used;
     for (const SavedTensor& saved : manifest_.tensors) there.emplace(saved.name, &saved);
-    for (const Leaf& leaf : arrays) {
+    std::vector<Layout> layouts;
+    if (options_.layout) layouts = detail::stage_layouts(arrays, *options_.layout, "restore");
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const Leaf& leaf = arrays[i];
       if (leaf.value->is_absent()) continue;
       const auto found = there.find(name_of_path(leaf.path));
       if (found == there.end()) {
@@ -125,7 +129,7 @@ class Restore {
         differences_.other(fmt::format("{} is {} {} in the checkpoint, {} {} in the tree", leaf.path,
                                        name_of(saved.dtype), to_string(saved.shape), name_of(leaf.value->dtype()),
                                        to_string(leaf.value->shape())));
-      targets_.push_back({&leaf, &saved});
+      targets_.push_back({&leaf, &saved, layouts.empty() ? std::nullopt : std::optional(layouts[i])});
     }
     for (const auto& [name, saved] : there)
       if (!used.contains(name)) pass_over(name);
@@ -149,14 +153,14 @@ class Restore {
   void read_arrays() {
     const at::AutoGradMode off(false);
     std::map<std::string, TensorFile> files;  // all are open before any is read
-    std::erase_if(targets_, [&](const RestoreTarget& target) { return has_no_data(*target.leaf, options_.layout); });
+    std::erase_if(targets_, has_no_data);
     for (const RestoreTarget& target : targets_)
       if (!files.contains(target.saved->file))
         files.emplace(target.saved->file, TensorFile(checkpoint_ / target.saved->file));
     for (RestoreTarget& target : targets_) target.offset = files.at(target.saved->file).offset(*target.saved);
     ChunkReader reader(options_.verify);
     for (RestoreTarget& target : targets_) {
-      make_room(target, options_.layout);
+      make_room(target);
       reader.fill(target, files.at(target.saved->file).file());
       target.blocks.clear();
     }

@@ -34,7 +34,7 @@ const ArrayImpl& values_of(const Leaf& leaf) {
   if (a.type->unreduced || a.type->varying)
     refuse(leaf.path, fmt::format("{} is a pending sum, or differs between replicas. Reduce it first.",
                                   leaf.value->type_string()));
-  if (a.type->mesh && a.type->mesh->abstract)
+  if (a.type->mesh && whole_of(a.type->mesh)->abstract)
     refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
   return a;
 }
@@ -51,7 +51,7 @@ Held held_of(const ArrayImpl& a, const Processes& processes) {
   const int places = mesh ? static_cast<int>(mesh->devices.size()) : processes.count;
   Held held;
   for (int place = 0; place < places; ++place) {
-    const bool is_shared_out = !mesh || mesh->processes == 1;
+    const bool is_shared_out = !mesh || whole_of(mesh)->processes == 1;
     held.owners.push_back(is_shared_out ? static_cast<int>(int64_t{place} * processes.count / places)
                                         : mesh->process_of(place));
     int coordinates[max_axes] = {};
@@ -69,11 +69,12 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 
 // Those who save are those who have the values.
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
-  if (!mesh || mesh->processes == 1 || mesh->processes == processes.count) return;
+  const int owners = mesh ? whole_of(mesh)->processes : 1;
+  if (owners == 1 || owners == processes.count) return;
   refuse(leaf.path,
          fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so that all "
                      "save, or save gather(x).",
-                     leaf.value->type_string(), mesh->processes, processes.count, processes.count == 1 ? "s" : ""));
+                     leaf.value->type_string(), owners, processes.count, processes.count == 1 ? "s" : ""));
 }
 
 // A part of the array, out of the memory of a device that holds it.
@@ -198,7 +199,7 @@ Processes voting_by(std::shared_ptr<Votes> votes) {
 }
 
 bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
-  const auto crosses = [](const MeshImpl* mesh) { return mesh && mesh->processes > 1; };
+  const auto crosses = [](const MeshImpl* mesh) { return mesh && whole_of(mesh)->processes > 1; };
   if (leaf.value->is_absent()) return false;
   return crosses(leaf.value->impl()->type->mesh) ||
          (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));

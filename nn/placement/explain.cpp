@@ -8,8 +8,11 @@
 #include <set>
 
 #include "nn/placement/filter_shard.h"
+#include "nn/placement/stages.h"
 #include "nn/tree/name_suggestions.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/placement/resolver.h"
+#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -132,9 +135,17 @@ std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, con
     const Rule& rule = layout.rules()[i];
     add(rule, missing_axes(rule, layout.mesh()));
     const auto use = uses.find(i);
-    add(rule, why_idle(rule, use == uses.end() ? nullptr : &use->second, names));
+    if (!detail::is_on_stages(leaves, layout, rule.logical))
+      add(rule, why_idle(rule, use == uses.end() ? nullptr : &use->second, names));
   }
   return idle;
+}
+
+// The same rules on one mesh or on sub-meshes of it.
+bool are_of_one(const Layout& a, const Layout& b) {
+  return whole_mesh(a.mesh()) == whole_mesh(b.mesh()) && a.rules() == b.rules() &&
+         a.activations().rules() == b.activations().rules() &&
+         a.optimizer_state().rules() == b.optimizer_state().rules();
 }
 
 }  // namespace
@@ -163,8 +174,9 @@ bool Explanation::has_errors() const {
 
 Explanation explain(const Leaves& leaves, const Layout& layout, const ExplainOptions& options) {
   std::vector<ExplainedArray> rows;
-  for (const Leaf& leaf : leaves)
-    if (!leaf.value->is_absent()) rows.push_back(explain_one(leaf, layout));
+  const std::vector<Layout> layouts = detail::stage_layouts(leaves, layout, "explain");
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (!leaves[i].value->is_absent()) rows.push_back(explain_one(leaves[i], layouts[i]));
   std::vector<IdleRule> idle = idle_rules(leaves, layout, rows);
   return Explanation(std::move(rows), std::move(idle), layout.mesh().to_string(), options);
 }
@@ -178,13 +190,14 @@ Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
     if (!own)
       fail(ErrorKind::bad_argument, "explain",
            "{}: no layout placed it. Place the tree with filter_shard(tree, layout), or give the layout.", leaf.path);
-    if (layout && !(*layout == *own))
+    if (layout && !are_of_one(*layout, *own))
       fail(ErrorKind::bad_argument, "explain", "{} and {} were placed by two layouts. Explain each part by itself.",
            *first, leaf.path);
-    if (!layout) layout = own, first = &leaf.path;
+    if (!layout) first = &leaf.path;
+    if (!layout || own->mesh() == whole_mesh(own->mesh())) layout = own;
   }
   if (!layout) fail(ErrorKind::bad_argument, "explain", "the tree has no arrays. Give the layout.");
-  return explain(leaves, *layout, options);
+  return explain(leaves, tessera::detail::on_other_mesh(*layout, whole_mesh(layout->mesh())), options);
 }
 
 }  // namespace tessera::nn

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "nn/placement/stages.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/processes.h"
@@ -76,16 +77,18 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
 
 void shard_by_names(const Leaves& leaves, const Layout& layout) {
   check_distinct(leaves, "filter_shard");
+  const std::vector<Layout> layouts = stage_layouts(leaves, layout, "filter_shard");
   if (layout.mesh().process_count() > 1) {
     std::string lines = lines_of(layout);
-    for (const Leaf& leaf : leaves)
-      if (!leaf.value->is_absent()) lines += line_of(leaf, resolve(leaf, layout).spec);
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (!leaves[i].value->is_absent()) lines += line_of(leaves[i], resolve(leaves[i], layouts[i]).spec);
     check_processes_agree(lines);
   }
-  for (const Leaf& leaf : leaves) {
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Leaf& leaf = leaves[i];
     if (leaf.value->is_absent()) continue;
-    const PartitionSpec spec = resolve(leaf, layout).spec;
-    place(leaf, [&] { return place_parameter(*leaf.value, layout, spec, leaf.path); });
+    const PartitionSpec spec = resolve(leaf, layouts[i]).spec;
+    place(leaf, [&] { return place_parameter(*leaf.value, layouts[i], spec, leaf.path); });
   }
 }
 

@@ -35,11 +35,14 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec.
 // Arrays without names follow the rules for Arrays, and are replicated if none applies. Recipes are computed shard by
 // shard: no device ever holds more than its own shard. Each array is stamped with its path, for ledgers and errors.
+// A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"}, element i of L lies on
+// sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays there. What lies in no
+// such vector lies on the whole mesh, as if the rule were not there.
 // If the mesh spans several processes, all of them must call this; they first check that they agree on the mesh, the
 // rules and the arrays.
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), more or
-// fewer names than dims (rank_mismatch), one array in two places (bad_argument). If processes do not agree:
-// inconsistent, with the first difference.
+// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places
+// (bad_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
 Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);

@@ -2,8 +2,10 @@
 #include "nn/placement/table.h"
 
 #include <algorithm>
+#include <map>
 
 #include "nn/placement/filter_shard.h"
+#include "nn/placement/stages.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
@@ -51,6 +53,7 @@ PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
   row.shard_shape = sharding.shard_shape(row.shape);
   row.bytes_per_device = sharding.shard_bytes(row.shape, row.dtype);
   row.mesh = sharding.mesh().axes();
+  row.stage = detail::stage_name(sharding.mesh());
   row.divided_over = dividing_axes(sharding.spec());
   row.replicas = sharding.mesh().size();
   for (const std::string& axis : row.divided_over) row.replicas /= sharding.mesh().size(axis);
@@ -104,7 +107,13 @@ PlacementTable::~PlacementTable() = default;
 int64_t PlacementTable::elements(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::elements); }
 int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::bytes); }
 int64_t PlacementTable::bytes_per_device(std::string_view path) const {
-  return sum_of(rows_, path, &PlacementRow::bytes_per_device);
+  std::map<std::string, int64_t> by_stage;
+  for (const PlacementRow& row : rows_)
+    if (is_below(row.path, path)) by_stage[row.stage] += row.bytes_per_device;
+  int64_t most = 0;
+  for (const auto& [stage, bytes] : by_stage)
+    if (!stage.empty()) most = std::max(most, bytes);
+  return by_stage[""] + most;
 }
 
 double PlacementTable::replication() const {
@@ -134,8 +143,10 @@ PlacementTable placement_table(const Leaves& leaves) {
 }
 
 PlacementTable placement_table(const Leaves& leaves, const Layout& layout) {
-  return make_table(leaves, [&layout](const Leaf& leaf) {
-    return make_row(leaf, NamedSharding(layout.mesh(), resolve(leaf, layout, "placement_table").spec));
+  const std::vector<Layout> layouts = detail::stage_layouts(leaves, layout, "placement_table");
+  return make_table(leaves, [&](const Leaf& leaf) {
+    const Layout& own = layouts[&leaf - leaves.data()];
+    return make_row(leaf, NamedSharding(own.mesh(), resolve(leaf, own, "placement_table").spec));
   });
 }
 

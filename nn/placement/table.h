@@ -30,6 +30,7 @@ struct PlacementRow {
   int64_t replicas = 1;                        // devices that hold the same shard; 1: not replicated
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
+  std::string stage = {};                      // pipe[1] if it lies on that sub-mesh (sub_mesh.h)
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
@@ -68,6 +69,7 @@ class PlacementTable {
   std::vector<PlacementRow> rows() && { return std::move(rows_); }  // for (const auto& row : placement_table(m).rows())
 
   // Sums over the arrays at `path` and below it ("model", "layers.2"); "" for all. Bytes are bytes, not kilobytes.
+  // A device has the arrays on the whole mesh and those of its stage: bytes_per_device counts the fullest stage.
   int64_t elements(std::string_view path = "") const;
   int64_t bytes(std::string_view path = "") const;
   int64_t bytes_per_device(std::string_view path = "") const;
@@ -83,8 +85,9 @@ class PlacementTable {
   // The same as a Markdown table of any width.
   std::string to_markdown(const TableFormat& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
-  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over"}, ...], "arrays", "elements", "bytes",
-  // "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes", "copies"}]}
+  // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "stage"}, ...], "arrays", "elements",
+  // "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes",
+  // "copies"}]}
   std::string to_json() const;
 
   friend bool operator==(const PlacementTable&, const PlacementTable&) = default;

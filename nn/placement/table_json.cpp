@@ -26,6 +26,7 @@ json::object to_object(const PlacementRow& row) {
   for (const MeshAxis& axis : row.mesh) mesh[axis.name] = axis.size;
   object["mesh"] = std::move(mesh);
   object["divided_over"] = json::array(row.divided_over.begin(), row.divided_over.end());
+  if (!row.stage.empty()) object["stage"] = row.stage;
   return object;
 }
 
@@ -100,7 +101,8 @@ PlacementRow to_row(const Field& object) {
           .bytes_per_device = object.at("bytes_per_device").number(),
           .replicas = object.at("replicas").number(),
           .mesh = mesh_in(object.at("mesh")),
-          .divided_over = object.at("divided_over").list(&Field::text)};
+          .divided_over = object.at("divided_over").list(&Field::text),
+          .stage = object.at("stage").value ? object.at("stage").text() : ""};
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
   line.cells = {name,
                 with_commas(static_cast<int64_t>(rows.size())),
                 joined(first.axes),
-                first.spec,
+                first.stage.empty() ? first.spec : fmt::format("{} on {}", first.spec, first.stage),
                 to_string(first.shape),
                 to_string(first.shard_shape),
                 std::string(name_of(first.dtype)),

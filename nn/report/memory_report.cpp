@@ -13,6 +13,7 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/diagnostics/text_format.h"
+#include "sharding/placement/sub_mesh.h"
 
 namespace tessera::nn {
 
@@ -37,7 +38,7 @@ const char* name_of(MemoryReport::Of of) {
 // The mesh of the first array that lies on one.
 Mesh mesh_of(const Leaves& leaves) {
   for (const Leaf& leaf : leaves)
-    if (!leaf.value->is_absent() && leaf.value->is_committed()) return leaf.value->sharding().mesh();
+    if (!leaf.value->is_absent() && leaf.value->is_committed()) return whole_mesh(leaf.value->sharding().mesh());
   return Mesh();
 }
 
@@ -115,8 +116,8 @@ std::vector<MemoryShare> shares_of(const PlacementTable& table) {
     auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& s) { return s.name == name; });
     if (share == shares.end()) share = shares.insert(shares.end(), {.name = name});
     share->bytes += row.bytes;
-    share->bytes_per_device += row.bytes_per_device;
   }
+  for (MemoryShare& share : shares) share.bytes_per_device = table.bytes_per_device(share.name);
   return shares;
 }
 

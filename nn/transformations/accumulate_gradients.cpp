@@ -53,8 +53,8 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
   return blocks;
 }
 
-void check_micro_batches(int64_t n) {
-  if (n < 1) fail(ErrorKind::bad_argument, "accumulate_gradients", "{} micro-batches given, expected 1 or more.", n);
+void check_micro_batches(int64_t n, const char* verb) {
+  if (n < 1) fail(ErrorKind::bad_argument, verb, "{} micro-batches given, expected 1 or more.", n);
 }
 
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {
@@ -86,7 +86,7 @@ void PartSums::add(const Array& loss, const Array& weight) {
 Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
-  const Array weight = weights.empty() ? Array() : divisor(sum_of(weights));
+  const Array weight = weights.empty() ? Array() : detached(divisor(sum_of(weights)));  // for all stages
   const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum / weight; };
   std::vector<Array*> means;
   std::vector<const Array*> places;

@@ -14,7 +14,7 @@ namespace tessera::nn {
 
 namespace detail {
 
-void check_micro_batches(int64_t n);
+void check_micro_batches(int64_t n, const char* verb = "accumulate_gradients");
 // The number of shards of dim 0: the least common multiple over all arrays of these trees.
 int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
 // Replaces each array by micro-batch `i` of `n` along dim 0: an n-th of the rows of each of `blocks` blocks. So every

@@ -54,6 +54,9 @@ class Training {
   const Leaves& model() const { return model_; }
   // The arrays for the shadow copy of the model: shadows on the tape for trained arrays, the others as they are.
   std::vector<Array> shadows() const;
+  // Between the forward and the backward pass; other Trainings run meanwhile.
+  void pause() { tape_.pause(); }
+  void resume() { tape_.resume(); }
   // One gradient for each array of the model, absent if the array is not trained.
   std::vector<Array> gradients(const Array& loss);
 

@@ -105,6 +105,12 @@ at::Tensor assemble(const ArrayImpl& a) {
     fail(ErrorKind::vma, "to_host",
          "{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
          type->to_string());
+  if (type->mesh && type->mesh->elsewhere)
+    fail(
+        ErrorKind::bad_argument, "to_host",
+        "{} lies on the mesh ({}), whose devices are those of other processes. Reading does not communicate: gather it "
+        "first, on all processes.",
+        type->to_string(), Mesh(type->mesh).to_string());
   if (type->mesh && type->mesh->abstract)
     fail(ErrorKind::bad_argument, "to_host",
          "{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",

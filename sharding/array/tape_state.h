@@ -24,6 +24,9 @@ struct TapeState {
   bool open = true;
   bool spent = false;  // its gradients were computed
   GradientOptions options;
+  // Where parameters lie on sub-meshes of a mesh: the first of these sub-meshes, on which activations are computed
+  // until they meet a parameter of a later one.
+  const MeshImpl* first_stage = nullptr;
   at::Tensor anchor;  // requires a gradient, so that a function of parameters alone is recorded before they have leaves
   std::vector<LateGradients> late;
   // A differentiable tape inside another tape: its gradients are recorded. `outside` maps this tape's shadow of a

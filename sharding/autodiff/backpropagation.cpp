@@ -214,7 +214,7 @@ void Backpropagation::plan_chunks() {
   std::string block;
   for (size_t p = shadows_.size(); p-- > 0;) {
     const std::optional<int64_t> tensors = is_traced(shadows_[p]) && axes_of(p) ? arrivals_of(p) : std::nullopt;
-    if (!tensors) continue;
+    if (!tensors || is_shared_by_stages(axes_of(p), mesh_of(p))) continue;
     if (!is_cut() && !(tape_.options.reduce && axes_of(p) & mesh_of(p)->crossing())) continue;
     if (comes_late(p)) {
       const Text& path = parameter(p).details->path;
@@ -231,6 +231,11 @@ void Backpropagation::plan_chunks() {
 
 // What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
 bool Backpropagation::begins_early() const { return !is_guarded() && !tape_.anchor.defined(); }
+
+bool Backpropagation::is_shared_by_stages(AxisSet axes, const MeshImpl* mesh) const {
+  const MeshImpl* stage = tape_.first_stage;
+  return stage && stage->parent == mesh && axes & cut_of(stage);
+}
 
 // How often a gradient of the parameter arrives: as a tensor of a leaf, or with its block. None if that is not known
 // before.
@@ -331,10 +336,13 @@ Array Backpropagation::recorded_gradient(size_t p) {
   return Array(std::move(total));
 }
 
-// False if no gradient came to this leaf; else zeros where none came to one of its tensors.
+// False if no gradient came to this leaf; else zeros where none came to one of its tensors. What a stage of another
+// process read gets zeros here.
 bool Backpropagation::fill_gaps(LeafRange& range) {
   const std::span<at::Tensor> gradients = gradients_of(range);
-  if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return false;
+  if (std::none_of(gradients.begin(), gradients.end(), is_defined) &&
+      !is_shared_by_stages(range.leaf->type->reduced, range.leaf->type->mesh))
+    return false;
   for (size_t i = 0; i < gradients.size(); ++i)
     if (!gradients[i].defined()) gradients[i] = at::zeros_like(range.leaf->local[i]);
   return true;

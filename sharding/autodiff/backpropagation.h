@@ -62,6 +62,8 @@ class Backpropagation {
 
   void plan_chunks();
   bool begins_early() const;
+  // Whether this is a parameter on the whole mesh that stages read: in no process all of them.
+  bool is_shared_by_stages(AxisSet axes, const MeshImpl* mesh) const;
   bool comes_late(size_t p) const;
   std::optional<int64_t> arrivals_of(size_t p) const;
   void listen();

@@ -11,6 +11,7 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/saved_results.h"
 #include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera {
 
@@ -53,13 +54,17 @@ class Recomputation {
  public:
   Recomputation(Function f, const Arrays& arguments, RematPolicy policy) : f_(std::move(f)) {
     if (policy == RematPolicy::dots_saveable) kept_.emplace();
+    const MeshImpl* stage = first_stage_of(arguments);
     for (const Array& x : arguments) {
-      const ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
+      ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
       const bool wanted = a && wants_gradient(*a);
       const ArrayPtr root = wanted ? root_parameter(a) : nullptr;
       if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
         parameters_.push_back(root);
       if (root) add_tape(root->details->tape);
+      // Activations go to the stage once, not in the second run again.
+      if (wanted && !root && are_stages(a->type->mesh, stage))
+        a = convert(*a, a, type_on(a->type, stage), {.operation = "remat"});
       if (wanted && !root) inputs_.append(a->local.begin(), a->local.end());
       arguments_.push_back({a, root != nullptr, wanted && !root});
     }

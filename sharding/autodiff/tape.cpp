@@ -24,6 +24,7 @@
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera {
 
@@ -123,8 +124,14 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
   check_axes("value_and_grad", "shard", options.shard, mesh_of(parameters));
   keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
+  state_->first_stage = first_stage_of(shadows_);
   if (!state_->nested) communicate_in_groups(*state_, shadows_);
   if (const auto& meter = current_meter()) meter->begin_forward();
+}
+
+void Tape::pause() { guard_.reset(); }
+void Tape::resume() {
+  guard_ = std::make_unique<Guard>(state_.get(), std::any_of(shadows_.begin(), shadows_.end(), lies_in_slots));
 }
 
 Tape::~Tape() {
@@ -175,16 +182,24 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   return gradients;
 }
 
-Array detached(const Array& x, std::source_location where) {
+Array without_graph(const Array& x) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayImpl& a = materialized(x, "value_and_grad");
-  Tensors local;
-  for (const at::Tensor& t : a.local) local.push_back(t.detach());
-  ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
+  ArrayPtr plain = make_array(a.type, a.slots, detached_tensors(a));
   plain->layout = a.layout;
-  if (!a.type->unreduced && !a.type->reduced) return Array(std::move(plain));
-  return Array(convert(*plain, plain, with_unreduced(with_reduced(a.type, 0), 0),
+  return Array(std::move(plain));
+}
+
+Array detached(const Array& x, std::source_location where) {
+  if (x.is_absent()) return x;
+  at::AutoGradMode off(false);
+  const ArrayPtr plain = without_graph(x).impl();
+  const ArrayImpl& a = *plain;
+  const MeshImpl* whole = whole_of(a.type->mesh);
+  if (!a.type->unreduced && !a.type->reduced && whole == a.type->mesh) return Array(plain);
+  const Type* value = with_unreduced(with_reduced(a.type, 0), 0);
+  return Array(convert(*plain, plain, whole == a.type->mesh ? value : type_on(value, whole),
                        {.operation = "loss", .where = where, .reason = handed_out()}));
 }
 

@@ -26,6 +26,10 @@ class Tape {
 
   const std::vector<Array>& shadows() const { return shadows_; }
 
+  // Nothing is recorded until resume(), and other tapes may be opened, and paused, that do not mix with this one.
+  void pause();
+  void resume();
+
   // d loss / d parameter for each parameter, at the parameter's own placement: the contributions of all its uses are
   // added and reduced once, all parameters of one set of mesh axes and element type in one collective. A parameter
   // that the loss does not use gets zeros. Call it once. GradientOptions say how, and whether, gradients are reduced.
@@ -40,7 +44,11 @@ class Tape {
   std::unique_ptr<Guard> guard_;
 };
 
-// x without its autograd graph, summed if it is a pending sum: so value_and_grad returns its results.
+// x without its autograd graph, where and as it lies.
+Array without_graph(const Array& x);
+
+// x without its autograd graph, summed if it is a pending sum, and on the whole mesh if it lies on a sub-mesh: so
+// value_and_grad returns its results.
 Array detached(const Array& x, std::source_location where = std::source_location::current());
 
 }  // namespace tessera

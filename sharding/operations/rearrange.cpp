@@ -13,6 +13,7 @@
 #include "sharding/propagation/plan.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
+#include "sharding/redistribution/stages.h"
 #include "sharding/redistribution/varying.h"
 
 namespace tessera::detail {
@@ -115,9 +116,10 @@ std::vector<int64_t> key_of(const Rearrangement& call, const std::vector<const T
 
 }  // namespace
 
-Array rearrange(const Rearrangement& call, const std::vector<Array>& operands) {
+Array rearrange(const Rearrangement& call, const std::vector<Array>& given_operands) {
   thread_local Memo<std::map<std::vector<int64_t>, StepPtr>, 1 << 12> steps;
   const char* verb = call.operation.name;
+  const std::vector<Array> operands = on_one_stage(given_operands, {.operation = verb, .where = call.where});
   std::vector<const Type*> given;
   for (const Array& x : operands) given.push_back(materialized(x, verb).type);
   const TypeKey key = common_placement(given, common_mesh(verb, given), call.map, call.fill == 0);

@@ -198,6 +198,7 @@ const Rules& Layout::rules() const { return impl_->rules; }
 Layout Layout::activations() const { return Layout(impl_->activations); }
 Layout Layout::optimizer_state() const { return Layout(impl_->optimizer_state); }
 Layout detail::on_other_mesh(const Layout& layout, const Mesh& mesh) {
+  if (layout.mesh() == mesh) return layout;
   return Layout(mesh, layout.rules(),
                 {.activations = layout.activations().rules(),
                  .optimizer_state = layout.optimizer_state().rules(),

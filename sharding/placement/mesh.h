@@ -59,7 +59,7 @@ class Mesh {
   std::vector<int> local_devices() const;  // ids of this process's devices, row-major
   bool empty() const { return impl_ == nullptr; }
 
-  // data=4, model=2
+  // data=4, model=2; of a sub-mesh pipe[1], data=4
   std::string to_string() const;
 
   friend bool operator==(Mesh a, Mesh b) { return a.impl_ == b.impl_; }

@@ -26,14 +26,20 @@ struct MeshImpl {
   std::vector<int> first, extent;
   int process = 0, processes = 1;
   int each = 0;  // device ids per process: process p has those from p * each on; 0: this process has all
+  // Of a sub-mesh: the mesh that it is cut from, at which coordinate of which of its axes. It has the same axes, that
+  // one of size one.
+  const MeshImpl* parent = nullptr;
+  int cut_axis = -1, cut_at = 0;
+  // A sub-mesh whose devices are those of other processes. It is abstract: its arrays have no data here.
+  bool elsewhere = false;
 
   AxisSet all() const { return (AxisSet{1} << axes.size()) - 1; }
   // The mesh axes along which an array that differs along `set` is stored as separate tensors.
   AxisSet stored(AxisSet set) const { return abstract ? 0 : private_replicas ? all() : set; }
   // The same without private replicas.
   AxisSet distinct(AxisSet set) const { return abstract ? 0 : set; }
-  int count(AxisSet set) const;           // devices along these axes
-  int slots(AxisSet set) const;           // of these, this process's
+  int count(AxisSet set) const;  // devices along these axes
+  int slots(AxisSet set) const;  // of these, this process's
   // Several slots of this process compute on one CPU.
   bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie
@@ -43,6 +49,15 @@ struct MeshImpl {
   // The same, valid for the program's life; null for the empty set.
   const std::string* kept_names(AxisSet set) const;
 };
+
+// The mesh that a sub-mesh is cut from; any other mesh is whole itself.
+inline const MeshImpl* whole_of(const MeshImpl* mesh) { return mesh && mesh->parent ? mesh->parent : mesh; }
+// Whether both are one mesh's sub-meshes along one axis, or one is a sub-mesh of the other; not if they are the same.
+inline bool are_stages(const MeshImpl* a, const MeshImpl* b) {
+  return a != b && a && b && whole_of(a) == whole_of(b) && (!a->parent || !b->parent || a->cut_axis == b->cut_axis);
+}
+// The axis along which a sub-mesh is cut from its mesh, as a set; empty for a whole mesh.
+inline AxisSet cut_of(const MeshImpl* mesh) { return mesh && mesh->parent ? AxisSet{1} << mesh->cut_axis : 0; }
 
 // A device's coordinates in the whole mesh, one for each mesh axis; initially those of this process's first device.
 struct Coordinates {

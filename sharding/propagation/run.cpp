@@ -14,6 +14,7 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
@@ -22,6 +23,7 @@
 #include "sharding/propagation/planner.h"
 #include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera::detail {
 
@@ -223,18 +225,38 @@ void announce(const Prepared& call, std::span<const Array> results) {
   announce(call.watched->call, arrays);
 }
 
+namespace {
+
+// Operands on several stages (stages.h): the plan is that of one of them, to which `bring` moves the others.
+[[gnu::noinline]] void plan_on_one_stage(Prepared& call, CallKind& kind, const ArrayImpl* const* arrays) {
+  const MeshImpl* stage = stage_of(arrays, kind.operands);
+  if (!stage) return;
+  for (int i = 0; i < kind.operands; ++i)
+    if (kind.types[i]->mesh) kind.types[i] = type_on(kind.types[i], stage);
+  call.layout = layout_on(call.layout, stage);
+}
+
+}  // namespace
+
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
   CallKind kind(site, n);
   ArrayImpl* arrays[max_operands];
+  const MeshImpl* mesh = nullptr;
+  bool has_stages = current_tape() && current_tape()->first_stage;
   for (int i = 0; i < n; ++i) {
     arrays[i] = &materialized(*operands[i], site.operation.name);
     kind.types[i] = arrays[i]->type;
+    if (const MeshImpl* own = kind.types[i]->mesh) {
+      has_stages |= mesh && own != mesh;
+      mesh = own;
+    }
     if (arrays[i]->weight)
       kind.weights |= 1u << i;
     else
       call.weight = false;
     if (!call.layout) call.layout = arrays[i]->layout;
   }
+  if (has_stages) plan_on_one_stage(call, kind, arrays);
   if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
   call.plan = plan_for(site, kind, arrays);

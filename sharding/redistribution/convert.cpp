@@ -14,6 +14,7 @@
 #include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera::detail {
 namespace {
@@ -135,6 +136,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   if (a.local.empty()) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
+  if (are_stages(a.type->mesh, to->mesh)) return convert_between_stages(a, self, to, cause);
   const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
   if (start->type == to) {
     start->direct = true;

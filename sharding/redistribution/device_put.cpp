@@ -14,6 +14,7 @@
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/cross_mesh.h"
+#include "sharding/redistribution/stages.h"
 #include "sharding/redistribution/varying.h"
 
 namespace tessera {
@@ -99,7 +100,8 @@ ArrayPtr first_placement(const Array& x, const Type* to) {
 ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
   ArrayImpl& a = *x.impl();
   const bool recorded = !x.is_recipe() && wants_gradient(a);
-  if (a.type->mesh == to->mesh || (!a.type->mesh && recorded)) return convert(a, x.impl(), to, cause);
+  if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))
+    return convert(a, x.impl(), to, cause);
   const Type* value = with_unreduced(with_reduced(to, 0), 0);  // pending sums are made of whole values
   const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
   return convert(*placed, placed, to, cause);
@@ -109,7 +111,7 @@ ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
 enum class Reach { own_mesh, own_devices, any_device };
 
 void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
-  if (!from->mesh || from->mesh == to->mesh) return;
+  if (!from->mesh || from->mesh == to->mesh || are_stages(from->mesh, to->mesh)) return;
   if (from->mesh->abstract != to->mesh->abstract)
     fail(ErrorKind::device_mismatch, verb,
          "{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract "
@@ -250,7 +252,7 @@ Array reshard_to_spec(const Array& x, const PartitionSpec& spec, std::source_loc
 
 Array gather(const Array& x, std::source_location where) {
   if (!materialized(x, "gather").type->mesh) return x;
-  return put(x, NamedSharding(Mesh(x.impl()->type->mesh), PartitionSpec{}), Reach::own_mesh, "gather", where);
+  return put(x, NamedSharding(Mesh(whole_of(x.impl()->type->mesh)), PartitionSpec{}), Reach::own_mesh, "gather", where);
 }
 
 Array finish_sum(const Array& x, std::source_location where) {
@@ -265,7 +267,7 @@ Array finish_sum(const Array& x, std::source_location where) {
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {
   const ArrayImpl& a = materialized(x, "with_sharding_constraint");
   if (!a.layout) return x;
-  const Layout layout(a.layout);
+  const Layout layout(a.type->mesh ? layout_on(a.layout, a.type->mesh) : a.layout);
   const Resolution resolution = layout.activations().resolve(axes, x.shape(), "with_sharding_constraint");
   return with_sharding_constraint(x, NamedSharding(layout.mesh(), resolution.spec), where);
 }

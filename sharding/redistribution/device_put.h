@@ -59,7 +59,7 @@ Array reshard(const Array& x, const Spec& spec, std::source_location where = std
 }
 
 // The whole value on every device, so that every process can read it (to_host, item, print): reshard to P{}, which all
-// processes call. An array that is not placed comes back as it is.
+// processes call; of an array on a sub-mesh, on the whole mesh. An array that is not placed comes back as it is.
 Array gather(const Array& x, std::source_location where = std::source_location::current());
 
 // x with its pending sums (unreduced axes) finished where it lies: every dim keeps its mesh axes. Nothing pends in most

@@ -1,0 +1,22 @@
+// Stages: the elements of a vector dealt out to the sub-meshes along a mesh axis.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/tree/tree.h"
+#include "sharding/placement/layout.h"
+
+namespace tessera::nn::detail {
+
+// For each leaf the layout that places it. Where a rule of `layout` sends the name of a vector to a mesh axis of S
+// devices, as {"layers", "pipe"}, what lies in element i of its L elements gets the layout on the sub-mesh at i * S / L
+// of that axis; all other leaves get `layout`. Error (uneven), which begins with `verb`: fewer elements than stages.
+std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb);
+// Whether a rule for this name deals out a vector of this tree.
+bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name);
+// "pipe[1]" of a sub-mesh; empty of any other mesh.
+std::string stage_name(const Mesh& mesh);
+
+}  // namespace tessera::nn::detail

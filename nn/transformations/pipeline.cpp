@@ -1,0 +1,38 @@
+// The order of passes of a stage, and which stage is this process's.
+#include "nn/transformations/pipeline.h"
+
+#include <algorithm>
+
+#include "sharding/array/array_impl.h"
+
+namespace tessera::nn {
+
+std::string_view name_of(Schedule schedule) { return schedule == Schedule::gpipe ? "gpipe" : "one_f_one_b"; }
+
+namespace detail {
+
+std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages) {
+  const int64_t n = options.micro_batches;
+  const int64_t ahead = options.schedule == Schedule::gpipe ? n : std::min(n, stages - stage);
+  std::vector<Pass> passes;
+  for (int64_t i = 0; i < ahead; ++i) passes.push_back({false, i});
+  for (int64_t i = 0; i < n; ++i) {
+    passes.push_back({true, i});
+    if (i + ahead < n) passes.push_back({false, i + ahead});
+  }
+  return passes;
+}
+
+// Stages are counted by processes: of those that one process has, the order is its own.
+std::vector<Pass> passes_of(const PipelineOptions& options, const Leaves& model) {
+  for (const Leaf& leaf : model) {
+    const auto* mesh = leaf.value->is_committed() ? leaf.value->impl()->type->mesh : nullptr;
+    if (!mesh || !mesh->parent) continue;
+    const int64_t size = mesh->parent->axes[mesh->cut_axis].size, each = mesh->parent->extent[mesh->cut_axis];
+    return passes_of(options, mesh->parent->first[mesh->cut_axis] / each, size / each);
+  }
+  return passes_of(options, 0, 1);
+}
+
+}  // namespace detail
+}  // namespace tessera::nn

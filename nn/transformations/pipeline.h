@@ -1,0 +1,128 @@
+// pipeline: the gradient of a batch in micro-batches that go through the stages of a model side by side.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "nn/transformations/accumulate_gradients.h"
+
+namespace tessera::nn {
+
+// The order in which a process takes the forward and backward passes of its micro-batches.
+enum class Schedule {
+  gpipe,        // all forward passes, then all backward passes: every micro-batch's activations are kept
+  one_f_one_b,  // a backward pass as soon as one is due: stage s of S keeps the activations of at most S - s
+};
+std::string_view name_of(Schedule schedule);
+
+struct PipelineOptions {
+  int64_t micro_batches = 1;
+  Schedule schedule = Schedule::gpipe;
+};
+
+namespace detail {
+
+// A pass of one micro-batch.
+struct Pass {
+  bool is_backward;
+  int64_t micro_batch;
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+// Those of a process that has the devices of stage `stage` of `stages`.
+std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages);
+// Those of this process, of a model on these arrays.
+std::vector<Pass> passes_of(const PipelineOptions& options, const Leaves& model);
+
+inline Array without_graph_of(const Array& loss) { return without_graph(loss); }
+template <class Aux>
+std::pair<Array, Aux> without_graph_of(std::pair<Array, Aux> value) {
+  value.first = without_graph(value.first);
+  for (Array* x : bare_arrays(value.second).arrays) *x = without_graph(*x);
+  return value;
+}
+
+// One micro-batch between its two passes.
+template <class Result>
+struct Underway {
+  std::unique_ptr<Training> training;
+  std::optional<Result> result;
+};
+
+template <class F, class Model, class... Args>
+auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filter& trained,
+                 const GradientOptions& of_part, const GradientOptions& of_all, const Model& model,
+                 const Args&... batch) {
+  using Result = decltype(part_loss(model, batch...));
+  const int64_t n = options.micro_batches, blocks = blocks_of_rows({leaves(batch)...});
+  std::vector<Underway<Result>> parts(n);
+  std::optional<Model> gradients;
+  for (const auto [is_backward, i] : passes_of(options, leaves(model))) {
+    auto& [training, result] = parts[i];
+    if (!is_backward) {
+      training = std::make_unique<Training>(leaves(model), trained, of_part);
+      Model shadow = model;
+      set_values(bare_arrays(shadow).arrays, training->shadows());
+      result = part_loss(std::as_const(shadow), micro_batch(batch, blocks, i, n)...);
+      training->pause();
+      continue;
+    }
+    training->resume();
+    Model gradient = model;
+    set_values(bare_arrays(gradient).arrays, training->gradients(loss_in(*result)));
+    training.reset();
+    result = without_graph_of(*std::move(result));
+    if (gradients)
+      add(leaves(*gradients), leaves(gradient));
+    else
+      gradients = std::move(gradient);
+  }
+  PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
+  for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
+  Array loss = detached(sums.finish(leaves(model), of_all));
+  using Aux = decltype(aux_in(std::declval<Result>()));
+  if constexpr (std::is_same_v<Aux, NoAux>) {
+    return std::pair(std::move(loss), *std::move(gradients));
+  } else {
+    std::vector<Aux> aux;
+    for (Underway<Result>& part : parts) aux.push_back(detached_tree(aux_in(*std::move(part.result))));
+    return std::pair(std::pair(std::move(loss), std::move(aux)), *std::move(gradients));
+  }
+}
+
+}  // namespace detail
+
+// nn::pipeline(loss_fn, {.micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model, batch...)
+// for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss, gradients,
+// aux and reductions, and another order. A process goes on to its next micro-batch while other processes, on other
+// stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
+// what is kept meanwhile.
+//   auto [loss, grads] = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b})(model,
+//   batch);
+// Stages that one process has as virtual devices run one after another. The model is only read: a loss function that
+// takes Model& to change Buffers is no loss function here. Errors: micro_batches < 1 (bad_argument), those of
+// accumulate_gradients.
+template <class F>
+auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
+              std::source_location where = std::source_location::current()) {
+  detail::check_micro_batches(options.micro_batches, "pipeline");
+  GradientOptions of_part = gradients;
+  if (options.micro_batches > 1) of_part.reduce = false, of_part.shard.clear();
+  return [part_loss = detail::PartLoss<F>{std::move(loss_fn)}, options, trained = std::move(trained), of_part,
+          gradients, where](const auto& model, const auto&... batch) {
+    const CallerScope caller(where);
+    return detail::pipeline_of(part_loss, options, trained, of_part, gradients, model, batch...);
+  };
+}
+template <class F>
+auto pipeline(F loss_fn, PipelineOptions options = {}, GradientOptions gradients = {},
+              std::source_location where = std::source_location::current()) {
+  return pipeline(std::move(loss_fn), options, is_trainable, gradients, where);
+}
+
+}  // namespace tessera::nn

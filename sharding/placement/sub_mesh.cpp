@@ -1,0 +1,68 @@
+// Sub-meshes, interned beside the mesh that they are cut from.
+#include "sharding/placement/sub_mesh.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "sharding/diagnostics/fail.h"
+#include "sharding/placement/mesh_impl.h"
+
+namespace tessera {
+namespace {
+
+using detail::MeshImpl;
+
+// Which part of it is this process's: its part of the whole mesh, if that has this coordinate.
+void give_to_processes(MeshImpl& mesh, const MeshImpl& whole, size_t axis) {
+  const int first = whole.first[axis], at = mesh.cut_at;
+  mesh.first[axis] = 0, mesh.extent[axis] = 1;
+  std::set<int> processes;
+  for (int place = 0; place < mesh.count(mesh.all()); ++place) processes.insert(mesh.process_of(place));
+  mesh.processes = static_cast<int>(processes.size());
+  if (at >= first && at < first + whole.extent[axis]) return;
+  mesh.elsewhere = mesh.abstract = true;
+  mesh.private_replicas = false;
+  mesh.device = c10::kMeta;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.first[a] = 0, mesh.extent[a] = static_cast<int>(mesh.axes[a].size);
+}
+
+std::unique_ptr<MeshImpl> cut(const MeshImpl& whole, size_t axis, int at) {
+  auto mesh = std::make_unique<MeshImpl>(whole);
+  mesh->parent = &whole;
+  mesh->cut_axis = static_cast<int>(axis), mesh->cut_at = at;
+  mesh->axes[axis].size = 1;
+  mesh->devices.clear();
+  for (int place = 0; place < whole.count(whole.all()); ++place) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel_place(&whole, whole.all(), place, coordinates);
+    if (coordinates[axis] == at) mesh->devices.push_back(whole.devices[place]);
+  }
+  give_to_processes(*mesh, whole, axis);
+  return mesh;
+}
+
+}  // namespace
+
+Mesh sub_mesh(const Mesh& mesh, std::string_view axis, int64_t at) {
+  const int64_t size = mesh.size(axis);
+  const MeshImpl& whole = *mesh.impl();
+  if (whole.parent)
+    fail(ErrorKind::bad_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a whole mesh. Cut {} from ({}).",
+         mesh.to_string(), axis, Mesh(whole.parent).to_string());
+  if (at < 0 || at >= size)
+    fail(ErrorKind::bad_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, axis, size - 1);
+  static std::mutex mutex;
+  static std::map<std::tuple<const MeshImpl*, int, int64_t>, std::unique_ptr<MeshImpl>> meshes;
+  const int number = whole.find(axis);
+  const std::lock_guard lock(mutex);
+  auto& entry = meshes[{&whole, number, at}];
+  if (!entry) entry = cut(whole, static_cast<size_t>(number), static_cast<int>(at));
+  return Mesh(entry.get());
+}
+
+Mesh whole_mesh(const Mesh& mesh) { return Mesh(detail::whole_of(mesh.impl())); }
+
+}  // namespace tessera

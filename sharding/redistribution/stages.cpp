@@ -1,0 +1,295 @@
+// The three ways between stages, each one function in the autograd graph.
+#include "sharding/redistribution/stages.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sharding/accounting/communication_event.h"
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/distributed/process_group.h"
+#include "sharding/placement/resolver.h"
+#include "sharding/redistribution/convert.h"
+#include "sharding/redistribution/route.h"
+
+namespace tessera::detail {
+
+const Type* type_on(const Type* type, const MeshImpl* mesh) {
+  if (type->mesh == mesh) return type;
+  const AxisSet cut = cut_of(mesh);
+  TypeKey key = *type;
+  key.mesh = mesh;
+  key.unreduced &= ~cut, key.reduced &= ~cut, key.varying &= ~cut;
+  for (DimAxes& dim : key.dims) {
+    DimAxes kept;
+    for (const int axis : dim)
+      if (!(cut >> axis & 1)) kept.push_back(axis);
+    dim = kept;
+  }
+  return intern(std::move(key));
+}
+
+const LayoutImpl* layout_on(const LayoutImpl* layout, const MeshImpl* mesh) {
+  if (!layout || Layout(layout).mesh().impl() == mesh) return layout;
+  thread_local std::map<std::pair<const LayoutImpl*, const MeshImpl*>, const LayoutImpl*> known;
+  const LayoutImpl*& there = known[{layout, mesh}];
+  if (!there) there = on_other_mesh(Layout(layout), Mesh(mesh)).impl();
+  return there;
+}
+
+namespace {
+
+const MeshImpl* later(const MeshImpl* a, const MeshImpl* b) { return !a || a->cut_at < b->cut_at ? b : a; }
+
+// Where all operands lie on the whole mesh.
+const MeshImpl* first_stage_for(const ArrayImpl* const* operands, int n, const MeshImpl* mesh) {
+  const TapeState* tape = current_tape();
+  if (!tape || !tape->first_stage || tape->first_stage->parent != mesh) return nullptr;
+  const bool has_activation = std::any_of(operands, operands + n, [](const ArrayImpl* a) { return !a->weight; });
+  const bool recorded = std::any_of(operands, operands + n, [](const ArrayImpl* a) { return wants_gradient(*a); });
+  return has_activation && recorded ? tape->first_stage : nullptr;
+}
+
+}  // namespace
+
+const MeshImpl* stage_of(const ArrayImpl* const* operands, int n) {
+  const MeshImpl *first = nullptr, *last = nullptr, *last_with_weight = nullptr;
+  bool is_mixed = false;
+  for (int i = 0; i < n; ++i) {
+    const MeshImpl* mesh = operands[i]->type->mesh;
+    if (!mesh) continue;
+    if (!first) first = mesh;
+    if (mesh != first && !are_stages(first, mesh)) return nullptr;
+    is_mixed |= mesh != first;
+    if (!mesh->parent) continue;
+    last = later(last, mesh);
+    if (operands[i]->weight) last_with_weight = later(last_with_weight, mesh);
+  }
+  if (!is_mixed) return first && !first->parent ? first_stage_for(operands, n, first) : nullptr;
+  return last_with_weight ? last_with_weight : last;
+}
+
+const MeshImpl* first_stage_of(const std::vector<Array>& arrays) {
+  const MeshImpl* first = nullptr;
+  for (const Array& x : arrays)
+    if (const ArrayPtr& a = x.impl(); a && a->weight && cut_of(a->type->mesh))
+      if (!first || a->type->mesh->cut_at < first->cut_at) first = a->type->mesh;
+  return first;
+}
+
+namespace {
+
+Tensors without_data(const Type* type) { return {abstract_block(type)}; }
+
+// The tensors' places among those of the whole mesh, stored by `slots`: one for each of the sub-mesh's.
+std::vector<int> places_in_whole(const Type* part, const MeshImpl* whole, AxisSet slots) {
+  const MeshImpl* mesh = part->mesh;
+  std::vector<int> places;
+  for (int i = 0; i < mesh->slots(part->slots); ++i) {
+    Coordinates coordinates(whole);
+    unravel(mesh, part->slots, i, coordinates);
+    coordinates[mesh->cut_axis] = mesh->cut_at;
+    places.push_back(ravel(whole, slots, coordinates));
+  }
+  return places;
+}
+
+ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
+  ArrayPtr made = make_array(type, std::move(local));
+  made->weight = a.weight;
+  made->layout = layout_on(a.layout, type->mesh);
+  if (a.details && a.details->path) made->detail().path = a.details->path;
+  return made;
+}
+
+// What a process that has no device of the stage adds to the gradient: to a leaf's nothing, which a tape fills in.
+Tensors no_gradients(const Tensors& like) {
+  Tensors none(like.size());
+  for (size_t i = 0; i < like.size(); ++i)
+    if (!like[i].is_leaf()) none[i] = at::zeros({}, like[i].options()).expand(like[i].sizes());
+  return none;
+}
+
+// ---- from the whole mesh to a stage: each device has its part
+
+ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, const Cause& cause) {
+  const Type* part = type_on(start->type, stage);
+  const std::vector<int> places =
+      stage->elsewhere ? std::vector<int>() : places_in_whole(part, start->type->mesh, start->slots);
+  Tensors local = stage->elsewhere ? without_data(part) : Tensors();
+  for (const int place : places) local.push_back(start->local[place].detach());
+  record_function(
+      cause.operation, start->local, local,
+      [start, places](const Tensors& gradients) {
+        Tensors all = no_gradients(start->local);
+        for (size_t i = 0; i < places.size(); ++i) all[places[i]] = gradients[i];
+        return all;
+      },
+      [part, places](const Tensors& gradients) {
+        if (places.empty()) return without_data(part);
+        Tensors taken;
+        for (const int place : places) taken.push_back(gradients[place]);
+        return taken;
+      });
+  return made_from(a, part, std::move(local));
+}
+
+// ---- from one stage to another
+
+// Tensors that lie as `from` on one stage, on another as `to`.
+struct Passage {
+  const Type *from, *to;
+  Cause cause;
+
+  Tensors carry_out(const Tensors& x, bool in_backward_pass) const {
+    const at::AutoGradMode off(false);
+    const MeshImpl* whole = from->mesh->parent;
+    announce_arrived(announce({.kind = traits_of(Collective::permute).name,
+                               .mesh = whole,
+                               .axes = cut_of(from->mesh),
+                               .bytes = to->bytes,
+                               .cause = cause,
+                               .from = from,
+                               .to = to,
+                               .backward = in_backward_pass}));
+    if (whole->abstract) return without_data(to);
+    if (from->mesh->elsewhere) return to->mesh->elsewhere ? without_data(to) : received();
+    if (!to->mesh->elsewhere) return here(x);
+    send(x);
+    return without_data(to);
+  }
+
+ private:
+  // Both stages are this process's.
+  Tensors here(const Tensors& x) const {
+    Tensors moved;
+    for (const at::Tensor& t : x) moved.push_back(to->mesh->private_replicas ? t.clone() : t.detach());
+    return moved;
+  }
+
+  // Of this process's devices, the neighbours on that stage.
+  int process_on(const MeshImpl* stage) const {
+    const MeshImpl* whole = stage->parent;
+    Coordinates coordinates(whole);
+    coordinates[stage->cut_axis] = stage->cut_at;
+    return whole->process_of(ravel_place(whole, whole->all(), coordinates));
+  }
+  Waiting waiting() const { return {"permute", cause.where, from->mesh->parent->kept_names(cut_of(from->mesh))}; }
+
+  // Each direction between two processes has a group of its own, in which messages are matched by their order: passes
+  // go in another order than the collectives of both. A send is under way while this process goes on.
+  void send(const Tensors& x) const {
+    std::vector<Message> messages;
+    for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
+    process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device)
+        .beside()
+        .exchange(std::move(messages), {}, waiting());
+  }
+
+  Tensors received() const {
+    Tensors arrived;
+    std::vector<Message> messages;
+    for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
+      arrived.push_back(at::zeros(to->local, at::TensorOptions(scalar_type(to->dtype)).device(to->mesh->device)));
+      messages.push_back({0, arrived.back()});
+    }
+    process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
+        .beside()
+        .exchange({}, std::move(messages), waiting())
+        ->wait();
+    return arrived;
+  }
+};
+
+ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Cause cause) {
+  const Type* to = type_on(start->type, stage);
+  cause.reason = as_text(fmt::format("the activation goes on from {0}={1} to {0}={2}",
+                                     stage->axes[stage->cut_axis].name, start->type->mesh->cut_at, stage->cut_at));
+  const Passage there{start->type, to, cause}, back{to, start->type, cause};
+  Tensors local = there.carry_out(start->local, false);
+  record_function(
+      cause.operation, start->local, local, [back](const Tensors& g) { return back.carry_out(g, true); },
+      [there](const Tensors& g) { return there.carry_out(g, true); });
+  return made_from(a, to, std::move(local));
+}
+
+// ---- from a stage to the whole mesh
+
+// A pending sum over the cut axis: the value on this stage, zeros on the others.
+ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& cause) {
+  const MeshImpl *stage = start->type->mesh, *whole = stage->parent;
+  const Type* type = with_unreduced(type_on(start->type, whole), cut_of(stage));
+  const std::vector<int> places =
+      stage->elsewhere ? std::vector<int>() : places_in_whole(start->type, whole, type->slots);
+  const auto there = [=](const Tensors& x) {
+    if (whole->abstract) return without_data(type);
+    Tensors all(whole->slots(type->slots));
+    for (size_t i = 0; i < places.size(); ++i) all[places[i]] = x[i].detach();
+    for (at::Tensor& t : all)
+      if (!t.defined()) t = at::zeros(type->local, at::TensorOptions(scalar_type(type->dtype)).device(whole->device));
+    return all;
+  };
+  Tensors local = there(start->local);
+  record_function(
+      cause.operation, start->local, local,
+      [=, part = start->type](const Tensors& gradients) {
+        if (whole->abstract || stage->elsewhere) return without_data(part);
+        Tensors taken;
+        for (const int place : places) taken.push_back(gradients[place]);
+        return taken;
+      },
+      there);
+  return made_from(a, type, std::move(local));
+}
+
+// The form of `a` on its own mesh in which it leaves that: no pending sum; from the whole mesh not cut along the axis,
+// and, where a gradient is wanted, reduced over it and over the axes that `to` is reduced over, so that a parameter's
+// gradient is summed over all of them at once.
+const Type* leaving(const ArrayImpl& a, const Type* to, bool recorded) {
+  const AxisSet cut = cut_of(to->mesh);
+  const Type* plain = with_unreduced(a.type, 0);
+  if (a.type->mesh->parent || !cut) return with_reduced(plain, 0);
+  TypeKey key = *type_on(plain, to->mesh);
+  key.mesh = a.type->mesh;
+  const AxisSet own = axis_set_of(key.dims) | key.varying;
+  key.reduced = recorded ? (key.reduced | to->reduced | cut) & ~own : 0;
+  return intern(std::move(key));
+}
+
+}  // namespace
+
+ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  const bool recorded = wants_gradient(a);
+  const MeshImpl *from = a.type->mesh, *mesh = to->mesh;
+  const Type* start_type = leaving(a, to, recorded);
+  const Type* arrived = type_on(start_type, mesh);
+  if (!mesh->parent) arrived = with_unreduced(arrived, cut_of(from));
+  ArrayPtr there;
+  if (const ArrayPtr* known = known_form(a, self, arrived, recorded)) {
+    there = *known;
+  } else {
+    const ArrayPtr start = convert(a, self, start_type, cause);
+    there = !mesh->parent   ? spread_out(a, start, cause)
+            : !from->parent ? part_of(a, start, mesh, cause)
+                            : passed_on(a, start, mesh, cause);
+    if (recorded || !a.weight) a.detail().conversions.push_back({arrived, recorded, there});
+  }
+  return convert(*there, there, to, cause);
+}
+
+std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause) {
+  std::vector<const ArrayImpl*> arrays;
+  for (const Array& x : operands) arrays.push_back(&materialized(x, cause.operation));
+  const MeshImpl* stage = stage_of(arrays.data(), static_cast<int>(arrays.size()));
+  if (!stage) return operands;
+  for (Array& x : operands)
+    if (x.impl()->type->mesh) x = Array(convert(*x.impl(), x.impl(), type_on(x.impl()->type, stage), cause));
+  return operands;
+}
+
+}  // namespace tessera::detail

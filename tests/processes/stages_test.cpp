@@ -1,0 +1,347 @@
+// Layers on stages of a mesh: the training of one device, on one process's virtual devices and across processes.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "nn/checkpoint/checkpoint.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
+#include "nn/placement/explain.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/pipeline.h"
+#include "nn/transformations/remat.h"
+#include "nn/transformations/value_and_grad.h"
+#include "optim/optimizer.h"
+#include "sharding/accounting/ledger.h"
+#include "sharding/distributed/consensus.h"
+#include "sharding/operations.h"
+#include "sharding/placement/sub_mesh.h"
+#include "sharding/random/random.h"
+#include "tests/processes/ways.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+struct Block {
+  nn::LayerNorm norm;
+  nn::Mlp mlp;
+
+  Array operator()(const Array& x) const { return x + mlp(norm(x)); }
+};
+
+// The table of tokens is used on the first and on the last stage.
+struct Model {
+  nn::Embedding embedding;
+  std::vector<Block> layers;
+  nn::LayerNorm norm;
+
+  static Model init(const Key& key, int depth) {
+    const Axis embed{"embed", 8}, hidden{"hidden", 16};
+    Model model{nn::Embedding::init(key, {"vocab", 12}, embed), {}, nn::LayerNorm::init(embed)};
+    for (int i = 0; i < depth; ++i)
+      model.layers.push_back({nn::LayerNorm::init(embed), nn::Mlp::init(fold_in(key, i), embed, hidden)});
+    return nn::cast(model, float64);
+  }
+  Array operator()(const Array& ids) const {
+    Array x = embedding(ids);
+    for (const Block& block : layers) x = block(x);
+    return embedding.attend(norm(x));
+  }
+};
+
+struct Batch {
+  NamedArray ids{"batch", none}, labels{"batch", none};
+};
+
+Batch make_batch(int step) {
+  std::vector<int32_t> ids, labels;
+  for (int i = 0; i < 48; ++i) ids.push_back((i * 7 + step) % 12), labels.push_back((i * 5 + step) % 12);
+  Batch batch;
+  batch.ids = array<int32_t>(ids, {16, 3});
+  batch.labels = array<int32_t>(labels, {16, 3});
+  return batch;
+}
+
+Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(model(batch.ids), batch.labels); }
+
+struct Strategy {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  Rules rules;
+};
+
+const Rules pipe{
+    {"layers", "pipe"}, {"batch", replicated}, {"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}};
+const Rules pipe_data{
+    {"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}};
+const Rules pipe_fsdp{
+    {"layers", "pipe"}, {"batch", "data"}, {"embed", "data"}, {"hidden", replicated}, {"vocab", replicated}};
+const Rules pipe_data_model{
+    {"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"vocab", "model"}};
+
+const std::vector<Strategy> strategies{
+    {"pipe2", {{"pipe", 2}}, pipe},
+    {"pipe4", {{"pipe", 4}}, pipe},
+    {"pipe2_data2", {{"pipe", 2}, {"data", 2}}, pipe_data},
+    {"pipe4_data2", {{"pipe", 4}, {"data", 2}}, pipe_data},
+    {"data2_pipe2", {{"data", 2}, {"pipe", 2}}, pipe_data},
+    {"pipe2_fsdp4", {{"pipe", 2}, {"data", 4}}, pipe_fsdp},
+    {"pipe2_data2_model2", {{"pipe", 2}, {"data", 2}, {"model", 2}}, pipe_data_model},
+    {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, pipe_data_model},
+};
+
+const Strategy& strategy(std::string_view name) {
+  return *std::find_if(strategies.begin(), strategies.end(), [&](const Strategy& s) { return s.name == name; });
+}
+
+int64_t devices_of(const Strategy& s) {
+  int64_t n = 1;
+  for (const MeshAxis& axis : s.mesh) n *= axis.size;
+  return n;
+}
+
+Batch placed(const Batch& batch, const Layout& layout) {
+  Batch there = batch;
+  for (NamedArray* x : {&there.ids, &there.labels}) *x = device_put(x->value, x->axes, layout);
+  return there;
+}
+
+constexpr int depth = 4, steps = 3;
+
+struct Curve {
+  std::vector<double> losses, norms;
+};
+
+template <class Step>
+Curve curve_of(Model model, const std::optional<Layout>& layout, const Step& step) {
+  if (layout) model = nn::filter_shard(model, *layout);
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 1e-2})));
+  Curve curve;
+  for (int i = 0; i < steps; ++i) {
+    const Batch batch = layout ? placed(make_batch(i), *layout) : make_batch(i);
+    auto [loss, gradients] = step(model, batch);
+    curve.losses.push_back(loss.template item<double>());
+    curve.norms.push_back(optim::global_norm(gradients).template item<double>());
+    optimizer.update(model, gradients);
+  }
+  return curve;
+}
+
+void expect_same(const Curve& a, const Curve& b, double tolerance = 1e-10) {
+  for (int i = 0; i < steps; ++i) {
+    EXPECT_NEAR(a.losses[i], b.losses[i], tolerance) << "step " << i;
+    EXPECT_NEAR(a.norms[i], b.norms[i], tolerance) << "step " << i;
+  }
+}
+
+TEST(Stages, TrainAsOneDeviceDoes) {
+  const Model model = Model::init(Key(0), depth);
+  const auto step = [](const Model& m, const Batch& b) { return nn::value_and_grad(loss_of)(m, b); };
+  const Curve expected = curve_of(model, std::nullopt, step);
+  for (const Strategy& s : strategies) {
+    if (devices_of(s) % process_count()) continue;
+    SCOPED_TRACE(s.name);
+    expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), step), expected);
+  }
+}
+
+TEST(Stages, TrainInMicroBatchesByEachSchedule) {
+  const Model model = Model::init(Key(0), depth);
+  const auto step = [](const Model& m, const Batch& b) { return nn::value_and_grad(loss_of)(m, b); };
+  const Curve expected = curve_of(model, std::nullopt, step);
+  for (const Strategy& s : strategies)
+    for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+      if (devices_of(s) % process_count()) continue;
+      SCOPED_TRACE(std::string(s.name) + " " + std::string(name_of(schedule)));
+      const auto pipelined = [&](const Model& m, const Batch& b) {
+        return nn::pipeline(loss_of, {.micro_batches = 4, .schedule = schedule})(m, b);
+      };
+      expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), pipelined), expected);
+    }
+}
+
+// What else a step may do: every way gives the curve of one device.
+TEST(Stages, TrainWithRematCastsWeightsAndAux) {
+  const Model model = Model::init(Key(0), depth);
+  const auto rematted = [](const Model& m, const Batch& b) {
+    Array x = m.embedding(b.ids.value);
+    for (const Block& block : m.layers) x = nn::remat(block)(x);
+    return cross_entropy(m.embedding.attend(m.norm(x)), b.labels.value);
+  };
+  const auto in_float = [](const Model& m, const Batch& b) { return loss_of(nn::cast(m, float32), b); };
+  const auto weighted = [](const Model& m, const Batch& b) {
+    const Array logits = m(b.ids.value);
+    return std::pair(cross_entropy_sum(logits, b.labels.value, {.ignore_label = 3}), mean(logits));
+  };
+  const auto compare = [&](const auto& step, double tolerance) {
+    const Curve expected = curve_of(model, std::nullopt, step);
+    for (const char* name : {"pipe4", "pipe4_data2", "pipe2_fsdp4", "pipe4_data2_model2"}) {
+      SCOPED_TRACE(name);
+      const Strategy& s = strategy(name);
+      expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), step), expected, tolerance);
+    }
+  };
+  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+    const nn::PipelineOptions options{.micro_batches = 2, .schedule = schedule};
+    compare([&](const Model& m, const Batch& b) { return nn::pipeline(rematted, options)(m, b); }, 1e-10);
+    compare([&](const Model& m, const Batch& b) { return nn::pipeline(in_float, options)(m, b); }, 1e-5);
+    compare(
+        [&](const Model& m, const Batch& b) {
+          auto [value, gradients] = nn::pipeline(weighted, options)(m, b);
+          EXPECT_EQ(value.second.size(), 2U);
+          EXPECT_TRUE(std::isfinite(value.second[1].template item<double>()));
+          return std::pair(value.first, std::move(gradients));
+        },
+        1e-10);
+  }
+  compare([&](const Model& m, const Batch& b) { return nn::accumulate_gradients(loss_of, 2)(m, b); }, 1e-10);
+  compare([&](const Model& m, const Batch& b) { return nn::value_and_grad(rematted)(m, b); }, 1e-10);
+}
+
+TEST(Stages, KeepTheStateOfTheOptimizerCut) {
+  const Model plain = Model::init(Key(0), depth);
+  const auto curve = [&](const std::optional<Layout>& layout) {
+    Model model = layout ? nn::filter_shard(plain, *layout) : plain;
+    const std::vector<std::string> axes = layout ? std::vector<std::string>{"data"} : std::vector<std::string>{};
+    auto optimizer =
+        optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 1e-2})),
+                         {.shard_state = axes});
+    std::vector<double> losses;
+    for (int i = 0; i < steps; ++i) {
+      const Batch batch = layout ? placed(make_batch(i), *layout) : make_batch(i);
+      auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 2}, {.shard = axes})(model, batch);
+      optimizer.update(model, gradients);
+      losses.push_back(loss.item<double>());
+    }
+    return losses;
+  };
+  const std::vector<double> expected = curve(std::nullopt);
+  for (const char* name : {"pipe4_data2", "pipe2_data2_model2"}) {
+    SCOPED_TRACE(name);
+    const std::vector<double> losses = curve(Layout(make_mesh(strategy(name).mesh), strategy(name).rules));
+    for (int i = 0; i < steps; ++i) EXPECT_NEAR(losses[i], expected[i], 1e-10);
+  }
+}
+
+// Each kind of communication over each set of axes, forward and backward: how often and how many bytes.
+std::string said_of(const CommLedger& ledger) {
+  std::map<std::string, std::pair<int, int64_t>> rows;
+  for (const CommRecord& r : ledger.records()) {
+    auto& [count, bytes] = rows[r.kind + " " + r.axes + (r.backward ? " back" : "")];
+    count += 1, bytes += r.bytes;
+  }
+  std::string text;
+  for (const auto& [what, sums] : rows)
+    text += what + ": " + std::to_string(sums.first) + ", " + std::to_string(sums.second) + "\n";
+  return text;
+}
+
+template <class Step>
+std::string communication_of(const Strategy& s, const Step& step) {
+  const Layout layout(make_mesh(s.mesh), s.rules);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  const Batch batch = placed(make_batch(0), layout);
+  const CommLedger ledger;
+  step(model, batch);
+  return said_of(ledger);
+}
+
+TEST(Stages, CommunicateTheSameInEveryProcess) {
+  const auto whole = [](const Model& m, const Batch& b) { nn::value_and_grad(loss_of)(m, b); };
+  const auto micro = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.micro_batches = 4})(m, b); };
+  // Between stages the activations, float64[16,3,8], and their gradients; over "pipe" the loss, and once the gradients
+  // of the table of tokens and the last norm, 112 numbers; over "data" those of each stage, 296.
+  EXPECT_EQ(communication_of(strategy("pipe4"), whole),
+            "all_reduce pipe: 1, 8\nall_reduce pipe back: 1, 896\n"
+            "permute pipe: 3, 9216\npermute pipe back: 3, 9216\n");
+  if (process_count() < 4)
+    EXPECT_EQ(communication_of(strategy("data2_pipe2"), whole),
+              "all_reduce data: 1, 8\nall_reduce data back: 2, 9472\nall_reduce data,pipe back: 1, 896\n"
+              "all_reduce pipe: 1, 8\npermute pipe: 1, 1536\npermute pipe back: 1, 1536\n");
+  EXPECT_EQ(communication_of(strategy("pipe4_data2"), whole),
+            "all_reduce data: 1, 8\nall_reduce data back: 4, 9472\nall_reduce pipe: 1, 8\n"
+            "all_reduce pipe,data back: 1, 896\npermute pipe: 3, 4608\npermute pipe back: 3, 4608\n");
+  // Of four micro-batches as many bytes in four times as many messages; what is summed is summed once.
+  EXPECT_EQ(communication_of(strategy("pipe4_data2"), micro),
+            "all_reduce data: 5, 9480\nall_reduce pipe: 1, 8\nall_reduce pipe,data: 1, 896\n"
+            "permute pipe: 12, 4608\npermute pipe back: 12, 4608\n");
+  EXPECT_EQ(communication_of(strategy("pipe4_data2_model2"), whole),
+            "all_reduce data: 1, 8\nall_reduce data back: 4, 5120\nall_reduce model: 6, 8064\n"
+            "all_reduce model back: 5, 7680\nall_reduce pipe: 1, 8\nall_reduce pipe,data back: 1, 512\n"
+            "all_reduce_max model: 1, 192\npermute pipe: 3, 4608\npermute pipe back: 3, 4608\n");
+}
+
+TEST(Stages, AreForecastWithoutHardware) {
+  const Strategy& s = strategy("pipe4_data2");
+  const auto step = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.micro_batches = 4})(m, b); };
+  const std::string expected = communication_of(s, step);
+  const Layout layout(make_mesh(s.mesh, {.abstract = true}), s.rules);
+  Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adam({.learning_rate = 1e-2})));
+  const Batch batch = placed(make_batch(0), layout);
+  const CommLedger ledger;
+  const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 4})(model, batch);
+  EXPECT_EQ(said_of(ledger), expected);
+  optimizer.update(model, gradients);
+}
+
+// The first stage has an embedding and one layer, and so has each other; bytes are those of one device.
+TEST(Stages, HaveTheirBytesInThePlacementTable) {
+  const Strategy& s = strategy("pipe4_data2");
+  const Layout layout(make_mesh(s.mesh), s.rules);
+  const Model plain = Model::init(Key(0), depth), model = nn::filter_shard(plain, layout);
+  for (const nn::PlacementTable& table : {nn::placement_table(plain, layout), nn::placement_table(model)}) {
+    EXPECT_EQ(table.bytes_per_device(), (112 + 296) * 8);
+    EXPECT_EQ(table.bytes_per_device("layers"), 296 * 8);
+    EXPECT_EQ(table.rows()[1].stage, "pipe[0]");
+    EXPECT_NE(table.to_text().find("P() on pipe[3]"), std::string::npos) << table.to_text();
+    EXPECT_EQ(nn::parse_placement_table(table.to_json()).rows(), table.rows());
+  }
+  const nn::Explanation explained = nn::explain(model);
+  EXPECT_FALSE(explained.has_errors());
+  for (const nn::IdleRule& rule : explained.idle_rules()) EXPECT_EQ(rule.rule.find("layers"), std::string::npos);
+}
+
+TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
+  const auto folder = std::filesystem::temp_directory_path() / ("tessera_stages_" + std::to_string(::getppid()));
+  const auto step = [](Model& m, auto& optimizer, const Layout& layout, int i) {
+    const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 2})(m, placed(make_batch(i), layout));
+    optimizer.update(m, gradients);
+    return loss.template item<double>();
+  };
+  const Strategy &from = strategy("pipe4"), &to = strategy("pipe4_data2"), &flat = strategy("pipe2_fsdp4");
+  const Layout layout(make_mesh(from.mesh), from.rules);
+  Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-2}));
+  step(model, optimizer, layout, 0);
+  nn::save(folder, 1, nn::named_state("model", model, "optimizer", optimizer));
+  const double expected = step(model, optimizer, layout, 1);
+  for (const Strategy* s : {&from, &to, &flat}) {
+    SCOPED_TRACE(s->name);
+    const Layout other(make_mesh(s->mesh), s->rules);
+    Model restored = nn::filter_shard(Model::init(Key(7), depth), other);
+    auto state = optim::Optimizer(restored, optim::adamw({.learning_rate = 1e-2}));
+    nn::restore(folder, nn::named_state("model", restored, "optimizer", state));
+    EXPECT_NEAR(step(restored, state, other, 1), expected, 1e-10);
+  }
+  for (const Strategy* s : {&to, &flat}) {  // recipes, placed as they are read
+    const Layout other(make_mesh(s->mesh), s->rules);
+    Model restored = Model::init(Key(7), depth);
+    nn::restore(folder, nn::named_state("model", restored), {.layout = other, .ignore_unused = true});
+    const Array loss = nn::value_and_grad(loss_of)(restored, placed(make_batch(1), other)).first;
+    EXPECT_NEAR(loss.item<double>(), expected, 1e-10);
+  }
+  tessera::detail::Votes("test", "shared folder").all(true);
+  if (process_index() == 0) std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera
