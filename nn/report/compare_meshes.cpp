@@ -60,6 +60,7 @@ void fill_times(Table& table, const StepForecast& s, size_t column) {
   table.set("compute, ms", column, fmt::format("{:.4g}", s.compute_seconds * 1e3));
   table.set("communication, ms", column, fmt::format("{:.4g}", s.communication_seconds * 1e3));
   if (s.hidden_seconds > 0) table.set("of that hidden, ms", column, fmt::format("{:.4g}", s.hidden_seconds * 1e3));
+  if (s.bubble_seconds > 0) table.set("stages wait, ms", column, fmt::format("{:.4g}", s.bubble_seconds * 1e3));
   table.set("step, ms", column, fmt::format("{:.4g}", s.seconds() * 1e3));
 }
 

@@ -25,7 +25,7 @@ class MeshComparison {
   std::string to_markdown() const;
   // {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations", "peak"},
   // "flops", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
-  // "communication_seconds", "hidden_seconds", "seconds"}, ...]}
+  // "communication_seconds", "hidden_seconds", "bubble_seconds", "seconds"}, ...]}
   std::string to_json() const;
 
  private:

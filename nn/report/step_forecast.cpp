@@ -92,6 +92,7 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware);
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   result.hidden_seconds = hidden_seconds(forecast, result, hardware);
+  result.bubble_seconds = result.compute_seconds * forecast.bubble() / (1 - forecast.bubble());
   return result;
 }
 
@@ -150,6 +151,7 @@ boost::json::object json_of(const StepForecast& s) {
           {"compute_seconds", s.compute_seconds},
           {"communication_seconds", s.communication_seconds},
           {"hidden_seconds", s.hidden_seconds},
+          {"bubble_seconds", s.bubble_seconds},
           {"seconds", s.seconds()}};
 }
 

@@ -49,8 +49,9 @@ struct StepForecast {
   double compute_seconds = 0;  // and of reading and writing memory
   double communication_seconds = 0;
   double hidden_seconds = 0;  // of the communication: beside the computation
+  double bubble_seconds = 0;  // that a stage of a pipeline waits for the others
 
-  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds; }
+  double seconds() const { return compute_seconds + communication_seconds - hidden_seconds + bubble_seconds; }
 };
 
 // The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".

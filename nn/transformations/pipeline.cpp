@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 
 namespace tessera::nn {
@@ -25,10 +26,13 @@ std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64
 
 // Stages are counted by processes: of those that one process has, the order is its own.
 std::vector<Pass> passes_of(const PipelineOptions& options, const Leaves& model) {
+  if (const auto& meter = tessera::detail::current_meter()) meter->micro_batches = options.micro_batches;
   for (const Leaf& leaf : model) {
     const auto* mesh = leaf.value->is_committed() ? leaf.value->impl()->type->mesh : nullptr;
     if (!mesh || !mesh->parent) continue;
-    const int64_t size = mesh->parent->axes[mesh->cut_axis].size, each = mesh->parent->extent[mesh->cut_axis];
+    const int64_t size = mesh->parent->axes[mesh->cut_axis].size;
+    if (mesh->parent->abstract) return passes_of(options, 0, size);
+    const int64_t each = mesh->parent->extent[mesh->cut_axis];
     return passes_of(options, mesh->parent->first[mesh->cut_axis] / each, size / each);
   }
   return passes_of(options, 0, 1);

@@ -14,7 +14,8 @@
 
 namespace tessera::nn {
 
-// The order in which a process takes the forward and backward passes of its micro-batches.
+// The order in which a process takes the forward and backward passes of its micro-batches. On an abstract mesh the
+// first stage's, which keeps most, is that of all.
 enum class Schedule {
   gpipe,        // all forward passes, then all backward passes: every micro-batch's activations are kept
   one_f_one_b,  // a backward pass as soon as one is due: stage s of S keeps the activations of at most S - s

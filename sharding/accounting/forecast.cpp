@@ -7,7 +7,8 @@ namespace tessera {
 
 using namespace detail;
 
-Forecast::Forecast() : meter_(std::make_shared<Meter>()), current_(current_meter(), meter_) {
+Forecast::Forecast()
+    : meter_(std::make_shared<Meter>()), current_(current_meter(), meter_), stage_(metered_stage(), -1) {
   meter_->outer = current_.outer();
 }
 
@@ -16,5 +17,9 @@ int64_t Forecast::peak_bytes() const { return meter_->peak; }
 int64_t Forecast::allocated_bytes() const { return meter_->allocated; }
 int64_t Forecast::activation_bytes() const { return meter_->activations; }
 double Forecast::flops() const { return meter_->flops; }
+double Forecast::bubble() const {
+  const auto others = static_cast<double>(meter_->flops_on.own.size()) - 1;
+  return others > 0 ? others / (static_cast<double>(meter_->micro_batches) + others) : 0;
+}
 
 }  // namespace tessera

@@ -13,23 +13,27 @@
 
 #include "sharding/array/shape_functions.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/scoped_value.h"
 #include "sharding/placement/type.h"
 
 namespace tessera::detail {
 
 // ---- memory
 
-void Meter::add(int64_t bytes) {
-  live += bytes;
-  allocated += std::max<int64_t>(bytes, 0);
+void Meter::add(int64_t bytes, int stage) {
+  live_on.add(bytes, stage);
+  allocated_on.add(std::max<int64_t>(bytes, 0), stage);
+  live = live_on.most();
+  allocated = allocated_on.most();
   peak = std::max(peak, live);
   forward_peak = std::max(forward_peak, live);
-  if (outer) outer->add(bytes);
+  if (outer) outer->add(bytes, stage);
 }
 
-void Meter::add_flops(double n) {
-  flops += n;
-  if (outer) outer->add_flops(n);
+void Meter::add_flops(double n, int stage) {
+  flops_on.add(n, stage);
+  flops = flops_on.most();
+  if (outer) outer->add_flops(n, stage);
 }
 
 void Meter::begin_forward() {
@@ -51,11 +55,12 @@ thread_local Interceptor* interceptor = nullptr;
 struct CountedBytes {
   std::shared_ptr<Meter> meter;
   int64_t bytes;
+  int stage;
 };
 
 void uncount(void* bytes) {
   const std::unique_ptr<CountedBytes> counted(static_cast<CountedBytes*>(bytes));
-  counted->meter->add(-counted->bytes);
+  counted->meter->add(-counted->bytes, counted->stage);
 }
 
 void keep(void*) {}
@@ -68,8 +73,8 @@ class CountingAllocator : public c10::Allocator {
     static char nowhere;
     if (!innermost) return {&nowhere, &nowhere, &keep, c10::Device(c10::DeviceType::Meta)};
     const std::shared_ptr<Meter> part = innermost->part();
-    auto* counted = new CountedBytes{part ? part : innermost, static_cast<int64_t>(n)};
-    counted->meter->add(counted->bytes);
+    auto* counted = new CountedBytes{part ? part : innermost, static_cast<int64_t>(n), metered_stage()};
+    counted->meter->add(counted->bytes, counted->stage);
     return {counted, counted, &uncount, c10::Device(c10::DeviceType::Meta)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -124,7 +129,7 @@ class Call {
     if (!is_abstract()) return redispatch();
     const std::string name = c10::toString(op_.operator_name());
     bring_over();
-    if (innermost) innermost->add_flops(flops_of(name, arguments()));
+    if (innermost) innermost->add_flops(flops_of(name, arguments()), metered_stage());
     if (const ShapeFunction shapes = shape_function(name)) return finish(shapes(arguments()));
     if (op_.hasTag(at::Tag::data_dependent_output)) refuse("a value cannot be read where there is no data");
     if (has_kernel()) return redispatch();
@@ -278,7 +283,10 @@ at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype) {
   return with_key(at::detail::empty_meta(sizes, static_cast<at::ScalarType>(dtype)));
 }
 
-at::Tensor abstract_block(const Type* type) { return abstract_tensor(type->local, type->dtype); }
+at::Tensor abstract_block(const Type* type) {
+  const ScopedValue there(metered_stage(), stage_number(type->mesh));
+  return abstract_tensor(type->local, type->dtype);
+}
 
 Interceptor*& current_interceptor() { return interceptor; }
 

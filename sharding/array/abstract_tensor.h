@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "sharding/placement/dtype.h"
+#include "sharding/placement/mesh_impl.h"
 
 namespace tessera::detail {
 
@@ -35,21 +37,46 @@ class Interceptor {
 // This thread's; null: none. A ScopedValue installs one.
 Interceptor*& current_interceptor();
 
+// An amount on the devices of a pipeline: what those of all stages have, and those of each stage beside that.
+template <class Number>
+struct OnStages {
+  Number everywhere = 0;
+  std::vector<Number> own = {};
+
+  void add(Number n, int stage) {
+    if (n == 0) return;
+    if (stage >= static_cast<int>(own.size())) own.resize(stage + 1);
+    (stage < 0 ? everywhere : own[stage]) += n;
+  }
+  Number most() const { return everywhere + (own.empty() ? 0 : *std::max_element(own.begin(), own.end())); }
+};
+
+// The stage on which this thread computes and makes abstract tensors: the coordinate of a sub-mesh; -1: the whole mesh.
+inline int& metered_stage() {
+  thread_local int stage = -1;
+  return stage;
+}
+inline int stage_number(const MeshImpl* mesh) { return mesh && mesh->parent ? mesh->cut_at : -1; }
+
 // The bytes of the abstract tensors made since the meter was opened (now, and at most), and the floating point
-// operations of matrix products, convolutions and attention (a multiplication and an addition are two).
+// operations of matrix products, convolutions and attention (a multiplication and an addition are two). All are those
+// of one device; of a pipeline's, where there are most.
 struct Meter {
   int64_t live = 0, peak = 0, allocated = 0;
   double flops = 0;
   // The most bytes that one forward pass of value_and_grad had beyond those that were live when it began.
   int64_t activations = 0;
   int64_t forward_start = 0, forward_peak = 0;
+  OnStages<int64_t> live_on, allocated_on;
+  OnStages<double> flops_on;
+  int64_t micro_batches = 1;  // of a pipeline
   std::shared_ptr<Meter> outer;
 
   virtual ~Meter() = default;
   // The meter inside this one that counts what is allocated now; null: this one.
   virtual std::shared_ptr<Meter> part() { return nullptr; }
-  void add(int64_t bytes);
-  void add_flops(double n);
+  void add(int64_t bytes, int stage = -1);
+  void add_flops(double n, int stage = -1);
   void begin_forward();
   virtual void end_forward();
 };

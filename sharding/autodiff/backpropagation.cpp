@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/check_mode.h"
@@ -58,6 +59,7 @@ void Backpropagation::run(const ArrayImpl& root) try {
   Tensors seeds;
   for (const at::Tensor& t : root.local) seeds.push_back(at::ones_like(t));
   gradients_.resize(leaves_.size());
+  metered_stage() = stage_number(root.type->mesh);
   listen();
   gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
   if (tape_.scatters) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "sharding/accounting/operation_event.h"
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/array/tape_state.h"
@@ -260,6 +261,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
   call.plan = plan_for(site, kind, arrays);
+  metered_stage() = stage_number(call.plan->mesh);
   call.operands = n;
   call.in_turn = site.in_turn;
   for (int i = 0; i < n; ++i) {

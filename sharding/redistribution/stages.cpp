@@ -149,6 +149,7 @@ struct Passage {
   Tensors carry_out(const Tensors& x, bool in_backward_pass) const {
     const at::AutoGradMode off(false);
     const MeshImpl* whole = from->mesh->parent;
+    metered_stage() = stage_number(to->mesh);
     announce_arrived(announce({.kind = traits_of(Collective::permute).name,
                                .mesh = whole,
                                .axes = cut_of(from->mesh),

@@ -3,7 +3,10 @@
 
 #include <iostream>
 
+#include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/mlp.h"
+#include "nn/layers/norm.h"
 #include "nn/placement.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
@@ -46,6 +49,52 @@ void one_device(const Mesh& mesh) {
   std::cout << y.type_string() << '\n';
 }
 
+// ---- Layers on stages ----------------------------------------------------------------------------------------------
+
+struct Block {
+  nn::LayerNorm norm;
+  nn::Mlp mlp;
+
+  Array operator()(const Array& x) const { return x + mlp(norm(x)); }
+};
+
+struct Decoder {
+  nn::Embedding embedding;
+  std::vector<Block> layers;
+  nn::LayerNorm norm;
+
+  static Decoder init(const Key& key);
+  Array operator()(const Array& ids) const {
+    Array x = embedding(ids);
+    for (const Block& block : layers) x = block(x);
+    return embedding.attend(norm(x));
+  }
+};
+
+Decoder Decoder::init(const Key& key) {
+  const Axis embed{"embed", 16}, hidden{"hidden", 32};
+  Decoder model{nn::Embedding::init(key, {"vocab", 64}, embed), {}, nn::LayerNorm::init(embed)};
+  for (uint32_t i = 0; i < 4; ++i)
+    model.layers.push_back({nn::LayerNorm::init(embed), nn::Mlp::init(fold_in(key, i), embed, hidden)});
+  return model;
+}
+
+Array next_token(const Decoder& model, const Array& ids) { return cross_entropy(model(ids), ids); }
+
+void stages() {
+  const Layout layout{make_mesh({{"pipe", 2}, {"data", 4}}),
+                      {{"layers", "pipe"},  // of the field `layers` the first half on pipe[0], the second on pipe[1]
+                       {"batch", "data"},
+                       {"vocab", replicated},
+                       {"embed", replicated},
+                       {"hidden", replicated}}};
+  const auto model = nn::filter_shard(Decoder::init(Key(0)), layout);
+  const Array ids = device_put(randint(Key(1), {32, 8}, 0, 64), {"batch", none}, layout);
+  const auto [loss, grads] =
+      nn::pipeline(next_token, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b})(model, ids);
+  std::cout << loss << '\n';
+}
+
 // ---- Meshes without hardware ---------------------------------------------------------------------------------------
 
 Array mse(const nn::Linear& model, const Array& x) { return mean(square(model(x) - x)); }
@@ -69,5 +118,6 @@ int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   operations(mesh);
   one_device(mesh);
+  stages();
   without_hardware();
 }
