@@ -13,7 +13,6 @@
 #include "sharding/propagation/plan.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
-#include "sharding/redistribution/stages.h"
 #include "sharding/redistribution/varying.h"
 
 namespace tessera::detail {

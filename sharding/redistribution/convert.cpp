@@ -115,7 +115,32 @@ std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>&
   };
 }
 
+ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+  const bool recorded = wants_gradient(a);
+  const Type* start_type = leaving_type(a, to, recorded);
+  const Type* arrived = type_on(start_type, to->mesh);
+  if (!to->mesh->parent) arrived = with_unreduced(arrived, cut_of(a.type->mesh));
+  ArrayPtr there;
+  if (const ArrayPtr* known = known_form(a, self, arrived, recorded)) {
+    there = *known;
+  } else {
+    there = moved_between_stages(a, convert(a, self, start_type, cause), to->mesh, cause);
+    if (recorded || !a.weight) a.detail().conversions.push_back({arrived, recorded, there});
+  }
+  return convert(*there, there, to, cause);
+}
+
 }  // namespace
+
+std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause) {
+  std::vector<const ArrayImpl*> arrays;
+  for (const Array& x : operands) arrays.push_back(&materialized(x, cause.operation));
+  const MeshImpl* stage = stage_of(arrays.data(), static_cast<int>(arrays.size()));
+  if (!stage) return operands;
+  for (Array& x : operands)
+    if (x.impl()->type->mesh) x = Array(convert(*x.impl(), x.impl(), type_on(x.impl()->type, stage), cause));
+  return operands;
+}
 
 const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
   const bool has_leaves = recorded && is_tape_parameter(a);

@@ -14,7 +14,6 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/distributed/process_group.h"
 #include "sharding/placement/resolver.h"
-#include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
@@ -248,10 +247,9 @@ ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& caus
   return made_from(a, type, std::move(local));
 }
 
-// The form of `a` on its own mesh in which it leaves that: no pending sum; from the whole mesh not cut along the axis,
-// and, where a gradient is wanted, reduced over it and over the axes that `to` is reduced over, so that a parameter's
-// gradient is summed over all of them at once.
-const Type* leaving(const ArrayImpl& a, const Type* to, bool recorded) {
+}  // namespace
+
+const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded) {
   const AxisSet cut = cut_of(to->mesh);
   const Type* plain = with_unreduced(a.type, 0);
   if (a.type->mesh->parent || !cut) return with_reduced(plain, 0);
@@ -262,35 +260,9 @@ const Type* leaving(const ArrayImpl& a, const Type* to, bool recorded) {
   return intern(std::move(key));
 }
 
-}  // namespace
-
-ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
-  const bool recorded = wants_gradient(a);
-  const MeshImpl *from = a.type->mesh, *mesh = to->mesh;
-  const Type* start_type = leaving(a, to, recorded);
-  const Type* arrived = type_on(start_type, mesh);
-  if (!mesh->parent) arrived = with_unreduced(arrived, cut_of(from));
-  ArrayPtr there;
-  if (const ArrayPtr* known = known_form(a, self, arrived, recorded)) {
-    there = *known;
-  } else {
-    const ArrayPtr start = convert(a, self, start_type, cause);
-    there = !mesh->parent   ? spread_out(a, start, cause)
-            : !from->parent ? part_of(a, start, mesh, cause)
-                            : passed_on(a, start, mesh, cause);
-    if (recorded || !a.weight) a.detail().conversions.push_back({arrived, recorded, there});
-  }
-  return convert(*there, there, to, cause);
-}
-
-std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause) {
-  std::vector<const ArrayImpl*> arrays;
-  for (const Array& x : operands) arrays.push_back(&materialized(x, cause.operation));
-  const MeshImpl* stage = stage_of(arrays.data(), static_cast<int>(arrays.size()));
-  if (!stage) return operands;
-  for (Array& x : operands)
-    if (x.impl()->type->mesh) x = Array(convert(*x.impl(), x.impl(), type_on(x.impl()->type, stage), cause));
-  return operands;
+ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Cause& cause) {
+  if (!to->parent) return spread_out(a, start, cause);
+  return start->type->mesh->parent ? passed_on(a, start, to, cause) : part_of(a, start, to, cause);
 }
 
 }  // namespace tessera::detail

@@ -20,13 +20,15 @@ const MeshImpl* stage_of(const ArrayImpl* const* operands, int n);
 // The earliest stage that has a parameter of these; null if none has.
 const MeshImpl* first_stage_of(const std::vector<Array>& arrays);
 
-// `a` as `to`, where are_stages(a's mesh, to's mesh). From the whole mesh to a sub-mesh nothing moves: each device has
-// its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each device sends to
-// the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh it is an all_reduce of the
-// value and zeros.
-ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);
+// The type on its own mesh in which `a` leaves that for `to`: without a pending sum; from the whole mesh not cut along
+// the axis of the stages and, where a gradient is wanted, reduced over it and over the axes that `to` is reduced over,
+// so that a parameter's gradient is summed over all of them at once.
+const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded);
 
-// The arrays as an operation on them all would read them: moved to one stage, if they lie on several.
-std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause);
+// `start`, which is `a` in that type, on the other mesh, recorded. From the whole mesh to a sub-mesh nothing moves:
+// each device has its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each
+// device sends to the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh the result is a
+// pending sum over the cut axis, of the value and zeros.
+ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Cause& cause);
 
 }  // namespace tessera::detail

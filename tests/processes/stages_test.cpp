@@ -299,10 +299,11 @@ TEST(Stages, CommunicateTheSameInEveryProcess) {
   EXPECT_EQ(communication_of(strategy("pipe4"), whole),
             "all_reduce pipe: 1, 8\nall_reduce pipe back: 1, 896\n"
             "permute pipe: 3, 9216\npermute pipe back: 3, 9216\n");
-  if (process_count() < 4)
+  if (process_count() < 4) {
     EXPECT_EQ(communication_of(strategy("data2_pipe2"), whole),
               "all_reduce data: 1, 8\nall_reduce data back: 2, 9472\nall_reduce data,pipe back: 1, 896\n"
               "all_reduce pipe: 1, 8\npermute pipe: 1, 1536\npermute pipe back: 1, 1536\n");
+  }
   EXPECT_EQ(communication_of(strategy("pipe4_data2"), whole),
             "all_reduce data: 1, 8\nall_reduce data back: 4, 9472\nall_reduce pipe: 1, 8\n"
             "all_reduce pipe,data back: 1, 896\npermute pipe: 3, 4608\npermute pipe back: 3, 4608\n");
