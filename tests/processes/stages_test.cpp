@@ -169,7 +169,7 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
     }
 }
 
-std::string said_of(const std::vector<nn::detail::Pass>& passes) {
+std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
   std::string text;
   for (const auto& [is_backward, i] : passes) text += (is_backward ? " B" : " F") + std::to_string(i);
   return text;
