@@ -3,6 +3,7 @@
 
 #include "sharding/operations/creation.h"
 #include "sharding/placement/resolver.h"
+#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -11,7 +12,8 @@ namespace {
 
 Mesh twin_of(const std::vector<Array*>& arrays) {
   for (const Array* x : arrays)
-    if (!x->is_absent() && x->is_committed()) return make_mesh(x->sharding().mesh().axes(), {.abstract = true});
+    if (!x->is_absent() && x->is_committed())
+      return make_mesh(whole_mesh(x->sharding().mesh()).axes(), {.abstract = true});
   return make_mesh({{"device", 1}}, {.abstract = true});
 }
 

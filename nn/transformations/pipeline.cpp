@@ -12,10 +12,10 @@ std::string_view name_of(Schedule schedule) { return schedule == Schedule::gpipe
 
 namespace detail {
 
-std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages) {
+std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages) {
   const int64_t n = options.micro_batches;
   const int64_t ahead = options.schedule == Schedule::gpipe ? n : std::min(n, stages - stage);
-  std::vector<Pass> passes;
+  std::vector<ScheduledPass> passes;
   for (int64_t i = 0; i < ahead; ++i) passes.push_back({false, i});
   for (int64_t i = 0; i < n; ++i) {
     passes.push_back({true, i});
@@ -25,7 +25,7 @@ std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64
 }
 
 // Stages are counted by processes: of those that one process has, the order is its own.
-std::vector<Pass> passes_of(const PipelineOptions& options, const Leaves& model) {
+std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model) {
   if (const auto& meter = tessera::detail::current_meter()) meter->micro_batches = options.micro_batches;
   for (const Leaf& leaf : model) {
     const auto* mesh = leaf.value->is_committed() ? leaf.value->impl()->type->mesh : nullptr;

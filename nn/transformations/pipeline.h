@@ -30,15 +30,15 @@ struct PipelineOptions {
 namespace detail {
 
 // A pass of one micro-batch.
-struct Pass {
+struct ScheduledPass {
   bool is_backward;
   int64_t micro_batch;
-  friend bool operator==(const Pass&, const Pass&) = default;
+  friend bool operator==(const ScheduledPass&, const ScheduledPass&) = default;
 };
 // Those of a process that has the devices of stage `stage` of `stages`.
-std::vector<Pass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages);
+std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages);
 // Those of this process, of a model on these arrays.
-std::vector<Pass> passes_of(const PipelineOptions& options, const Leaves& model);
+std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model);
 
 inline Array without_graph_of(const Array& loss) { return without_graph(loss); }
 template <class Aux>
