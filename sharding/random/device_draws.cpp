@@ -70,9 +70,12 @@ at::Tensor log_of(const at::Tensor& x) {
   return k * double{6.9313812256e-01f} - ((half - (s * (half + (odd + even)) + k * double{9.0580006145e-06f})) - f);
 }
 
+// Rounded rightly, which a math library's need not be: LibTorch's for CPUs is not.
+at::Tensor root_of(const at::Tensor& x) { return at::sqrt(x.to(at::kDouble)).to(at::kFloat); }
+
 at::Tensor erf_inv(const at::Tensor& x) {
   const at::Tensor square = x * x, w = -log_of(at::sub(square, 1).neg());
-  const at::Tensor is_central = w < 5, t = at::where(is_central, w - 2.5, at::sqrt(w) - 3);
+  const at::Tensor is_central = w < 5, t = at::where(is_central, w - 2.5, root_of(w) - 3);
   const auto term = [&](int i) {
     const auto of = [&](float value) { return at::full({}, double{value}, x.options()); };
     return at::where(is_central, of(kCentralFloat[i]), of(kTailFloat[i]));
