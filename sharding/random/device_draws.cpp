@@ -16,11 +16,11 @@ namespace {
 constexpr int64_t word = 0xFFFFFFFF;
 
 // The global index of each element.
-at::Tensor indices_of(const BlockDraw& draw, const at::TensorOptions& integers) {
+at::Tensor indices_of(const BlockDraw& draw, at::IntArrayRef sizes, const at::TensorOptions& integers) {
   at::Tensor index = at::full({1}, draw.start, integers);
   for (int d = 0; d < draw.dims; ++d)
     index = index.unsqueeze(-1) + at::arange(draw.extents[d], integers).mul_(draw.strides[d]);
-  return index.reshape({-1});
+  return index.reshape(sizes);
 }
 
 // ---- threefry2x32
@@ -35,8 +35,8 @@ void rounds(at::Tensor& x0, at::Tensor& x1, std::initializer_list<int64_t> rotat
   }
 }
 
-at::Tensor bits_of(const BlockDraw& draw, c10::Device device) {
-  const at::Tensor index = indices_of(draw, at::TensorOptions(at::kLong).device(device));
+at::Tensor bits_of(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  const at::Tensor index = indices_of(draw, sizes, at::TensorOptions(at::kLong).device(device));
   at::Tensor x0 = at::bitwise_right_shift(index, 32), x1 = at::bitwise_and(index, word);
   const uint32_t k[3] = {draw.key[0], draw.key[1], draw.key[0] ^ draw.key[1] ^ 0x1BD11BDAu};
   add(x0, k[0]), add(x1, k[1]);
@@ -114,8 +114,8 @@ BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, c
   return draw;
 }
 
-at::Tensor drawn_by_operations(const BlockDraw& draw, c10::Device device) {
-  const at::Tensor bits = bits_of(draw, device);
+at::Tensor drawn_by_operations(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  const at::Tensor bits = bits_of(draw, sizes, device);
   if (draw.law == Law::bits) return bits;
   const at::Tensor x = uniforms_of(draw, bits);
   if (draw.law == Law::bernoulli) return at::lt(x, double{draw.chance});
@@ -130,10 +130,10 @@ DrawKernel& kernel_for_cuda() {
   return kernel;
 }
 
-at::Tensor drawn_on(const BlockDraw& draw, c10::Device device) {
-  if (!device.is_cuda() || !kernel_for_cuda()) return drawn_by_operations(draw, device);
+at::Tensor drawn_on(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  if (!device.is_cuda() || !kernel_for_cuda()) return drawn_by_operations(draw, sizes, device);
   const at::ScalarType type = draw.law == Law::bits ? at::kLong : draw.law == Law::bernoulli ? at::kBool : at::kFloat;
-  at::Tensor out = at::empty({draw.size}, at::TensorOptions(type).device(device));
+  at::Tensor out = at::empty(sizes, at::TensorOptions(type).device(device));
   if (draw.size) kernel_for_cuda()(draw, out.mutable_data_ptr(), device.index());
   return out;
 }
