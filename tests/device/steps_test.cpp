@@ -116,8 +116,8 @@ TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
   const Array fine = device_put(array<int32_t>({0, 3, -4, 1}, {4}), NamedSharding(mesh, P{"data"}));
   const Array rows = take(table, ids, 0);
   const int line = __LINE__ - 1;
-  const std::string said = fmt::format(
-      "[take] indices from -7 to 9 given at steps_test.cpp:{}, expected -4 to 3. (Said late, with a value read", line);
+  const std::string said =
+      fmt::format("[take] indices from -7 to 9 given, expected -4 to 3. At steps_test.cpp:{}, said late, ", line);
   expect_error(ErrorKind::bad_argument, said, [&] { sum(rows).item<float>(); });
   expect_near(take(table, fine, 0), host(take(normal(Key(1), {4, 3}), array<int32_t>({0, 3, 0, 1}, {4}), 0)), 0);
   const Array long_value = device_put(normal(Key(2), {2048}), NamedSharding(mesh, P{}));  // read apart from the checks
