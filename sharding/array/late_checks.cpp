@@ -59,10 +59,10 @@ void refuse_outside(const Pending& pending, const at::Tensor& bounds) {
     const int64_t first = values[2 * i], last = values[2 * i + 1];
     if (first >= check.lowest && last < check.size) continue;
     fail(ErrorKind::bad_argument, check.verb.c_str(),
-         "indices from {} to {} given at {}, expected {} to {}. (Said late, with a value read from the accelerator: "
+         "indices from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: "
          "what "
-         "was computed since then used the nearest indices.)",
-         first, last, check.line, check.lowest, check.size - 1);
+         "was computed since then used the nearest indices.",
+         first, last, check.lowest, check.size - 1, check.line);
   }
 }
 

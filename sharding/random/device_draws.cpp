@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <tuple>
 #include <utility>
@@ -15,12 +16,20 @@ namespace {
 
 constexpr int64_t word = 0xFFFFFFFF;
 
+// Some elements of a block, one after the other.
+struct Part {
+  int64_t first, size;
+};
+
 // The global index of each element.
-at::Tensor indices_of(const BlockDraw& draw, const at::TensorOptions& integers) {
-  at::Tensor index = at::full({1}, draw.start, integers);
-  for (int d = 0; d < draw.dims; ++d)
-    index = index.unsqueeze(-1) + at::arange(draw.extents[d], integers).mul_(draw.strides[d]);
-  return index.reshape({-1});
+at::Tensor indices_of(const BlockDraw& draw, const Part& part, const at::TensorOptions& integers) {
+  at::Tensor index = at::full({part.size}, draw.start, integers);
+  at::Tensor place = at::arange(part.first, part.first + part.size, integers);
+  for (int d = draw.dims; d-- > 0;) {
+    index.add_(at::remainder(place, draw.extents[d]).mul_(draw.strides[d]));
+    if (d) place = at::floor_divide(place, draw.extents[d]);
+  }
+  return index;
 }
 
 // ---- threefry2x32
@@ -35,8 +44,8 @@ void rounds(at::Tensor& x0, at::Tensor& x1, std::initializer_list<int64_t> rotat
   }
 }
 
-at::Tensor bits_of(const BlockDraw& draw, c10::Device device) {
-  const at::Tensor index = indices_of(draw, at::TensorOptions(at::kLong).device(device));
+at::Tensor bits_of(const BlockDraw& draw, const Part& part, c10::Device device) {
+  const at::Tensor index = indices_of(draw, part, at::TensorOptions(at::kLong).device(device));
   at::Tensor x0 = at::bitwise_right_shift(index, 32), x1 = at::bitwise_and(index, word);
   const uint32_t k[3] = {draw.key[0], draw.key[1], draw.key[0] ^ draw.key[1] ^ 0x1BD11BDAu};
   add(x0, k[0]), add(x1, k[1]);
@@ -70,9 +79,12 @@ at::Tensor log_of(const at::Tensor& x) {
   return k * double{6.9313812256e-01f} - ((half - (s * (half + (odd + even)) + k * double{9.0580006145e-06f})) - f);
 }
 
+// Rounded rightly, which a math library's need not be: LibTorch's for CPUs is not.
+at::Tensor root_of(const at::Tensor& x) { return at::sqrt(x.to(at::kDouble)).to(at::kFloat); }
+
 at::Tensor erf_inv(const at::Tensor& x) {
   const at::Tensor square = x * x, w = -log_of(at::sub(square, 1).neg());
-  const at::Tensor is_central = w < 5, t = at::where(is_central, w - 2.5, at::sqrt(w) - 3);
+  const at::Tensor is_central = w < 5, t = at::where(is_central, w - 2.5, root_of(w) - 3);
   const auto term = [&](int i) {
     const auto of = [&](float value) { return at::full({}, double{value}, x.options()); };
     return at::where(is_central, of(kCentralFloat[i]), of(kTailFloat[i]));
@@ -80,6 +92,28 @@ at::Tensor erf_inv(const at::Tensor& x) {
   at::Tensor p = term(0);
   for (int i = 1; i < 9; ++i) p = term(i) + p * t;
   return at::where(square == 1, x * INFINITY, p * x);
+}
+
+at::Tensor drawn_part(const BlockDraw& draw, const Part& part, c10::Device device) {
+  const at::Tensor bits = bits_of(draw, part, device);
+  if (draw.law == Law::bits) return bits;
+  const at::Tensor x = uniforms_of(draw, bits);
+  if (draw.law == Law::bernoulli) return at::lt(x, double{draw.chance});
+  if (draw.law == Law::normal)
+    return (erf_inv(x) * double{1.41421356237309504880f}).clamp(double{draw.least}, double{draw.most});
+  if (draw.law == Law::exponential) return log_of(at::sub(x, 1).neg()).neg();
+  return draw.law == Law::gumbel ? log_of(log_of(x).neg()).neg() : x;
+}
+
+at::Tensor empty_for(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  const at::ScalarType type = draw.law == Law::bits ? at::kLong : draw.law == Law::bernoulli ? at::kBool : at::kFloat;
+  return at::empty(sizes, at::TensorOptions(type).device(device));
+}
+
+// Words of 8 bytes, which together take no more memory than a block of float32.
+int64_t longest_part(int64_t size) {
+  constexpr int64_t few = 2048, many = 1 << 18;
+  return size <= few ? size : std::min(many, (size + 1) / 2);
 }
 
 }  // namespace
@@ -111,15 +145,14 @@ BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, c
   return draw;
 }
 
-at::Tensor drawn_by_operations(const BlockDraw& draw, c10::Device device) {
-  const at::Tensor bits = bits_of(draw, device);
-  if (draw.law == Law::bits) return bits;
-  const at::Tensor x = uniforms_of(draw, bits);
-  if (draw.law == Law::bernoulli) return at::lt(x, double{draw.chance});
-  if (draw.law == Law::normal)
-    return (erf_inv(x) * double{1.41421356237309504880f}).clamp(double{draw.least}, double{draw.most});
-  if (draw.law == Law::exponential) return log_of(at::sub(x, 1).neg()).neg();
-  return draw.law == Law::gumbel ? log_of(log_of(x).neg()).neg() : x;
+at::Tensor drawn_by_operations(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  at::Tensor out = empty_for(draw, sizes, device);
+  const at::Tensor flat = out.view({-1});
+  for (Part part{0, longest_part(draw.size)}; part.first < draw.size; part.first += part.size) {
+    part.size = std::min(part.size, draw.size - part.first);
+    flat.narrow(0, part.first, part.size).copy_(drawn_part(draw, part, device));
+  }
+  return out;
 }
 
 DrawKernel& kernel_for_cuda() {
@@ -127,10 +160,9 @@ DrawKernel& kernel_for_cuda() {
   return kernel;
 }
 
-at::Tensor drawn_on(const BlockDraw& draw, c10::Device device) {
-  if (!device.is_cuda() || !kernel_for_cuda()) return drawn_by_operations(draw, device);
-  const at::ScalarType type = draw.law == Law::bits ? at::kLong : draw.law == Law::bernoulli ? at::kBool : at::kFloat;
-  at::Tensor out = at::empty({draw.size}, at::TensorOptions(type).device(device));
+at::Tensor drawn_on(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device) {
+  if (!device.is_cuda() || !kernel_for_cuda()) return drawn_by_operations(draw, sizes, device);
+  at::Tensor out = empty_for(draw, sizes, device);
   if (draw.size) kernel_for_cuda()(draw, out.mutable_data_ptr(), device.index());
   return out;
 }

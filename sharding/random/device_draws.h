@@ -13,9 +13,9 @@ namespace tessera::detail {
 BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, const Shape& global,
                      const IndexRanges& block);
 
-// The numbers of a draw, flat: int64 of bits, booleans of bernoulli, else float32; the bits of the host's. LibTorch's
-// operations make them in some 150 kernels.
-at::Tensor drawn_by_operations(const BlockDraw& draw, c10::Device device);
+// The numbers of a draw, in the sizes of its block: int64 of bits, booleans of bernoulli, else float32; the bits of the
+// host's. LibTorch's operations make them in some 150 kernels.
+at::Tensor drawn_by_operations(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device);
 
 // Fills the memory of a device of one kind with such numbers: the engine for GPUs has one for CUDA. Null: there is
 // none.
@@ -23,6 +23,6 @@ using DrawKernel = void (*)(const BlockDraw& draw, void* out, int device);
 DrawKernel& kernel_for_cuda();
 
 // By the kernel of that device, else by operations.
-at::Tensor drawn_on(const BlockDraw& draw, c10::Device device);
+at::Tensor drawn_on(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device device);
 
 }  // namespace tessera::detail

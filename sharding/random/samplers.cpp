@@ -48,7 +48,7 @@ class Sampler : public Generator {
   at::Tensor on(c10::Device device, const Shape& global, const IndexRanges& block) const {
     BlockDraw draw = block_draw(*there_.law, there_.key, uniforms(), global, block);
     draw.least = there_.least, draw.most = there_.most, draw.chance = there_.chance;
-    return drawn_on(draw, device).view(sizes_of(block));
+    return drawn_on(draw, sizes_of(block), device);
   }
 
   const char* name_;

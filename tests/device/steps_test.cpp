@@ -3,18 +3,26 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
+#include "nn/tree/tree_scalars.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/array/waits.h"
+#include "sharding/random/device_draws.h"
+#include "sharding/random/threefry.h"
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"
 
 namespace tessera {
 namespace {
+
+using testing::expect_error;
 
 const std::string there = testing::pretended_device();
 
@@ -97,6 +105,85 @@ TEST(DeviceSteps, WaitForNothingButTheLoss) {
       expect_no_wait<nn::Gpt2>(mesh, gpt, o, "Gpt" + what);
       expect_no_wait<nn::Llama>(mesh, llama, o, "Llama" + what);
     }
+}
+
+// ---- what is said late, and what is refused
+
+TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
+  const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
+  const Array table = device_put(normal(Key(1), {4, 3}), NamedSharding(mesh, P{}));
+  const Array ids = device_put(array<int32_t>({0, 9, -7, 1}, {4}), NamedSharding(mesh, P{"data"}));
+  const Array fine = device_put(array<int32_t>({0, 3, -4, 1}, {4}), NamedSharding(mesh, P{"data"}));
+  const Array rows = take(table, ids, 0);
+  const int line = __LINE__ - 1;
+  const std::string said =
+      fmt::format("[take] indices from -7 to 9 given, expected -4 to 3. At steps_test.cpp:{}, said late, ", line);
+  expect_error(ErrorKind::bad_argument, said, [&] { sum(rows).item<float>(); });
+  expect_near(take(table, fine, 0), host(take(normal(Key(1), {4, 3}), array<int32_t>({0, 3, 0, 1}, {4}), 0)), 0);
+  const Array long_value = device_put(normal(Key(2), {2048}), NamedSharding(mesh, P{}));  // read apart from the checks
+  take(table, ids, 0);
+  expect_error(ErrorKind::bad_argument, "[take] indices from -7 to 9", [&] { long_value.to_host<float>(); });
+  EXPECT_EQ(long_value.to_host<float>().size(), 2048u);
+}
+
+TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
+  const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
+  const Array x = device_put(ones({8}), NamedSharding(mesh, P{"data"}));
+  const detail::ScopedValue<bool> errors(detail::waits_are_errors(), true);
+  const Array y = x + x;
+  const Array total = sum(y);
+  const int line = __LINE__ - 1;
+  expect_error(ErrorKind::device_mismatch,
+               fmt::format("[sum] steps_test.cpp:{}: the host waits for the accelerator (aten::_local_scalar_dense: a "
+                           "value is read), which TESSERA_CHECK_SYNC makes an error.",
+                           line),
+               [&] { total.impl()->local[0].item<float>(); });
+  EXPECT_EQ(sum(y).item<float>(), 16);  // the program asks for it
+  optim::Optimizer optimizer(x, optim::apply_if_finite(optim::sgd({.learning_rate = 1.0}), 3));
+  Array model = x;
+  expect_error(ErrorKind::device_mismatch, "the host waits for the accelerator", [&] { optimizer.update(model, y); });
+}
+
+TEST(DeviceSteps, TheNormOfTheGradientsIsReadWhenItIsAskedFor) {
+  const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
+  Array model = device_put(ones({4}), NamedSharding(mesh, P{"data"}));
+  optim::Optimizer optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::sgd({.learning_rate = 1.0})));
+  Waits waits;
+  optimizer.update(model, model + model);
+  EXPECT_EQ(waits.all(), 0) << waits.text();
+  EXPECT_EQ(optimizer.grad_norm(), 4);
+  EXPECT_EQ(waits.all(), 1) << waits.text();
+  for (const nn::Scalar& scalar : nn::scalars(optimizer))
+    if (scalar.path.ends_with("norm")) EXPECT_EQ(scalar.to_json(), "4E0");
+  expect_near(model, {0.5, 0.5, 0.5, 0.5}, 1e-6);
+}
+
+// What a GPU's kernel computes, element by element, and what LibTorch's operations do in its place.
+TEST(DeviceSteps, EveryElementHasTheBitsOfTheHost) {
+  const Key key(5);
+  const Shape shape{3, 70, 9};
+  const IndexRanges block{{1, 3}, {10, 60}, {0, 9}};
+  const auto expect_same = [&](detail::Law law, double low, double high, const std::vector<float>& expected) {
+    const detail::BlockDraw draw = detail::block_draw(law, key, {low, high}, shape, block);
+    ASSERT_EQ(draw.size, static_cast<int64_t>(expected.size()));
+    const at::Tensor by_operations = detail::drawn_by_operations(draw, {draw.size}, c10::kCPU);
+    const float* values = by_operations.const_data_ptr<float>();
+    for (int64_t i = 0; i < draw.size; ++i) {
+      EXPECT_EQ(detail::number_at(draw, i), expected[i]) << "law " << static_cast<int>(law) << " at " << i;
+      EXPECT_EQ(values[i], expected[i]) << "law " << static_cast<int>(law) << " at " << i;
+    }
+  };
+  std::vector<float> x(2 * 50 * 9);
+  for (const auto& [low, high] : {std::pair(0.0, 1.0), {-1.0, 2.0}, {0.25, 0.75}}) {
+    random_uniform(key, shape, block, low, high, x.data());
+    expect_same(detail::Law::uniform, low, high, x);
+  }
+  random_normal(key, shape, block, x.data());
+  expect_same(detail::Law::normal, std::nextafter(-1.0f, 0.0f), 1, x);
+  random_exponential(key, shape, block, x.data());
+  expect_same(detail::Law::exponential, 0, 1, x);
+  random_gumbel(key, shape, block, x.data());
+  expect_same(detail::Law::gumbel, std::numeric_limits<float>::min(), 1, x);
 }
 
 }  // namespace
