@@ -6,8 +6,6 @@
 namespace tessera::examples {
 namespace {
 
-constexpr int64_t vocab = 256;  // bytes
-
 int64_t default_kv_heads(int64_t heads) {
   int64_t kv_heads = std::max<int64_t>(1, heads / 4);
   while (heads % kv_heads) --kv_heads;
@@ -17,12 +15,16 @@ int64_t default_kv_heads(int64_t heads) {
 }  // namespace
 
 GptConfig ModelOptions::gpt() const {
-  return {
-      .vocab = vocab, .embed = embed, .heads = heads, .layers = layers, .seq = seq, .mlp = mlp > 0 ? mlp : 4 * embed};
+  return {.vocab = byte_values,
+          .embed = embed,
+          .heads = heads,
+          .layers = layers,
+          .seq = seq,
+          .mlp = mlp > 0 ? mlp : 4 * embed};
 }
 
 LlamaConfig ModelOptions::llama() const {
-  return {.vocab = vocab,
+  return {.vocab = byte_values,
           .embed = embed,
           .heads = heads,
           .kv_heads = kv_heads > 0 ? kv_heads : default_kv_heads(heads),
@@ -31,8 +33,9 @@ LlamaConfig ModelOptions::llama() const {
 }
 
 nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
-  const bool is_gpt = name == "gpt";
-  return {.family = is_gpt ? nn::DecoderFamily::gpt2 : nn::DecoderFamily::llama,
+  const bool is_gpt = name == "gpt", is_mixtral = name == "mixtral";
+  const nn::DecoderFamily not_gpt = is_mixtral ? nn::DecoderFamily::mixtral : nn::DecoderFamily::llama;
+  return {.family = is_gpt ? nn::DecoderFamily::gpt2 : not_gpt,
           .vocab = vocab_size,
           .embed = embed,
           .layers = layers,
@@ -46,7 +49,9 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
           .attention_bias = is_gpt,
           .output_bias = is_gpt,
           .mlp_bias = is_gpt,
-          .tied = true};
+          .tied = true,
+          .experts = is_mixtral ? experts : 0,
+          .experts_per_token = is_mixtral ? 2 : 0};
 }
 
 }  // namespace tessera::examples

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "examples/flag_values.h"
+#include "examples/strategies.h"
 
 namespace tessera::examples {
 namespace {
@@ -48,6 +49,7 @@ std::vector<std::string> logical_axes_of(const TrainOptions& options) {
             "heads", "kv_heads",   "head_dim", "mlp",   "experts",   "norm"};
   std::vector<std::string> names = names_of(with_all_names({}));
   std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
+  if (options.model.name != "mixtral") std::erase(names, "experts");
   return names;
 }
 
@@ -80,37 +82,43 @@ bool is_divided(const std::vector<MeshAxis>& mesh, const Rules& rules) {
   });
 }
 
+bool is_cut(const std::string& name, const Rules& rules) {
+  return std::any_of(rules.begin(), rules.end(),
+                     [&](const Rule& rule) { return rule.logical == name && !rule.mesh_axes.empty(); });
+}
+
 bool has_devices(const std::vector<MeshAxis>& mesh) {
   return std::any_of(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
 }
 
-// ---- strategies
+// ---- what has a name
 
-struct Strategy {
-  const char *name, *mesh, *rules, *shard_state, *meaning;
-};
-
-constexpr Strategy strategies[] = {
-    {"dp", "data=8", "", "", "data parallel: each device has the whole model, and its rows of the batch"},
-    {"zero1", "data=8", "", "data", "data parallel, and each device keeps an eighth of the optimizer's state"},
-    {"tp", "model=8", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
-     "tensor parallel: each device has its heads, its hidden units"},
-    {"fsdp", "data=8", "embed=data", "",
-     "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
-    {"2d", "data=4,model=2", "vocab=model,heads=model,kv_heads=model,mlp=model", "",
-     "tensor parallel along model, data parallel along data"}};
-
-constexpr const char* automatic = "auto";
-
-const Strategy& strategy_of(const std::string& name) {
-  std::vector<std::string> known;
-  for (const Strategy& strategy : strategies) {
-    if (name == strategy.name) return strategy;
-    known.push_back(strategy.name);
-  }
-  known.push_back(automatic);
-  refuse_name("--strategy", name, known);
+std::string model_name(const std::string& name) {
+  const std::vector<std::string> known = {"gpt", "llama", "mixtral"};
+  if (!contains(known, name)) refuse_name("--model", name, known);
+  return name;
 }
+
+ContextParallelism context_parallelism(const std::string& name) {
+  const std::pair<const char*, ContextParallelism> known[] = {{"automatic", ContextParallelism::automatic},
+                                                              {"exchange", ContextParallelism::exchange},
+                                                              {"gather", ContextParallelism::gather},
+                                                              {"ring", ContextParallelism::ring}};
+  std::vector<std::string> names;
+  for (const auto& [word, how] : known) {
+    if (name == word) return how;
+    names.emplace_back(word);
+  }
+  refuse_name("--context-parallelism", name, names);
+}
+
+DType precision_of(const std::string& name) {
+  const std::vector<std::string> known = {"float32", "bfloat16"};
+  if (!contains(known, name)) refuse_name("--precision", name, known);
+  return *dtype_of(name);
+}
+
+// ---- placements
 
 // Of the rules of a strategy, those for names that the model has.
 std::string rules_for(const std::vector<std::string>& names, const std::string& rules) {
@@ -120,7 +128,7 @@ std::string rules_for(const std::vector<std::string>& names, const std::string& 
 }
 
 struct Placement {
-  std::optional<std::string> strategy, mesh, rules, shard_state;
+  std::optional<std::string> strategy, mesh, rules, shard_state, context;
 };
 
 void resolve(Placement given, TrainOptions& options) {
@@ -128,6 +136,7 @@ void resolve(Placement given, TrainOptions& options) {
     refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
+  if (given.context) options.step.context = context_parallelism(*given.context);
   if (given.strategy == automatic) {
     options.automatic.is_on = true;
     return;
@@ -141,27 +150,17 @@ void resolve(Placement given, TrainOptions& options) {
       options.placement += "; no rule names an axis of it, so nothing is divided and all devices do the same work";
   } else {
     const Strategy& strategy = strategy_of(given.strategy.value_or("2d"));
+    if (strategy.needs_experts && !contains(names, "experts"))
+      refuse("--strategy", fmt::format("{} places experts, and {} has none. Give --model mixtral too.", strategy.name,
+                                       options.model.name));
     options.mesh = parse_mesh_axes(strategy.mesh);
     options.rules = rules_of(rules_for(names, strategy.rules), options.mesh, names);
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
     if (!given.shard_state && *strategy.shard_state) given.shard_state = strategy.shard_state;
+    if (!given.context && *strategy.context) options.step.context = context_parallelism(strategy.context);
   }
   if (given.shard_state)
     options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh, " Join several with +.");
-}
-
-// ---- models and precisions by name
-
-std::string model_name(const std::string& name) {
-  const std::vector<std::string> known = {"gpt", "llama"};
-  if (!contains(known, name)) refuse_name("--model", name, known);
-  return name;
-}
-
-DType precision_of(const std::string& name) {
-  const std::vector<std::string> known = {"float32", "bfloat16"};
-  if (!contains(known, name)) refuse_name("--precision", name, known);
-  return *dtype_of(name);
 }
 
 // ---- flags
@@ -209,7 +208,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
          o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
        }},
       words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
-      {"--model", "NAME", "gpt (GPT-2's manner) or llama (rotary positions, grouped queries, SwiGLU) (gpt)",
+      {"--model", "NAME",
+       "gpt (GPT-2's manner), llama (rotary positions, grouped queries, SwiGLU) or mixtral (llama of experts) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
       words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
       integer("--devices", o.automatic.devices, 1, "of --strategy auto"),
@@ -223,6 +223,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
       words("--shard-state", "AXES", placement.shard_state,
             "also cuts the optimizer's state over these axes of the mesh, as in data or data+model"),
+      words("--context-parallelism", "HOW", placement.context,
+            "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
       sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
       integer("--micro-batches", o.step.micro_batches, 1, "parts of each device's rows, worked off one after another"),
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
@@ -245,7 +247,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
       sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
       sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
-      words("--keep-failed-step", "DIR", o.keep_failed_step, "keeps a training step that fails there: state, batch, flags"),
+      words("--keep-failed-step", "DIR", o.keep_failed_step,
+            "keeps a training step that fails there: state, batch, flags"),
       words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and says which operation fails"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
@@ -258,8 +261,9 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--layers", o.model.layers, 1, "blocks of attention and MLP"),
       integer("--embed", o.model.embed, 1, "width of the residual stream"),
       integer("--heads", o.model.heads, 1, "attention heads, which divide --embed"),
-      integer("--kv-heads", o.model.kv_heads, 1, "heads of llama's keys and values (a quarter of --heads)"),
-      integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, of llama 8/3, rounded up to 32s)"),
+      integer("--kv-heads", o.model.kv_heads, 1, "heads of keys and values, not of gpt (a quarter of --heads)"),
+      integer("--experts", o.model.experts, 2, "experts of mixtral, of which each token uses two"),
+      integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, else 8/3, rounded up to 32s)"),
       {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
        [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
       {"--prompt", "TEXT...", "what the sample goes on from, one sample from each (a line break)",
@@ -292,6 +296,10 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
+  if (options.model.name != "mixtral" && contains(given, "--experts"))
+    refuse("--experts", fmt::format("{} has none. Give --model mixtral too, or leave it out.", options.model.name));
+  if (!options.automatic.is_on && contains(given, "--context-parallelism") && !is_cut("stream_seq", options.rules))
+    refuse("--context-parallelism", "the sequence is whole on each device. Give a rule for stream_seq too.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
     if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
   if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
@@ -311,9 +319,9 @@ void check_tokens(const std::vector<std::string>& given, const TrainOptions& opt
   if (tokens.used() && options.data.empty())
     refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
   if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to change. Give --from FOLDER too.");
-  if (tokens.router_aux_loss_coef > 0 && tokens.from.empty())
-    refuse("--router-aux-loss-coef", "no routers to balance. Give --from FOLDER of a Mixtral too.");
-  for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--vocab"})
+  if (tokens.router_aux_loss_coef > 0 && tokens.from.empty() && options.model.name != "mixtral")
+    refuse("--router-aux-loss-coef", "no routers to balance. Give --model mixtral or --from FOLDER of one too.");
+  for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--experts", "--vocab"})
     if (!tokens.from.empty() && contains(given, flag))
       refuse(flag, fmt::format("{} says it. Leave one of them out.", tokens.from));
 }
@@ -365,13 +373,7 @@ std::string usage() {
     const std::string left = flag.name + " " + flag.value;
     text += fmt::format("  {:<22}{}{}\n", left, left.size() < 22 ? "" : "\n" + std::string(24, ' '), flag.help);
   }
-  text += "\nStrategies\n";
-  for (const Strategy& s : strategies) {
-    text += fmt::format("  {:<22}{}\n", s.name, s.meaning);
-    text += fmt::format("  {:<22}--mesh {}{}{}{}{}\n", "", s.mesh, *s.rules ? " --rules " : "", s.rules,
-                        *s.shard_state ? " --shard-state " : "", s.shard_state);
-  }
-  text += fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
+  text += "\nStrategies\n" + strategies_usage();
   return text;
 }
 

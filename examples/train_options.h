@@ -17,14 +17,18 @@
 
 namespace tessera::examples {
 
-// The sizes of either model.
+constexpr int64_t byte_values = 256;
+
+// The sizes of any of the models.
 struct ModelOptions {
-  std::string name = "gpt";  // or llama
+  std::string name = "gpt";  // or llama, or mixtral
   int64_t embed = 128, heads = 8, layers = 4;
   int64_t seq = 128;      // positions: bytes or tokens in a row
-  int64_t mlp = -1;       // -1: for gpt 4 embed, for llama 8/3 embed rounded up to a multiple of 32
-  int64_t kv_heads = -1;  // of llama; -1: a quarter of the heads, where that divides them
+  int64_t mlp = -1;       // -1: for gpt 4 embed, else 8/3 embed rounded up to a multiple of 32
+  int64_t kv_heads = -1;  // not of gpt; -1: a quarter of the heads, where that divides them
+  int64_t experts = 8;    // of mixtral; each token uses two
 
+  std::string title() const { return name == "gpt" ? "GPT" : name == "llama" ? "Llama" : "Mixtral"; }
   GptConfig gpt() const;
   LlamaConfig llama() const;
   nn::DecoderConfig decoder(int64_t vocab) const;  // of tokens
@@ -50,7 +54,9 @@ struct StepOptions {
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
   bool borrow_gathers = true;            // a gathered weight is freed after its use
-  int64_t prefetch = 1;                  // blocks whose weights are gathered ahead, between processes
+  // How attention reads a sequence that devices hold parts of.
+  ContextParallelism context = ContextParallelism::automatic;
+  int64_t prefetch = 1;  // blocks whose weights are gathered ahead, between processes
 };
 
 // --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_layout.h).

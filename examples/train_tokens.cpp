@@ -33,6 +33,7 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
   model.set_remat(options.step.remat);
+  std::visit([&](auto& decoder) { set_context_parallelism(decoder, options.step.context); }, model.decoder);
   if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
   return model;
 }

@@ -128,7 +128,7 @@ LossCurve curve_before_training(const TrainOptions& options, const Layout& layou
 std::string title_of(const TrainOptions& options) {
   const ModelOptions& model = options.model;
   if (!options.tokens.from.empty()) return options.tokens.from;
-  return fmt::format("{}, {} blocks of width {}", model.name == "gpt" ? "GPT" : "Llama", model.layers, model.embed);
+  return fmt::format("{}, {} blocks of width {}", model.title(), model.layers, model.embed);
 }
 
 template <class Batch>
@@ -267,6 +267,7 @@ template <class Model, class Config>
 Model model_of_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
   model.remat = options.step.remat;
+  set_context_parallelism(model, options.step.context);
   return model;
 }
 
@@ -310,6 +311,8 @@ void train(const TrainOptions& options, const Layout& layout) {
     train_on_tokens(options, layout);
   else if (options.model.name == "llama")
     train_on_bytes<Llama>(options, layout, options.model.llama());
+  else if (options.model.name == "mixtral")
+    train_on_bytes<nn::Mixtral>(options, layout, options.model.decoder(byte_values));
   else
     train_on_bytes<Gpt>(options, layout, options.model.gpt());
 }
@@ -333,6 +336,7 @@ nn::GradientStep step_on_tokens(const TrainOptions& options) {
 nn::GradientStep step_of(const TrainOptions& options) {
   if (options.tokens.used()) return step_on_tokens(options);
   if (options.model.name == "llama") return step_on_bytes<Llama>(options, options.model.llama());
+  if (options.model.name == "mixtral") return step_on_bytes<nn::Mixtral>(options, options.model.decoder(byte_values));
   return step_on_bytes<Gpt>(options, options.model.gpt());
 }
 

@@ -202,7 +202,13 @@ struct Llama {
   }
 };
 
-// ---- both
+// ---- all
+
+// How attention reads a sequence that devices hold parts of.
+template <class Model>
+void set_context_parallelism(Model& model, ContextParallelism how) {
+  for (auto& block : model.layers) block.attn.context_parallelism = how;
+}
 
 // Mean cross-entropy of the next token, in nats.
 template <class Model, class Batch>
@@ -218,9 +224,11 @@ auto next_token_loss_in(DType dtype) {
   };
 }
 
-// Adds a rule `replicated` for every logical axis of the models here that `rules` does not name.
+// Adds a rule `replicated` for every logical axis of the models here, and for nn::Mixtral's experts, that `rules` does
+// not name.
 inline Rules with_all_names(Rules rules) {
-  for (const char* name : {"batch", "stream_seq", "vocab", "embed", "seq", "norm", "heads", "kv_heads", "mlp"})
+  for (const char* name :
+       {"batch", "stream_seq", "vocab", "embed", "seq", "norm", "heads", "kv_heads", "mlp", "experts"})
     if (std::none_of(rules.begin(), rules.end(), [&](const Rule& r) { return r.logical == name; }))
       rules.push_back({name, replicated});
   return rules;

@@ -5,7 +5,8 @@
 Every block of README.md, CONTRIBUTING.md and docs/*.md is one of these, or it is untested and the test fails:
 
     ```cpp, cmake, python   a part, line by line, of a source that this build compiles or a test of it runs
-    ```text, json           a part of what a program prints that the page names as examples/NAME, or of tests/docs/PAGE
+    ```text, json           a part of what a program prints that the page names as examples/NAME, or of tests/docs/PAGE,
+                            or of another tests/docs/NAME that the page names
     ```console              commands ("$ ...") that are run here, each above what it prints
 
 In all of them a line "..." stands for lines left out. Of numbers with a fraction the last digits may differ; a training
@@ -130,6 +131,7 @@ class Programs:
 
     def of_page(self, page, text):
         names = set(re.findall(r"examples/(\w+)", text)) | {"docs_" + page.stem}
+        names |= {"docs_" + name for name in re.findall(r"tests/docs/(\w+)", text)}
         runnable = [name for name in sorted(names) if self.path(name) and name not in ("train_transformer", "inspect")]
         return [self.output(name)[1] for name in runnable]
 

@@ -14,6 +14,7 @@
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/ragged_dot.h"
+#include "sharding/operations/ragged_mlp.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/slicing.h"
 #include "sharding/operations/softmax.h"
@@ -83,11 +84,25 @@ MoeResult result_without_out(const MoeMlp& layer, const Array& scores, const Arr
 
 // ---- of unlimited capacity: rows sorted by expert
 
-// Off the mesh axes over which the experts lie, whose devices each have all tokens then and answer for their own.
+// Off the mesh axes over which the experts lie, whose devices each have all tokens then and answer for their own. What
+// has a gradient is `reduced` over them: its gradient is summed on the way back alone.
 Array at_all_experts(const Array& x, const Array& experts) {
   const std::vector<std::string> axes = axes_of_experts(x, experts);
   if (axes.empty()) return x;
-  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries_without(x, axes))));
+  const PartitionSpec spec(entries_without(x, axes));
+  return with_sharding_constraint(
+      x, NamedSharding(x.sharding().mesh(), is_floating(x.dtype()) ? spec.reduced(axes) : spec));
+}
+
+// Of tokens (batch, rows, embed) sorted by expert, of which each has so many. Where experts lie on devices, nothing is
+// summed before the end.
+Array sorted_answers(const MoeMlp& layer, const Array& tokens, const Array& sizes) {
+  const auto in = [&](const Param& kernel) { return layer.dtypes.in(kernel); };
+  const auto through = [&](const Array& x, const Param& kernel) { return ragged_dot(x, in(kernel), sizes); };
+  if (layer.gate && !axes_of_experts(tokens, layer.up).empty())
+    return ragged_mlp(tokens, in(*layer.gate), in(layer.up), in(layer.down), sizes);
+  const Array up = through(tokens, layer.up);
+  return through(layer.gate ? silu(through(tokens, *layer.gate)) * up : layer.activation(up), layer.down);
 }
 
 MoeResult answer_all(const MoeMlp& layer, const Array& x) {
@@ -96,17 +111,14 @@ MoeResult answer_all(const MoeMlp& layer, const Array& x) {
   const int64_t batch = x.shape(0), seq = x.shape(1), k = layer.top_k;
   const Array chosen = sum(one_hot(choices.experts, p.shape(2), p.dtype()), {2});
   MoeResult result = result_without_out(layer, p, chosen, zeros({}, p.dtype()));
-  const Array sizes = astype(sum(chosen, {1}), int32);
-  const Array order = argsort(reshape(choices.experts, {batch, seq * k}), 1);
+  const auto there = [&](const Array& of) { return at_all_experts(of, layer.up); };
+  const Array sizes = there(astype(sum(chosen, {1}), int32));
+  const Array order = argsort(reshape(there(choices.experts), {batch, seq * k}), 1);
   const auto rows = [](const Array& of, const Array& ids) { return take_along_axis(of, expand_dims(ids, {2}), 1); };
-  const Array tokens = rows(at_all_experts(x, layer.up), floor_divide(order, static_cast<int32_t>(k)));
-  const auto through = [&](const Array& in, const Param& kernel) {
-    return ragged_dot(in, layer.dtypes.in(kernel), sizes);
-  };
-  const Array up = through(tokens, layer.up);
-  const Array hidden = layer.gate ? silu(through(tokens, *layer.gate)) * up : layer.activation(up);
-  const Array answers = reshape(rows(through(hidden, layer.down), argsort(order, 1)), {batch, seq, k, x.shape(2)});
-  result.out = placed_as(einsum("bskd,bsk->bsd", {answers, astype(choices.weights, answers.dtype())}), x);
+  const Array tokens = rows(there(x), floor_divide(order, static_cast<int32_t>(k)));
+  const Array done = rows(sorted_answers(layer, tokens, sizes), argsort(order, 1));
+  const Array answers = reshape(done, {batch, seq, k, x.shape(2)});
+  result.out = placed_as(einsum("bskd,bsk->bsd", {answers, there(astype(choices.weights, answers.dtype()))}), x);
   return result;
 }
 

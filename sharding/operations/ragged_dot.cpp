@@ -9,6 +9,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/ragged_mlp.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera {
@@ -17,19 +18,32 @@ using namespace detail;
 
 namespace {
 
+// The dims of a batch of matrices x, but for its last two, and these.
+RuleDims batch_and(std::initializer_list<RuleDim> rest, const Type& x) {
+  RuleDims dims = numbered_factors(std::max<size_t>(x.shape.size(), 2) - 2);
+  dims.insert(dims.end(), rest);
+  return dims;
+}
+
 ShardingRule ragged_dot_rule(const Attributes&, const OperandTypes& operands) {
-  const size_t batch = std::max<size_t>(operands[0]->shape.size(), 2) - 2;
-  const RuleDims dims = numbered_factors(batch);
-  const auto with = [&](std::initializer_list<RuleDim> rest) {
-    RuleDims all = dims;
-    all.insert(all.end(), rest);
-    return all;
-  };
+  const auto with = [&](std::initializer_list<RuleDim> rest) { return batch_and(rest, *operands[0]); };
   return {{with({whole("rows"), factor("in")}), {factor("group"), factor("in"), factor("out")}, with({whole("sizes")})},
           {with({whole("rows"), factor("out")})}};
 }
 
+ShardingRule ragged_mlp_rule(const Attributes&, const OperandTypes& operands) {
+  const auto with = [&](std::initializer_list<RuleDim> rest) { return batch_and(rest, *operands[0]); };
+  const RuleDims first{factor("group"), whole("in"), factor("hidden")};
+  return {{with({whole("rows"), whole("in")}),
+           first,
+           first,
+           {factor("group"), factor("hidden"), factor("out")},
+           with({whole("sizes")})},
+          {with({whole("rows"), factor("out")})}};
+}
+
 const Operation ragged_dot_op{"ragged_dot", ragged_dot_rule, Linearity::multilinear};
+const Operation ragged_mlp_op{"ragged_mlp", ragged_mlp_rule, Linearity::nonlinear};
 
 // Of all rows; there may be none, and none may have an element.
 at::Tensor stacked_rows(const at::Tensor& x) {
@@ -114,6 +128,21 @@ Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
   const Array a = astype(x, dtype), w = astype(kernels, dtype);
   return run({.operation = ragged_dot_op, .where = x.where()}, {&a, &w, &sizes},
              [](Locals t, const BlockContext& block) { return product(t[0], t[1], t[2], block.offset("group")); });
+}
+
+Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes) {
+  for (const Array* kernels : {&gate, &up}) check(x.array(), *kernels, sizes);
+  if (down.ndim() != 3 || down.shape(0) != up.shape(0) || down.shape(1) != up.shape(2) || gate.shape() != up.shape())
+    fail(ErrorKind::shape_mismatch, "ragged_mlp",
+         "gate {}, up {} and down {} given, expected (groups, in, hidden) twice and (groups, hidden, out).",
+         gate.type_string(), up.type_string(), down.type_string());
+  return run({.operation = ragged_mlp_op, .where = x.where()}, {&x.array(), &gate, &up, &down, &sizes},
+             [](Locals t, const BlockContext& block) {
+               const auto through = [&](const at::Tensor& rows, const at::Tensor& kernels) {
+                 return product(rows, kernels, t[4], block.offset("group"));
+               };
+               return through(at::silu(through(t[0], t[1])) * through(t[0], t[2]), t[3]);
+             });
 }
 
 }  // namespace tessera

@@ -48,10 +48,16 @@ const PlacementCase placements[] = {
      "vocab=model,heads=model,mlp=model,batch=data;",
      {"all_reduce_max", "add x3"}},
     {"--strategy fsdp", "data=8 (8 devices", "embed=data,batch=data;", {"all_gather", "reduce_scatter"}},
+    {"--strategy hsdp",
+     "replica=2, data=4 (8 devices",
+     "batch=replica+data,embed=data;",
+     {"all_gather", "reduce_scatter", "all_reduce     replica "}},
     {"--strategy 2d",
      "data=4, model=2 (8 devices",
      "vocab=model,heads=model,mlp=model,batch=data;",
      {"all_reduce_max", "gradients"}},
+    {"--strategy sp", "data=4, seq=2 (8 devices", "seq=seq,stream_seq=seq,batch=data;", {"all_to_all     seq "}},
+    {"--strategy cp", "data=4, seq=2 (8 devices", "seq=seq,stream_seq=seq,batch=data;", {"permute        seq "}},
     {"--mesh dp=8",
      "dp=8 (8 devices; as given; no rule names an axis of it, so nothing is divided and all devices do the same work)",
      "batch=data;",
@@ -80,11 +86,24 @@ const PlacementCase llama_placements[] = {
      {"all_reduce_max", "gradients"}},
     {"--mesh model=2 --rules kv_heads=model", "model=2", "kv_heads=model,batch=data;", {"all_gather"}}};
 
+const PlacementCase mixtral_placements[] = {
+    {"--strategy hsdp", "replica=2, data=4", "batch=replica+data,embed=data;", {"all_gather", "reduce_scatter"}},
+    {"--strategy cp", "data=4, seq=2", "stream_seq=seq,batch=data;", {"permute        seq "}},
+    {"--strategy ep", "data=8 (8 devices", "experts=data,batch=data;", {"all_gather", "reduce_scatter"}},
+    {"--mesh data=2,experts=4 --rules experts=experts",
+     "data=2, experts=4",
+     "experts=experts,batch=data;",
+     {"all_reduce"}}};
+
 TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
   expect_the_same_everywhere("--model gpt ", placements);
 }
 
 TEST_F(TrainTransformer, LlamaDoesSoToo) { expect_the_same_everywhere("--model llama ", llama_placements); }
+
+TEST_F(TrainTransformer, MixtralDoesSoTooWithItsExpertsOnDevices) {
+  expect_the_same_everywhere("--model mixtral ", mixtral_placements);
+}
 
 TEST_F(TrainTransformer, ModelsHaveTheSizesTheyAreGiven) {
   const auto expect_shape = [&](const std::string& flags, const std::string& path, const std::string& shape) {
@@ -258,7 +277,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--lr nan", "--lr: \"nan\" given"},
       {"--lr -1", "--lr: \"-1\" given"},
       {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0 to 1000000000000."},
-      {"--model bert", "--model: \"bert\" given, expected one of gpt, llama."},
+      {"--model bert", "--model: \"bert\" given, expected one of gpt, llama, mixtral."},
       {"--kv-heads 2", "--kv-heads: gpt has as many as --heads. Give --model llama too"},
       {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},
       {"--model llama --rules seq=data --mesh data=2", "\"seq\" is no logical axis of the model."},
@@ -270,7 +289,12 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
       {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
       {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
-      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, 2d, auto."},
+      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, hsdp, 2d, sp, cp, ep, auto."},
+      {"--strategy ep", "--strategy: ep places experts, and gpt has none. Give --model mixtral too."},
+      {"--experts 4", "--experts: gpt has none. Give --model mixtral too, or leave it out."},
+      {"--strategy sp --context-parallelism star",
+       "--context-parallelism: \"star\" given, expected one of automatic, exchange, gather, ring."},
+      {"--context-parallelism ring", "--context-parallelism: the sequence is whole on each device."},
       {"--strategy auto --memory 4XB", "--memory: \"4XB\" given, expected bytes, as in 4GB, 512MiB or 1000000."},
       {"--strategy auto --memory 0", "--memory: \"0\" given"},
       {"--strategy auto --mesh data=8", "Give either it, or --mesh and --rules."},

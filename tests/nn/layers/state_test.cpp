@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "nn/checkpoint/foreign_weights.h"
 #include "nn/layers/inference_mode.h"
@@ -183,11 +184,15 @@ TEST(MultiheadAttention, AMaskHidesKeys) {
   expect_near(first_two(layer(x, {.mask = mask})), first_two(layer(changed, {.mask = mask})), 1e-6, "unseen");
 }
 
-// Experts and batch over one axis: the tokens go to their experts and back, forward and backward.
+// Experts and batch over one axis.
+Layout experts_with_batch() {
+  return {make_mesh({{"data", 4}}),
+          {{"batch", "data"}, {"experts", "data"}, {"seq", replicated}, {"embed", replicated}, {"hidden", replicated}}};
+}
+
+// The tokens go to their experts and back, forward and backward.
 TEST(MoeMlp, TokensTravelByAllToAll) {
-  const Layout layout(
-      make_mesh({{"data", 4}}),
-      {{"batch", "data"}, {"experts", "data"}, {"seq", replicated}, {"embed", replicated}, {"hidden", replicated}});
+  const Layout layout = experts_with_batch();
   const MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 8}), layout);
   const Array x = device_put(normal(Key(1), {4, 8, 8}), {"batch", "seq", "embed"}, layout);
   CommLedger ledger;
@@ -198,6 +203,28 @@ TEST(MoeMlp, TokensTravelByAllToAll) {
   EXPECT_EQ(kinds_of(ledger), (std::vector<std::string>{"all_reduce", "all_reduce", "all_to_all", "all_to_all"}));
   EXPECT_EQ(sent, 2 * 8 * 4 * moe.capacity(8) * 8 * 4 / 4);
   EXPECT_EQ(rest, 8 * 4 + 4);
+}
+
+struct Routed {
+  MoeMlp moe;
+  Param x;
+};
+
+// Forward and backward alike; no kernel moves, and nothing is summed on the way.
+TEST(MoeMlp, WithoutACapacityTokensAreGatheredAndAnswersScattered) {
+  const MoeMlp moe =
+      MoeMlp::init(Key(0), embed, hidden, {"experts", 8}, {.capacity_factor = std::nullopt, .gated = true});
+  const auto routed =
+      filter_shard(Routed{moe, {normal(Key(1), {4, 8, 8}), {"batch", "seq", "embed"}}}, experts_with_batch());
+  const int64_t tokens = 4 * 8 * 8 * 4, choices = 4 * 8 * 2 * 4, sizes = 4 * 8 * 4;
+  std::map<std::string, int64_t> bytes;
+  CommLedger ledger;
+  value_and_grad([](const Routed& r) { return sum(square(r.moe(r.x).out)); })(routed);
+  for (const CommRecord& r : ledger.records()) bytes[r.kind + (r.backward ? " back" : "")] += r.bytes;
+  EXPECT_EQ(bytes["all_gather"], tokens + 2 * choices + sizes);
+  EXPECT_EQ(bytes["reduce_scatter"], tokens / 4);
+  EXPECT_EQ(bytes["all_gather back"], tokens);
+  EXPECT_EQ(bytes["reduce_scatter back"], tokens / 4 + choices / 4);
 }
 
 // Every expert asked of every token, and its answer weighed by what the router says of it, if it is among the k.

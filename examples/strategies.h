@@ -1,0 +1,24 @@
+// The strategies of train_transformer by name, in the words of its command line.
+#pragma once
+
+#include <string>
+
+namespace tessera::examples {
+
+// What the flags --mesh, --rules, --shard-state and --context-parallelism would say.
+struct Strategy {
+  const char *name, *mesh, *rules, *meaning;
+  const char *shard_state = "", *context = "";
+  bool needs_experts = false;
+};
+
+// Stands for a search in place of a strategy.
+constexpr const char* automatic = "auto";
+
+// Error (UsageError): another name.
+const Strategy& strategy_of(const std::string& name);
+
+// Each by name, what it means, and the flags that it stands for.
+std::string strategies_usage();
+
+}  // namespace tessera::examples
