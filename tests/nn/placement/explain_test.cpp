@@ -108,7 +108,7 @@ TEST(Explain, says_all_errors_at_once) {
   EXPECT_EQ(
       explanation.at("layers.2.up.kernel").error,
       "[filter_shard] layers.2.up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
-      "the dim, Rules{\"hidden\"} or the mesh.");
+      "the dim, Rules{\"hidden\"} or the mesh. With uneven::pad the dim is padded.");
   EXPECT_EQ(explanation.at("layers.2.down.bias").error, "");
   EXPECT_FALSE(explain(Model::init(), testing::strategies()[4].layout).has_errors());
 }

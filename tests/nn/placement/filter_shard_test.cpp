@@ -169,7 +169,7 @@ TEST(FilterShardErrors, a_dim_that_does_not_divide) {
   expect_error(
       ErrorKind::uneven,
       "[filter_shard] layers.2.mlp.up.kernel: dim 1 \"hidden\" = 3072 is not divisible by mesh axis \"model\" = 5. "
-      "Change the dim, Rules{\"hidden\"} or the mesh.",
+      "Change the dim, Rules{\"hidden\"} or the mesh. With uneven::pad the dim is padded.",
       [&] { filter_shard(model, layout); });
 }
 
@@ -191,7 +191,7 @@ TEST(FilterShardErrors, a_tree_of_one_array_has_no_path_to_name) {
   expect_error(
       ErrorKind::uneven,
       "[filter_shard] dim 0 of (3) = 3 is not divisible by mesh axis \"data\" = 2. Change the spec, the mesh or "
-      "the dim.",
+      "the dim. With uneven::pad its blocks are padded.",
       [] { filter_shard(ones({3}), NamedSharding(mesh(), P{"data"})); });
 }
 
