@@ -105,7 +105,7 @@ TEST_P(Compressed, RecordsAreThoseOfTheText) {
   folder.write("b.jsonl", "{\"text\": 3}\n");
   const auto all = json_lines<TextRecord>({folder.path()}, {.extensions = {".jsonl", ".jsonl" + end()}});
   ASSERT_EQ(all.size(), 3);
-  expect_error(ErrorKind::bad_file, {folder.path("b.jsonl") + ", line 1", "\"text\" is 3"}, [&] { all[2]; });
+  expect_error(ErrorKind::bad_file, {folder.path("b.jsonl") + ", line 1", "record.text: 3 given"}, [&] { all[2]; });
   EXPECT_EQ(LineSource::open({folder.path()}).where(1), path + ", line 2");
   const auto whole = documents({path});
   EXPECT_EQ(whole[0].text, text(lines()));

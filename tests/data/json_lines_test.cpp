@@ -56,7 +56,7 @@ TEST(JsonLines, FlagsMarksAndNumbersThatAreTooLarge) {
   const auto records = json_lines<Measured>({path});
   EXPECT_EQ(records[0].on, (std::vector<bool>{true, false}));
   EXPECT_EQ(records[0].x, 1e30f);
-  expect_error(ErrorKind::bad_file, {"line 2", "\"x\" is 1E39", "at most 3.40282e+38"}, [&] { records[1]; });
+  expect_error(ErrorKind::bad_file, {"line 2", "record.x: 1E39 given", "at most 3.40282e+38"}, [&] { records[1]; });
 }
 
 TEST(JsonLines, ErrorsNameLineAndField) {
@@ -67,7 +67,7 @@ TEST(JsonLines, ErrorsNameLineAndField) {
     std::vector<std::string> words;
   } cases[] = {
       {start + "256}", {"record.label: 256 given", "from 0 to 255"}},
-      {start + "1.5}", {"record.label: 1.5 given", "whole number"}},
+      {start + "1.5}", {"record.label: 1.5E0 given", "whole number"}},
       {start + "\"x\"}", {"record.label: \"x\" given"}},
       {"{\"text\": 3}", {"record.text: 3 given", "a string"}},
       {"{\"text\": \"a\", \"spans\": [{\"begin\": 0, \"end\": 1}, {\"begin\": 0}]}", {"record.spans.1.end: null given"}},

@@ -130,7 +130,7 @@ TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
 TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
   const std::string text = small;
   expect_refused("{", {"line 1"});
-  expect_refused("[]", {"has no \"model\""});
+  expect_refused("[]", {"expected an object"});
   expect_refused(with(text, "\"BPE\"", "\"Unigram\""), {"model: the type \"Unigram\" is not supported, expected BPE"});
   expect_refused(with(text, "\"a b\"", "\"a\""), {"model.merges.0: \"a\" given, expected two tokens"});
   expect_refused(with(text, "\"a b\"", "\"a c\""), {"\"ac\" is not in the vocabulary"});
