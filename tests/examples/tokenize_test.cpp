@@ -296,7 +296,7 @@ TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": 7}     \n");
   auto chosen = options("out", {"a.jsonl"});
   chosen.shard_documents = 1;
-  testing::expect_error(ErrorKind::bad_file, {folder.path("a.jsonl") + ", line 2", "\"text\" is 7"},
+  testing::expect_error(ErrorKind::bad_file, {folder.path("a.jsonl") + ", line 2", "record.text: 7 given"},
                         [&] { tokenize_files(chosen); });
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"abab\"}\n");
   testing::expect_error(ErrorKind::bad_file, {"the tokens there were made from 1 files of 32 bytes ("},
