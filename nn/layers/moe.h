@@ -50,9 +50,9 @@ struct MoeResult {
 // are divided by their sum for it. Scores and the loss are in float32 or wider. Experts can be sharded: over the mesh
 // axes that divide the experts dim of `up`, tokens are sent to their experts and back, by one all_to_all each way if
 // the batch is sharded over the same mesh axes (without a capacity they are gathered, and the answers
-// reduce-scattered); then each device holds and computes only its own experts. Shazeer et al., "Outrageously large
-// neural networks" (2017); Lepikhin et al., "GShard" (2020); Fedus, Zoph and Shazeer, "Switch transformers" (2021); of
-// sigmoid, bias and shared experts DeepSeek-AI, "DeepSeek-V3 technical report" (2024), 2.1.2.
+// of gated experts reduce-scattered); then each device holds and computes only its own experts. Shazeer et al.,
+// "Outrageously large neural networks" (2017); Lepikhin et al., "GShard" (2020); Fedus, Zoph and Shazeer, "Switch
+// transformers" (2021); of sigmoid, bias and shared experts DeepSeek-AI, "DeepSeek-V3 technical report" (2024), 2.1.2.
 struct MoeMlp {
   Param router;               // (embed, experts); rules can shard it along embed only
   Param up;                   // (experts, embed, hidden)
