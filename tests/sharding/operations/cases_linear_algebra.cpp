@@ -1,4 +1,5 @@
 // The validator's cases of products.
+#include "sharding/operations/ragged_mlp.h"
 #include "tests/sharding/operations/cases.h"
 
 namespace tessera::testing {
@@ -109,7 +110,15 @@ std::vector<Case> ragged_products() {
            {"ragged_dot",
             {of({2, 8, 4}), of({4, 4, 2}, 2), random_integers({2, 4}, 3, 3)},
             [](Arrays x) { return ragged_dot(x[0], x[1], x[2]); },
-            by_mask}}};
+            by_mask}},
+          {{"ragged_mlp"},
+           {"ragged_mlp",
+            {of({2, 8, 4}), of({4, 4, 2}, 2), of({4, 4, 2}, 4), of({4, 2, 4}, 5), random_integers({2, 4}, 3, 3)},
+            [](Arrays x) { return ragged_mlp(x[0], x[1], x[2], x[3], x[4]); },
+            [](Tensors t) {
+              const at::Tensor hidden = at::silu(by_mask({t[0], t[1], t[4]})) * by_mask({t[0], t[2], t[4]});
+              return by_mask({hidden, t[3], t[4]});
+            }}}};
 }
 
 }  // namespace
