@@ -9,6 +9,7 @@
 
 #include "nn/placement/filter_shard.h"
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/padding.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/files/crc32c.h"
 
@@ -108,11 +109,8 @@ void ChunkReader::fill(RestoreTarget& target, const File& file) {
     if (!overlaps_.empty()) read(target, file, chunk, begin, end);
   }
   for (size_t i = 0; i < target.blocks.size(); ++i)
-    if (at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i])) {
-      at::Tensor values = own;  // without padding
-      for (int64_t d = 0; d < own.dim(); ++d) values = values.narrow(d, 0, target.blocks[i].size(d));
-      values.copy_(target.blocks[i]);
-    }
+    if (const at::Tensor& own = target.made->local[target.slots[i]]; !own.is_same(target.blocks[i]))
+      without_padding(own, whole_block(target.blocks[i].sizes().vec())).copy_(target.blocks[i]);
   for (const auto& [to, from] : target.copies) target.made->local[to].copy_(target.made->local[from]);
 }
 

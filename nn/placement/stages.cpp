@@ -13,8 +13,8 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/placement/mesh_impl.h"
-#include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera::nn::detail {
 namespace {
@@ -70,7 +70,7 @@ std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, st
            "mesh.",
            e->vector, size, e->axis, stages);
     const Mesh stage = sub_mesh(layout.mesh(), e->axis, e->number * stages / size);
-    layouts.push_back(tessera::detail::on_other_mesh(layout, stage));
+    layouts.emplace_back(tessera::detail::layout_on(layout.impl(), stage.impl()));
   }
   return layouts;
 }

@@ -60,8 +60,7 @@ void refuse_outside(const Pending& pending, const at::Tensor& bounds) {
     if (first >= check.lowest && last < check.size) continue;
     fail(ErrorKind::bad_argument, check.verb.c_str(),
          "indices from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: "
-         "what "
-         "was computed since then used the nearest indices.",
+         "what was computed since then used the nearest indices.",
          first, last, check.lowest, check.size - 1, check.line);
   }
 }

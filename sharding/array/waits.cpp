@@ -29,9 +29,8 @@ void tell(Wait wait, const std::string& kernel) {
   if (!refused_here || !waits_are_errors() || asked_for_now) return;
   const char* operation = *latest_operation().name ? latest_operation().name : "LibTorch";
   fail(ErrorKind::device_mismatch, operation,
-       "{}: the host waits for the accelerator ({}: {}), which TESSERA_CHECK_SYNC makes an error. Read values outside "
-       "of "
-       "steps, with item or to_host.",
+       "{}: the host waits for the accelerator ({}: {}), which TESSERA_CHECK_SYNC makes an error. Read values "
+       "outside of steps, with item or to_host.",
        latest_line(), kernel, wait == Wait::value ? "a value is read" : "memory of the host is handed over");
 }
 

@@ -15,7 +15,6 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
-#include "sharding/array/padding.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/array/waits.h"
 #include "sharding/diagnostics/check_mode.h"
@@ -23,6 +22,7 @@
 #include "sharding/diagnostics/memo.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/propagation/padded_operands.h"
 #include "sharding/propagation/planner.h"
 #include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/convert.h"
@@ -186,30 +186,7 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
   call.borrows |= held->details && held->details->borrowed;
 }
 
-// The operand with what the operation wants in its padding. Without a gradient the zeros are read as they are.
-[[gnu::noinline]] void read_padded(Prepared& call, const CallSite& site, int i) {
-  const ArrayImpl& a = *call.array[i];
-  const uint64_t filled = call.plan->operands[i].filled;
-  const double fill = filled ? call.plan->fill : 0;
-  if (fill == 0 && !is_recorded(a.local[0])) return;
-  ArrayPtr read = make_array(a.type, a.slots, padded_operand(site.operation.name, a, fill, filled));
-  read->weight = a.weight;
-  read->layout = a.layout;
-  call.array[i] = read.get();
-  call.padded.push_back(std::move(read));
-}
-
 }  // namespace
-
-void clear_padding(const Prepared& call, ArrayImpl& result) {
-  const auto is_view = [&](const at::Tensor& t) {  // of an operand, whose padding is zeros
-    for (int i = 0; i < call.operands; ++i)
-      for (const at::Tensor& given : call.array[i]->local)
-        if (t.is_alias_of(given)) return true;
-    return false;
-  };
-  if (result.type->padded && !is_view(result.local[0])) clear_padding(result.type, result.slots, result.local);
-}
 
 void check_operands(const Operation& operation, const OperandTypes& operands) {
   AxisSet pending = 0;
