@@ -24,7 +24,7 @@ class MeshComparison {
   std::string to_text() const;
   std::string to_markdown() const;
   // {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations", "peak"},
-  // "flops", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
+  // "flops", "calls", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
   // "communication_seconds", "hidden_seconds", "bubble_seconds", "seconds"}, ...]}
   std::string to_json() const;
 
@@ -48,8 +48,8 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   };
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
 // The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
-// all that is made and of what lies at rest, which are written and read, plus for each collective of n devices in a
-// ring, with b bytes, speed s and latency l,
+// all that is made and of what lies at rest, which are written and read, plus call_seconds for each operation, plus for
+// each collective of n devices in a ring, with b bytes, speed s and latency l,
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n

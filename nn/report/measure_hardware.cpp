@@ -95,6 +95,24 @@ double memory_bytes_per_second(const Mesh& mesh, const MeasureOptions& options) 
   return 2 * 4 * static_cast<double>(elements) / slowest(mesh, seconds);
 }
 
+// ---- calls
+
+// Each device computes one number after another.
+double call_seconds(const Mesh& mesh, const MeasureOptions& options) {
+  constexpr int calls = 100;
+  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
+  const double seconds = least_seconds(
+      options.rounds,
+      [&] {
+        return ones({mesh.size()}, {.out_sharding = each});
+      },
+      [](Array x) {
+        for (int i = 0; i < calls; ++i) x = -x;
+        return x;
+      });
+  return slowest(mesh, seconds) / calls;
+}
+
 // ---- collectives along one axis, by all devices of the other axes as well
 
 class AlongAxis {
@@ -165,7 +183,8 @@ Link link_of(const tessera::detail::JsonPart& part) {
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
   check(mesh, options);
   Hardware hardware{.flops_per_second = flops_per_second(mesh, options),
-                    .memory_bytes_per_second = memory_bytes_per_second(mesh, options)};
+                    .memory_bytes_per_second = memory_bytes_per_second(mesh, options),
+                    .call_seconds = call_seconds(mesh, options)};
   for (const MeshAxis& axis : mesh.axes())
     if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.rounds).link(options.bytes);
   const auto slower = [](const auto& a, const auto& b) {
@@ -182,7 +201,8 @@ std::string to_json(const Hardware& hardware) {
   return boost::json::serialize(boost::json::object{{"flops_per_second", hardware.flops_per_second},
                                                     {"link", json_of(hardware.link)},
                                                     {"links", std::move(links)},
-                                                    {"memory_bytes_per_second", hardware.memory_bytes_per_second}});
+                                                    {"memory_bytes_per_second", hardware.memory_bytes_per_second},
+                                                    {"call_seconds", hardware.call_seconds}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -195,7 +215,8 @@ Hardware load_hardware(const std::filesystem::path& file) {
   const tessera::detail::JsonPart whole{json, file.string(), "load_hardware"};
   Hardware hardware{.flops_per_second = whole.at("flops_per_second").number(),
                     .link = link_of(whole.at("link")),
-                    .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0)};
+                    .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0),
+                    .call_seconds = whole.number("call_seconds", 0)};
   if (whole.has("links")) {
     const tessera::detail::JsonPart links = whole.at("links");
     if (!links.value.is_object()) links.refuse("an array or a value given, expected an object of links by mesh axis");

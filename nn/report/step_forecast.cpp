@@ -88,8 +88,10 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.activation_bytes = forecast.activation_bytes();
   result.peak_bytes = forecast.peak_bytes();
   result.flops = forecast.flops();
+  result.calls = forecast.calls();
   result.traffic = traffic_of(forecast.ledger(), hardware);
-  result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware);
+  result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
+                           static_cast<double>(result.calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   result.hidden_seconds = hidden_seconds(forecast, result, hardware);
   result.bubble_seconds = result.compute_seconds * forecast.bubble() / (1 - forecast.bubble());
@@ -120,6 +122,7 @@ void check_at_least(const char* verb, const char* what, int64_t given, int64_t l
 void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "flops_per_second", hardware.flops_per_second);
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
+  check_speed(verb, "call_seconds", hardware.call_seconds, /*may_be_zero=*/true);
   const auto check_link = [&](const Link& link) {
     check_speed(verb, "bytes_per_second", link.bytes_per_second);
     check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);
@@ -147,6 +150,7 @@ boost::json::object json_of(const StepForecast& s) {
           {"error", s.error.empty() ? boost::json::value(nullptr) : boost::json::value(s.error)},
           {"bytes", std::move(bytes)},
           {"flops", s.flops},
+          {"calls", s.calls},
           {"collectives", std::move(collectives)},
           {"compute_seconds", s.compute_seconds},
           {"communication_seconds", s.communication_seconds},

@@ -28,6 +28,8 @@ struct Hardware {
   std::map<std::string, Link> links = {};  // by mesh axis, where it is another
   // Of one device in reading and writing its memory; 0: as if that took no time.
   double memory_bytes_per_second = 0;
+  // That an operation takes beside its work: to be called, or launched as a kernel.
+  double call_seconds = 0;
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
 
@@ -45,8 +47,9 @@ struct StepForecast {
   std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
   int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
   double flops = 0;
+  int64_t calls = 0;
   std::vector<Traffic> traffic;
-  double compute_seconds = 0;  // and of reading and writing memory
+  double compute_seconds = 0;  // with reading and writing memory, and calls
   double communication_seconds = 0;
   double hidden_seconds = 0;  // of the communication: beside the computation
   double bubble_seconds = 0;  // that a stage of a pipeline waits for the others

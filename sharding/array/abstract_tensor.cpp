@@ -36,6 +36,11 @@ void Meter::add_flops(double n, int stage) {
   if (outer) outer->add_flops(n, stage);
 }
 
+void Meter::add_call(int stage) {
+  calls_on.add(1, stage);
+  if (outer) outer->add_call(stage);
+}
+
 void Meter::begin_forward() {
   forward_start = forward_peak = live;
   if (outer) outer->begin_forward();
@@ -130,6 +135,7 @@ class Call {
     const std::string name = c10::toString(op_.operator_name());
     bring_over();
     if (innermost) innermost->add_flops(flops_of(name, arguments()), metered_stage());
+    if (innermost && !is_view()) innermost->add_call(metered_stage());
     if (const ShapeFunction shapes = shape_function(name)) return finish(shapes(arguments()));
     if (op_.hasTag(at::Tag::data_dependent_output)) refuse("a value cannot be read where there is no data");
     if (has_kernel()) return redispatch();
@@ -156,6 +162,14 @@ class Call {
       });
     }
     return found;
+  }
+
+  // Whether its results are parts of its operands.
+  bool is_view() const {
+    const auto& results = op_.schema().returns();
+    return std::any_of(results.begin(), results.end(), [](const c10::Argument& result) {
+      return result.alias_info() && !result.alias_info()->isWrite();
+    });
   }
 
   // Tensors with data are taken for their shape; single numbers LibTorch takes as they are.

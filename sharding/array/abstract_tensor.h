@@ -69,6 +69,7 @@ struct Meter {
   int64_t forward_start = 0, forward_peak = 0;
   OnStages<int64_t> live_on, allocated_on;
   OnStages<double> flops_on;
+  OnStages<int64_t> calls_on;  // of operations that make or write memory
   int64_t micro_batches = 1;  // of a pipeline
   std::shared_ptr<Meter> outer;
 
@@ -77,6 +78,7 @@ struct Meter {
   virtual std::shared_ptr<Meter> part() { return nullptr; }
   void add(int64_t bytes, int stage = -1);
   void add_flops(double n, int stage = -1);
+  void add_call(int stage = -1);
   void begin_forward();
   virtual void end_forward();
 };
