@@ -18,6 +18,7 @@
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/operations/reductions.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -102,10 +103,7 @@ double call_seconds(const Mesh& mesh, const MeasureOptions& options) {
   constexpr int calls = 100;
   const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
   const double seconds = least_seconds(
-      options.rounds,
-      [&] {
-        return ones({mesh.size()}, {.out_sharding = each});
-      },
+      options.rounds, [&] { return ones({mesh.size()}, {.out_sharding = each}); },
       [](Array x) {
         for (int i = 0; i < calls; ++i) x = -x;
         return x;
@@ -187,6 +185,9 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
                     .call_seconds = call_seconds(mesh, options)};
   for (const MeshAxis& axis : mesh.axes())
     if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.rounds).link(options.bytes);
+  const tessera::detail::AxisSet across_machines = mesh.impl()->across_machines();
+  for (size_t a = 0; a < mesh.axes().size(); ++a)
+    if (across_machines >> a & 1) hardware.across.push_back(mesh.axes()[a].name);
   const auto slower = [](const auto& a, const auto& b) {
     return a.second.bytes_per_second < b.second.bytes_per_second;
   };
@@ -198,11 +199,13 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
 std::string to_json(const Hardware& hardware) {
   boost::json::object links;
   for (const auto& [axis, link] : hardware.links) links[axis] = json_of(link);
-  return boost::json::serialize(boost::json::object{{"flops_per_second", hardware.flops_per_second},
-                                                    {"link", json_of(hardware.link)},
-                                                    {"links", std::move(links)},
-                                                    {"memory_bytes_per_second", hardware.memory_bytes_per_second},
-                                                    {"call_seconds", hardware.call_seconds}});
+  return boost::json::serialize(
+      boost::json::object{{"flops_per_second", hardware.flops_per_second},
+                          {"link", json_of(hardware.link)},
+                          {"links", std::move(links)},
+                          {"across", boost::json::array(hardware.across.begin(), hardware.across.end())},
+                          {"memory_bytes_per_second", hardware.memory_bytes_per_second},
+                          {"call_seconds", hardware.call_seconds}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -222,6 +225,8 @@ Hardware load_hardware(const std::filesystem::path& file) {
     if (!links.value.is_object()) links.refuse("an array or a value given, expected an object of links by mesh axis");
     for (const auto& [axis, link] : links.value.as_object()) hardware.links[axis] = link_of(links.at(axis));
   }
+  if (whole.has("across"))
+    for (const tessera::detail::JsonPart& axis : whole.at("across").items()) hardware.across.push_back(axis.text());
   detail::check_hardware("load_hardware", hardware);
   return hardware;
 }

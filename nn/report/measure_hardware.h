@@ -22,13 +22,14 @@ struct MeasureOptions {
 // Measures on the devices of a mesh, all at work at once: matrix products, reading and writing memory (an elementwise
 // operation), and along each axis of more than one device all_reduce, all_gather and reduce_scatter of few bytes and of
 // many. `links` has a link for each of these axes, the one that predicts the six times best on the whole (by the
-// formulas of compare_meshes); `link`, which counts for every other axis, is the slowest of them. Takes about a second
-// on virtual devices. Between processes all call this at the same place; the slowest counts, and all get the same
-// numbers. Errors (bad_argument): no mesh, an abstract one, options below what they may be.
+// formulas of compare_meshes); `link`, which counts for every other axis, is the slowest of them; `across` names the
+// axes along which the mesh's devices are on several machines. Takes about a second on virtual devices. Between
+// processes all call this at the same place; the slowest counts, and all get the same numbers. Errors (bad_argument): no
+// mesh, an abstract one, options below what they may be.
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options = {});
 
 // {"flops_per_second": x, "link": {"bytes_per_second": x, "latency": x}, "links": {axis: link},
-// "memory_bytes_per_second": x}
+// "across": [axis], "memory_bytes_per_second": x}
 std::string to_json(const Hardware& hardware);
 
 // That as a file, which is created or replaced; and read again, exactly. Between processes, process 0 saves. Errors

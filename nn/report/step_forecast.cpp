@@ -22,17 +22,39 @@ namespace {
 
 // ---- times
 
-const Link& link_over(const std::string& axes, const Hardware& hardware) {
-  const Link* slowest = nullptr;
+std::vector<std::string> names_in(const std::string& axes) {
+  std::vector<std::string> names;
   for (size_t begin = 0; begin <= axes.size();) {
     const size_t end = std::min(axes.find(',', begin), axes.size());
-    const auto found = hardware.links.find(axes.substr(begin, end - begin));
+    names.push_back(axes.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+const Link& link_over(const std::string& axes, const Hardware& hardware) {
+  const Link* slowest = nullptr;
+  for (const std::string& axis : names_in(axes)) {
+    const auto found = hardware.links.find(axis);
     const Link& link = found == hardware.links.end() ? hardware.link : found->second;
     if (!slowest || link.bytes_per_second < slowest->bytes_per_second) slowest = &link;
-    begin = end + 1;
   }
   return *slowest;
 }
+
+// Some of a collective's axes, and the devices along them.
+struct Stage {
+  std::string axes;
+  int64_t devices = 1;
+
+  void add(const std::string& axis, int64_t size) {
+    axes += (axes.empty() ? "" : ",") + axis;
+    devices *= size;
+  }
+  double seconds(const std::string& kind, int64_t bytes, const Hardware& hardware) const {
+    return collective_seconds(kind, axes, devices, bytes, hardware);
+  }
+};
 
 void check_speed(const char* verb, const char* what, double value, bool may_be_zero = false) {
   if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero))
@@ -40,16 +62,21 @@ void check_speed(const char* verb, const char* what, double value, bool may_be_z
          value);
 }
 
+double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardware) {
+  return hardware.across.empty() ? collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware)
+                                 : collective_seconds(r.kind, r.axes, mesh, r.bytes, hardware);
+}
+
 // ---- one mesh
 
-std::vector<Traffic> traffic_of(const CommLedger& ledger, const Hardware& hardware) {
+std::vector<Traffic> traffic_of(const CommLedger& ledger, const Mesh& mesh, const Hardware& hardware) {
   std::map<std::pair<std::string, std::string>, Traffic> rows;
   for (const CommRecord& r : ledger.records()) {
     Traffic& row = rows[{r.kind, r.axes}];
     row.kind = r.kind, row.axes = r.axes;
     row.count += 1;
     row.bytes += r.bytes;
-    row.seconds += collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
+    row.seconds += seconds_of(r, mesh, hardware);
   }
   std::vector<Traffic> traffic;
   for (auto& [key, row] : rows) traffic.push_back(std::move(row));
@@ -65,9 +92,7 @@ double memory_seconds(const Forecast& forecast, const StepForecast& step, const 
 }
 
 double hidden_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
-  const auto time = [&](const CommRecord& r) {
-    return collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware);
-  };
+  const auto time = [&](const CommRecord& r) { return seconds_of(r, step.mesh, hardware); };
   if (step.flops == 0) return 0;
   const double end =
       predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
@@ -89,7 +114,7 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.peak_bytes = forecast.peak_bytes();
   result.flops = forecast.flops();
   result.calls = forecast.calls();
-  result.traffic = traffic_of(forecast.ledger(), hardware);
+  result.traffic = traffic_of(forecast.ledger(), mesh, hardware);
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
                            static_cast<double>(result.calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
@@ -111,6 +136,29 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
   if (kind == "all_gather" || kind == "all_to_all") return rounds(n - 1, b / n);
   if (kind == "reduce_scatter") return rounds(n - 1, b);
   return rounds(1, b);
+}
+
+double collective_seconds(const std::string& kind, const std::string& axes, const Mesh& mesh, int64_t bytes,
+                          const Hardware& hardware) {
+  Stage all, within, between;
+  for (const std::string& axis : names_in(axes)) {
+    const bool is_across = std::count(hardware.across.begin(), hardware.across.end(), axis) > 0;
+    const int64_t size = mesh.has_axis(axis) ? mesh.size(axis) : 1;
+    all.add(axis, size);
+    (is_across ? between : within).add(axis, size);
+  }
+  const auto seconds = [&](const Stage& stage, const char* what, int64_t of) {
+    return stage.seconds(what, of, hardware);
+  };
+  const int64_t part = bytes / within.devices;
+  if (within.devices == 1 || between.devices == 1) return all.seconds(kind, bytes, hardware);
+  if (kind == "all_reduce")
+    return seconds(within, "reduce_scatter", part) + seconds(between, "all_reduce", part) +
+           seconds(within, "all_gather", bytes);
+  if (kind == "all_gather") return seconds(between, "all_gather", part) + seconds(within, "all_gather", bytes);
+  if (kind == "reduce_scatter")
+    return seconds(within, "reduce_scatter", bytes * between.devices) + seconds(between, "reduce_scatter", bytes);
+  return all.seconds(kind, bytes, hardware);
 }
 
 namespace detail {

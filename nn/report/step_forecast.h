@@ -26,6 +26,9 @@ struct Hardware {
   double flops_per_second = 200e12;  // of one device in matrix products, as measured, not as advertised
   Link link = {};
   std::map<std::string, Link> links = {};  // by mesh axis, where it is another
+  // The mesh axes along which devices are on several machines. A sum or gather over one of them and others is counted
+  // in two stages, within a machine and between the machines (docs/processes.md).
+  std::vector<std::string> across = {};
   // Of one device in reading and writing its memory; 0: as if that took no time.
   double memory_bytes_per_second = 0;
   // That an operation takes beside its work: to be called, or launched as a kernel.
@@ -59,6 +62,9 @@ struct StepForecast {
 
 // The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
 double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+                          const Hardware& hardware);
+// The same over axes of this mesh, in two stages where Hardware::across says so.
+double collective_seconds(const std::string& kind, const std::string& axes, const Mesh& mesh, int64_t bytes,
                           const Hardware& hardware);
 
 namespace detail {

@@ -117,7 +117,8 @@ class ControlPlane {
 
 struct World {
   int index = 0, count = 1;
-  int on_machine = 0;  // this process's number among those of its machine, from 0
+  int on_machine = 0;               // this process's number among those of its machine, from 0
+  std::vector<int> machines = {0};  // of each process, numbered from 0 in the order of their first processes
   std::chrono::milliseconds timeout{};
   std::string address = {};  // of this machine, by which it reaches the store
   // Null where this process is alone:

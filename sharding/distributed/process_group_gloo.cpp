@@ -1,13 +1,8 @@
 // Gloo's collectives and local arithmetic, always in the members' order. The one file that knows c10d.
 #include "sharding/distributed/process_group_gloo.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <pthread.h>
@@ -20,6 +15,7 @@
 #include <future>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -29,6 +25,8 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
+#include "sharding/distributed/fold.h"
+#include "sharding/distributed/two_stages.h"
 
 namespace tessera::detail {
 namespace {
@@ -128,37 +126,6 @@ std::string Store::first(const std::string& key, const std::string& value) const
 
 namespace {
 
-// As the local engine: small sums in double, half precision in float.
-at::ScalarType sum_type(const at::Tensor& t) {
-  if (!t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
-  return t.numel() <= most_small_elements ? at::kDouble : at::kFloat;
-}
-
-at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, ReduceOp how) {
-  switch (how) {
-    case ReduceOp::sum:
-      return total.add_(part);
-    case ReduceOp::max:
-      return at::maximum_out(total, total, part);
-    case ReduceOp::min:
-      return at::minimum_out(total, total, part);
-    case ReduceOp::product:
-      return total.mul_(part);
-  }
-  return total;
-}
-
-// Of the parts in their order, into `result`, which is not among them unless it comes first or is the second of two;
-// `type` is the type that a sum is taken in. The first is destroyed.
-void fold(const std::vector<at::Tensor>& parts, ReduceOp how, at::ScalarType type, at::Tensor result) {
-  const at::AutoGradMode off(false);
-  if (how == ReduceOp::sum && parts.size() == 2 && type == result.scalar_type())
-    return void(at::add_out(result, parts[0], parts[1]));
-  at::Tensor total = how == ReduceOp::sum ? parts[0].to(type) : parts[0];
-  for (size_t i = 1; i < parts.size(); ++i) fold_into(total, parts[i], how);
-  if (!total.is_same(result)) result.copy_(total);
-}
-
 // Every element type is bytes to those who only move it.
 at::Tensor bytes_of(const at::Tensor& t) { return t.view({t.numel()}).view(at::kByte); }
 
@@ -224,6 +191,10 @@ class GlooWork : public Work {
 
 }  // namespace
 
+static std::atomic<int64_t> bytes_to_other_machines{0};
+
+int64_t sent_between_machines() { return bytes_to_other_machines; }
+
 class GlooGroup : public ProcessGroup {
  public:
   GlooGroup(const World& world, const std::string& name, const std::vector<int>& processes,
@@ -233,6 +204,10 @@ class GlooGroup : public ProcessGroup {
     index_ = static_cast<int>(place - processes.begin());
     if (place == processes.end())
       fail(ErrorKind::bad_argument, "process_group", "process {} is not among those of its group.", world.index);
+    std::vector<int> machines;
+    for (const int process : processes) machines.push_back(world.machines[process]);
+    stages_ = two_stages(machines, index_);
+    for (const int machine : machines) is_elsewhere_.push_back(machine != machines[index_]);
     if (size() == 1) return;
     // Gloo's own timeouts are none: how long to wait is the control plane's to say, of its beginning too.
     std::packaged_task<c10::intrusive_ptr<Gloo>()> connect(
@@ -265,19 +240,17 @@ class GlooGroup : public ProcessGroup {
   WorkPtr all_reduce(at::Tensor x, ReduceOp how, const Waiting& waiting) override {
     check(waiting, {x});
     const at::Tensor here = on_host(x);
-    const at::ScalarType type = sum_type(x);
+    const at::ScalarType type = fold_type(x, how);
     const at::Tensor flat = here.view({x.numel()});
-    if (static_cast<int64_t>(x.nbytes()) * size() <= small_bytes || x.numel() < size()) {
+    if (is_small(x, size()) || x.numel() < size()) {
       const at::Tensor all = at::empty({size(), x.numel()}, flat.options());
       return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all.unbind(0), how, type, flat); });
     }
-    std::vector<at::Tensor> parts;
-    for (int i = 0; i < size(); ++i) {
-      const int64_t from = x.numel() * i / size();
-      parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
-    }
+    if (stages_ && stages_->saves_in_all_reduce(type, x.scalar_type()))
+      return in_stages(staged_all_reduce(*stages_, flat, how, type), waiting, {{x, here}});
+    const std::vector<at::Tensor> parts = cut_evenly(flat, size());
     const at::Tensor mine = parts[index_];
-    const int tag = tag_ = (tag_ + 1) % first_channel;
+    const int tag = take_tags(1);
     return divided(flat, parts, waiting, {{x, here}}, [=, this](const std::vector<at::Tensor>& of_mine) {
       fold(of_mine, how, type, mine);
       give_to_all(parts, tag);
@@ -287,15 +260,20 @@ class GlooGroup : public ProcessGroup {
   WorkPtr all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
     check(waiting, {mine, all});
     const at::Tensor here = on_host(all);
+    if (stages_ && !is_small(all))
+      return in_stages(staged_all_gather(*stages_, on_host(mine), here), waiting, {{all, here}});
     return then(gathered(on_host(mine), here), waiting, {{all, here}});
   }
 
   WorkPtr reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
     check(waiting, {parts, mine});
-    const at::Tensor given = on_host(parts).view({size(), mine.numel()}), here = on_host(mine);
-    const at::Tensor sum = here.view({mine.numel()});
-    return divided(given, given.unbind(0), waiting, {{mine, here}},
-                   [=](const std::vector<at::Tensor>& of_mine) { fold(of_mine, ReduceOp::sum, sum_type(sum), sum); });
+    const at::ScalarType type = fold_type(parts, ReduceOp::sum);
+    const at::Tensor given = on_host(parts), here = on_host(mine);
+    if (stages_ && !is_small(parts) && stages_->saves_in_reduce_scatter(type, parts.scalar_type()))
+      return in_stages(staged_reduce_scatter(*stages_, given, here, type), waiting, {{mine, here}});
+    const at::Tensor flat = given.view({size(), mine.numel()}), sum = here.view({mine.numel()});
+    return divided(flat, flat.unbind(0), waiting, {{mine, here}},
+                   [=](const std::vector<at::Tensor>& of_mine) { fold(of_mine, ReduceOp::sum, type, sum); });
   }
 
   WorkPtr all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
@@ -347,6 +325,11 @@ class GlooGroup : public ProcessGroup {
   using C10dWork = c10::intrusive_ptr<c10d::Work>;
   using Counts = std::vector<int64_t>;
 
+  // Whether so many of it are carried in the least time in the fewest messages.
+  static bool is_small(const at::Tensor& x, int64_t times = 1) {
+    return static_cast<int64_t>(x.nbytes()) * times <= small_bytes;
+  }
+
   void check(const Waiting& waiting, at::ArrayRef<at::Tensor> tensors) const {
     if (control_) control_->check_here(waiting);
     for (const at::Tensor& t : tensors)
@@ -357,6 +340,7 @@ class GlooGroup : public ProcessGroup {
   // Null where it is done at once.
   C10dWork gathered(const at::Tensor& mine, const at::Tensor& all) {
     at::Tensor in = bytes_of(mine), out = bytes_of(all);
+    if (size() > 1) count_sent((index_ + 1) % size(), in.numel() * (size() - 1));  // round a ring
     if (size() > 1 && in.numel() > 0) return gloo_->_allgather_base(out, in);
     out.copy_(in);
     return nullptr;
@@ -365,6 +349,7 @@ class GlooGroup : public ProcessGroup {
   // Bytes to each member and from each; none: as many to and from all.
   C10dWork transposed(const at::Tensor& parts, const at::Tensor& received, Counts out = {}, Counts in = {}) {
     at::Tensor from = bytes_of(parts), to = bytes_of(received);
+    for (int peer = 0; peer < size(); ++peer) count_sent(peer, out.empty() ? from.numel() / size() : out[peer]);
     if (size() > 1 && (!out.empty() || from.numel() > 0)) return gloo_->alltoall_base(to, from, in, out);
     to.copy_(from);
     return nullptr;
@@ -393,14 +378,39 @@ class GlooGroup : public ProcessGroup {
 
   // parts[index_] goes to all others, and theirs come; on one of Gloo's threads, which waits.
   void give_to_all(const std::vector<at::Tensor>& parts, int tag) {
+    std::vector<Swap> swaps;
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != index_) swaps.push_back({peer, parts[index_], parts[peer], 0});
+    swap_all(swaps, tag);
+  }
+
+  void swap_all(const std::vector<Swap>& swaps, int tag) {
     std::vector<C10dWork> works;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == index_) continue;
-      std::vector<at::Tensor> mine{parts[index_]}, theirs{parts[peer]};
-      works.push_back(gloo_->recv(theirs, peer, tag));
-      works.push_back(gloo_->send(mine, peer, tag));
+    for (const Swap& swap : swaps) {
+      std::vector<at::Tensor> sent{swap.sent}, received{swap.received};
+      count_sent(swap.peer, static_cast<int64_t>(swap.sent.nbytes()));
+      works.push_back(gloo_->recv(received, swap.peer, tag + swap.number));
+      works.push_back(gloo_->send(sent, swap.peer, tag + swap.number));
     }
     for (const C10dWork& work : works) work->wait();
+  }
+
+  // The first of so many tags that nothing under way has. Members take them alike.
+  int take_tags(int n) {
+    if (tag_ + n > first_channel) tag_ = 0;
+    return std::exchange(tag_, tag_ + n);
+  }
+
+  void count_sent(int peer, int64_t bytes) {
+    if (is_elsewhere_[peer]) bytes_to_other_machines += bytes;
+  }
+
+  WorkPtr in_stages(StagedVerb verb, const Waiting& waiting, GlooWork::Results results) {
+    const int tag = take_tags(verb.numbers);
+    return then(transposed(verb.sent, verb.received, verb.out, verb.in), waiting, std::move(results),
+                [this, tag, finish = std::move(verb.finish)] {
+                  finish([this, tag](const std::vector<Swap>& swaps) { swap_all(swaps, tag); });
+                });
   }
 
   using End = std::function<void(const std::exception_ptr&)>;
@@ -438,6 +448,8 @@ class GlooGroup : public ProcessGroup {
   const std::shared_ptr<ControlPlane> control_;
   const std::shared_ptr<ProcessGroup> beside_;
   int index_ = 0, tag_ = 0;
+  std::optional<TwoStages> stages_;
+  std::vector<bool> is_elsewhere_;  // each member: on another machine
   c10::intrusive_ptr<Gloo> gloo_;
   const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
 };

@@ -41,6 +41,9 @@ std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::stri
                                              const std::vector<int>& processes,
                                              std::shared_ptr<ProcessGroup> beside = nullptr);
 
+// The bytes that this process's groups have sent to processes on other machines so far.
+int64_t sent_between_machines();
+
 // An all_gather that is matched with those of the same channel only, not by the group's order of calls: for threads
 // that each have a channel, and whose calls come in another order in each process.
 [[nodiscard]] ProcessGroup::WorkPtr gather_by_channel(ProcessGroup& gloo_group, int channel, const at::Tensor& mine,

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -134,8 +135,10 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
-// Of one machine, and of one container on it.
-std::string own_machine() {
+// As it was named; else of one machine, and of one container on it.
+std::string own_machine(const std::string& given) {
+  const char* said = environment("TESSERA_MACHINE");
+  if (!given.empty() || (said && *said)) return "named " + (given.empty() ? said : given);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code unknown;
@@ -155,8 +158,8 @@ std::string settings() {
 // Who this is, where all meet, and until when.
 class Meeting {
  public:
-  Meeting(detail::Launch launch, Duration timeout, Duration start_timeout)
-      : launch_(std::move(launch)), timeout_(timeout), start_timeout_(start_timeout) {}
+  Meeting(detail::Launch launch, std::string machine, Duration timeout, Duration start_timeout)
+      : launch_(std::move(launch)), machine_(std::move(machine)), timeout_(timeout), start_timeout_(start_timeout) {}
 
   detail::World join() {
     const std::string own_address = check_address();
@@ -173,7 +176,8 @@ class Meeting {
       world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
                                                              timeout_, keeper());
       wait_for_all(*world.store, *world.control);
-      world.on_machine = number_on_machine(*world.store);
+      world.machines = machines(*world.store);
+      world.on_machine = number_on_machine(world.machines);
       return world;
     } catch (const Error&) {
       throw;
@@ -263,7 +267,7 @@ class Meeting {
 
   // The first that gives up says so to the others.
   void wait_for_all(const detail::Store& run, const detail::ControlPlane& control) const {
-    run.set(machine_of(launch_.index), own_machine());
+    run.set(machine_of(launch_.index), machine_);
     for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
       if (Clock::now() <= until_ && !run.has("absent")) continue;
       const std::string words = run.first("absent", words_of_missing(control));
@@ -272,12 +276,20 @@ class Meeting {
     }
   }
 
-  // By the machines that all have put down before they arrived.
-  int number_on_machine(const detail::Store& run) const {
+  // As all have put them down before they arrived.
+  std::vector<int> machines(const detail::Store& run) const {
     std::vector<std::string> keys;
-    for (int process = 0; process <= launch_.index; ++process) keys.push_back(machine_of(process));
-    const std::vector<std::string> machines = run.get(keys);
-    return static_cast<int>(std::count(machines.begin(), machines.end(), machines.back())) - 1;
+    for (int process = 0; process < launch_.count; ++process) keys.push_back(machine_of(process));
+    std::map<std::string, int> numbers;
+    std::vector<int> machines;
+    for (const std::string& name : run.get(keys))
+      machines.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+    return machines;
+  }
+
+  int number_on_machine(const std::vector<int>& machines) const {
+    const auto own = machines.begin() + launch_.index;
+    return static_cast<int>(std::count(machines.begin(), own, *own));
   }
 
   static std::string machine_of(int process) { return fmt::format("machine/{}", process); }
@@ -292,6 +304,7 @@ class Meeting {
   }
 
   const detail::Launch launch_;
+  const std::string machine_;
   const Duration timeout_, start_timeout_;
   const Clock::time_point until_ = Clock::now() + start_timeout_;
 };
@@ -332,7 +345,7 @@ void initialize(ProcessesOptions options) {
   const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
   if (launch.count > 1) {
     detail::World& world = state().world;
-    world = Meeting(std::move(launch), timeout, start_timeout).join();
+    world = Meeting(std::move(launch), own_machine(options.machine), timeout, start_timeout).join();
     state().pid = ::getpid();
     ::on_exit(leave, nullptr);
     std::vector<int> all(static_cast<size_t>(world.count));

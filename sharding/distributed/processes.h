@@ -13,6 +13,10 @@ struct ProcessesOptions {
   std::optional<int> index = {};  // of this process, from 0
   std::optional<int> count = {};  // of all processes
   std::string address = {};       // where process 0 opens the store in which all meet: "node1:29500"
+  // The machine of this process: those that name the same one share it (the order of a mesh, the number of a GPU, what
+  // is summed within a machine first). Empty: TESSERA_MACHINE, else what the system says, for which every container is
+  // a machine of its own.
+  std::string machine = {};
   // A process that is not heard from for this long, or does not come to a collective that others wait in, is lost: all
   // others end with an error that names it. Unset: TESSERA_TIMEOUT (seconds), else 60 s.
   std::optional<std::chrono::milliseconds> timeout = {};

@@ -17,7 +17,9 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/accelerator.h"
+#include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/processes.h"
+#include "sharding/placement/device_order.h"
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera {
@@ -48,6 +50,12 @@ std::vector<int> Mesh::local_devices() const {
   return local;
 }
 
+std::vector<int> Mesh::machines() const {
+  std::vector<int> machines;
+  for (int place = 0; place < size(); ++place) machines.push_back(impl_->machine_of(place));
+  return machines;
+}
+
 int64_t Mesh::size(std::string_view axis) const {
   const int a = checked(impl_).find(axis);
   if (a < 0)
@@ -59,7 +67,10 @@ int64_t Mesh::size(std::string_view axis) const {
 std::string Mesh::to_string() const {
   if (!impl_) return "no mesh";
   std::vector<std::string> parts;
-  for (const MeshAxis& axis : impl_->axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
+  const detail::AxisSet across_machines = impl_->across_machines();
+  for (size_t a = 0; a < impl_->axes.size(); ++a)
+    parts.push_back(fmt::format("{}={}{}", impl_->axes[a].name, impl_->axes[a].size,
+                                across_machines >> a & 1 ? " across machines" : ""));
   if (impl_->parent) parts[impl_->cut_axis] = fmt::format("{}[{}]", impl_->axes[impl_->cut_axis].name, impl_->cut_at);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -147,21 +158,7 @@ std::vector<int> numbered(int64_t n) {
   return devices;
 }
 
-// Each process's first devices.
-std::vector<int> default_devices(int64_t n, const Owners& owners) {
-  if (owners.processes == 1) return numbered(n);
-  if (n % owners.processes)
-    fail(ErrorKind::device_mismatch, "make_mesh",
-         "{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n,
-         owners.processes);
-  std::vector<int> devices;
-  for (int p = 0; p < owners.processes; ++p)
-    for (int64_t i = 0; i < n / owners.processes; ++i) devices.push_back(static_cast<int>(p * owners.each + i));
-  return devices;
-}
-
 std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owners& owners) {
-  if (devices.empty()) devices = default_devices(n, owners);
   if (static_cast<int64_t>(devices.size()) != n)
     fail(ErrorKind::device_mismatch, "make_mesh", "{} devices given for a mesh of {}. Give one for each place.",
          devices.size(), n);
@@ -252,18 +249,31 @@ void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
 }
 
 detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
+  for (MeshAxis& axis : axes) axis.neighbours = Neighbours::near;
   detail::MeshImpl mesh{.axes = std::move(axes)};
   mesh.first.assign(mesh.axes.size(), 0);
   for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
   return mesh;
 }
 
+// The order of devices that was given, else that of the machines.
+std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<int> given, const Owners& owners) {
+  if (given.empty()) return detail::device_order(axes, detail::world().machines, owners.each);
+  for (const MeshAxis& axis : axes)
+    if (axis.neighbours == across)
+      fail(ErrorKind::bad_argument, "make_mesh",
+           "`devices` are given, and mesh axis \"{}\" is `across`: both say the order. Leave one of them out.",
+           axis.name);
+  return given;
+}
+
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
   const int64_t n = checked_size(axes);
   const Owners owners = owners_of(n);
   check_available(n, owners);
+  std::vector<int> devices = ordered_devices(axes, std::move(options.devices), owners);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
-  mesh.devices = checked_devices(std::move(options.devices), n, owners);
+  mesh.devices = checked_devices(std::move(devices), n, owners);
   mesh.private_replicas = options.private_replicas || detail::environment_flag("TESSERA_PRIVATE_REPLICAS");
   mesh.device = detail::accelerator(options.device);
   give_to_processes(mesh, owners);
@@ -302,17 +312,18 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   return Mesh(entry.get());
 }
 
-int64_t device_count() {
+int64_t local_device_count() {
   const int64_t each = available_devices();
-  return process_count() * (each == most_devices ? 1 : each);
+  return each == most_devices ? 1 : each;
 }
+
+int64_t device_count() { return process_count() * local_device_count(); }
 
 std::vector<int> devices() { return numbered(device_count()); }
 
 std::vector<int> local_devices() {
-  const int64_t each = device_count() / process_count();
-  std::vector<int> devices = numbered(each);
-  for (int& device : devices) device += static_cast<int>(process_index() * each);
+  std::vector<int> devices = numbered(local_device_count());
+  for (int& device : devices) device += static_cast<int>(process_index() * local_device_count());
   return devices;
 }
 

@@ -14,15 +14,22 @@ namespace detail {
 struct MeshImpl;
 }
 
-// One axis of a mesh: its name and how many devices lie along it.
+// Where the next device along a mesh axis is: as near as the order of the axes has it, or on another machine.
+enum class Neighbours : uint8_t { near, across };
+inline constexpr Neighbours across = Neighbours::across;
+
+// One axis of a mesh: its name and how many devices lie along it. What make_mesh makes of `across` is an order of
+// devices, so a mesh's own axes are not marked.
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
+  Neighbours neighbours = Neighbours::near;
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
 struct MeshOptions {
-  // Device ids in row-major order of the mesh axes. Empty: 0, 1, 2, ...; with several processes the first ids of each.
+  // Device ids in row-major order of the mesh axes. Empty: 0, 1, 2, ...; with several processes the first ids of each,
+  // the processes of a machine together.
   std::vector<int> devices = {};
   // Every device stores its own copy of its block, and collectives really copy; otherwise the devices of a process
   // share one tensor per distinct block. Slower; for tests. Also set by TESSERA_PRIVATE_REPLICAS=1 in the environment.
@@ -57,9 +64,12 @@ class Mesh {
   int process_count() const;
   int process_index() const;
   std::vector<int> local_devices() const;  // ids of this process's devices, row-major
+  // The machine of each device, row-major; machines are numbered from 0 in the order of their first processes.
+  std::vector<int> machines() const;
   bool empty() const { return impl_ == nullptr; }
 
-  // data=4, model=2; of a sub-mesh pipe[1], data=4
+  // data=4, model=2; of a sub-mesh pipe[1], data=4; where devices along an axis are on several machines, data=4 across
+  // machines, model=2
   std::string to_string() const;
 
   friend bool operator==(Mesh a, Mesh b) { return a.impl_ == b.impl_; }
@@ -74,6 +84,15 @@ class Mesh {
 // For example over virtual CPU devices, and over eight virtual devices of a GPU:
 //   make_mesh({{"data", 4}, {"model", 2}})
 //   make_mesh({{"data", 8}}, {.device = "cuda"})
+//
+// On several machines the processes of one stand together, whichever numbers their launcher gave them, so that the axes
+// named last lie within a machine. An axis marked `across` goes round the machines instead, wherever it is named: its
+// neighbours are on different ones, and the others lie within. So on 8 machines, which have to have equally many
+// processes and to divide the axis (several such axes share the machines, each with a factor above one):
+//   make_mesh({{"model", 4}, {"data", 8, across}})
+// On one machine, and on an abstract mesh, the mark changes nothing. Beside MeshOptions::devices it is an Error
+// (bad_argument), on machines that do not suit it another (device_mismatch).
+//
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
 // a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per
 // process. With several processes each has a box of the grid, of the same extent along every mesh axis, so that a mesh
@@ -96,12 +115,13 @@ Mesh make_mesh(detail::LooseAxis, detail::LooseAxis = {"", 1}, detail::LooseAxis
   return {};
 }
 
-// The ids of all devices of this run, of this process's, and how many there are: TESSERA_CPU_DEVICES for each process,
-// one without it (a mesh may still have more: see make_mesh), one GPU with TESSERA_DEVICE=cuda.
-//   make_mesh({{"batch", device_count()}})
+// The ids of all devices of this run and of this process's, and how many there are of either: TESSERA_CPU_DEVICES for
+// each process, one without it (a mesh may still have more: see make_mesh), one GPU with TESSERA_DEVICE=cuda.
+//   make_mesh({{"data", device_count() / local_device_count()}, {"model", local_device_count()}})
 std::vector<int> devices();
 std::vector<int> local_devices();
 int64_t device_count();
+int64_t local_device_count();
 
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes.
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <set>
 
+#include "sharding/distributed/control_plane.h"
+
 namespace tessera::detail {
 
 int MeshImpl::count(AxisSet set) const {
@@ -32,6 +34,20 @@ AxisSet MeshImpl::crossing() const {
 }
 
 int MeshImpl::process_of(int place) const { return each ? devices[place] / each : process; }
+
+int MeshImpl::machine_of(int place) const { return each ? world().machines[process_of(place)] : 0; }
+
+AxisSet MeshImpl::across_machines() const {
+  AxisSet set = 0;
+  for (int place = 0; each && place < static_cast<int>(devices.size()); ++place)
+    for (size_t a = 0; a < axes.size(); ++a) {
+      int first[max_axes] = {};
+      unravel_place(this, all(), place, first);
+      first[a] = 0;
+      if (machine_of(place) != machine_of(ravel_place(this, all(), first))) set |= AxisSet{1} << a;
+    }
+  return set;
+}
 
 int MeshImpl::find(std::string_view name) const {
   for (size_t a = 0; a < axes.size(); ++a)

@@ -43,7 +43,9 @@ struct MeshImpl {
   // Several slots of this process compute on one CPU.
   bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie
+  AxisSet across_machines() const;        // and of several machines
   int process_of(int place) const;        // the process that has the device at this row-major place of the mesh
+  int machine_of(int place) const;        // and the machine that it is on
   int find(std::string_view name) const;  // -1 if there is none
   std::string names(AxisSet set) const;   // "data,model"
   // The same, valid for the program's life; null for the empty set.

@@ -1,4 +1,6 @@
 // Several processes: what each sees of arrays that lie across them, reads, makes, and has to agree on.
+#include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "sharding/diagnostics/check_mode.h"
@@ -99,6 +101,44 @@ TEST(ManyProcesses, RowsOfEachProcess) {
                [&] {
                  make_array_from_process_local_data(NamedSharding(mesh, P{"a"}), from_tensor(rows), {8 * p, 6});
                });
+}
+
+// ---- machines; where TESSERA_MACHINE makes some up, several
+
+std::vector<int> machines_of_all() { return make_mesh({{"a", process_count()}}).machines(); }
+
+TEST(ManyProcesses, ThoseOfAMachineStandTogether) {
+  const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
+  const std::vector<int> machines = mesh.machines();
+  EXPECT_TRUE(std::is_sorted(machines.begin(), machines.end()));
+  for (int place = 0; place < mesh.size(); place += 2) EXPECT_EQ(machines[place], machines[place + 1]);
+  const bool is_one = machines.back() == 0;
+  EXPECT_EQ(mesh.to_string(), fmt::format("a={}{}, b=2", process_count(), is_one ? "" : " across machines"));
+  if (!is_one) return;
+  std::vector<int> ascending(mesh.size());
+  std::iota(ascending.begin(), ascending.end(), 0);
+  EXPECT_EQ(mesh.devices(), ascending);
+}
+
+TEST(ManyProcesses, AnAxisAcrossGoesRoundTheMachines) {
+  const std::vector<int> machines = machines_of_all();
+  const int count = machines.back() + 1, each = process_count() / count;
+  const Mesh mesh = make_mesh({{"model", each}, {"data", 2 * count, across}, {"slot", 1}});
+  const at::Tensor x = random_tensor({4 * each, 4 * count}, 1);
+  EXPECT_TRUE(at::equal(whole(placed(x, mesh, P{"model", "data"})), x));
+  EXPECT_EQ(whole(sum(placed(at::ones({4 * count}, at::kFloat), mesh, P{"data"}))).item().toDouble(), 4.0 * count);
+  if (count == 1) return;
+  for (int place = 0; place < mesh.size(); ++place) EXPECT_EQ(mesh.machines()[place], place % count);
+  EXPECT_EQ(mesh.to_string(), fmt::format("model={}, data={} across machines, slot=1", each, 2 * count));
+}
+
+TEST(ManyProcesses, SumsOverSeveralMachinesAreTheSameBitsEverywhere) {
+  const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
+  const at::Tensor x = random_tensor({2 * process_count(), 40000}, 1).to(at::kFloat);
+  const detail::CheckScope checked;  // compares replicas
+  const Array sums = sum(placed(x, mesh, P{{"a", "b"}}), {0});
+  EXPECT_LE(difference(whole(reshard(sums, P{})), x.to(at::kDouble).sum(0)), 1e-5);
+  EXPECT_LE(difference(whole(reshard(sums, P{"a"})), x.to(at::kDouble).sum(0)), 1e-5);
 }
 
 // ---- what is refused

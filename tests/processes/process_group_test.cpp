@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -10,11 +11,14 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/processes.h"
+#include "sharding/distributed/two_stages.h"
 
 namespace tessera::detail {
 namespace {
@@ -155,6 +159,104 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
   EXPECT_EQ(all[0].item().toInt(), mine[0]);
   EXPECT_EQ(all[1].item().toInt(), mine[1]);
   EXPECT_EQ(&group, &process_group(mine));
+}
+
+TEST(TwoStages, NeedSeveralMachinesWithAsManyMembersEach) {
+  for (const std::vector<int>& machines : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {4}})
+    EXPECT_FALSE(two_stages(machines, 0)) << machines.size();
+  const auto stages = two_stages({7, 3, 3, 7, 5, 5}, 2);
+  ASSERT_TRUE(stages);
+  EXPECT_EQ(stages->machines, (std::vector<std::vector<int>>{{0, 3}, {1, 2}, {4, 5}}));
+  EXPECT_EQ(stages->within(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(stages->between(), (std::vector<int>{3, 2, 5}));
+}
+
+TEST(TwoStages, AreTakenOnlyWhereFewerBytesPass) {
+  const auto two = two_stages({0, 0, 1, 1}, 0), three = two_stages({0, 0, 0, 1, 1, 1}, 0);
+  EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kFloat));
+  EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kBFloat16));    // 3 for 4
+  EXPECT_FALSE(two->saves_in_all_reduce(at::kDouble, at::kBFloat16));  // 5 for 4
+  EXPECT_TRUE(two->saves_in_reduce_scatter(at::kFloat, at::kFloat));
+  EXPECT_FALSE(two->saves_in_reduce_scatter(at::kFloat, at::kBFloat16));  // 2 for 2
+  EXPECT_TRUE(three->saves_in_reduce_scatter(at::kFloat, at::kBFloat16));
+}
+
+// What this process sends to other machines while `verb` runs.
+template <class Verb>
+int64_t sent_by(const Verb& verb) {
+  const int64_t before = sent_between_machines();
+  verb()->wait();
+  return sent_between_machines() - before;
+}
+
+// The stages of all processes, with TESSERA_MACHINE on machines that are made up; null without.
+std::optional<TwoStages> stages_of_all() {
+  std::vector<int> machines;
+  for (const int process : everyone()) machines.push_back(world().machines[process]);
+  return two_stages(machines, process_index());
+}
+
+TEST(TwoStages, OneOfAMachineSendsWhatAllOfItDidBefore) {
+  const auto stages = stages_of_all();
+  if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
+  ProcessGroup& group = process_group(everyone());
+  const auto machines = static_cast<int64_t>(stages->machines.size());
+  const int64_t n = 30000 * process_count(), bytes = n * 4, block = bytes / process_count();
+  const at::Tensor x = at::zeros({process_count(), n / process_count()}, at::kFloat);
+  at::Tensor all = at::empty_like(x), mine = at::empty({x.size(1)}, at::kFloat);
+  EXPECT_EQ(sent_by([&] { return group.all_reduce(x, ReduceOp::sum, here("all_reduce")); }),
+            2 * bytes / stages->on_machine() * (machines - 1) / machines);
+  EXPECT_EQ(sent_by([&] { return group.reduce_scatter(x, mine, here("reduce_scatter")); }), block * (machines - 1));
+  EXPECT_EQ(sent_by([&] { return group.all_gather(mine, all, here("all_gather")); }), block * (machines - 1));
+  EXPECT_EQ(sent_by([&] { return group.all_to_all(x, all, here("all_to_all")); }),
+            block * (process_count() - stages->on_machine()));
+}
+
+at::Tensor fractions(int process, int64_t n) { return at::arange(n, at::kFloat).mul_(0.1 * (process + 1)).sin_(); }
+
+// Those of a machine first; in that order to the last bit, on all processes.
+TEST(TwoStages, SumsAreTakenByMachine) {
+  const auto stages = stages_of_all();
+  if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
+  const int64_t n = 100003, each = 20000;
+  const auto expected = [&](int64_t size) {
+    at::Tensor total;
+    for (const std::vector<int>& members : stages->machines) {
+      at::Tensor sum = fractions(members[0], size);
+      for (size_t i = 1; i < members.size(); ++i) sum.add_(fractions(members[i], size));
+      total = total.defined() ? total.add(sum) : sum;
+    }
+    return total;
+  };
+  ProcessGroup& group = process_group(everyone());
+  at::Tensor x = fractions(process_index(), n), mine = at::empty({each}, at::kFloat);
+  group.all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
+  EXPECT_TRUE(at::equal(x, expected(n)));
+  const at::Tensor parts = fractions(process_index(), each * process_count()).view({process_count(), each});
+  group.reduce_scatter(parts, mine, here("reduce_scatter"))->wait();
+  EXPECT_TRUE(at::equal(mine, expected(each * process_count()).view({-1, each})[process_index()]));
+}
+
+// Sums under way beside each other, and gathers among them.
+TEST(TwoStages, MayBeUnderWaySeveralAtOnce) {
+  ProcessGroup& group = process_group(everyone());
+  std::vector<at::Tensor> sums, gathered;
+  std::vector<std::unique_ptr<Work>> works;
+  for (int i = 0; i < 12; ++i) {
+    sums.push_back(numbers(process_index(), {60000 + i}, at::kFloat));
+    works.push_back(group.all_reduce(sums.back(), ReduceOp::sum, here("all_reduce")));
+    gathered.push_back(at::empty({process_count(), 30000 + i}, at::kFloat));
+    works.push_back(
+        group.all_gather(numbers(process_index(), {30000 + i}, at::kFloat), gathered.back(), here("all_gather")));
+  }
+  while (!works.empty()) {
+    works.back()->wait();
+    works.pop_back();
+  }
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_TRUE(at::equal(sums[i], folded(of_all({60000 + i}, at::kFloat), ReduceOp::sum))) << i;
+    EXPECT_TRUE(at::equal(gathered[i], at::stack(of_all({30000 + i}, at::kFloat)))) << i;
+  }
 }
 
 TEST(ProcessGroup, RefusesWhatItCannotDo) {

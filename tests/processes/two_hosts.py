@@ -66,6 +66,11 @@ class Hosts:
             if done.returncode:
                 raise OSError(f"tc: {done.stdout.strip()}")
 
+    def sent(self):
+        """The bytes that have gone into the cable at the first host's end."""
+        read = f"/sys/class/net/{self.ends[0]}/statistics/tx_bytes"
+        return int(run(["ip", "netns", "exec", self.names[0], "cat", read]).stdout)
+
     def cut(self):
         self.ip("-n", self.names[1], "link", "set", self.ends[1], "down")
 
@@ -82,21 +87,24 @@ class Hosts:
         return found
 
 
-def by_variables(enter, command):
-    """What torchrun would do on both hosts."""
-    said = "WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500"
-    first, second = (f"{enter} 10.77.0.{rank + 1} env RANK={rank} {said} {' '.join(command)}" for rank in range(2))
-    return ["sh", "-c", f"{first} & {second}; status=$?; wait $! && exit $status"]
+def by_variables(enter, command, machines):
+    """What torchrun would do on both hosts, with as many processes on each, each with a name for its machine."""
+    n = len(machines)
+    ranks = [f"{enter} 10.77.0.{1 + 2 * rank // n} env RANK={rank} LOCAL_RANK={rank % (n // 2)} WORLD_SIZE={n} "
+             f"TESSERA_MACHINE={machines[rank]} LOCAL_WORLD_SIZE={n // 2} MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 "
+             + " ".join(command) for rank in range(n)]
+    return ["sh", "-c", "status=0; pids=; " + " ".join(f"{rank} & pids=\"$pids $!\";" for rank in ranks)
+            + " for pid in $pids; do wait $pid || status=1; done; exit $status"]
 
 
-def launch(hosts, folder, command, **environment):
+def launch(hosts, folder, command, machines=("", ""), **environment):
     enter = os.path.join(folder, "enter.sh")
     with open(enter, "w") as script:
         script.write(ENTER % tuple(hosts.names))
     os.chmod(enter, 0o755)
     environment = dict(os.environ, OMP_NUM_THREADS="1", **environment)
-    return subprocess.Popen(by_variables(enter, command), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            start_new_session=True)
+    return subprocess.Popen(by_variables(enter, command, machines), env=environment, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def losses(path):
@@ -116,6 +124,19 @@ def check_training(hosts, args, folder):
     assert one and len(one) == len(two), (one, two)
     assert all(abs(x - y) <= 1e-4 * abs(x) for x, y in zip(one, two)), (one, two)
     print(f"two hosts train as one process does: {json.dumps(two)}")
+
+
+def check_stages(hosts, args, folder):
+    """What passes the cable: 12 sums of 240 kB and 12 gathers of 4 x 120 kB, by two processes on each host."""
+    expected = {"one stage": 12 * (2 * 240e3 + 3 * 120e3), "two stages": 12 * (240e3 + 2 * 120e3)}
+    for machines, (name, bytes) in zip(["cccc", "aabb"], expected.items()):
+        before = hosts.sent()
+        group = launch(hosts, folder, [args.group, "--gtest_filter=TwoStages.MayBeUnderWaySeveralAtOnce"], machines)
+        output = group.communicate(timeout=120)[0]
+        assert group.returncode == 0, output
+        sent = hosts.sent() - before
+        print(f"{name}: {sent} bytes pass, expected {bytes:.0f} and the beginning")
+        assert 0 <= sent - bytes <= 0.03 * bytes + 300e3, (name, sent, bytes)
 
 
 def check_cut(hosts, args, folder):
@@ -146,6 +167,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", required=True, help="the program train_transformer")
     parser.add_argument("--victim", required=True, help="the program victim")
+    parser.add_argument("--group", required=True, help="the program group_processes_test")
     parser.add_argument("--text", required=True, help="a text to train on")
     parser.add_argument("--running", type=float, default=2, help="seconds that both run until the link goes down")
     args = parser.parse_args()
@@ -157,6 +179,7 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as folder:
             check_training(hosts, args, folder)
+            check_stages(hosts, args, folder)
             check_cut(hosts, args, folder)
     finally:
         hosts.__exit__()

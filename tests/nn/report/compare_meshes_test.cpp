@@ -87,6 +87,28 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
 }
 
+// Machines of 4 devices along "model", 3 of them along "data".
+TEST(CompareMeshes, CountsASumOverMachinesInTwoStages) {
+  const Hardware hardware{.link = {.bytes_per_second = 8e9, .latency = 1e-6},
+                          .links = {{"data", {.bytes_per_second = 1e9, .latency = 1e-5}}},
+                          .across = {"data"}};
+  const Mesh mesh = make_mesh({{"data", 3}, {"model", 4}}, {.abstract = true});
+  const auto seconds = [&](const char* kind, const char* axes, const Hardware& on) {
+    return collective_seconds(kind, axes, mesh, 12000, on);
+  };
+  const auto within = [](double bytes) { return 3 * (bytes / 8e9 + 1e-6); };
+  const auto between = [](double bytes) { return 2 * (bytes / 1e9 + 1e-5); };
+  EXPECT_DOUBLE_EQ(seconds("all_reduce", "data,model", hardware), 2 * within(3000) + 2 * between(1000));
+  EXPECT_DOUBLE_EQ(seconds("all_gather", "data,model", hardware), within(3000) + between(1000));
+  EXPECT_DOUBLE_EQ(seconds("reduce_scatter", "model,data", hardware), within(36000) + between(12000));
+  EXPECT_DOUBLE_EQ(seconds("all_to_all", "data,model", hardware), 11 * (1000 / 1e9 + 1e-5));
+  EXPECT_DOUBLE_EQ(seconds("all_reduce", "data", hardware), 2 * between(4000));
+  EXPECT_DOUBLE_EQ(seconds("all_reduce", "model", hardware), 2 * within(3000));
+  Hardware one_machine = hardware;
+  one_machine.across.clear();
+  EXPECT_DOUBLE_EQ(seconds("all_reduce", "data,model", one_machine), 22 * (1000 / 1e9 + 1e-5));
+}
+
 // ---- What is begun ahead
 
 constexpr int layers = 6;

@@ -227,7 +227,7 @@ TEST(SuggestLayouts, RefusesWhatItCannotSearch) {
 // ---- measure_hardware
 
 TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
-  const Hardware measured =
+  Hardware measured =
       measure_hardware(make_mesh({{"data", 2}, {"model", 2}}), {.side = 64, .bytes = 65536, .rounds = 3});
   EXPECT_GT(measured.flops_per_second, 1e6);
   ASSERT_EQ(measured.links.size(), 2u);
@@ -238,6 +238,10 @@ TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
   }
   const data::ScratchFolder folder;
   const std::string file = folder.path("hardware.json");
+  save_hardware(file, measured);
+  EXPECT_EQ(load_hardware(file), measured);
+  EXPECT_TRUE(measured.across.empty()) << "on one machine";
+  measured.across = {"data"};
   save_hardware(file, measured);
   EXPECT_EQ(load_hardware(file), measured);
 }

@@ -167,6 +167,7 @@ TEST(Placement, DevicesAreThoseOfTheEnvironmentOrOne) {
   EXPECT_EQ(device_count(), 4);
   EXPECT_EQ(devices(), (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(local_devices(), devices());
+  EXPECT_EQ(local_device_count(), 4);
   EXPECT_EQ(make_mesh({{"batch", device_count()}}).devices(), devices());
 }
 
