@@ -22,7 +22,7 @@ int main() {
   Line line{.slope = zeros({}), .intercept = zeros({})};
   auto optimizer = optim::Optimizer(line, optim::adam({.learning_rate = 0.1}));
   for (int step = 0; step < 200; ++step) {
-    auto [loss, grads] = nn::value_and_grad(loss_of)(line, x, y);
+    const auto [loss, grads] = nn::value_and_grad(loss_of)(line, x, y);
     optimizer.update(line, grads);
     if (step % 50 == 0) std::cout << "loss " << loss.item<float>() << '\n';
   }

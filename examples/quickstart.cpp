@@ -52,7 +52,7 @@ int main() {
   for (const Key& key : split(Key(1), 20)) {
     const Batch local = make_batch(key);                          // this process's rows; Batch names its dims
     const Batch batch = data::from_process_local(local, layout);  // one global array over the mesh
-    auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
     optimizer.update(model, grads);                               // in place, fused
     std::cout << "loss " << loss.item<float>() << '\n';
   }

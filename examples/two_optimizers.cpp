@@ -39,7 +39,7 @@ int main() {
   std::cout << nn::placement_table(nn::named("optimizer", optimizer));
 
   for (int step = 0; step < 30; ++step) {
-    auto [loss, grads] = nn::value_and_grad(mse)(model, x, y);
+    const auto [loss, grads] = nn::value_and_grad(mse)(model, x, y);
     optimizer.update(model, grads);
     if (step % 10 == 9) std::cout << "loss " << loss.item<float>() << '\n';
   }

@@ -89,9 +89,9 @@ fs::path find_checkpoint(const fs::path& path, const char* verb) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   if (steps.empty())
     fail(ErrorKind::bad_file, verb,
-         "{}: no complete checkpoint is here, and it is none. Give a folder that checkpoints were saved to, or one of "
-         "its steps.",
-         path.string());
+         "{}: no complete checkpoint is here, and it {}. Give a folder that checkpoints were saved to, or one of its "
+         "steps.",
+         path.string(), fs::exists(path) ? "is none" : "does not exist");
   return path / std::to_string(steps.back());
 }
 

@@ -9,8 +9,8 @@
 
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/stages.h"
-#include "nn/tree/name_suggestions.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/near_names.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
@@ -73,11 +73,8 @@ struct Use {
   std::string path, reason;  // where it was passed over first, and why
 };
 
-// "; "embed" is the nearest", if one is near.
 std::string nearest(const std::string& name, const std::set<std::string>& names) {
-  const std::vector<std::string> best = detail::near_names(name, {names.begin(), names.end()}, 1);
-  if (best.empty() || detail::edit_distance(name, best[0]) > 1 + name.size() / 4) return "";
-  return fmt::format("; \"{}\" is the nearest", best[0]);
+  return tessera::detail::nearest_words(name, {names.begin(), names.end()});
 }
 
 std::set<std::string> logical_names(const Leaves& leaves) {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "nn/tree/name_suggestions.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/near_names.h"
 
 namespace tessera::nn {
 
@@ -68,7 +68,7 @@ const ActivationRow& ActivationTable::row(std::string_view path) const {
   std::vector<std::string> paths;
   for (const ActivationRow& r : rows_) paths.push_back(r.path);
   fail(ErrorKind::bad_argument, "trace", "\"{}\" given, expected a module that took part. Nearest: {}.", path,
-       fmt::join(detail::near_names(path, paths), ", "));
+       fmt::join(tessera::detail::near_names(path, paths), ", "));
 }
 
 std::string ActivationTable::to_json() const {

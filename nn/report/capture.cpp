@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "nn/report/dataflow.h"
-#include "nn/tree/name_suggestions.h"
 #include "sharding/accounting/operation_event.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/near_names.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::nn::detail {
@@ -47,7 +47,7 @@ class Capture : tessera::detail::OperationWatcher {
   bool takes(const std::string& module) const { return !module.empty() && path_matches(module, pattern_); }
 
   [[noreturn]] void refuse(const std::vector<std::string>& paths) const {
-    const std::vector<std::string> near = near_names(pattern_, paths);
+    const std::vector<std::string> near = tessera::detail::near_names(pattern_, paths);
     if (near.empty())
       fail(
           ErrorKind::bad_argument, "capture",

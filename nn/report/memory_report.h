@@ -53,7 +53,7 @@ MemoryReport measure_memory(const Leaves& at_rest, const std::function<Placement
 // Runs `step` once and measures what LibTorch allocates on this thread (on an abstract mesh, what it would allocate).
 // `at_rest` are the trees that exist before and after the step. The step returns the gradients, or nothing:
 //   std::cout << nn::memory_report(nn::named("model", model, "optimizer", optimizer), [&] {
-//     auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+//     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //     optimizer.update(model, grads);
 //     return grads;
 //   });

@@ -140,7 +140,7 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
 // nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) with the
 // activations of only an n-th of the batch: dim 0 of every array of the arguments is cut into n micro-batches, which
 // run one after another.
-//   auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
+//   const auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
 // Of a loss function that returns a WeightedSum, sums, gradients and weights are added up and divided at the end: the
 // loss and the gradients of the whole batch, however its tokens are spread over the micro-batches. Of one that returns
 // an Array, loss and gradients are means over the micro-batches: those of the whole batch, if the loss is a mean over

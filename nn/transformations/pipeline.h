@@ -103,8 +103,8 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // aux and reductions, and another order. A process goes on to its next micro-batch while other processes, on other
 // stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
 // what is kept meanwhile.
-//   auto [loss, grads] = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b})(model,
-//   batch);
+//   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b});
+//   const auto [loss, grads] = step(model, batch);
 // Stages that one process has as virtual devices run one after another. The model is only read: a loss function that
 // takes Model& to change Buffers is no loss function here. Errors: micro_batches < 1 (bad_argument), those of
 // accumulate_gradients.

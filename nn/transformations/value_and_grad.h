@@ -117,7 +117,7 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 
 // nn::value_and_grad(loss_fn)(model, args...) calls loss_fn(model, args...), which returns a floating scalar, or a pair
 // of one and anything else (aux), and returns
-//   auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
+//   const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //   auto [value, grads] = nn::value_and_grad(mse_with_aux)(model, batch);   // value = {loss, aux}
 // `grads` has the type of the model: the gradient of each floating array, placed as that array, zeros if the loss does
 // not use it. Arrays that are not floating are absent. All gradients are reduced once, in one collective per set of
@@ -136,7 +136,7 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 //   auto [loss_now, grads] = nn::value_and_grad(loss)(model, batch);
 // With a filter, only the arrays that it takes are trained. The gradients of the others are absent, so that optimizers
 // leave these arrays alone, and no backward work is done for them:
-//   auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
+//   const auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
 // The options (sharding/autodiff/tape.h) say what becomes of gathered weights, and whether and how gradients are
 // reduced:
 //   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
@@ -171,7 +171,7 @@ requires(!std::convertible_to<Model, Filter> &&
 
 // With numbers of arguments, the gradients of those instead of the first argument's: the gradient itself of one, a
 // std::tuple of several, in the order of the numbers (jax's argnums). Each is any tree.
-//   auto [loss, grads] = nn::value_and_grad<0, 2>(loss_fn)(x, w, b);
+//   const auto [loss, grads] = nn::value_and_grad<0, 2>(loss_fn)(x, w, b);
 //   auto [dx, db] = grads;
 template <size_t First, size_t... Rest, class F>
 auto value_and_grad(F f, GradientOptions options = {}, std::source_location where = std::source_location::current()) {

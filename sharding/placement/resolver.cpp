@@ -10,6 +10,7 @@
 #include <set>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/near_names.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::detail {
@@ -203,12 +204,13 @@ class Resolver {
 
   [[noreturn]] void fail_unknown(size_t d) const {
     std::set<std::string> known;
+    std::vector<std::string> names;
     for (const Rule& rule : rules_)
-      if (rule.is_by_name()) known.insert("\"" + rule.logical + "\"");
+      if (rule.is_by_name() && known.insert("\"" + rule.logical + "\"").second) names.push_back(rule.logical);
     fail_at(
         ErrorKind::unknown_axis,
-        fmt::format("dim {} is named \"{}\", which is in no rule. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
-                    d, axes_[d].name(),
+        fmt::format("dim {} is named \"{}\", which is in no rule{}. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
+                    d, axes_[d].name(), nearest_words(axes_[d].name(), names),
                     known.empty() ? "No rule names a dim" : fmt::format("The rules know: {}", fmt::join(known, ", ")),
                     refused_arrays(), axes_[d].name()));
   }

@@ -169,8 +169,8 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
   };
   expect_error(
       ErrorKind::unknown_axis,
-      "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule. The rules know: \"embed\", \"hidden\", "
-      "\"vocab\". Add {\"hiden\", replicated} to keep it whole.",
+      "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule; \"hidden\" is the nearest. The rules "
+      "know: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to keep it whole.",
       resolve({"embed", "hiden"}, {8, 8}));
   expect_error(ErrorKind::uneven,
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "

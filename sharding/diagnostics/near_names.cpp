@@ -1,11 +1,13 @@
 // Names ordered by their distance.
-#include "nn/tree/name_suggestions.h"
+#include "sharding/diagnostics/near_names.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace tessera::nn::detail {
+namespace tessera::detail {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -29,4 +31,10 @@ std::vector<std::string> near_names(std::string_view name, const std::vector<std
   return nearest;
 }
 
-}  // namespace tessera::nn::detail
+std::string nearest_words(std::string_view name, const std::vector<std::string>& among) {
+  const std::vector<std::string> best = near_names(name, among, 1);
+  if (best.empty() || edit_distance(name, best[0]) > 1 + name.size() / 4) return "";
+  return fmt::format("; \"{}\" is the nearest", best[0]);
+}
+
+}  // namespace tessera::detail
