@@ -13,9 +13,13 @@ namespace tessera::examples {
 // Where the optimizer's state is cut further, so are the gradients.
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
-  return nn::accumulate_gradients(
-      loss_fn, step.micro_batches, trained,
-      {.borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state});
+  const GradientOptions options{
+      .borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state};
+  return [=, accumulated = nn::accumulate_gradients(loss_fn, step.micro_batches, trained, options),
+          schedule = step.schedule, n = step.micro_batches](const auto& model, const auto& batch) {
+    if (!schedule) return accumulated(model, batch);
+    return nn::pipeline(loss_fn, {.micro_batches = n, .schedule = *schedule}, trained, options)(model, batch);
+  };
 }
 
 // A training step for any layout: a model that `make` makes there, and rows of the right shape, which take no memory.

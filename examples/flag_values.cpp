@@ -1,4 +1,4 @@
-// Numbers, bytes and lists, read to their last letter or refused.
+// Numbers, bytes, names and lists, read to their last letter or refused.
 #include "examples/flag_values.h"
 
 #include <fmt/format.h>
@@ -73,6 +73,40 @@ double share_of(const std::string& text) {
 
 void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known) {
   refuse(flag, fmt::format("\"{}\" given, expected one of {}.", name, fmt::join(known, ", ")));
+}
+
+std::string model_name(const std::string& name) {
+  const std::vector<std::string> known = {"gpt", "llama", "mixtral"};
+  if (std::find(known.begin(), known.end(), name) == known.end()) refuse_name("--model", name, known);
+  return name;
+}
+
+ContextParallelism context_parallelism(const std::string& name) {
+  const std::pair<const char*, ContextParallelism> known[] = {{"automatic", ContextParallelism::automatic},
+                                                              {"exchange", ContextParallelism::exchange},
+                                                              {"gather", ContextParallelism::gather},
+                                                              {"ring", ContextParallelism::ring}};
+  std::vector<std::string> names;
+  for (const auto& [word, how] : known) {
+    if (name == word) return how;
+    names.emplace_back(word);
+  }
+  refuse_name("--context-parallelism", name, names);
+}
+
+nn::Schedule schedule_of(const std::string& name) {
+  std::vector<std::string> known;
+  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+    if (name == nn::name_of(schedule)) return schedule;
+    known.emplace_back(nn::name_of(schedule));
+  }
+  refuse_name("--schedule", name, known);
+}
+
+DType precision_of(const std::string& name) {
+  const std::vector<std::string> known = {"float32", "bfloat16"};
+  if (std::find(known.begin(), known.end(), name) == known.end()) refuse_name("--precision", name, known);
+  return *dtype_of(name);
 }
 
 std::vector<std::string> split_at(const std::string& text, char separator) {

@@ -1,9 +1,12 @@
-// What stands behind a flag: numbers, bytes and lists, read or refused.
+// What stands behind a flag: numbers, bytes, names and lists, read or refused.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "nn/models.h"
+#include "nn/transformations.h"
 
 namespace tessera::examples {
 
@@ -17,6 +20,10 @@ int64_t bytes_of(const std::string& flag, const std::string& text);  // 4GB, 512
 double positive_number(const std::string& flag, const std::string& text);
 double temperature_of(const std::string& text);
 double share_of(const std::string& text);
+std::string model_name(const std::string& name);
+ContextParallelism context_parallelism(const std::string& name);
+nn::Schedule schedule_of(const std::string& name);
+DType precision_of(const std::string& name);
 
 // "a,b" at ",": a, b.
 std::vector<std::string> split_at(const std::string& text, char separator);

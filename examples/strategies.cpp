@@ -31,6 +31,11 @@ constexpr Strategy strategies[] = {
      .rules = "seq=seq,stream_seq=seq",
      .meaning = "context parallel: the same, with keys and values that go round in a ring",
      .context = "ring"},
+    {.name = "pp",
+     .mesh = "pipe=2,data=4",
+     .rules = "layers=pipe",
+     .meaning = "pipeline parallel: half of the layers on each of two stages, data parallel within a stage",
+     .micro_batches = 4},
     {.name = "ep",
      .mesh = "data=8",
      .rules = "experts=data",
@@ -56,9 +61,10 @@ const Strategy& strategy_of(const std::string& name) {
 std::string strategies_usage() {
   std::string text;
   for (const Strategy& s : strategies)
-    text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}\n", s.name, s.meaning, "", s.mesh,
+    text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
                         flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state", s.shard_state),
-                        flag_unless_empty("--context-parallelism", s.context));
+                        flag_unless_empty("--context-parallelism", s.context),
+                        s.micro_batches > 1 ? fmt::format(" --micro-batches {}", s.micro_batches) : "");
   return text + fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
 }
 

@@ -1,14 +1,16 @@
 // The strategies of train_transformer by name, in the words of its command line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace tessera::examples {
 
-// What the flags --mesh, --rules, --shard-state and --context-parallelism would say.
+// What the flags --mesh, --rules, --shard-state, --context-parallelism and --micro-batches would say.
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
   const char *shard_state = "", *context = "";
+  int64_t micro_batches = 1;
   bool needs_experts = false;
 };
 

@@ -43,13 +43,17 @@ Rule rule_of(const std::string& name, const std::string& value, const std::vecto
   return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated.")};
 }
 
+// The vector of blocks, whose rule lays them on stages: the name of no dim.
+constexpr const char* layers = "layers";
+
 std::vector<std::string> logical_axes_of(const TrainOptions& options) {
   if (options.tokens.used())
-    return {"batch", "stream_seq", "seq",      "vocab", "positions", "embed",
-            "heads", "kv_heads",   "head_dim", "mlp",   "experts",   "norm"};
+    return {"batch",    "stream_seq", "seq", "vocab",   "positions", "embed", "heads",
+            "kv_heads", "head_dim",   "mlp", "experts", "norm",      layers};
   std::vector<std::string> names = names_of(with_all_names({}));
   std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
   if (options.model.name != "mixtral") std::erase(names, "experts");
+  names.push_back(layers);
   return names;
 }
 
@@ -70,7 +74,7 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
   if (!contains(names_of(rules), "batch")) rules.push_back({"batch", "data"});
   const std::vector<std::string> named = names_of(rules);
   for (const std::string& name : names)
-    if (!contains(named, name)) rules.push_back({name, replicated});
+    if (!contains(named, name) && name != layers) rules.push_back({name, replicated});
   return with_all_names(std::move(rules));
 }
 
@@ -89,33 +93,6 @@ bool is_cut(const std::string& name, const Rules& rules) {
 
 bool has_devices(const std::vector<MeshAxis>& mesh) {
   return std::any_of(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
-}
-
-// ---- what has a name
-
-std::string model_name(const std::string& name) {
-  const std::vector<std::string> known = {"gpt", "llama", "mixtral"};
-  if (!contains(known, name)) refuse_name("--model", name, known);
-  return name;
-}
-
-ContextParallelism context_parallelism(const std::string& name) {
-  const std::pair<const char*, ContextParallelism> known[] = {{"automatic", ContextParallelism::automatic},
-                                                              {"exchange", ContextParallelism::exchange},
-                                                              {"gather", ContextParallelism::gather},
-                                                              {"ring", ContextParallelism::ring}};
-  std::vector<std::string> names;
-  for (const auto& [word, how] : known) {
-    if (name == word) return how;
-    names.emplace_back(word);
-  }
-  refuse_name("--context-parallelism", name, names);
-}
-
-DType precision_of(const std::string& name) {
-  const std::vector<std::string> known = {"float32", "bfloat16"};
-  if (!contains(known, name)) refuse_name("--precision", name, known);
-  return *dtype_of(name);
 }
 
 // ---- placements
@@ -158,7 +135,9 @@ void resolve(Placement given, TrainOptions& options) {
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
     if (!given.shard_state && *strategy.shard_state) given.shard_state = strategy.shard_state;
     if (!given.context && *strategy.context) options.step.context = context_parallelism(strategy.context);
+    if (options.step.micro_batches < 0) options.step.micro_batches = strategy.micro_batches;
   }
+  if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::Schedule::one_f_one_b;
   if (given.shard_state)
     options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh, " Join several with +.");
 }
@@ -227,6 +206,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
             "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
       sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
       integer("--micro-batches", o.step.micro_batches, 1, "parts of each device's rows, worked off one after another"),
+      {"--schedule", "NAME", "gpipe or one_f_one_b: the order of micro-batches on stages (one_f_one_b)",
+       [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
       sets("--keep-gathers", o.step.borrow_gathers, false,
@@ -300,6 +281,8 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     refuse("--experts", fmt::format("{} has none. Give --model mixtral too, or leave it out.", options.model.name));
   if (!options.automatic.is_on && contains(given, "--context-parallelism") && !is_cut("stream_seq", options.rules))
     refuse("--context-parallelism", "the sequence is whole on each device. Give a rule for stream_seq too.");
+  if (contains(given, "--schedule") && !is_cut(layers, options.rules))
+    refuse("--schedule", "the layers are on no stages. Give a rule for layers too.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
     if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
   if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
@@ -360,6 +343,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
   resolve(placement, options);
+  options.step.micro_batches = std::max<int64_t>(1, options.step.micro_batches);
   check_used(given, options);
   options.sample.window = options.model.seq;
   return options;

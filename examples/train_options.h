@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "examples/train/step_profile.h"
 #include "examples/transformer.h"
 #include "nn/models.h"
+#include "nn/transformations.h"
 #include "sharding/diagnostics.h"
 #include "sharding/placement.h"
 
@@ -50,7 +52,8 @@ struct TokenOptions {
 // Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
 struct StepOptions {
   std::vector<std::string> shard_state;  // mesh axes over which the optimizer's state is cut as well
-  int64_t micro_batches = 1;             // parts of each device's rows, which run one after another
+  int64_t micro_batches = -1;            // parts of each device's rows, one after another; -1: the strategy's, or one
+  std::optional<nn::Schedule> schedule;  // in which they go through layers on stages; none: the layers are on no stages
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
   bool borrow_gathers = true;            // a gathered weight is freed after its use

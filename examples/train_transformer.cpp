@@ -91,6 +91,8 @@ void print_samples(const Model& model, const TrainOptions& options, const char* 
 void print_placement(const TrainOptions& options, const Layout& layout) {
   fmt::print("mesh     {} ({} devices; {})\n", layout.mesh().to_string(), layout.mesh().size(), options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
+  if (options.step.schedule)
+    fmt::print("stages   {} micro-batches, {}\n", options.step.micro_batches, nn::name_of(*options.step.schedule));
   if (!options.step.shard_state.empty())
     fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state, "+"));
 }

@@ -89,8 +89,9 @@ void PartSums::add(const Array& loss, const Array& weight) {
 Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
-  const Array weight = weights.empty() ? Array() : detached(divisor(sum_of(weights)));  // for all stages
-  const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum / weight; };
+  // A factor, on all stages: sums that are pending stay so, and are reduced together.
+  const Array share = weights.empty() ? Array() : detached(1.0 / divisor(sum_of(weights)));
+  const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum * share; };
   std::vector<Array*> means;
   std::vector<const Array*> places;
   for (size_t i = 0; i < gradients.size(); ++i) {

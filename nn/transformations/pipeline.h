@@ -57,24 +57,30 @@ struct Underway {
 
 template <class F, class Model, class... Args>
 auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filter& trained,
-                 const GradientOptions& of_part, const GradientOptions& of_all, const Model& model,
-                 const Args&... batch) {
+                 const GradientOptions& of_part, const GradientOptions& of_all, Model& model, const Args&... batch) {
+  using Tree = std::remove_const_t<Model>;
   using Result = decltype(part_loss(model, batch...));
   const int64_t n = options.micro_batches, blocks = blocks_of_rows({leaves(batch)...});
   std::vector<Underway<Result>> parts(n);
-  std::optional<Model> gradients;
+  std::optional<Tree> gradients;
+  Tree running = model;  // the model gets its Buffers only after the last micro-batch
   for (const auto [is_backward, i] : passes_of(options, leaves(model))) {
     auto& [training, result] = parts[i];
     if (!is_backward) {
-      training = std::make_unique<Training>(leaves(model), trained, of_part);
-      Model shadow = model;
-      set_values(bare_arrays(shadow).arrays, training->shadows());
-      result = part_loss(std::as_const(shadow), micro_batch(batch, blocks, i, n)...);
+      training = std::make_unique<Training>(leaves(running), trained, of_part);
+      Tree shadow = running;
+      const std::vector<Array> given = training->shadows();
+      set_values(bare_arrays(shadow).arrays, given);
+      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
       training->pause();
+      if constexpr (!std::is_const_v<Model>)
+        write_back(running, training->model(),
+                   kept_after_call(training->model(), given, bare_arrays(shadow).arrays, "pipeline", /*settle=*/true),
+                   shadow, "pipeline");
       continue;
     }
     training->resume();
-    Model gradient = model;
+    Tree gradient = model;
     set_values(bare_arrays(gradient).arrays, training->gradients(loss_in(*result)));
     training.reset();
     result = without_graph_of(*std::move(result));
@@ -86,6 +92,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
   for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
   Array loss = detached(sums.finish(leaves(model), of_all));
+  if constexpr (!std::is_const_v<Model>) take_state(model, running);
   using Aux = decltype(aux_in(std::declval<Result>()));
   if constexpr (std::is_same_v<Aux, NoAux>) {
     return std::pair(std::move(loss), *std::move(gradients));
@@ -100,14 +107,13 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 
 // nn::pipeline(loss_fn, {.micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model, batch...)
 // for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss, gradients,
-// aux and reductions, and another order. A process goes on to its next micro-batch while other processes, on other
+// aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on other
 // stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
 // what is kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. The model is only read: a loss function that
-// takes Model& to change Buffers is no loss function here. Errors: micro_batches < 1 (bad_argument), those of
-// accumulate_gradients.
+// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1 (bad_argument), those
+// of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {
@@ -115,9 +121,10 @@ auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOption
   GradientOptions of_part = gradients;
   if (options.micro_batches > 1) of_part.reduce = false, of_part.shard.clear();
   return [part_loss = detail::PartLoss<F>{std::move(loss_fn)}, options, trained = std::move(trained), of_part,
-          gradients, where](const auto& model, const auto&... batch) {
+          gradients, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);
-    return detail::pipeline_of(part_loss, options, trained, of_part, gradients, model, batch...);
+    detail::AsModel<decltype(model)>& as_given = model;
+    return detail::pipeline_of(part_loss, options, trained, of_part, gradients, as_given, batch...);
   };
 }
 template <class F>

@@ -29,20 +29,25 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-// Of every process; empty where all have the same.
-std::vector<std::string> texts_of_all(int channel, const std::string& text, const Waiting& waiting) {
-  if (world().count == 1) return {};
+// Of every process that `gather` asks; empty where all have the same.
+template <class Gather>
+std::vector<std::string> texts_by(const Gather& gather, const std::string& text) {
   at::Tensor mark = at::empty({2}, at::kLong);
   mark[0] = static_cast<int64_t>(text.size());
   mark[1] = hash_of(text);
-  const at::Tensor marks = gathered(channel, mark, waiting);
+  const at::Tensor marks = gather(mark);
   if ((marks == marks[0]).all().item<bool>()) return {};
   at::Tensor mine = at::zeros({marks.select(1, 0).max().item<int64_t>() + 1}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor all = gathered(channel, mine, waiting);
+  const at::Tensor all = gather(mine);
   std::vector<std::string> texts;
-  for (int p = 0; p < world().count; ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
+  for (int64_t p = 0; p < all.size(0); ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
   return texts;
+}
+
+std::vector<std::string> texts_of_all(int channel, const std::string& text, const Waiting& waiting) {
+  if (world().count == 1) return {};
+  return texts_by([&](const at::Tensor& mine) { return gathered(channel, mine, waiting); }, text);
 }
 
 // The first line that differs, of each.
@@ -56,18 +61,32 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   return {x, y};
 }
 
-}  // namespace
-
-void check_agreement(const char* verb, int processes, const std::string& text) {
-  if (processes == 1) return;
-  const auto texts = texts_of_all(main_channel, text, {.operation = verb, .where = {}});
+void refuse_difference(const char* verb, const std::vector<std::string>& texts, const std::vector<int>& processes) {
   for (size_t p = 1; p < texts.size(); ++p) {
     if (texts[p] == texts[0]) continue;
     const auto [first, other] = first_difference(texts[0], texts[p]);
     fail(ErrorKind::inconsistent, verb,
-         "process 0 has {}, process {} has {}. All processes must run the same program with the same arguments.", first,
-         p, other);
+         "process {} has {}, process {} has {}. All processes must run the same program with the same arguments.",
+         processes[0], first, processes[p], other);
   }
+}
+
+}  // namespace
+
+void check_agreement(const char* verb, int processes, const std::string& text) {
+  if (processes == 1) return;
+  refuse_difference(verb, texts_of_all(main_channel, text, {.operation = verb, .where = {}}), everyone());
+}
+
+void check_agreement(const char* verb, const std::vector<int>& processes, const std::string& text) {
+  if (processes.size() == 1) return;
+  ProcessGroup& group = process_group(processes);
+  const auto gather = [&](const at::Tensor& mine) {
+    at::Tensor all = at::empty({group.size(), mine.numel()}, mine.options());
+    group.all_gather(mine, all, {.operation = verb, .where = {}})->wait();
+    return all;
+  };
+  refuse_difference(verb, texts_by(gather, text), processes);
 }
 
 std::vector<std::string> gather_texts(const char* verb, const std::string& mine) {

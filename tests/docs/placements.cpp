@@ -7,7 +7,6 @@
 #include "optim/optimizer.h"
 #include "sharding/accounting.h"
 #include "sharding/array.h"
-#include "sharding/array.h"
 #include "sharding/placement.h"
 #include "sharding/random.h"
 
@@ -25,6 +24,7 @@ struct Placement {
   Rules rules;
   std::vector<std::string> shard_state = {};
   ContextParallelism context = ContextParallelism::automatic;
+  int64_t micro_batches = 1;
 };
 
 const Placement placements[] = {
@@ -46,6 +46,10 @@ const Placement placements[] = {
      .rules = {{"batch", "data"}, {"stream_seq", "seq"}},
      .context = ContextParallelism::ring},
     {.name = "expert", .mesh = {{"data", 8}}, .rules = {{"batch", "data"}, {"experts", "data"}}},
+    {.name = "pipeline",
+     .mesh = {{"pipe", 2}, {"data", 4}},
+     .rules = {{"layers", "pipe"}, {"batch", "data"}},
+     .micro_batches = 2},
     {.name = "fsdp x tensor",
      .mesh = {{"data", 4}, {"model", 2}},
      .rules = {{"batch", "data"},
@@ -69,6 +73,7 @@ nn::DecoderConfig config_for(const Placement& p) {
   nn::DecoderConfig config{.vocab = 64, .embed = 32, .layers = 1, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
   if (std::string_view(p.name) == "expert")
     config.family = nn::DecoderFamily::mixtral, config.experts = 8, config.experts_per_token = 2;
+  if (p.micro_batches > 1) config.layers = 2;
   return config;
 }
 
@@ -77,7 +82,7 @@ void show(const Batch& batch, const nn::Leaves& leaves) {
   std::cout << "ids " << batch.ids.value.type_string() << '\n';
   for (const nn::Leaf& leaf : leaves) {
     const std::string path = leaf.path.substr(leaf.path.find('.') + 1);
-    if (path == "layers.0.attn.q.kernel")
+    if (path == "layers.0.attn.q.kernel" || path == "layers.1.attn.q.kernel")
       std::cout << path << ' ' << leaf.value->type_string() << '\n' << visualize_sharding(*leaf.value);
     if (path == "layers.0.moe.up") std::cout << path << ' ' << leaf.value->type_string() << '\n';
   }
@@ -101,7 +106,9 @@ void train(const Placement& p) {
   show(batch, nn::leaves(model));
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
-    const auto [loss, grads] = nn::value_and_grad(loss_of, {.shard = p.shard_state})(model, batch);
+    const auto [loss, grads] = p.micro_batches > 1
+                                   ? nn::pipeline(loss_of, {.micro_batches = p.micro_batches})(model, batch)
+                                   : nn::value_and_grad(loss_of, {.shard = p.shard_state})(model, batch);
     optimizer.update(model, grads);
     if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.table();
   }

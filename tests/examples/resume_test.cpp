@@ -22,9 +22,11 @@ class ResumeTest : public Training {
 };
 
 TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
+  steps_ += " --layers 2";
   const Run expected = run("--mesh data=1" + steps_ + save_to("whole"));
   const auto save = folder_name("run");
-  for (const char* where : {"--strategy dp", "--strategy fsdp", "--strategy tp", "--strategy 2d", "--strategy zero1"}) {
+  for (const char* where : {"--strategy dp", "--strategy fsdp", "--strategy tp", "--strategy 2d", "--strategy zero1",
+                            "--strategy pp --micro-batches 2"}) {
     fs::remove_all(save);
     fs::copy(folder_name("whole"), save, fs::copy_options::recursive);
     fs::remove_all(save + "/9");  // so that 8 is the newest of those that are kept

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string tokenizer = std::string(TESSERA_REFERENCE_DIR) + "/tokenizers/gpt2";
-const std::string sizes = " --embed 32 --heads 4 --layers 1 --mlp 32";
+const std::string sizes = " --embed 32 --heads 4 --layers 2 --mlp 32";
 const std::string steps = " --seq 16 --batch 8 --steps 3 --warmup 1";
 
 class TrainTokens : public Training {
@@ -52,8 +52,9 @@ TEST_F(TrainTokens, HaveTheSameLossesOnEveryMesh) {
     const Run alone = rows_of(texts() + sizes + model + " --mesh data=1");
     EXPECT_TRUE(alone.outcome.says("40 documents; entropy in nats per token")) << alone.outcome.output;
     EXPECT_TRUE(alone.outcome.says("(perplexity ")) << alone.outcome.output;
-    for (const std::string mesh : {" --strategy fsdp", " --strategy tp", " --strategy 2d",
-                                   " --mesh data=2 --micro-batches 2 --remat", " --strategy auto --devices 4"})
+    for (const std::string mesh :
+         {" --strategy fsdp", " --strategy tp", " --strategy 2d", " --mesh data=2 --micro-batches 2 --remat",
+          " --strategy pp --micro-batches 2", " --strategy auto --devices 4"})
       expect_losses(rows_of(texts() + sizes + model + mesh), alone, 1e-4);
   }
 }

@@ -95,6 +95,20 @@ const PlacementCase mixtral_placements[] = {
      "experts=experts,batch=data;",
      {"all_reduce"}}};
 
+const PlacementCase pipelines[] = {
+    {"--strategy pp",
+     "pipe=2, data=4 (8 devices",
+     "layers=pipe,batch=data;",
+     {"stages   4 micro-batches, one_f_one_b", "permute        pipe "}},
+    {"--strategy pp --micro-batches 2 --schedule gpipe --shard-state data --remat",
+     "pipe=2, data=4 (8 devices",
+     "layers=pipe,batch=data;",
+     {"stages   2 micro-batches, gpipe", "on pipe[1]"}},
+    {"--mesh pipe=4,model=2 --rules layers=pipe,heads=model,mlp=model,vocab=model,batch=replicated",
+     "pipe=4, model=2 (8 devices",
+     "layers=pipe,heads=model,mlp=model,vocab=model;",
+     {"stages   1 micro-batches", "on pipe[3]"}}};
+
 TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
   expect_the_same_everywhere("--model gpt ", placements);
 }
@@ -103,6 +117,11 @@ TEST_F(TrainTransformer, LlamaDoesSoToo) { expect_the_same_everywhere("--model l
 
 TEST_F(TrainTransformer, MixtralDoesSoTooWithItsExpertsOnDevices) {
   expect_the_same_everywhere("--model mixtral ", mixtral_placements);
+}
+
+TEST_F(TrainTransformer, LayersOnStagesDoSoToo) {
+  for (const char* model : {"gpt", "llama", "mixtral"})
+    expect_the_same_everywhere(fmt::format("--model {} --layers 4 --batch 16 ", model), pipelines);
 }
 
 TEST_F(TrainTransformer, ModelsHaveTheSizesTheyAreGiven) {
@@ -289,7 +308,10 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--sample 9 --prompt ''", "--prompt: \"\" given, expected a byte or more"},
       {"--sample 9 --temperature -1", "--temperature: \"-1\" given, expected a number from 0"},
       {"--sample 9 --temperature inf", "--temperature: \"inf\" given"},
-      {"--strategy 3d", "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, hsdp, 2d, sp, cp, ep, auto."},
+      {"--strategy 3d",
+       "--strategy: \"3d\" given, expected one of dp, zero1, tp, fsdp, hsdp, 2d, sp, cp, pp, ep, auto."},
+      {"--schedule gpipe", "--schedule: the layers are on no stages. Give a rule for layers too."},
+      {"--strategy pp --schedule zigzag", "--schedule: \"zigzag\" given, expected one of gpipe, one_f_one_b."},
       {"--strategy ep", "--strategy: ep places experts, and gpt has none. Give --model mixtral too."},
       {"--experts 4", "--experts: gpt has none. Give --model mixtral too, or leave it out."},
       {"--strategy sp --context-parallelism star",
@@ -344,6 +366,8 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--strategy dp --batch 6", "= 6 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--micro-batches 3 --mesh data=2", "4 rows on each of 2 devices are not divisible by 3 micro-batches",
+               1);
+  expect_error("--strategy pp", "layers: 1 elements for mesh axis \"pipe\" = 2, expected at least one for each stage",
                1);
   expect_error("--shard-state data+data", "shard_state: \"data\" given twice", 1);
   expect_error("--heads 5", "= 32 is not divisible by 5 heads", 1);

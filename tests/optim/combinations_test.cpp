@@ -1,8 +1,10 @@
 // Every two placements on one mesh: a transformer learns under them what it learns on one device.
 #include <algorithm>
+#include <variant>
 
 #include "nn/layers.h"
 #include "nn/transformations/cast.h"
+#include "nn/transformations/pipeline.h"
 #include "nn/transformations/value_and_grad.h"
 #include "tests/optim/support.h"
 
@@ -20,6 +22,7 @@ struct Placement {
   std::vector<const char*> over_last = {};  // and over the last of them
   bool shards_state = false;
   bool by_ring = false;
+  bool on_stages = false;
 };
 
 const Placement placements[] = {
@@ -31,6 +34,7 @@ const Placement placements[] = {
     {.name = "sequence", .over_all = {"seq"}},
     {.name = "context", .over_all = {"seq"}, .by_ring = true},
     {.name = "expert", .over_all = {"batch", "experts"}},
+    {.name = "pipeline", .over_last = {"layers"}, .on_stages = true},
 };
 
 // The rules and options of several placements together.
@@ -38,6 +42,7 @@ struct Plan {
   std::map<std::string, MeshAxes> rules;
   MeshAxes shard_state;
   ContextParallelism context = ContextParallelism::automatic;
+  bool has_stages = false;
 
   void add(const Placement& p, const MeshAxes& axes) {
     const auto append = [&](MeshAxes& to, const MeshAxes& more) { to.insert(to.end(), more.begin(), more.end()); };
@@ -45,6 +50,7 @@ struct Plan {
     for (const char* name : p.over_last) append(rules[name], {axes.back()});
     if (p.shards_state) append(shard_state, axes);
     if (p.by_ring) context = ContextParallelism::ring;
+    has_stages |= p.on_stages;
   }
   Layout layout() const {
     Rules table;
@@ -57,36 +63,48 @@ struct Plan {
 
 // ---- what is trained
 
-struct Model {
-  nn::Embedding embed;
+Array placed(const Array& x) { return x.is_committed() ? with_sharding_constraint(x, {"batch", "seq", none}) : x; }
+
+struct Block {
   nn::LayerNorm norm;
   nn::MultiheadAttention attention;
   nn::Mlp mlp;
+
+  Array operator()(Array x) const {
+    x = placed(x + attention(norm(x)));
+    return placed(x + mlp(x));
+  }
+};
+
+struct Mixture {
   nn::MoeMlp experts;
+
+  Array operator()(const Array& x) const { return placed(x + experts(x).out); }
+};
+
+struct Model {
+  nn::Embedding embed;
+  std::vector<std::variant<Block, Mixture>> layers;
   nn::Linear head;
 
   // In float64: a router's choice is no matter of rounding.
   static Model init(ContextParallelism context) {
     const auto keys = split<5>(Key(0));
     const Axis embed{"embed", 8}, vocab{"vocab", 16}, mlp{"mlp", 16};
-    const Model model{
-        .embed = nn::Embedding::init(keys[0], vocab, embed),
-        .norm = nn::LayerNorm::init({"norm", 8}),
-        .attention = nn::MultiheadAttention::init(keys[1], embed, {"heads", 16}, 8,
-                                                  {.bias = false, .context_parallelism = context}),
-        .mlp = nn::Mlp::init(keys[2], embed, mlp),
-        .experts = nn::MoeMlp::init(keys[3], embed, mlp, {"experts", 8}, {.capacity_factor = std::nullopt}),
-        .head = nn::Linear::init(keys[4], embed, vocab, {.bias = false})};
+    const Block block{.norm = nn::LayerNorm::init({"norm", 8}),
+                      .attention = nn::MultiheadAttention::init(keys[1], embed, {"heads", 16}, 8,
+                                                                {.bias = false, .context_parallelism = context}),
+                      .mlp = nn::Mlp::init(keys[2], embed, mlp)};
+    const Mixture mixture{nn::MoeMlp::init(keys[3], embed, mlp, {"experts", 8}, {.capacity_factor = std::nullopt})};
+    const Model model{.embed = nn::Embedding::init(keys[0], vocab, embed),
+                      .layers = {block, mixture},
+                      .head = nn::Linear::init(keys[4], embed, vocab, {.bias = false})};
     return nn::cast(model, float64);
   }
   Array operator()(const Array& ids) const {
-    const auto placed = [](const Array& x) {
-      return x.is_committed() ? with_sharding_constraint(x, {"batch", "seq", none}) : x;
-    };
     Array x = placed(embed(ids));
-    x = placed(x + attention(norm(x)));
-    x = placed(x + mlp(x));
-    return head(placed(x + experts(x).out));
+    for (const auto& layer : layers) x = std::visit([&](const auto& l) { return l(x); }, layer);
+    return head(x);
   }
 };
 
@@ -103,12 +121,15 @@ struct Batch {
 
 Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(model(batch.ids), batch.labels); }
 
-// The losses of three steps.
-std::vector<double> trained(Model model, const Batch& batch, const MeshAxes& shard_state = {}) {
-  Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state = shard_state});
+// The losses of three steps; of layers on stages in two micro-batches.
+std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = {}) {
+  Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state = plan.shard_state});
+  const nn::PipelineOptions schedule{.micro_batches = 2, .schedule = nn::Schedule::one_f_one_b};
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
-    const auto [loss, grads] = nn::value_and_grad(loss_of, {.shard = shard_state})(model, batch);
+    const auto [loss, grads] = plan.has_stages
+                                   ? nn::pipeline(loss_of, schedule, {.shard = plan.shard_state})(model, batch)
+                                   : nn::value_and_grad(loss_of, {.shard = plan.shard_state})(model, batch);
     optimizer.update(model, grads);
     losses.push_back(loss.item<double>());
   }
@@ -117,16 +138,16 @@ std::vector<double> trained(Model model, const Batch& batch, const MeshAxes& sha
 
 std::vector<double> trained(const Plan& plan) {
   const Layout layout = plan.layout();
-  return trained(nn::filter_shard(Model::init(plan.context), layout), nn::filter_shard(Batch::init(), layout),
-                 plan.shard_state);
+  return trained(nn::filter_shard(Model::init(plan.context), layout), nn::filter_shard(Batch::init(), layout), plan);
 }
 
-// The first lies along one mesh axis, the second along two.
+// The first lies along one mesh axis, the second along two, but for layers, which lie on stages along one.
 TEST(Combinations, OfTwoPlacementsLearnAsOneDevice) {
   const std::vector<double> alone = trained(Model::init(ContextParallelism::automatic), Batch::init());
   ASSERT_LT(alone[2], alone[0] - 0.1);
   for (const Placement& first : placements)
     for (const Placement& second : placements) {
+      if (first.on_stages && second.on_stages) continue;
       Plan plan;
       plan.add(first, {"x"}), plan.add(second, {"y", "z"});
       const std::vector<double> together = trained(plan);

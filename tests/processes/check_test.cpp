@@ -2,6 +2,7 @@
 #include "sharding/accounting/finite_check.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/operations/make_array.h"
+#include "sharding/placement/sub_mesh.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -99,6 +100,20 @@ TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
                              shape[0], before),
                  [&] { take_gradients(x, {w}); });
   }
+}
+
+// While the processes of the other stage are elsewhere in the program.
+TEST(ManyProcesses, UnderCheckTheProcessesOfAStageAreCompared) {
+  if (process_count() != 4) return;
+  const Mesh stage = sub_mesh(make_mesh({{"pipe", 2}, {"a", 2}}), "pipe", 1);
+  const Array x = placed(random_tensor({8, 16}, 1), stage, P{"a"});
+  const detail::CheckScope checked;
+  if (process_index() < 2) return;
+  const std::string words = error_of(ErrorKind::inconsistent, [&] {
+    reshard(x, process_index() == 2 ? P{} : P{none, "a"});
+  });
+  EXPECT_EQ(words.rfind("[TESSERA_CHECK] process 2 has all_gather over a of", 0), 0u) << words;
+  EXPECT_NE(words.find(", process 3 has all_to_all over a of"), std::string::npos) << words;
 }
 
 // Others go on, as long as they wait for nothing of this one.

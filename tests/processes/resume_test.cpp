@@ -24,6 +24,15 @@ class ProcessResume : public Training {
   std::string steps_ = " --steps 6 --warmup 3 --lr 0.01 ";
 };
 
+TEST_F(ProcessResume, LayersOnStagesGoOnOnOtherStages) {
+  steps_ += "--layers 4 ";
+  const Run expected = run_by(1, "--mesh data=1");
+  expect_losses(run_by(2, "--strategy pp --micro-batches 2" + save_to("two")), expected, 2e-5);
+  fs::remove_all(folder_.path("two/6"));
+  const std::string four = "--mesh pipe=4,data=2 --rules layers=pipe --micro-batches 4 --schedule gpipe";
+  expect_losses(run_by(4, four + save_to("two") + " --resume"), expected, 2e-5);
+}
+
 TEST_F(ProcessResume, WhatTwoSavedGoesOnByOneAndByFourOnOtherMeshes) {
   constexpr double tolerance = 2e-5;  // single precision, summed in other orders
   const std::string mesh = " --mesh data=4,model=2";

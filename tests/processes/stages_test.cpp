@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "nn/checkpoint/checkpoint.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
@@ -240,6 +241,60 @@ TEST(Stages, TrainWithRematCastsWeightsAndAux) {
   }
   compare([&](const Model& m, const Batch& b) { return nn::accumulate_gradients(loss_of, 2)(m, b); }, 1e-10);
   compare([&](const Model& m, const Batch& b) { return nn::value_and_grad(rematted)(m, b); }, 1e-10);
+}
+
+struct BlockWithStatistics {
+  nn::BatchNorm norm;
+  nn::Mlp mlp;
+
+  Array operator()(const Array& x) { return x + mlp(norm(x)); }
+};
+
+struct ModelWithStatistics {
+  nn::Embedding embedding;
+  std::vector<BlockWithStatistics> layers;
+
+  static ModelWithStatistics init(const Key& key) {
+    const Axis embed{"embed", 8};
+    ModelWithStatistics model{nn::Embedding::init(key, {"vocab", 12}, embed), {}};
+    for (int i = 0; i < depth; ++i)
+      model.layers.push_back({nn::BatchNorm::init(embed), nn::Mlp::init(fold_in(key, i), embed, {"hidden", 16})});
+    return nn::cast(model, float64);
+  }
+};
+
+Array loss_with_statistics(ModelWithStatistics& model, const Batch& batch) {
+  Array x = model.embedding(batch.ids.value);
+  for (BlockWithStatistics& block : model.layers) x = block(x);
+  return cross_entropy(model.embedding.attend(x), batch.labels.value);
+}
+
+// From one micro-batch to the next, as accumulate_gradients does on the same mesh without stages.
+TEST(Stages, KeepRunningStatistics) {
+  const auto statistics_of = [](const Strategy& s, const Rules& rules, const auto& step) {
+    const Layout layout(make_mesh(s.mesh), rules);
+    auto model = nn::filter_shard(ModelWithStatistics::init(Key(0)), layout);
+    std::vector<double> values;
+    for (int i = 0; i < 2; ++i)
+      values.push_back(step(model, placed(make_batch(i), layout)).first.template item<double>());
+    for (const BlockWithStatistics& block : model.layers)
+      for (const Array& x : {block.norm.mean.value, block.norm.variance.value})
+        for (const double value : gather(astype(x, float64)).to_host<double>()) values.push_back(value);
+    return values;
+  };
+  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b})
+    for (const char* name : {"pipe4", "pipe2_data2", "pipe2_data2_model2"}) {
+      SCOPED_TRACE(name);
+      const Strategy& s = strategy(name);
+      const auto given =
+          statistics_of(s, s.rules, nn::pipeline(loss_with_statistics, {.micro_batches = 4, .schedule = schedule}));
+      const auto expected =
+          statistics_of(s, Rules(std::vector<Rule>(s.rules.begin() + 1, s.rules.end())),  // without stages
+                        nn::accumulate_gradients(loss_with_statistics, 4));
+      ASSERT_EQ(given.size(), expected.size());
+      EXPECT_NE(given[2], 0);
+      for (size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(given[i], expected[i], 1e-10) << i;
+    }
 }
 
 TEST(Stages, KeepTheStateOfTheOptimizerCut) {

@@ -12,9 +12,9 @@ Optimizer: clip by global norm 1.0, then AdamW (b1 0.9, b2 0.95, eps 1e-8, weigh
 parameters with more than one dimension), warm-up 5 steps to 1e-3, cosine to 1e-4 at step 30.
 
 transformer_<kind>_more.json holds further layouts of the same model: a sequence that is sharded, tuples of mesh axes,
-axes that cut through the heads, more devices than kv heads.
+axes that cut through the heads, more devices than kv heads. transformer_<kind>_deep.json has a model of four layers.
 
-Run:  python gen_transformer.py [gpt|llama]
+Run:  python gen_transformer.py [gpt|llama|gpt_deep|llama_deep]
 """
 
 from refcommon import *
@@ -71,6 +71,9 @@ STRATEGIES = {
                         {"batch": "data", "embed": "data", "heads": ["model", "replica"], "kv_heads": "replica",
                          "mlp": ["model", "replica"], "vocab": "replica"}),
     },
+    "gpt_deep": {"dp2_tp2": ([["data", 2], ["model", 2]],
+                             {"batch": "data", "heads": "model", "mlp": "model", "vocab": "model"})},
+    "llama_deep": {"dp2_tp2": ([["data", 2], ["model", 2]], {"batch": "data", **TP})},
 }
 
 
@@ -191,8 +194,9 @@ COLUMNS = {"columns_params_of_strategy": ["spec", "local shape", "bytes on one d
 
 def main():
     jax.config.update("jax_default_matmul_precision", "highest")
-    for kind in sys.argv[1:] or ["gpt", "llama"]:
-        c = {"gpt": tm.GPT, "llama": tm.LLAMA}[kind]
+    models = {"gpt": tm.GPT, "llama": tm.LLAMA, "gpt_deep": tm.GPT_DEEP, "llama_deep": tm.LLAMA_DEEP}
+    for kind in sys.argv[1:] or models:
+        c = models[kind]
         params0, tokens = tm.init_params(c), tm.token_batches(c, STEPS)
         params, losses, norms = train_alone(c, params0, tokens)
         _, l64, n64 = train_alone(c, params0, tokens, x64=True)

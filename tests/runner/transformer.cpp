@@ -9,7 +9,7 @@
 
 #include "data/to_global.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/pipeline.h"
 #include "optim/optimizer.h"
 #include "sharding/distributed/processes.h"
 #include "tests/runner/report.h"
@@ -26,6 +26,7 @@ struct Mode {
   bool zero1 = false;
   bool remat = false;
   int64_t micro_batches = 1;
+  std::optional<nn::Schedule> schedule;  // of layers on stages
 };
 
 constexpr Mode modes[] = {{},
@@ -35,12 +36,40 @@ constexpr Mode modes[] = {{},
                           {.name = " (remat)", .remat = true},
                           {.name = " (2 micro-batches)", .micro_batches = 2}};
 
+// Layers on stages, one on each, which JAX's files have no layout of: beside the axes data and model, where a mesh has
+// them.
+struct Stages {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  Mode mode;
+
+  int64_t size(std::string_view axis) const {
+    for (const MeshAxis& a : mesh)
+      if (a.name == axis) return a.size;
+    return 1;
+  }
+};
+
+constexpr nn::Schedule gpipe = nn::Schedule::gpipe, one_f_one_b = nn::Schedule::one_f_one_b;
+
+const Stages stages[] = {
+    {"pipe2", {{"pipe", 2}}, {}},
+    {"pipe2_data2", {{"pipe", 2}, {"data", 2}}, {.micro_batches = 4, .schedule = gpipe}},
+    {"pipe2_model2", {{"pipe", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = one_f_one_b}},
+    {"data2_pipe2", {{"data", 2}, {"pipe", 2}}, {.remat = true, .micro_batches = 2, .schedule = one_f_one_b}},
+    {"pipe2_data2_model2", {{"pipe", 2}, {"data", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe4", {{"pipe", 4}}, {.micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe4_data2", {{"pipe", 4}, {"data", 2}}, {.zero1 = true, .micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe4_model2", {{"pipe", 4}, {"model", 2}}, {.private_replicas = true}},
+    {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = gpipe}},
+};
+
 struct Case {
   std::string name;
   Mode mode;
   Layout layout;
   std::optional<PartitionSpec> residual;
-  const Json* strategy = nullptr;  // null: the mesh of one
+  const Json* strategy = nullptr;  // null: none of JAX's
 
   // The batch's mesh axes.
   std::vector<std::string> batch_axes() const {
@@ -84,9 +113,7 @@ int64_t bytes_on_device(const Array& x) {
 }
 
 // The whole value, whichever processes have it.
-std::vector<float> values_of(const Array& x) {
-  return (x.is_fully_addressable() ? x : reshard(x, PartitionSpec{})).to_host<float>();
-}
+std::vector<float> values_of(const Array& x) { return (process_count() == 1 ? x : gather(x)).to_host<float>(); }
 
 // The rows of all processes, of which each places its own.
 TokenBatch placed_batch(TokenBatch batch, const Layout& layout) {
@@ -151,6 +178,9 @@ class Run {
       return cross_entropy(m(b.inputs, [&](const Array& x) { return c.constrain(x); }), b.targets);
     };
     const GradientOptions options{.borrow_gathers = c.mode.borrow_gathers, .reduce = !c.mode.zero1};
+    if (c.mode.schedule)
+      return nn::pipeline(loss_fn, {.micro_batches = c.mode.micro_batches, .schedule = *c.mode.schedule}, options)(
+          model, batch);
     return nn::accumulate_gradients(loss_fn, c.mode.micro_batches, options)(model, batch);
   }
   auto loss_and_gradients(const Case& c, const Model& model, size_t step) const {
@@ -215,7 +245,7 @@ class Run {
                      c.name + " final " + leaf.path + " against one device");
       parameters[leaf.path] = values;
     }
-    if (!c.strategy) alone_ = std::move(parameters);
+    if (c.layout.mesh().size() == 1) alone_ = std::move(parameters);
   }
 
   const TransformerFile& file_;
@@ -225,8 +255,22 @@ class Run {
 };
 
 // Whether every process has as many of the devices.
-bool has_a_place(const Json& strategy) {
-  return strategy.at("mesh").at("device_ids").as_array().size() % static_cast<size_t>(process_count()) == 0;
+bool has_a_place(size_t devices) { return devices % static_cast<size_t>(process_count()) == 0; }
+
+template <class Model>
+void run_on_stages(Run<Model>& run, int64_t layers) {
+  for (const Stages& s : stages) {
+    if (s.size("pipe") != layers || !has_a_place(s.size("pipe") * s.size("data") * s.size("model"))) continue;
+    const Mesh mesh = make_mesh(s.mesh, {.private_replicas = s.mode.private_replicas});
+    const Rules rules = examples::with_all_names({{"layers", "pipe"},
+                                                  {"batch", "data"},
+                                                  {"heads", "model"},
+                                                  {"kv_heads", "model"},
+                                                  {"mlp", "model"},
+                                                  {"vocab", "model"}});
+    run.run({s.name, s.mode, Layout(mesh, rules, {.missing_axes = MissingAxes::ok}),
+             mesh.has_axis("data") ? PartitionSpec{"data"} : PartitionSpec{}});
+  }
 }
 
 template <class Model>
@@ -236,7 +280,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
-      if (!has_a_place(strategy)) continue;
+      if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
       const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
                           {.missing_axes = MissingAxes::ok});
       const Case c{std::string(name) + mode.name, mode, layout, spec_of(strategy.at("residual_stream_spec")),
@@ -244,6 +288,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }
   }
+  run_on_stages(run, file.config().at("layers").to_number<int64_t>());
 }
 
 }  // namespace
