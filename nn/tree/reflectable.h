@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <optional>
@@ -265,3 +266,15 @@ constexpr bool check_reflectable() {
 }
 
 }  // namespace tessera::nn::detail
+
+namespace tessera {
+namespace nn {
+
+// The compiler quotes this line where a program prints a module itself.
+template <class Module>
+requires(std::is_aggregate_v<Module>&& std::is_class_v<Module>) std::ostream& operator<<(
+    std::ostream&, const Module&) = delete;  // tessera: print nn::tree_summary(model) or nn::placement_table(model).
+
+}  // namespace nn
+using nn::operator<<;  // for programs with `using namespace tessera`
+}  // namespace tessera

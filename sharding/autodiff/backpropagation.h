@@ -90,6 +90,7 @@ class Backpropagation {
   struct Scattered {
     std::vector<size_t> parameters;
     Shipping shipping;
+    std::vector<Tensors> arrived = {};
   };
 
   std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add up

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "sharding/array/abstract_tensor.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -71,6 +73,7 @@ void GradientBuckets::reduce(const Key& key, Bucket& bucket, Tensors& blocks) {
           mine.push_back(in_memory_of(mesh, blocks[b]));
         }
   }
+  const at::Tensor copies = mesh->abstract ? abstract_tensor({bucket.bytes}, DType::uint8) : at::Tensor();
   const Tensors sums = communicate({.operation = gradients_operation,
                                     .mesh = mesh,
                                     .axes = axes,

@@ -272,28 +272,16 @@ class GlooGroup : public ProcessGroup {
       return then(gathered(flat, all), waiting, {{x, here}}, [=] { fold(all.unbind(0), how, type, flat); });
     }
     std::vector<at::Tensor> parts;
-    Counts bytes;
     for (int i = 0; i < size(); ++i) {
       const int64_t from = x.numel() * i / size();
       parts.push_back(flat.narrow(0, from, x.numel() * (i + 1) / size() - from));
-      bytes.push_back(static_cast<int64_t>(parts[i].nbytes()));
     }
     const at::Tensor mine = parts[index_];
     const int tag = tag_ = (tag_ + 1) % first_channel;
-    const auto finish = [=, this](const std::vector<at::Tensor>& of_mine) {
+    return divided(flat, parts, waiting, {{x, here}}, [=, this](const std::vector<at::Tensor>& of_mine) {
       fold(of_mine, how, type, mine);
       give_to_all(parts, tag);
-    };
-    if (size() == 2) {  // what stays here need not be copied
-      const at::Tensor theirs = at::empty_like(mine);
-      Counts to{bytes[0], bytes[1]}, from(2, bytes[index_]);
-      to[index_] = from[index_] = 0;
-      const auto in_order = index_ == 0 ? std::vector{mine, theirs} : std::vector{theirs, mine};
-      return then(transposed(parts[1 - index_], theirs, to, from), waiting, {{x, here}}, [=] { finish(in_order); });
-    }
-    const at::Tensor received = at::empty({size(), mine.numel()}, flat.options());
-    return then(transposed(flat, received, bytes, Counts(processes_.size(), bytes[index_])), waiting, {{x, here}},
-                [=] { finish(received.unbind(0)); });
+    });
   }
 
   WorkPtr all_gather(at::Tensor mine, at::Tensor all, const Waiting& waiting) override {
@@ -304,9 +292,11 @@ class GlooGroup : public ProcessGroup {
 
   WorkPtr reduce_scatter(at::Tensor parts, at::Tensor mine, const Waiting& waiting) override {
     check(waiting, {parts, mine});
-    const at::Tensor given = on_host(parts), received = at::empty_like(given), here = on_host(mine);
-    return then(transposed(given, received), waiting, {{mine, here}},
-                [=, type = sum_type(parts)] { fold(received.unbind(0), ReduceOp::sum, type, here); });
+    const at::Tensor given = on_host(parts).view({size(), mine.numel()}), here = on_host(mine);
+    const at::Tensor sum = here.view({mine.numel()});
+    return divided(given, given.unbind(0), waiting, {{mine, here}}, [=](const std::vector<at::Tensor>& of_mine) {
+      fold(of_mine, ReduceOp::sum, sum_type(sum), sum);
+    });
   }
 
   WorkPtr all_to_all(at::Tensor parts, at::Tensor received, const Waiting& waiting) override {
@@ -379,6 +369,27 @@ class GlooGroup : public ProcessGroup {
     if (size() > 1 && (!out.empty() || from.numel() > 0)) return gloo_->alltoall_base(to, from, in, out);
     to.copy_(from);
     return nullptr;
+  }
+
+  // Everyone gets its part of this process's `given`, and `finish` all that are this one's, in the members' order. Of two
+  // members each keeps its own where it lies.
+  WorkPtr divided(const at::Tensor& given, const std::vector<at::Tensor>& parts, const Waiting& waiting,
+                  GlooWork::Results results, std::function<void(const std::vector<at::Tensor>&)> finish) {
+    const at::Tensor& mine = parts[index_];
+    if (size() == 2) {
+      const at::Tensor other = parts[1 - index_], theirs = at::empty_like(mine);
+      Counts to(2), from(2);
+      to[1 - index_] = static_cast<int64_t>(other.nbytes());
+      from[1 - index_] = static_cast<int64_t>(mine.nbytes());
+      const auto in_order = index_ == 0 ? std::vector{mine, theirs} : std::vector{theirs, mine};
+      return then(transposed(other, theirs, to, from), waiting, std::move(results), [=] { finish(in_order); });
+    }
+    Counts to;
+    for (const at::Tensor& part : parts) to.push_back(static_cast<int64_t>(part.nbytes()));
+    const at::Tensor received = at::empty({size(), mine.numel()}, mine.options());
+    const Counts from(processes_.size(), to[index_]);
+    return then(transposed(given, received, to, from), waiting, std::move(results),
+                [=] { finish(received.unbind(0)); });
   }
 
   // parts[index_] goes to all others, and theirs come; on one of Gloo's threads, which waits.

@@ -280,8 +280,13 @@ void Shipping::move_here() {
     }
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);
-    for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i])
-      shipments_[i].tensors = moved(act_of(next_step(i), direction_), shipments_[i].tensors, cause_);
+    for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i]) {
+      const Act act = act_of(next_step(i), direction_);
+      Tensors results = moved(act, shipments_[i].tensors, cause_);
+      if (is_abstract_ && act.collective == Collective::reduce_scatter)
+        buffers_.push_back(buffers_of(exchange_of(act), shipments_[i].tensors[0], results[0]));
+      shipments_[i].tensors = std::move(results);
+    }
   };
   const auto n = static_cast<int>(shipments_.size());
   const WithoutTeams alone(several_slots);
@@ -334,6 +339,7 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
     if (checks) compare_between_processes(act, shipments_[i].tensors, cause_);
     auto [from, to] = by_group(act, act.padded(shipments_[i].tensors));
     parts.push_back({exchange_of(act), std::move(from), std::move(to)});
+    shipments_[i].tensors.clear();
   }
   const Step& step = next_step(shipments[0]);
   begun_.push_back({shipments, ExchangeWork(step.processes, waiting_for(step, cause_), std::move(parts))});
@@ -355,6 +361,7 @@ std::vector<Tensors> Shipping::finish() {
     advance();
   }
   for (const int64_t number : told_) announce_arrived(number);
+  buffers_.clear();
   std::vector<Tensors> results;
   for (Shipment& shipment : shipments_) results.push_back(std::move(shipment.tensors));
   return results;

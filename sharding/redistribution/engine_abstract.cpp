@@ -41,6 +41,23 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
 
 }  // namespace
 
-void exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) { out[0] = result_of(e, in[0]); }
+std::vector<at::Tensor> buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
+  const auto like = [](const at::Tensor& t) { return with_dims(t, {}, false, -1); };
+  switch (e.collective) {
+    case Collective::all_gather:
+      return {like(given), like(result)};
+    case Collective::reduce_scatter:
+      return {like(given), like(e.devices == 2 ? result : given)};
+    case Collective::all_to_all:
+      return {like(given), like(given)};
+    default:
+      return {};
+  }
+}
+
+void exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) {
+  out[0] = result_of(e, in[0]);
+  buffers_of(e, in[0], out[0]);
+}
 
 }  // namespace tessera::detail

@@ -329,10 +329,11 @@ ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting
   const at::ScalarType dtype = parts_.size() == 1 ? crossings[0].type_given() : like.scalar_type();
   const at::Tensor given = at::empty({rows, width}, like.options().dtype(dtype));
   int64_t begin = 0;
-  for (const Crossing& crossing : crossings) {
-    const std::vector<int64_t> shape = crossing.shape_given();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const std::vector<int64_t> shape = crossings[i].shape_given();
     const int64_t mine = c10::multiply_integers(shape) / rows;
-    crossing.pack(given.narrow(1, begin, mine).view(shape));
+    crossings[i].pack(given.narrow(1, begin, mine).view(shape));
+    for (Tensors& operands : parts_[i].in) operands = Tensors(1, operands[0].new_empty({0}));  // their memory is free
     shapes_.push_back(gathers ? longer(n, shape) : std::vector<int64_t>(shape.begin() + 1, shape.end()));
     begin += mine;
   }

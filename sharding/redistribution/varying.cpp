@@ -9,8 +9,8 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
 ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
@@ -37,16 +37,22 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
 
 namespace {
 
-// The first process's along these axes, on all of them.
-Tensors from_first_process(const MeshImpl* mesh, AxisSet axes, Tensors tensors) {
-  if (process_along(mesh, axes, Coordinates(mesh)) != 0)
-    for (at::Tensor& t : tensors) t = at::zeros_like(t);
-  return sum_over_processes(mesh, axes, tensors, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+// Each device's tensor along these axes becomes their sum; a process has added up its own already.
+Tensors sum_along(AxisSet axes, const Tensors& tensors, const Occasion& occasion) {
+  const auto said = [&] {
+    return Communication{.bytes = static_cast<int64_t>(tensors[0].nbytes()),
+                         .cause = occasion.cause,
+                         .from = occasion.from,
+                         .to = occasion.to,
+                         .backward = occasion.in_backward_pass};
+  };
+  return communicate(
+      {.operation = "shard_map", .mesh = occasion.to->mesh, .axes = axes, .over = axes, .said = said}, tensors);
 }
 
 }  // namespace
 
-ArrayPtr first_of(const ArrayPtr& a, AxisSet axes) {
+ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
   TypeKey key = *a->type;
   key.varying &= ~axes;
   const Type *from = a->type, *to = intern(std::move(key));
@@ -58,7 +64,9 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes) {
   }
   {
     at::AutoGradMode off(false);
-    local = from_first_process(to->mesh, axes, std::move(local));
+    if (process_along(to->mesh, axes, Coordinates(to->mesh)) != 0)
+      for (at::Tensor& t : local) t = at::zeros_like(t);
+    local = sum_along(axes, local, {.cause = cause, .from = from, .to = to});
   }
   const int n = to->mesh->count(axes);
   const auto share = [from, to, n](const Tensors& gradients) {
@@ -67,13 +75,13 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes) {
       shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
     return shares;
   };
-  const auto add_up = [from, to, n, axes, apart = from->slots & ~axes](const Tensors& shares) {
+  const auto add_up = [from, to, n, axes, cause, apart = from->slots & ~axes](const Tensors& shares) {
     Tensors sums(to->mesh->slots(apart)), each;
     for (size_t i = 0; i < shares.size(); ++i) {
       at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), apart)];
       sum = sum.defined() ? sum + shares[i] / n : shares[i] / n;
     }
-    sums = sum_over_processes(to->mesh, axes, sums, {.operation = "shard_map", .where = {}, .reason = {}, .path = {}});
+    sums = sum_along(axes, sums, {.cause = cause, .from = from, .to = to, .in_backward_pass = true});
     for (int i = 0; i < to->mesh->slots(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
     return each;
   };

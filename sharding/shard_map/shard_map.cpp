@@ -209,7 +209,7 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
            "{}: {} claims that it is equal along \"{}\", where it varies. Name the axis in the spec, or use psum, pmax "
            "or an invarying all_gather; check_vma = false takes the first device's.",
            what, spec.to_string(), mesh_.impl()->names(claimed));
-    a = first_of(a, claimed);
+    a = first_of(a, claimed, cause);
   }
   a = varied(a, apart, cause);
   a = convert(*a, a, with_reduced(a->type, a->type->reduced & ~axes), cause);

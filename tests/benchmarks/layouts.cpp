@@ -13,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data/text.h"
@@ -157,6 +158,7 @@ template <class Model>
 double peak_of(const Model& recipe, const nn::SuggestedLayout& s, const Size& size) {
   const Layout layout = s.layout(mesh_options());
   make_run(recipe, layout, s.gradients, size).step();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its new parameters may still be under way
   const int64_t before = live;
   peak = before;
   auto run = make_run(recipe, layout, s.gradients, size);

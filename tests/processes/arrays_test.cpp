@@ -188,11 +188,18 @@ TEST(ManyProcesses, EveryCollective) {
 }
 
 TEST(ManyProcesses, WhatIsSaidToBeEqualIsTheFirstDevices) {
-  on_every_way([](Mesh mesh, Mesh) {
+  on_every_way([](Mesh mesh, Mesh abstract) {
     const int64_t n = mesh.size("a");
     const at::Tensor x = random_tensor({n, 4}, 1);
-    const auto first = shard_map([](const Array& b) { return b * 2; }, mesh, P{"a"}, P{}, {.check_vma = false});
-    EXPECT_LE(difference(whole(first(from_tensor(x))), 2 * x.narrow(0, 0, 1)), 1e-15);
+    for (const Mesh& each : {mesh, abstract}) {
+      const auto first = shard_map([](const Array& b) { return b * 2; }, each, P{"a"}, P{}, {.check_vma = false});
+      const Array placed = device_put(from_tensor(x), NamedSharding(each, P{"a"}));
+      const CommLedger ledger;
+      const Array result = first(placed);
+      ASSERT_EQ(ledger.records().size(), n > 1 ? 1 : 0);
+      if (n > 1) EXPECT_EQ(ledger.records()[0].kind + fmt::format(" {}", ledger.records()[0].bytes), "all_reduce 32");
+      if (each == mesh) EXPECT_LE(difference(whole(result), 2 * x.narrow(0, 0, 1)), 1e-15);
+    }
   });
 }
 
