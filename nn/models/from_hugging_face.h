@@ -20,7 +20,8 @@ struct FromHuggingFace {
 
 // Reads config.json, makes the model, places it by the layout, and reads the weights (load_hugging_face,
 // nn/checkpoint). Where the layout's first rule of "vocab" names mesh axes that do not divide the vocabulary, it is
-// padded until they do; see DecoderConfig::vocab_rows. With uneven::pad the arrays keep their size. What is not supported is an error before any weight is read.
+// padded until they do; see DecoderConfig::vocab_rows. With uneven::pad the arrays keep their size. What is not
+// supported is an error before any weight is read.
 //   const Layout layout{mesh, nn::decoder_rules(mesh)};
 //   auto model = nn::from_hugging_face("Llama-3.2-1B", layout);
 //   const Array logits = model(ids);
