@@ -12,6 +12,7 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
+#include "sharding/placement/block_size.h"
 
 namespace tessera::nn {
 
@@ -86,10 +87,11 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 int64_t padded_vocab(int64_t vocab, const Layout& layout) {
   for (const Rule& rule : layout.rules()) {
     if (rule.logical != "vocab") continue;
+    if (rule.uneven == uneven::pad) return vocab;
     int64_t n = 1;
     for (const std::string& axis : rule.mesh_axes)
       if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
-    return (vocab + n - 1) / n * n;
+    return tessera::detail::block_size(vocab, n) * n;
   }
   return vocab;
 }

@@ -43,6 +43,10 @@ bool shards_further(const Array& scale, const Array& x) {
   return whole && (wanted->sharded & ~given->own()) != 0;
 }
 
+// Whether there are rows of padding, which without eps have no value: their zeros do not vary. The gradient of a scale,
+// a sum over all rows, is not to meet them.
+bool has_rows_without_value(const Array& x, double eps) { return eps == 0 && x.impl()->type->padded; }
+
 // Sums over all dims but the last.
 at::Tensor over_rows(const at::Tensor& t) { return t.reshape({-1, t.size(-1)}).sum(0); }
 
@@ -146,7 +150,7 @@ Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
     const Array in = astype(x, common);
     return layer_norm({in, x.where()}, astype({scale, x.where()}, common), astype({bias, x.where()}, common), eps);
   }
-  if (shards_further(scale, x.array()) || shards_further(bias, x.array())) {
+  if (shards_further(scale, x.array()) || shards_further(bias, x.array()) || has_rows_without_value(x.array(), eps)) {
     const Array scaled = Operand{layer_norm(x, eps), x.where()} * Operand{scale, x.where()};
     return Operand{scaled, x.where()} + Operand{bias, x.where()};
   }
@@ -279,7 +283,8 @@ Array rms_norm(Operand x, const Array& scale, double eps) {
     const Array in = astype(x, common);
     return rms_norm({in, x.where()}, astype({scale, x.where()}, common), eps);
   }
-  if (shards_further(scale, x.array())) return Operand{rms_norm(x, eps), x.where()} * Operand{scale, x.where()};
+  if (shards_further(scale, x.array()) || has_rows_without_value(x.array(), eps))
+    return Operand{rms_norm(x, eps), x.where()} * Operand{scale, x.where()};
   return run_sharded_reduction(
       {.operation = scaled_rms_norm_op, .where = x.where()}, {&x.array(), &scale},
       [eps](Locals t, const BlockContext&) { return local_rms_norm(t[0], t[1], eps); },

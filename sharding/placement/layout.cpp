@@ -195,6 +195,10 @@ class Interned {
 }  // namespace
 
 Layout::Layout(Mesh mesh, Rules rules, LayoutOptions options) {
+  if (options.uneven == uneven::pad)
+    for (Rules* table : {&rules, &options.activations, &options.optimizer_state})
+      for (Rule& rule : *table)
+        if (!rule.mesh_axes.empty()) rule.uneven = uneven::pad;
   if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
   for (const Rules* table : {&rules, &options.activations, &options.optimizer_state})
     for (const Rule& rule : *table) {

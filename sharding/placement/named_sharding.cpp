@@ -154,11 +154,6 @@ int64_t NamedSharding::shard_bytes(const Shape& shape, DType dtype) const {
   return detail::placed_type(dtype, shape, *this)->bytes;
 }
 
-int NamedSharding::num_distinct_shards(const Shape& shape) const {
-  const auto blocks = devices_indices_map(shape);
-  return static_cast<int>(std::set<IndexRanges>(blocks.begin(), blocks.end()).size());
-}
-
 Shape NamedSharding::shard_shape(const Shape& shape) const {
   return detail::placed_type(DType::float32, shape, *this)->local;
 }
@@ -175,10 +170,23 @@ std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) 
 }
 
 std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
-  std::map<IndexRanges, int> seen;
+  const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
+  std::map<std::vector<int64_t>, int> seen;  // by the block's number along each dim: empty blocks are several
   std::vector<int> ids;
-  for (const IndexRanges& block : devices_indices_map(shape)) ids.push_back(seen[block]++);
+  for (int device = 0; device < mesh().size(); ++device) {
+    int coordinates[detail::max_axes] = {};
+    detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
+    std::vector<int64_t> numbers;
+    for (const detail::DimAxes& axes : type->dims)
+      numbers.push_back(detail::block_number(type->mesh, axes, coordinates));
+    ids.push_back(seen[numbers]++);
+  }
   return ids;
+}
+
+int NamedSharding::num_distinct_shards(const Shape& shape) const {
+  const std::vector<int> ids = replica_ids(shape);
+  return static_cast<int>(std::count(ids.begin(), ids.end(), 0));
 }
 
 bool NamedSharding::is_fully_replicated() const {

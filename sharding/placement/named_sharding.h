@@ -44,7 +44,8 @@ class NamedSharding {
   // The block of every device, in mesh order, without padding: of a padded dim the last are shorter, or empty.
   std::vector<IndexRanges> devices_indices_map(const Shape& shape) const;
 
-  // For every device, in mesh order, how many devices before it hold the same block.
+  // For every device, in mesh order, how many devices before it hold the same block. Two empty blocks of a padded dim
+  // are not the same.
   std::vector<int> replica_ids(const Shape& shape) const;
 
   // How many different blocks there are.

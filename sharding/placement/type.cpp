@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "sharding/diagnostics/fail.h"
+#include "sharding/placement/block_size.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera::detail {
@@ -65,7 +66,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
   type->sharded = axis_set_of(key.dims);
   for (size_t d = 0; d < key.dims.size(); ++d) {
     const int n = key.dims[d].empty() ? 1 : key.mesh->count(key.dims[d].axis_set());
-    type->local[d] = (key.shape[d] + n - 1) / n;
+    type->local[d] = block_size(key.shape[d], n);
   }
   type->bytes = item_size(key.dtype);
   for (int64_t s : type->local) type->bytes *= s;

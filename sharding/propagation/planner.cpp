@@ -5,12 +5,12 @@
 #include <tuple>
 
 #include "sharding/diagnostics/fail.h"
+#include "sharding/placement/block_size.h"
 #include "sharding/propagation/padded_factors.h"
 #include "sharding/propagation/reason.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
-
 namespace {
 
 // An abstract mesh takes any tensor for its shape.
@@ -373,7 +373,7 @@ class Planner {
     Plan::FactorPlace place{
         .name = rule_.factors[f].name, .size = rule_.factors[f].size, .axes = choice_[f], .offset = {}};
     const int devices = mesh() ? mesh()->count(place.axes.axis_set()) : 1;
-    place.local = (place.size + devices - 1) / devices;
+    place.local = block_size(place.size, devices);
     for (int s = 0; s < plan_.runs; ++s) {
       Coordinates coordinates(mesh());
       if (mesh()) unravel(mesh(), plan_.slots, s, coordinates);

@@ -12,6 +12,7 @@
 #include "sharding/array/padding.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/placement/block_size.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
 
@@ -43,7 +44,7 @@ struct Act {
     if (collective == Collective::all_to_all) return back ? step.to_size : step.size;
     return collective == Collective::all_gather || collective == Collective::pad ? step.size : 0;
   }
-  int64_t with_padding(int64_t size) const { return (size + devices() - 1) / devices() * devices(); }
+  int64_t with_padding(int64_t size) const { return block_size(size, devices()) * devices(); }
   Tensors padded(const Tensors& x) const {
     if (!size_cut()) return x;
     const int cut = collective == Collective::all_to_all ? to_dim() : dim();

@@ -2,14 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/layers/embedding.h"
+#include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
+#include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/cast.h"
+#include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
+#include "optim/wrappers.h"
 #include "sharding/accounting/ledger.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/files/file.h"
@@ -131,6 +137,77 @@ TEST(Uneven, ACheckpointIsThatOfOneDeviceAndGoesOnOnEveryMesh) {
     const double loss = alone.step();
     EXPECT_NEAR(training.step(), loss, 1e-5);
     EXPECT_NEAR(other.step(), loss, 1e-5);
+  }
+}
+
+// ---- other ways to train, with a batch, a vocabulary and a hidden dim that the mesh does not divide
+
+Array loss_of(const Gpt& m, const Array& ids) { return cross_entropy(m(ids), ids, {.label_smoothing = 0.1}); }
+
+Array recomputed_loss(const Gpt& m, const Array& ids) {
+  const Array x = nn::remat(m.embedding)(ids);
+  return cross_entropy(m.embedding.attend(x + nn::remat(m.mlp)(x)), ids, {.label_smoothing = 0.1});
+}
+
+Array half_loss(const Gpt& m, const Array& ids) {
+  return cross_entropy(astype(nn::cast(m, bfloat16)(ids), float64), ids, {.label_smoothing = 0.1});
+}
+
+struct Way {
+  const char* name;
+  std::function<std::pair<Array, Gpt>(const Gpt&, const Array&)> gradients;
+  double tolerance = 1e-10;
+};
+
+template <class Call>
+auto pair_of(Call call) {
+  return [=](const Gpt& model, const Array& ids) {
+    const auto [loss, grads] = call(model, ids);
+    return std::pair<Array, Gpt>(loss, grads);
+  };
+}
+
+// Three losses, then the parameters and their moving average.
+std::vector<Array> trained(const std::vector<MeshAxis>& mesh, const Way& way) {
+  const Layout layout{make_mesh(mesh),
+                      {{"vocab", "model"}, {"hidden", "model"}, {"batch", "data"}, {"embed", replicated}},
+                      {.missing_axes = MissingAxes::ok, .uneven = uneven::pad}};
+  Gpt whole = nn::cast(Gpt::init(Key(1), {"vocab", 13}, {"embed", 8}, {"hidden", 7}), float64);
+  whole.mlp.up = nn::with_lora(Key(2), whole.mlp.up, {.rank = 2});
+  Gpt model = nn::filter_shard(whole, layout);
+  Optimizer optimizer(model, chain(clip_by_global_norm(0.5), adamw({.learning_rate = 0.01}), params_ema(0.9)));
+  std::vector<Array> all;
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto [loss, grads] =
+        way.gradients(model, device_put(randint(Key(step), {6, 5}, 0, 13), {"batch", none}, layout));
+    all.push_back(loss);
+    optimizer.update(model, grads);
+  }
+  for (const nn::Leaf& leaf : nn::leaves(model)) all.push_back(*leaf.value);
+  for (const nn::Leaf& leaf : nn::leaves(std::get<ParamsEmaState<Gpt>>(optimizer.state()).ema))
+    all.push_back(*leaf.value);
+  return all;
+}
+
+TEST(Uneven, EveryWayToTrainIsThatOfOneDevice) {
+  const tessera::detail::CheckScope padding_is_zeros;
+  const Way ways[] = {{"remat", pair_of(nn::value_and_grad(recomputed_loss))},
+                      {"micro-batches", pair_of(nn::accumulate_gradients(loss_of, 2))},
+                      {"bfloat16", pair_of(nn::value_and_grad(half_loss)), 0.05},
+                      {"LoRA", pair_of(nn::value_and_grad(loss_of, nn::by_path("**.lora.**")))}};
+  for (const Way& way : ways) {
+    const std::vector<Array> expected = trained({{"model", 1}}, way);
+    for (const std::vector<MeshAxis>& mesh :
+         std::vector<std::vector<MeshAxis>>{{{"model", 8}}, {{"data", 4}, {"model", 2}}, {{"model", 3}}}) {
+      const std::vector<Array> got = trained(mesh, way);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (expected[i].is_absent()) continue;
+        const std::vector<double> a = gather(got[i]).to_host<double>(), b = gather(expected[i]).to_host<double>();
+        for (size_t k = 0; k < b.size(); ++k)
+          ASSERT_NEAR(a[k], b[k], way.tolerance) << way.name << ", array " << i << ' ' << got[i].type_string();
+      }
+    }
   }
 }
 

@@ -210,64 +210,84 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   return result;
 }
 
-// Holds f to the law on both kinds of replicas, for every choice of the inputs' placements where these are `few` (any
-// two of a matrix are), else for a fixed random `sample` of them: each with the inputs as parameters, as activations,
-// and as an activation and parameters. Returns how many cases there were.
+// Holds f to the law for one choice of the inputs' placements, on both kinds of replicas: with the inputs as
+// parameters, as activations, and as an activation and parameters. Adds the number of cases; false: some failed.
+inline bool expect_law_on(const Function& f, const Outcome& expected, const std::vector<MeshAxis>& axes,
+                          const std::vector<PartitionSpec>& specs, const GradientOptions& options, int& cases) {
+  const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
+  const at::Tensor weights = expected.value.requires_grad() ? cotangent(expected.value) : at::Tensor();
+  for (const auto& [first, others] : {std::pair(Role::parameter, Role::parameter),
+                                      {Role::activation, Role::activation},
+                                      {Role::activation, Role::parameter}}) {
+    std::vector<std::string> names;
+    for (const PartitionSpec& spec : specs) names.push_back(spec.to_string());
+    const std::string what =
+        fmt::format("{} of {} on ({}), {}", f.name, fmt::join(names, " and "), meshes[0].to_string(),
+                    first == Role::parameter    ? "parameters"
+                    : others == Role::parameter ? "activation and parameters"
+                                                : "activations");
+    std::string wrong, ledgers[2];
+    for (int kind = 0; kind < 2; ++kind) {
+      try {
+        const Outcome got = compute(f, weights, specs, meshes[kind], first, others, options);
+        ledgers[kind] = got.ledger;
+        const char* replicas = kind ? "private" : "shared";
+        if (const double e = difference(got.value, expected.value); e > f.tolerance)
+          wrong += fmt::format("{}: value off by {}\n", replicas, e);
+        for (size_t g = 0; g < got.gradients.size(); ++g)
+          if (got.gradients[g].defined())
+            if (const double e = difference(got.gradients[g], expected.gradients[g]); e > f.tolerance)
+              wrong += fmt::format("{}: gradient {} off by {}\n", replicas, g, e);
+      } catch (const std::exception& e) {
+        wrong += std::string(e.what()).substr(0, 400) + "\n";
+      }
+      ++cases;
+    }
+    if (ledgers[0] != ledgers[1]) wrong += "the ledgers differ\nprivate:\n" + ledgers[1];
+    if (wrong.empty()) continue;
+    ADD_FAILURE() << what << "\n" << wrong << "ledger:\n" << ledgers[0];
+    return false;
+  }
+  return true;
+}
+
+// The placements of each input of f that the law is held to.
+inline std::vector<std::vector<PartitionSpec>> choices_of(const Function& f, Mesh mesh, bool with_reduced,
+                                                          uneven uneven_dims) {
+  std::vector<std::vector<PartitionSpec>> choices;
+  for (const at::Tensor& t : f.inputs) {
+    choices.push_back(placements(mesh, t.sizes().vec(), with_reduced, uneven_dims));
+    if (!t.is_floating_point())
+      std::erase_if(choices.back(), [](const PartitionSpec& s) { return !s.unreduced_axes().empty(); });
+  }
+  return choices;
+}
+
+inline size_t count_of(const std::vector<std::vector<PartitionSpec>>& choices) {
+  size_t total = 1;
+  for (const auto& choice : choices) total *= choice.size();
+  return total;
+}
+
+inline std::vector<PartitionSpec> numbered(const std::vector<std::vector<PartitionSpec>>& choices, size_t code) {
+  std::vector<PartitionSpec> specs;
+  for (const auto& choice : choices) specs.push_back(choice[code % choice.size()]), code /= choice.size();
+  return specs;
+}
+
+// Holds f to the law for every choice of the inputs' placements where these are `few` (any two of a matrix are), else
+// for a fixed random `sample` of them. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
                       const GradientOptions& options = {}, size_t few = 330, uneven uneven_dims = uneven::error) {
   if (const size_t said = placements_said()) sample = few = said;
-  const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
-  std::vector<std::vector<PartitionSpec>> choices;
-  size_t total = 1;
-  for (const at::Tensor& t : f.inputs) {
-    std::vector<PartitionSpec> all = placements(meshes[0], t.sizes().vec(), with_reduced, uneven_dims);
-    if (!t.is_floating_point()) std::erase_if(all, [](const PartitionSpec& s) { return !s.unreduced_axes().empty(); });
-    choices.push_back(std::move(all));
-    total *= choices.back().size();
-  }
+  const auto choices = choices_of(f, make_mesh(axes), with_reduced, uneven_dims);
   const Outcome expected = reference(f);
-  const at::Tensor weights = expected.value.requires_grad() ? cotangent(expected.value) : at::Tensor();
+  const size_t total = count_of(choices);
   const bool all = total <= std::max(few, sample);
   std::mt19937_64 random(7);
   int cases = 0, failures = 0;
-  for (size_t i = 0; i < (all ? total : sample) && failures < 2; ++i) {
-    size_t code = all ? i : random() % total;
-    std::vector<PartitionSpec> specs;
-    for (const auto& choice : choices) specs.push_back(choice[code % choice.size()]), code /= choice.size();
-    for (const auto& [first, others] : {std::pair(Role::parameter, Role::parameter),
-                                        {Role::activation, Role::activation},
-                                        {Role::activation, Role::parameter}}) {
-      std::vector<std::string> names;
-      for (const PartitionSpec& spec : specs) names.push_back(spec.to_string());
-      const std::string what =
-          fmt::format("{} of {} on ({}), {}", f.name, fmt::join(names, " and "), meshes[0].to_string(),
-                      first == Role::parameter    ? "parameters"
-                      : others == Role::parameter ? "activation and parameters"
-                                                  : "activations");
-      std::string wrong, ledgers[2];
-      for (int kind = 0; kind < 2; ++kind) {
-        try {
-          const Outcome got = compute(f, weights, specs, meshes[kind], first, others, options);
-          ledgers[kind] = got.ledger;
-          const char* replicas = kind ? "private" : "shared";
-          if (const double e = difference(got.value, expected.value); e > f.tolerance)
-            wrong += fmt::format("{}: value off by {}\n", replicas, e);
-          for (size_t g = 0; g < got.gradients.size(); ++g)
-            if (got.gradients[g].defined())
-              if (const double e = difference(got.gradients[g], expected.gradients[g]); e > f.tolerance)
-                wrong += fmt::format("{}: gradient {} off by {}\n", replicas, g, e);
-        } catch (const std::exception& e) {
-          wrong += std::string(e.what()).substr(0, 400) + "\n";
-        }
-        ++cases;
-      }
-      if (ledgers[0] != ledgers[1]) wrong += "the ledgers differ\nprivate:\n" + ledgers[1];
-      if (wrong.empty()) continue;
-      ++failures;
-      ADD_FAILURE() << what << "\n" << wrong << "ledger:\n" << ledgers[0];
-      if (first == others) break;
-    }
-  }
+  for (size_t i = 0; i < (all ? total : sample) && failures < 2; ++i)
+    failures += !expect_law_on(f, expected, axes, numbered(choices, all ? i : random() % total), options, cases);
   return cases;
 }
 

@@ -7,6 +7,7 @@
 #include "nn/models/from_hugging_face.h"
 #include "nn/models/hugging_face_config.h"
 #include "sharding/files/file.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {
@@ -191,6 +192,25 @@ TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
   EXPECT_FALSE(fs::exists(to / "model.bin.index.json"));
   CausalLm model = from_hugging_face(from);
   testing::expect_trees_near(from_hugging_face(to), model, 0, "saved beside");
+}
+
+TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {
+  for (const std::string family : {"gpt2", "llama", "qwen2_tied"}) {
+    const CausalLm alone = from_hugging_face(references / family);
+    save_hugging_face(folder / family, alone);
+    const Array ids = array<int32_t>({1, 2, 3, 4, 5, 6}, {2, 3});
+    for (const int devices : {3, 5}) {
+      const Mesh mesh = make_mesh({{"model", devices}});
+      const Layout layout{mesh, decoder_rules(mesh), {.uneven = uneven::pad}};
+      const CausalLm padded = from_hugging_face(references / family, layout);
+      EXPECT_EQ(padded.config().rows(), alone.config().vocab) << family;
+      testing::expect_near(gather(padded(ids)), alone(ids), 1e-5, family);
+      const fs::path saved = folder / (family + std::to_string(devices));
+      save_hugging_face(saved, padded);
+      for (const fs::directory_entry& file : fs::directory_iterator(folder / family))
+        EXPECT_TRUE(read_text(saved / file.path().filename(), "test") == read_text(file.path(), "test")) << file.path();
+    }
+  }
 }
 
 }  // namespace

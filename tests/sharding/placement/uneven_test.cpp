@@ -1,6 +1,7 @@
 // Dims that their mesh axes do not divide: blocks are padded, and nothing but the devices' memory shows it.
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/placement/layout.h"
+#include "sharding/shard_map.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
@@ -81,100 +82,135 @@ TEST(Uneven, AnOperationThatTakesNoPaddingSaysSo) {
             "float64[5]");
 }
 
-// ---- the law with dims of 5, 7 and 13
-
-using Given = const std::vector<Array>&;
-using Tensors = const std::vector<at::Tensor>&;
-
-std::vector<Function> functions() {
-  const at::Tensor x = random_tensor({5, 7}, 1), y = random_tensor({5, 7}, 2), w = random_tensor({7, 13}, 3);
-  const at::Tensor cube = random_tensor({5, 7, 13}, 4), table = random_tensor({13, 5}, 5);
-  const at::Tensor ids = random_integers({5, 7}, 13, 6), labels = random_integers({5, 7}, 13, 7);
-  return {
-      {"x * y + exp(x)",
-       {x, y},
-       [](Given a) { return a[0] * a[1] + exp(a[0]); },
-       [](Tensors t) { return t[0] * t[1] + t[0].exp(); }},
-      {"1 / sqrt(abs(x))",
-       {x},
-       [](Given a) { return 1 / sqrt(abs(a[0])); },
-       [](Tensors t) { return t[0].abs().rsqrt(); }},
-      {"x / y, broadcast",
-       {x, random_tensor({7}, 8)},
-       [](Given a) { return a[0] / a[1]; },
-       [](Tensors t) { return t[0] / t[1]; }},
-      {"matmul", {x, w}, [](Given a) { return matmul(a[0], a[1]); }, [](Tensors t) { return at::matmul(t[0], t[1]); }},
-      {"einsum",
-       {cube, w},
-       [](Given a) { return einsum("bij,ij->bj", a); },
-       [](Tensors t) { return at::einsum("bij,ij->bj", t); }},
-      {"transpose and mean",
-       {cube},
-       [](Given a) {
-         return mean(transpose(a[0], {2, 0, 1}), {1});
-       },
-       [](Tensors t) {
-         return t[0].permute({2, 0, 1}).mean(1);
-       }},
-      {"sum",
-       {cube},
-       [](Given a) {
-         return sum(a[0], {0, 2});
-       },
-       [](Tensors t) {
-         return at::sum(t[0], at::IntArrayRef{0, 2});
-       }},
-      {"max", {cube}, [](Given a) { return max(a[0], {1}); }, [](Tensors t) { return t[0].amax(1); }},
-      {"min of negative",
-       {cube},
-       [](Given a) { return min(1 + square(a[0]), {2}); },
-       [](Tensors t) { return (1 + t[0].square()).amin(2); }},
-      {"argmax",
-       {cube},
-       [](Given a) { return argmax(a[0] - 10, 2); },
-       [](Tensors t) { return t[0].argmax(2).to(at::kInt); }},
-      {"softmax", {cube}, [](Given a) { return softmax(a[0]); }, [](Tensors t) { return at::softmax(t[0], -1); }},
-      {"log_softmax",
-       {cube},
-       [](Given a) { return log_softmax(a[0], 1); },
-       [](Tensors t) { return at::log_softmax(t[0], 1); }},
-      {"logsumexp",
-       {cube},
-       [](Given a) { return logsumexp(a[0], {0}); },
-       [](Tensors t) { return at::logsumexp(t[0], 0); }},
-      {"norm",
-       {cube},
-       [](Given a) { return norm(a[0], {1}); },
-       [](Tensors t) { return at::linalg_vector_norm(t[0], 2, 1); }},
-      {"embedding",
-       {table, ids},
-       [](Given a) { return embedding(a[0], a[1]); },
-       [](Tensors t) {
-         return t[0].index_select(0, t[1].reshape({-1})).view({5, 7, 5});
-       }},
-      {"cross_entropy",
-       {cube, labels},
-       [](Given a) { return cross_entropy(a[0], a[1], {.label_smoothing = 0.1, .z_loss = 0.2}); },
-       [](Tensors t) {
-         const at::Tensor rows = t[0].reshape({35, 13});
-         return at::cross_entropy_loss(rows, t[1].reshape({35}).to(at::kLong), {}, at::Reduction::Mean, -100, 0.1) +
-                0.2 * rows.logsumexp(-1).square().mean();
-       }},
-      {"layer_norm",
-       {cube, random_tensor({13}, 9), random_tensor({13}, 10)},
-       [](Given a) { return layer_norm(a[0], a[1], a[2]); },
-       [](Tensors t) { return at::layer_norm(t[0], {13}, t[1], t[2]); }},
-  };
+TEST(Uneven, EmptyBlocksAreNoReplicas) {
+  const NamedSharding sharding(make_mesh({{"x", 8}, {"y", 2}}), P{{"x", uneven::pad}});
+  std::vector<int> ids;
+  for (int i = 0; i < 8; ++i) ids.insert(ids.end(), {0, 1});
+  EXPECT_EQ(sharding.replica_ids({5}), ids);
+  EXPECT_EQ(sharding.num_distinct_shards({5}), 8);
 }
 
-TEST(Uneven, DimsOf5And7And13OnAxesOf2And3And4And8) {
+// On 8 devices the last three have nothing but padding, which has no variance.
+TEST(Uneven, NormsWithoutEpsilonHaveNoNanFromPadding) {
+  const at::Tensor x = random_tensor({5, 4}, 1), scale = random_tensor({4}, 2), bias = random_tensor({4}, 3);
+  const auto rms = [](const at::Tensor& t) { return t * t.square().mean(-1, true).rsqrt(); };
+  const std::vector<Function> norms{{"layer_norm",
+                                     {x, scale, bias},
+                                     [](const auto& a) { return layer_norm(a[0], a[1], a[2], 0); },
+                                     [](const auto& t) { return at::layer_norm(t[0], {4}, t[1], t[2], 0); }},
+                                    {"layer_norm without scale",
+                                     {x},
+                                     [](const auto& a) { return layer_norm(a[0], 0); },
+                                     [](const auto& t) { return at::layer_norm(t[0], {4}, {}, {}, 0); }},
+                                    {"rms_norm",
+                                     {x, scale},
+                                     [](const auto& a) { return rms_norm(a[0], a[1], 0); },
+                                     [=](const auto& t) { return rms(t[0]) * t[1]; }},
+                                    {"rms_norm without scale",
+                                     {x},
+                                     [](const auto& a) { return rms_norm(a[0], 0.0); },
+                                     [=](const auto& t) { return rms(t[0]); }}};
   const detail::CheckScope padding_is_zeros;
-  int cases = 0;
-  for (const Function& f : functions())
-    for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
-             {{"a", 2}}, {{"a", 3}}, {{"a", 4}}, {{"a", 8}}, {{"a", 2}, {"b", 3}}, {{"a", 4}, {"b", 2}}})
-      cases += expect_law(f, axes, 12, false, {}, 16, uneven::pad);
-  std::cout << cases << " cases\n";
+  for (const Function& norm : norms)
+    for (const int n : {2, 8}) expect_law(norm, {{"x", n}}, 12, false, {}, 12, uneven::pad);
+}
+
+TEST(Uneven, DropoutHasTheBitsOfOneDevice) {
+  const Array x = from_tensor(random_tensor({5, 7}, 1));
+  const at::Tensor expected = to_tensor(dropout(Key(3), x, 0.4));
+  for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{{{"a", 7}}, {{"a", 3}, {"b", 5}}}) {
+    const std::vector<PartitionSpec> specs = placements(make_mesh(axes), x.shape(), false, uneven::pad);
+    for (const PartitionSpec& spec : specs) {
+      if (!spec.unreduced_axes().empty()) continue;
+      const Array placed = device_put(x, NamedSharding(make_mesh(axes), spec));
+      EXPECT_TRUE(to_tensor(dropout(Key(3), placed, 0.4)).equal(expected)) << spec.to_string();
+    }
+  }
+}
+
+TEST(Uneven, ShardMapTakesNoPaddedArgument) {
+  const Mesh mesh = make_mesh({{"x", 2}});
+  const Array x = counted({5}, NamedSharding(mesh, P{{"x", uneven::pad}}));
+  expect_error(ErrorKind::uneven,
+               "[shard_map] argument 0, float64[5+1@x]: dim 0 = 5 is not divisible by 2, the devices along \"x\" of "
+               "P('x').",
+               [&] { shard_map([](const Array& a) { return psum(a, "x"); }, mesh, P{"x"}, P{})(x); });
+}
+
+// ---- random chains of operations
+
+struct Link {
+  const char* name;
+  Array (*ours)(const Array&);
+  at::Tensor (*theirs)(const at::Tensor&);
+};
+
+// Each takes a matrix and gives one of the same shape, or of the transposed one.
+const Link links[] = {
+    {"exp", [](const Array& x) { return exp(-square(x)); }, [](const at::Tensor& t) { return (-t.square()).exp(); }},
+    {"divide", [](const Array& x) { return x / (1 + abs(x)); }, [](const at::Tensor& t) { return t / (1 + t.abs()); }},
+    {"softmax", [](const Array& x) { return softmax(x, 0); }, [](const at::Tensor& t) { return at::softmax(t, 0); }},
+    {"log_softmax", [](const Array& x) { return log_softmax(x); },
+     [](const at::Tensor& t) { return at::log_softmax(t, -1); }},
+    {"center", [](const Array& x) { return x - mean(x, {0}, true); },
+     [](const at::Tensor& t) { return t - t.mean(0, true); }},
+    {"max", [](const Array& x) { return x * max(x, {1}, true); },
+     [](const at::Tensor& t) { return t * t.amax(1, true); }},
+    {"norm", [](const Array& x) { return x / norm(x + 3); },
+     [](const at::Tensor& t) { return t / at::linalg_vector_norm(t + 3); }},
+    {"cumsum", [](const Array& x) { return cumsum(x, 1); }, [](const at::Tensor& t) { return t.cumsum(1); }},
+    {"sort", [](const Array& x) { return sort(x, 0); },
+     [](const at::Tensor& t) { return std::get<0>(at::sort(t, true, 0, false)); }},
+    {"argmax", [](const Array& x) { return x * astype(argmax(x, 0, true), float64); },
+     [](const at::Tensor& t) { return t * t.argmax(0, true).to(at::kDouble); }},
+    {"transpose", [](const Array& x) { return transpose(x); }, [](const at::Tensor& t) { return t.t(); }},
+    {"gram", [](const Array& x) { return matmul(matmul(x, transpose(x)), x) / 50; },
+     [](const at::Tensor& t) { return at::matmul(at::matmul(t, t.t()), t) / 50; }},
+    {"flip", [](const Array& x) { return flip(x, {0}) + x; }, [](const at::Tensor& t) { return t.flip(0) + t; }},
+    {"roll", [](const Array& x) { return where(x > 0, roll(x, 1, 1), 0.5 * x); },
+     [](const at::Tensor& t) { return at::where(t > 0, t.roll(1, 1), 0.5 * t); }},
+    {"join",
+     [](const Array& x) {
+       return slice_in_dim(concatenate({x, square(x)}), 1, 1 + x.shape(0), 0);
+     },
+     [](const at::Tensor& t) {
+       return at::cat({t, t.square()}).narrow(0, 1, t.size(0));
+     }},
+    {"take", [](const Array& x) { return x + take(x, array<int32_t>({0}, {1}), 0); },
+     [](const at::Tensor& t) { return t + t.narrow(0, 0, 1); }},
+    {"scatter", [](const Array& x) { return scatter_add(x, array<int32_t>({0}, {1}), sum(square(x), {0}, true)); },
+     [](const at::Tensor& t) {
+       return at::cat({t.narrow(0, 0, 1) + t.square().sum(0, true), t.narrow(0, 1, t.size(0) - 1)});
+     }},
+};
+
+Function random_chain(const Shape& shape, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Link> chain;
+  std::vector<std::string> names;
+  for (int i = 0; i < 5; ++i) names.emplace_back(chain.emplace_back(links[random() % std::size(links)]).name);
+  return {fmt::format("{}", fmt::join(names, ", ")),
+          {random_tensor(shape, seed)},
+          [=](const std::vector<Array>& a) {
+            Array x = a[0];
+            for (const Link& link : chain) x = link.ours(x);
+            return x;
+          },
+          [=](const std::vector<at::Tensor>& a) {
+            at::Tensor t = a[0];
+            for (const Link& link : chain) t = link.theirs(t);
+            return t;
+          },
+          1e-10};
+}
+
+TEST(Uneven, ChainsOfOperationsOnOddMeshes) {
+  const detail::CheckScope padding_is_zeros;
+  uint64_t seed = 0;
+  for (const std::vector<MeshAxis>& axes :
+       std::vector<std::vector<MeshAxis>>{{{"a", 7}}, {{"a", 3}, {"b", 5}}, {{"a", 2}, {"b", 2}, {"c", 2}}})
+    for (const Shape& shape : {Shape{5, 7}, {1, 13}, {2, 3}})
+      for (int i = 0; i < 8; ++i) expect_law(random_chain(shape, ++seed), axes, 3, false, {}, 3, uneven::pad);
 }
 
 }  // namespace
