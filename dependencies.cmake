@@ -1,6 +1,7 @@
 # What Tessera stands on: each dependency is found where it is installed, or its pinned wheel is fetched once.
 #
 #   tessera_require_tools()       before project(): a compiler and a build program, else one sentence says what is missing
+#   tessera_require_driver()      with TESSERA_REQUIRE_DRIVER, an error where there is no GPU
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
 #   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
 #                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL, tessera_deps::icu where
@@ -41,6 +42,45 @@ set(tessera_libtorch_2.15.0_wheels_Linux_aarch64
   nvidia_cuda_cupti-13.2.86-py3-none-manylinux_2_25_aarch64.whl
   d9a5c133f73fcb9013f3ada0da6fb54d4117618d81f3f5a0419417ea6ee829d4)
 
+# What LibTorch's CUDA half is linked to beside these, NCCL among it; fetched where TESSERA_CUDA is FETCH.
+set(tessera_cuda_2.11.0_wheels_Linux_x86_64
+  nvidia_cublas-13.1.0.3-py3-none-manylinux_2_27_x86_64.whl
+  ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
+  nvidia_cudnn_cu13-9.19.0.56-py3-none-manylinux_2_27_x86_64.whl
+  d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf
+  nvidia_cufft-12.0.0.61-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  6c44f692dce8fd5ffd3e3df134b6cdb9c2f72d99cf40b62c32dde45eea9ddad3
+  nvidia_cusolver-12.0.4.66-py3-none-manylinux_2_27_x86_64.whl
+  0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112
+  nvidia_nccl_cu13-2.28.9-py3-none-manylinux_2_18_x86_64.whl
+  e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42
+  nvidia_cusparselt_cu13-0.8.0-py3-none-manylinux2014_x86_64.whl
+  25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd
+  nvidia_cusparse-12.6.3.3-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b
+  nvidia_cuda_nvrtc-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl
+  ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575
+  nvidia_nvshmem_cu13-3.4.5-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
+  nvidia_curand-10.4.0.35-py3-none-manylinux_2_27_x86_64.whl
+  1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc
+  nvidia_nvjitlink-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl
+  13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
+  nvidia_cufile-1.15.1.6-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44)
+# The compiler of kernels, fetched there where no CUDA Toolkit 13 is installed.
+set(tessera_nvcc_2.11.0_wheels_Linux_x86_64
+  nvidia_cuda_nvcc-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03
+  nvidia_nvvm-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl
+  c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0
+  nvidia_cuda_cccl-13.0.85-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
+  nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4
+  nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
+  7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548)
+
 set(tessera_boost_version 1.85.0)
 set(tessera_boost_minimum 1.84)
 set(tessera_boost_wheels
@@ -50,6 +90,8 @@ set(tessera_boost_wheels
 # LibTorch's CPU library and headers, the two CUDA stubs it is linked to, Boost's headers; not the gigabyte of CUDA.
 set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
 |torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
+# The CUDA half with it, and the compiler of kernels.
+set(tessera_unpacked_cuda_files "torch/include/|torch\\.libs/|nvidia/|torch/lib/(?!libtorch_python|libshm).*\\.so")
 
 # ---- Tools and the compiler ------------------------------------------------------------------------------------------
 
@@ -114,7 +156,7 @@ function(tessera_download_wheel wheel sha256 folder)
                         "install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel}>).")
   endif()
   set(platforms "")
-  foreach(tag IN ITEMS manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014)
+  foreach(tag IN ITEMS manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux_2_17 manylinux2014)
     list(APPEND platforms --platform ${tag}_${CMAKE_HOST_SYSTEM_PROCESSOR})
   endforeach()
   file(WRITE "${folder}/requirements.txt" "${requirement} --hash=sha256:${sha256}\n")
@@ -136,8 +178,9 @@ function(tessera_unpack_wheel wheel sha256 folder)
                         "Delete it and fetch it anew.")
   endif()
   execute_process(
-    COMMAND python3 -c "import re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
-wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if re.match(sys.argv[3], name)])"
+    COMMAND python3 -c "import os, re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
+[os.chmod(wheel.extract(file, sys.argv[2]), 0o755 if file.external_attr >> 16 & 0o100 else 0o644) \
+for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
             "${wheel}" "${folder}" "${tessera_unpacked_files}"
     RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
@@ -233,6 +276,10 @@ function(tessera_find_torch result)
       endif()
       get_filename_component(root "${root}" ABSOLUTE)
       tessera_torch_version(version "${root}")
+      if(TESSERA_CUDA STREQUAL "FETCH" AND NOT EXISTS "${root}/lib/libtorch_cuda.so")
+        message(STATUS "LibTorch ${version} in ${root} is without CUDA: not used")
+        continue()
+      endif()
       if(TESSERA_LIBTORCH_VERSION STREQUAL version
          OR (NOT TESSERA_LIBTORCH_VERSION AND version VERSION_GREATER_EQUAL tessera_libtorch_minimum))
         set(${result} "${root}" PARENT_SCOPE)
@@ -255,19 +302,39 @@ function(tessera_torch_version result root)
   set(${result} "${version}" PARENT_SCOPE)
 endfunction()
 
+# Sets `result` to the wheels of one kind that go with that LibTorch: `cuda` or `nvcc`.
+function(tessera_cuda_wheels result kind pinned hint)
+  set(wheels ${tessera_${kind}_${pinned}_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR}})
+  if(NOT wheels)
+    message(FATAL_ERROR "[dependencies] CUDA is not installed, and no wheels of it are pinned for LibTorch ${pinned} "
+                        "on ${CMAKE_HOST_SYSTEM_NAME} ${CMAKE_HOST_SYSTEM_PROCESSOR}. ${hint}")
+  endif()
+  set(${result} ${wheels} PARENT_SCOPE)
+endfunction()
+
 # find_package(Torch) on the wheel asks for a CUDA toolkit, so the CPU half of it is imported here by hand.
-# libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the wheels' layout.
+# Its folder is tessera_torch_libraries. libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the layout of
+# the wheels.
 function(tessera_import_torch)
   tessera_choose_torch(pinned wanted)
   tessera_find_torch(root)
   if(NOT root)
-    set(wheels tessera_libtorch_${pinned}_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR})
-    tessera_fetch(root "libtorch-${pinned}" "${${wheels}}"
-      "Pass -DCMAKE_PREFIX_PATH=<a libtorch ${wanted}>, or install python3's torch package.")
+    set(host ${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR})
+    set(name libtorch-${pinned})
+    set(wheels ${tessera_libtorch_${pinned}_wheels_${host}})
+    set(hint "Pass -DCMAKE_PREFIX_PATH=<a libtorch ${wanted}>, or install python3's torch package.")
+    if(TESSERA_CUDA STREQUAL "FETCH")
+      tessera_cuda_wheels(more cuda ${pinned} "${hint}")
+      list(APPEND wheels ${more})
+      string(APPEND name -cuda)
+      set(tessera_unpacked_files "${tessera_unpacked_cuda_files}")
+    endif()
+    tessera_fetch(root ${name} "${wheels}" "${hint}")
     string(APPEND root "/torch")
   endif()
   tessera_torch_version(version "${root}")
   message(STATUS "LibTorch ${version}: ${root}")
+  set(tessera_torch_libraries "${root}/lib" PARENT_SCOPE)
 
   foreach(library IN ITEMS c10 torch_cpu)
     add_library(tessera_deps::${library} SHARED IMPORTED GLOBAL)
@@ -324,32 +391,80 @@ endfunction()
 
 # ---- CUDA and NCCL ---------------------------------------------------------------------------------------------------
 
+# With TESSERA_REQUIRE_DRIVER, an error where no GPU can be used, before anything is fetched.
+function(tessera_require_driver)
+  if(NOT TESSERA_REQUIRE_DRIVER)
+    return()
+  endif()
+  execute_process(
+    COMMAND python3 -c "import ctypes; exit(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(failed)
+    message(FATAL_ERROR "[driver] This machine has no GPU with NVIDIA's driver (libcuda.so.1), so nothing was fetched; "
+                        "without one this is built, not run, by cmake --preset train-cuda "
+                        "-DTESSERA_REQUIRE_DRIVER=OFF && cmake --build --preset train-cuda --target train_transformer.")
+  endif()
+endfunction()
+
+# Sets `result` to whether CUDAToolkit was found with what a fetched LibTorch goes with.
+function(tessera_toolkit_fits result)
+  set(${result} OFF PARENT_SCOPE)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND CUDAToolkit_VERSION_MAJOR EQUAL 13)
+    set(${result} ON PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Names the fetched compiler of kernels as the CUDA Toolkit to use.
+function(tessera_fetch_nvcc)
+  tessera_choose_torch(pinned wanted)
+  set(hint "Install CUDA Toolkit 13, named by -DCUDAToolkit_ROOT=.")
+  tessera_cuda_wheels(wheels nvcc ${pinned} "${hint}")
+  set(tessera_unpacked_files "${tessera_unpacked_cuda_files}")
+  tessera_fetch(root nvcc-${pinned} "${wheels}" "${hint}")
+  string(APPEND root /nvidia/cu13)
+  if(NOT EXISTS "${root}/lib64")  # wheels are without the names that a linker looks for
+    file(CREATE_LINK libcudart.so.13 "${root}/lib/libcudart.so" SYMBOLIC)
+    file(CREATE_LINK lib "${root}/lib64" SYMBOLIC)
+  endif()
+  foreach(found IN ITEMS CUDAToolkit_BIN_DIR CUDAToolkit_NVCC_EXECUTABLE CUDA_CUDART)
+    unset(${found} CACHE)
+  endforeach()
+  set(CUDAToolkit_ROOT "${root}" CACHE PATH "The CUDA Toolkit" FORCE)
+endfunction()
+
 # tessera_deps::nccl, where the CUDA Toolkit and NCCL are installed: what tessera::nccl alone is linked with, and with
-# LibTorch's own CUDA library where it has one (tessera_deps::c10_cuda). TESSERA_CUDA is AUTO, OFF or ON (an error if
-# they are missing).
+# LibTorch's own CUDA libraries where it has them (tessera_deps::torch_cuda). TESSERA_CUDA is AUTO, OFF, ON (an error if
+# they are missing) or FETCH (what is missing is fetched, LibTorch's CUDA half with it).
 function(tessera_import_nccl)
   if(TESSERA_CUDA STREQUAL "OFF")
     return()
   endif()
   find_package(CUDAToolkit QUIET)
-  set(hints ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR} "${NCCL_ROOT}" "$ENV{NCCL_ROOT}")
+  tessera_toolkit_fits(fits)
+  if(TESSERA_CUDA STREQUAL "FETCH" AND NOT fits)
+    tessera_fetch_nvcc()
+    find_package(CUDAToolkit QUIET)
+  endif()
+  set(beside_torch "${tessera_torch_libraries}/../../nvidia/nccl")  # the one that LibTorch's CUDA half loads
+  set(hints "${NCCL_ROOT}" "$ENV{NCCL_ROOT}" "${beside_torch}" ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
   find_path(include nccl.h HINTS ${hints} PATH_SUFFIXES include NO_CACHE)
-  find_library(library nccl HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
+  find_library(library NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
   if(NOT CUDAToolkit_FOUND OR NOT include OR NOT library)
     tessera_is_missing(TESSERA_CUDA "there is no CUDA Toolkit with NCCL. Install both (named by -DCUDAToolkit_ROOT= and "
-                                    "-DNCCL_ROOT=), or leave them out by -DTESSERA_CUDA=OFF.")
+                                    "-DNCCL_ROOT=), have them fetched (-DTESSERA_CUDA=FETCH), or leave them out by "
+                                    "-DTESSERA_CUDA=OFF.")
     return()
   endif()
   message(STATUS "NCCL: ${library}, CUDA ${CUDAToolkit_VERSION}")
   add_library(tessera_deps::nccl INTERFACE IMPORTED GLOBAL)
   target_include_directories(tessera_deps::nccl INTERFACE "${include}")
   target_link_libraries(tessera_deps::nccl INTERFACE "${library}" CUDA::cudart)
-  get_target_property(torch_cpu tessera_deps::torch_cpu IMPORTED_LOCATION)
-  get_filename_component(torch_libraries "${torch_cpu}" DIRECTORY)
-  if(EXISTS "${torch_libraries}/libc10_cuda.so")
-    add_library(tessera_deps::c10_cuda SHARED IMPORTED GLOBAL)
-    set_target_properties(tessera_deps::c10_cuda PROPERTIES IMPORTED_LOCATION "${torch_libraries}/libc10_cuda.so")
-    target_link_libraries(tessera_deps::nccl INTERFACE tessera_deps::c10_cuda)
+  if(EXISTS "${tessera_torch_libraries}/libtorch_cuda.so")
+    foreach(half IN ITEMS torch_cuda c10_cuda)
+      add_library(tessera_deps::${half} SHARED IMPORTED GLOBAL)
+      set_target_properties(tessera_deps::${half} PROPERTIES IMPORTED_LOCATION "${tessera_torch_libraries}/lib${half}.so")
+      target_link_libraries(tessera_deps::nccl INTERFACE tessera_deps::${half})
+    endforeach()
   endif()
 endfunction()
 

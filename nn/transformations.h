@@ -1,7 +1,8 @@
-// Transformations: gradients of functions of models, micro-batches, remat, casts, shapes without values.
+// Transformations: gradients of functions of models, micro-batches, remat, casts, recorded steps, shapes without values.
 #pragma once
 
 #include "nn/transformations/accumulate_gradients.h"
+#include "nn/transformations/captured.h"
 #include "nn/transformations/cast.h"
 #include "nn/transformations/eval_shape.h"
 #include "nn/transformations/pipeline.h"

@@ -2,8 +2,10 @@
 #include "optim/global_norm.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -119,6 +121,10 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
     return true;
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));
+  if (!tensors.empty() && !tensors[0].is_cpu() && !tensors[0].is_meta()) {  // one kernel for all
+    norms.push_back(at::stack(at::_foreach_norm(tensors, 2, dtype)));
+    return;
+  }
   const std::vector<at::Tensor> parts = parts_of(tensors);
   const size_t before = norms.size();
   norms.resize(before + parts.size());

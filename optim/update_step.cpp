@@ -10,6 +10,7 @@
 #include "optim/internal.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/graph.h"
 
 namespace tessera::optim::detail {
 
@@ -65,8 +66,8 @@ void Told::take(const Told& newer) {
 }
 
 PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {
-  const auto in_slots = [](const Array* x) { return lies_in_slots(*x); };
-  alone_ = std::make_unique<WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
+  const auto in_slots = [](const Array* x) { return tessera::detail::lies_in_slots(*x); };
+  alone_ = std::make_unique<tessera::detail::WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
 }
 PendingUpdate::~PendingUpdate() = default;
 
@@ -90,6 +91,7 @@ void PendingUpdate::add(const nn::Leaves& parameters, const nn::Leaves& updates)
 }
 
 void PendingUpdate::carry_out() {
+  tessera::detail::refuse_in_recording("Optimizer.update", "a model is updated");
   at::AutoGradMode off(false);
   for (const auto& prepare : preparations) prepare();
   for (const auto& write : writes) (*write)();

@@ -47,7 +47,9 @@ check_compiler("" Clang 16.0.0)
 
 make_torch("${SCRATCH}/wheel/torch" 2.11.0)
 file(MAKE_DIRECTORY "${SCRATCH}/wheels" "${SCRATCH}/no_wheels")
-execute_process(COMMAND "${CMAKE_COMMAND}" -E tar c "${SCRATCH}/wheels/torch-2.11.0-any.whl" --format=zip torch
+file(WRITE "${SCRATCH}/wheel/nvidia/cu13/bin/nvcc" "#!/bin/sh\n")
+file(CHMOD "${SCRATCH}/wheel/nvidia/cu13/bin/nvcc" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+execute_process(COMMAND "${CMAKE_COMMAND}" -E tar c "${SCRATCH}/wheels/torch-2.11.0-any.whl" --format=zip torch nvidia
                 WORKING_DIRECTORY "${SCRATCH}/wheel")
 file(SHA256 "${SCRATCH}/wheels/torch-2.11.0-any.whl" sha256)
 set(fetch "tessera_fetch(root libtorch \"torch-2.11.0-any.whl;${sha256}\" \"Install it.\")")
@@ -68,6 +70,15 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
           endforeach()
           if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
 check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it comes from the cache
+
+# The CUDA half, with the programs of its compiler; the cache keeps both apart.
+check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")
+          set(tessera_unpacked_files \"\${tessera_unpacked_cuda_files}\")
+          set(TESSERA_DEPS_DIR \"${SCRATCH}/cuda_cache\")\n${fetch}
+          if(NOT EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"no CUDA\")\nendif()
+          execute_process(COMMAND \"\${root}/nvidia/cu13/bin/nvcc\" COMMAND_ERROR_IS_FATAL ANY)")
+check("CUDA is not installed, and no wheels of it are pinned for LibTorch 2.12.0 on"
+      "set(CMAKE_HOST_SYSTEM_NAME Linux)\ntessera_cuda_wheels(wheels cuda 2.12.0 \"Install it.\")")
 file(GLOB left RELATIVE "${SCRATCH}/cache" "${SCRATCH}/cache/*")
 if(NOT left MATCHES "^libtorch-[0-9a-f]+;lock$")
   message(SEND_ERROR "the cache holds more than what was fetched: ${left}")
@@ -75,6 +86,9 @@ endif()
 
 file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\necho no pip >&2\nexit 1\n")
 file(CHMOD "${SCRATCH}/bin/python3" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+check("[driver] This machine has no GPU with NVIDIA's driver (libcuda.so.1), so nothing was fetched; without one this is"
+      "set(TESSERA_REQUIRE_DRIVER ON)\ntessera_require_driver()")
+check("" "tessera_require_driver()")
 check("not installed: python3 with pip, which fetches torch==2.11.0 once (apt-get install python3-pip;"
       "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
 file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\n[ \"$3\" = --version ] && exit\necho no network >&2\nexit 1\n")

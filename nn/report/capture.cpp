@@ -29,10 +29,10 @@ class Capture : tessera::detail::OperationWatcher {
   }
   void moved(const ArrayImpl& from, const Array& to) override { flow_.moved(from, to); }
 
-  Captured outputs(const std::vector<Array>& returned) {
+  CapturedArrays outputs(const std::vector<Array>& returned) {
     for (const Array& x : returned)
       if (!x.is_absent()) flow_.returned(x);
-    Captured all;
+    CapturedArrays all;
     std::vector<std::string> paths;
     for (const auto& [module, ends] : flow_.ends()) {
       paths.push_back(module);
@@ -64,7 +64,7 @@ class Capture : tessera::detail::OperationWatcher {
 
 }  // namespace
 
-Captured captured(std::string_view pattern, const std::function<std::vector<Array>()>& program) {
+CapturedArrays captured(std::string_view pattern, const std::function<std::vector<Array>()>& program) {
   Capture capture(pattern);
   return capture.outputs(program());
 }

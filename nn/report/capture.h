@@ -14,11 +14,11 @@ namespace tessera::nn {
 
 // The outputs of modules by their paths, in the order of their first reading; more than one for a module that is called
 // more than once. A tree, so that it can be printed, saved and compared as any other.
-using Captured = std::map<std::string, std::vector<Array>>;
+using CapturedArrays = std::map<std::string, std::vector<Array>>;
 
 namespace detail {
 // Runs the program, which returns the arrays that leave it.
-Captured captured(std::string_view pattern, const std::function<std::vector<Array>()>& program);
+CapturedArrays captured(std::string_view pattern, const std::function<std::vector<Array>()>& program);
 }  // namespace detail
 
 // Calls f(args...), which may be a model, and returns what came out of each module whose path matches the pattern
@@ -29,7 +29,7 @@ Captured captured(std::string_view pattern, const std::function<std::vector<Arra
 // filter_shard stamped. No gradient is recorded; the arguments are not changed. Until the call returns, all results of
 // operations in these modules are kept. Error (bad_argument), which names the nearest paths: no module matches.
 template <class F, class... Args>
-Captured capture(const F& f, std::string_view pattern, const Args&... args) {
+CapturedArrays capture(const F& f, std::string_view pattern, const Args&... args) {
   std::tuple<std::decay_t<F>, Args...> call(f, args...);
   return detail::captured(pattern, [&] {
     return detail::returned_arrays(std::apply([](auto& g, auto&... rest) { return g(rest...); }, call));

@@ -15,7 +15,6 @@
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
-namespace {
 
 // What is checked where.
 struct Check {
@@ -32,9 +31,22 @@ struct Noted {
   std::map<Check, at::Tensor> bounds;
 };
 
+namespace {
+
+thread_local Noted* apart = nullptr;  // of a function that is recorded
+
 Noted& noted() {
   static auto* all = new Noted;  // never destroyed: its tensors would outlive their device
   return *all;
+}
+
+void add(Noted& all, const Check& check, at::Tensor bounds) {
+  const std::lock_guard lock(all.mutex);
+  at::Tensor& known = all.bounds[check];
+  if (known.defined())
+    bounds = at::stack(
+        {at::minimum(known.select(0, 0), bounds.select(0, 0)), at::maximum(known.select(0, 1), bounds.select(0, 1))});
+  known = bounds;
 }
 
 using Pending = std::vector<std::pair<Check, at::Tensor>>;
@@ -79,14 +91,18 @@ at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t l
   const auto [least, greatest] = at::aminmax(integers);
   at::Tensor bounds = at::stack({least, greatest});
   if (bounds.scalar_type() != at::kLong) bounds = bounds.to(at::kLong);
-  Noted& all = noted();
-  const std::lock_guard lock(all.mutex);
-  at::Tensor& known = all.bounds[{integers.device().index(), verb, latest_line(), lowest, size}];
-  if (known.defined())
-    bounds = at::stack(
-        {at::minimum(known.select(0, 0), bounds.select(0, 0)), at::maximum(known.select(0, 1), bounds.select(0, 1))});
-  known = bounds;
+  add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), lowest, size}, bounds);
   return at::clamp(integers, lowest, size - 1);
+}
+
+void RecordedChecks::during(const std::function<void()>& f) {
+  noted_ = std::make_shared<Noted>();
+  const ScopedValue<Noted*> scope(apart, noted_.get());
+  f();
+}
+
+void RecordedChecks::note() const {
+  for (const auto& [check, bounds] : noted_->bounds) add(noted(), check, bounds.clone());
 }
 
 at::Tensor read_back(const at::Tensor& t) {

@@ -3,11 +3,26 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <memory>
+
 namespace tessera::detail {
 
 // `integers`, of an accelerator, each brought into [lowest, size). That some lay outside is an error (bad_argument) of
 // the next read from that device, which names this operation and its line.
 at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size);
+
+// The checks of a function that a graph records: each replay notes them anew.
+class RecordedChecks {
+ public:
+  // What `f` notes is kept here.
+  void during(const std::function<void()>& f);
+  // Notes it, with what lay outside in the latest replay.
+  void note() const;
+
+ private:
+  std::shared_ptr<struct Noted> noted_;
+};
 
 // A copy of `t`, of an accelerator, on the host. Errors: what was noted on that device; it is forgotten then.
 at::Tensor read_back(const at::Tensor& t);

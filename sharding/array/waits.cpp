@@ -11,6 +11,7 @@
 #include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/source_lines.h"
+#include "sharding/distributed/graph.h"
 
 namespace tessera::detail {
 namespace {
@@ -100,6 +101,6 @@ void refuse_waits_of_thread() {
   c10::impl::tls_set_dispatch_key_included(in_front, true);
 }
 
-WaitIsAskedFor::WaitIsAskedFor() : ScopedValue(asked_for_now, true) {}
+WaitIsAskedFor::WaitIsAskedFor() : ScopedValue(asked_for_now, true) { refuse_in_recording("item", "a value is read"); }
 
 }  // namespace tessera::detail

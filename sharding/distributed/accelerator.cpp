@@ -34,6 +34,13 @@ std::string load_cuda() {
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) ? "" : dlerror();
 }
 
+// Why there are none: of GPUs most often because nothing drives them.
+std::string why_none(c10::Device device) {
+  if (device.is_cuda() && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+    return "this machine has no driver for GPUs (libcuda.so.1).";
+  return "there is none that this process can see.";
+}
+
 // How many of them there are.
 int count_of(c10::Device device, const std::string& name) {
   std::string why;
@@ -57,7 +64,7 @@ c10::Device accelerator(const std::string& given) {
   const int number = device.has_index() ? device.index() : world().on_machine;
   const int index = device.has_index() || count != 1 ? number : 0;  // its launcher may have given it one
   if (index < count) return {device.type(), static_cast<c10::DeviceIndex>(index)};
-  refuse(name, count == 0 ? "there is none that this process can see."
+  refuse(name, count == 0 ? why_none(device)
                           : fmt::format("number {} is wanted, this process sees {}.{}", index, count,
                                         device.has_index() ? "" : " Start one process per device."));
 }

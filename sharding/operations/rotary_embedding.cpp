@@ -7,7 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
@@ -179,9 +184,22 @@ struct Rotation {
   at::Tensor own, partner;
 };
 
+// The table of one model on that device, which it is handed once: a step hands nothing over. It stays, since what is
+// recorded of a step reads it; there are as many as kinds of models.
+at::Tensor kept_on(c10::Device device, const at::Tensor& frequency) {
+  if (device == frequency.device() || !frequency.is_cpu() || device.is_meta()) return moved_to(frequency, device);
+  static std::mutex mutex;
+  static auto* all = new std::map<std::pair<std::string, std::vector<double>>, at::Tensor>;  // outlives no device
+  const auto* values = frequency.const_data_ptr<double>();
+  const std::lock_guard lock(mutex);
+  at::Tensor& table = (*all)[{device.str(), {values, values + frequency.numel()}}];
+  if (!table.defined()) table = moved_to(frequency, device);
+  return table;
+}
+
 // Of positions (..., seq) in double.
 Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, double length, at::ScalarType type) {
-  const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * moved_to(frequency, positions.device());
+  const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * kept_on(positions.device(), frequency);
   const at::Tensor cos = angle.cos().mul_(length), sin = angle.sin().mul_(length);
   const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
     return at::cat({first, second}, -1).to(at::toOpMathType(type));

@@ -1,14 +1,14 @@
 // What a training step costs beside the same step in plain LibTorch: every strategy, as one JSON line a measurement.
 //
-//   train_step [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N]
+//   train_step [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N] [--captured yes|no]
 //
 // Ours is the program that a user writes: examples/transformer.h placed by filter_shard, value_and_grad, Optimizer with
 // clip_by_global_norm and adamw, the loss read each step; virtual devices share the one CPU. Plain is plain_gpt.h. Both
 // start from the same parameters and read the same batches of random tokens, which are made, and placed on the mesh,
 // before the clock starts; they take turns in one process, so that what else the machine does meets both.
-// Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept, as in every program that
-// takes gradients with Tessera: plain LibTorch's side has that, too. With TESSERA_DEVICE=cuda both lie on
-// that GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
+// Losses that differ by more than 1e-4 in the first steps end the program. Freed memory is kept, as in every program
+// that takes gradients with Tessera: plain LibTorch's side has that, too. With TESSERA_DEVICE=cuda both lie on that
+// GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -28,6 +28,7 @@
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/transformations/captured.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/distributed/accelerator.h"
@@ -126,17 +127,19 @@ auto transform() {
 
 class Ours {
  public:
-  Ours(const Size& size, const Strategy& strategy)
+  Ours(const Size& size, const Strategy& strategy, bool captured)
       : layout_(make_mesh(strategy.mesh), examples::with_all_names(strategy.rules)),
         model_(nn::filter_shard(Gpt::init(Key(0), size.model), layout_)),
-        gradients_(strategy.gradients),
+        gradients_(nn::value_and_grad(examples::next_token_loss<Gpt, TokenBatch>, strategy.gradients)),
+        captured_(gradients_),
+        is_captured_(captured),
         optimizer_(model_, transform(), strategy.optimizer) {
     for (const Tokens& tokens : random_tokens(size)) batches_.push_back(placed(tokens, size));
   }
 
   double step(int64_t i) {
-    const auto [loss, grads] =
-        nn::value_and_grad(examples::next_token_loss<Gpt, TokenBatch>, gradients_)(model_, batches_[i % batches]);
+    const TokenBatch& batch = batches_[i % batches];
+    const auto [loss, grads] = is_captured_ ? captured_(model_, batch) : gradients_(model_, batch);
     optimizer_.update(model_, grads);
     return loss.item<double>();
   }
@@ -158,23 +161,24 @@ class Ours {
 
   Layout layout_;
   Gpt model_;
-  GradientOptions gradients_;
+  decltype(nn::value_and_grad(examples::next_token_loss<Gpt, TokenBatch>)) gradients_;
+  nn::Captured<decltype(gradients_)> captured_;
+  bool is_captured_;
   optim::Optimizer<Gpt, decltype(transform())> optimizer_;
   std::vector<TokenBatch> batches_;
 };
 
 // ---- measuring
 
-// Of the steps from `first` to `last`, after a pause in which the threads of the other side have gone to sleep: OpenMP's
-// spin for some milliseconds when their work is done.
+// Of the steps from `first` to `last`, after a pause in which the threads of the other side have gone to sleep:
+// OpenMP's spin for some milliseconds when their work is done.
 template <class Side>
 void take_turn(Side& side, int64_t first, int64_t last, std::vector<double>& milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (int64_t step = first; step < last; ++step) {
     const auto start = std::chrono::steady_clock::now();
     side.step(step);
-    milliseconds.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
 }
 
@@ -199,9 +203,9 @@ void check_equal(Ours& ours, Plain& plain, const Size& size, const Strategy& str
   }
 }
 
-void measure(const Size& size, const Strategy& strategy, int threads, int64_t steps) {
+void measure(const Size& size, const Strategy& strategy, int threads, int64_t steps, bool captured) {
   at::set_num_threads(threads);
-  Ours ours(size, strategy);
+  Ours ours(size, strategy, captured);
   Plain plain(size, ours.model());
   check_equal(ours, plain, size, strategy);
   std::vector<double> a, b;
@@ -211,11 +215,12 @@ void measure(const Size& size, const Strategy& strategy, int threads, int64_t st
     take_turn(plain, step, std::min(step + size.turn, end), b);
   }
   const Quartiles o = quartiles(a), p = quartiles(b);
-  fmt::print(R"({{"size":"{}","strategy":"{}","threads":{},"ours_ms":{:.4g},"plain_ms":{:.4g},"ratio":{:.3f},)"
-             R"("ours_quartiles":[{:.4g},{:.4g}],"plain_quartiles":[{:.4g},{:.4g}],"steps":{}}})"
-             "\n",
-             size.name, strategy.name, threads, o.median, p.median, o.median / p.median, o.low, o.high, p.low, p.high,
-             steps);
+  fmt::print(
+      R"({{"size":"{}","strategy":"{}","captured":{},"threads":{},"ours_ms":{:.4g},"plain_ms":{:.4g},"ratio":{:.3f},)"
+      R"("ours_quartiles":[{:.4g},{:.4g}],"plain_quartiles":[{:.4g},{:.4g}],"steps":{}}})"
+      "\n",
+      size.name, strategy.name, captured, threads, o.median, p.median, o.median / p.median, o.low, o.high, p.low,
+      p.high, steps);
   std::fflush(stdout);
 }
 
@@ -230,6 +235,7 @@ struct Options {
   std::vector<Strategy> strategies = benchmarks::strategies;
   std::vector<int> threads;
   int64_t steps = 0;  // 0: the size's own number
+  bool captured = false;
 };
 
 // The entry of this name, or all.
@@ -265,15 +271,17 @@ Options parse_options(const std::vector<std::string_view>& arguments) {
   Options options{.threads = choose_threads("both")};
   for (size_t i = 0; i < arguments.size(); i += 2) {
     const std::string_view flag = arguments[i];
-    const bool known = flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps";
+    const bool known =
+        flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps" || flag == "--captured";
     if (!known)
-      throw UsageError(
-          fmt::format("[command line] {}: unknown, expected --size, --strategy, --threads or --steps.", flag));
+      throw UsageError(fmt::format(
+          "[command line] {}: unknown, expected --size, --strategy, --threads, --steps or --captured.", flag));
     if (i + 1 == arguments.size()) throw UsageError(fmt::format("[command line] {}: its value is missing.", flag));
     const std::string_view value = arguments[i + 1];
     if (flag == "--size") options.sizes = choose(sizes, flag, value);
     if (flag == "--strategy") options.strategies = choose(strategies, flag, value);
     if (flag == "--threads") options.threads = choose_threads(value);
+    if (flag == "--captured") options.captured = value == "yes";
     if (flag == "--steps") options.steps = positive(flag, value);
   }
   return options;
@@ -283,7 +291,7 @@ void run(const Options& options) {
   for (const int threads : options.threads)
     for (const Size& size : options.sizes)
       for (const Strategy& strategy : options.strategies)
-        measure(size, strategy, threads, options.steps ? options.steps : size.steps);
+        measure(size, strategy, threads, options.steps ? options.steps : size.steps, options.captured);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,9 @@ constexpr c10::DispatchKey key = c10::DispatchKey::TESSERA_PRETENDED_KIND;
 
 c10::Device device() { return tessera::testing::current_device(); }
 tessera::testing::PretendedMemory& memory() { return tessera::testing::pretended_memory(); }
+
+at::Tensor told_of(at::Tensor made);
+void tell_of_copy(const at::Tensor& to, const at::Tensor& from);
 
 void say_and_die(int signal, siginfo_t* info, void*) {
   constexpr char words[] = "\nthe host followed a pointer into the memory of the pretended device\n";
@@ -59,14 +63,14 @@ at::Tensor readable(const at::Tensor& t) { return is_here(t) ? on_cpu(t) : t; }
 
 at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &memory(), c10::DispatchKeySet(key),
-                                   dtype.value_or(at::kFloat), format);
+  return told_of(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &memory(), c10::DispatchKeySet(key),
+                                           dtype.value_or(at::kFloat), format));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), &memory(),
-                                           c10::DispatchKeySet(key), dtype.value_or(at::kFloat));
+  return told_of(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+                                                   &memory(), c10::DispatchKeySet(key), dtype.value_or(at::kFloat)));
 }
 
 at::Tensor copied_here(const at::Tensor& t) {
@@ -78,6 +82,7 @@ at::Tensor copied_here(const at::Tensor& t) {
 at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool) {
   const at::AutoDispatchBelowAutograd guard;
   readable(to).copy_(readable(from));
+  tell_of_copy(to, from);
   return to;
 }
 
@@ -123,6 +128,67 @@ at::Tensor reshape_alias(const at::Tensor& t, c10::SymIntArrayRef sizes, c10::Sy
   return at::native::_reshape_alias(t, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides));
 }
 
+// ---- who is told
+
+std::mutex watched;
+tessera::testing::DeviceWatcher* watcher = nullptr;
+
+// What follows runs by itself: it is a part of a kernel that is told.
+thread_local bool within_a_kernel = false;
+
+template <class Again>
+void tell(const std::string& name, Again again) {
+  const std::lock_guard lock(watched);
+  if (watcher && !within_a_kernel) watcher->kernel(name, again);
+}
+
+at::Tensor told_of(at::Tensor made) {
+  const std::lock_guard lock(watched);
+  if (watcher && !within_a_kernel) watcher->allocation(made);
+  return made;
+}
+
+// The same memory, which it does not keep.
+at::Tensor not_owning(const at::Tensor& t) {
+  if (!is_here(t)) return t;
+  const c10::Storage& storage = t.storage();
+  c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(),
+                    c10::DataPtr(const_cast<void*>(storage.data()), t.device()), nullptr, /*resizable=*/false);
+  at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(std::move(same), c10::DispatchKeySet(key), t.dtype());
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+  return alias;
+}
+
+torch::jit::Stack not_owning(const torch::jit::Stack& values) {
+  torch::jit::Stack result;
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      result.emplace_back(not_owning(value.toTensor()));
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : value.toTensorVector()) list.push_back(not_owning(t));
+      result.emplace_back(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+        list.push_back(t ? std::optional(not_owning(*t)) : t);
+      result.emplace_back(list);
+    } else {
+      result.push_back(value);
+    }
+  }
+  return result;
+}
+
+void tell_of_copy(const at::Tensor& to, const at::Tensor& from) {
+  const bool here = is_here(to) && is_here(from);
+  tell(here ? "aten::copy_" : "aten::copy_ between the memories", [to = not_owning(to), from = not_owning(from)] {
+    const at::AutoDispatchBelowAutograd guard;
+    TORCH_CHECK(is_here(to) && is_here(from), "a copy between the memories is repeated");
+    readable(to).copy_(readable(from));
+  });
+}
+
 // ---- operations
 
 // One call of an operation of LibTorch, whose arguments are the last values of the stack.
@@ -140,9 +206,30 @@ class Call {
     op_.callBoxed(values);
     stack_.resize(first_);
     for (size_t i = 0; i < values.size(); ++i) stack_.push_back(result(values[i], i, given, arguments));
+    const torch::jit::Stack results(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+    tell(op_.schema().name(),
+         [op = op_, given = not_owning(given), results = not_owning(results)] { repeat(op, given, results); });
   }
 
  private:
+  // The same on the same tensors, into the same results.
+  static void repeat(const c10::OperatorHandle& op, const torch::jit::Stack& given, const torch::jit::Stack& results) {
+    const at::AutoDispatchBelowAutograd guard;
+    torch::jit::Stack stack = given;
+    within_a_kernel = true;
+    Call(op, stack).run();
+    within_a_kernel = false;
+    const auto put = [](const at::Tensor& to, const at::Tensor& from) {
+      if (is_here(to) && to.const_data_ptr() != from.const_data_ptr() && to.numel()) readable(to).copy_(readable(from));
+    };
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].isTensor()) put(results[i].toTensor(), stack[i].toTensor());
+      if (!results[i].isTensorList()) continue;
+      const auto to = results[i].toTensorVector(), from = stack[i].toTensorVector();
+      for (size_t k = 0; k < to.size(); ++k) put(to[k], from[k]);
+    }
+  }
+
   const c10::AliasInfo* written(const c10::Argument& argument) const {
     const c10::AliasInfo* alias = argument.alias_info();
     return alias && alias->isWrite() ? alias : nullptr;
@@ -237,6 +324,11 @@ TORCH_LIBRARY_IMPL(aten, TESSERA_PRETENDED_KIND, library) {
   for (const char* name :
        {"convolution", "convolution_backward"})  // which would choose one of the device's own kernels
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
+  for (const char* name :  // one kernel each, as on GPUs
+       {"_foreach_mul.Tensor", "_foreach_mul.Scalar", "_foreach_mul_.Tensor", "_foreach_mul_.Scalar",
+        "_foreach_norm.Scalar", "_foreach_copy_", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_zero_",
+        "_foreach_div_.Tensor"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
   library.impl("_fused_sdp_choice", &attention_in_parts);
 }
 
@@ -280,3 +372,10 @@ const bool registered = [] {
 }  // namespace
 
 const char* tessera::testing::pretended_device() { return kind == c10::kCUDA ? "cuda" : "pretended"; }
+
+size_t tessera::testing::memory_used() { return memory().used(); }
+
+void tessera::testing::watch_device(DeviceWatcher* next) {
+  const std::lock_guard lock(watched);
+  watcher = next;
+}

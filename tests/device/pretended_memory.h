@@ -34,6 +34,8 @@ class PretendedMemory : public c10::Allocator {
   char* real(const void* shown) const;
   // At once: whoever asks has waited.
   char* real_now(const void* shown) const;
+  // What has been lent out at the same time, of all sizes: memory that nobody had before grows it.
+  size_t used() const { return used_; }
   bool has(const void* p) const { return p >= shown_ && p < shown_ + bytes; }
 
  private:

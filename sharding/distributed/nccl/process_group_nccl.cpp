@@ -15,6 +15,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
+#include "sharding/distributed/graph.h"
 
 namespace tessera::detail {
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "Tessera needs NCCL >= 2.27");
@@ -146,7 +147,8 @@ class GpuWork : public Work {
  private:
   // Nothing is queued if the work is done.
   cudaError_t come_after() const {
-    const cudaError_t state = cudaEventQuery(done_.get());
+    // An event of what is recorded must not be asked.
+    const cudaError_t state = is_recording() ? cudaErrorNotReady : cudaEventQuery(done_.get());
     return state == cudaErrorNotReady ? cudaStreamWaitEvent(gpu_.compute(), done_.get()) : state;
   }
 
@@ -272,7 +274,7 @@ class NcclGroup : public ProcessGroup {
       check(ncclGroupEnd());
     });
     check(cudaEventRecord(done.get(), gpu_.stream));
-    if (world().control)  // an error of the GPU itself is for whoever calls it next
+    if (world().control && !is_recording())  // an error of the GPU itself is for whoever calls it next
       world().control->watch(waiting, processes_, [done, device = gpu_.device](std::chrono::milliseconds) {
         cudaSetDevice(device);
         return cudaEventQuery(done.get()) != cudaErrorNotReady;

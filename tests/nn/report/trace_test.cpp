@@ -306,7 +306,7 @@ TEST(Capture, HandsOutWhatModulesComputed) {
   const Array ids = device_put(zeros({4, 32}, int32), Axes{"batch", "seq"}, layout);
   const Array x = capture(model, "layers.0", ids).at("layers.0")[0];
   testing::expect_near(capture(model, "layers.1.ln1", ids).at("layers.1.ln1")[0], model.layers[1].ln1(x), 1e-6, "ln1");
-  const Captured all = capture(transformer_loss, "layers.*.mlp.*", model, Tokens{ids, ids});
+  const CapturedArrays all = capture(transformer_loss, "layers.*.mlp.*", model, Tokens{ids, ids});
   std::string paths;
   for (const auto& [path, out] : all) paths += path + ' ' + out[0].type_string() + '\n';
   EXPECT_EQ(paths,

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# train_on_gpus.sh PROGRAM [FLAG...]: trains on all GPUs of this machine, by one process each; flags go to the program.
+# Under a launcher of one's own, as torchrun --no-python or mpiexec, start PROGRAM itself with TESSERA_DEVICE=cuda.
+if [ -n "${CUDA_VISIBLE_DEVICES-}" ]; then
+  gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .)
+else
+  gpus=$(compgen -G '/dev/nvidia[0-9]*' | wc -l)
+fi
+if ((gpus == 0)); then
+  echo "there is no GPU on this machine (/dev/nvidia0)" >&2
+  exit 1
+fi
+export TESSERA_DEVICE=cuda
+exec bash "$(dirname "$0")/../tests/processes/start.sh" "$gpus" "$@" --mesh "data=$gpus" --batch $((8 * gpus))
