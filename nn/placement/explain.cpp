@@ -53,6 +53,7 @@ ExplainedArray explain_one(const Leaf& leaf, const Layout& layout) {
   try {
     Resolution resolution = resolve(leaf, layout);
     row.spec = NamedSharding(layout.mesh(), resolution.spec).spec();
+    row.stage = detail::stage_name(layout.mesh());
     row.decisions = std::move(resolution.decisions);
   } catch (const Error& error) {
     row.error = error.what();

@@ -20,6 +20,7 @@ struct ExplainedArray {
   DType dtype = float32;
   int64_t bytes = 0;                            // global
   PartitionSpec spec;                           // what the rules say
+  std::string stage;                            // "pipe[1]", of a vector's element on a stage; else empty
   std::vector<Resolution::Decision> decisions;  // of each rule that concerns it, in the order of the rules
   std::string error;                            // why there is no spec; filter_shard would throw this
   std::optional<PartitionSpec> lies;            // its current spec, if it is another
@@ -61,8 +62,8 @@ class Explanation {
   // share one entry. Then errors, arrays that are now placed elsewhere, rules that did nothing, and large arrays that
   // are not sharded.
   std::string to_text() const;
-  // {"mesh", "arrays": [{"path", "axes", "shape", "dtype", "bytes", "spec" (null with an error), "error" (null or
-  // text), "lies" (null or a spec), "whole", "could_use", "decisions": [{"dim" (null: all), "rule", "matched",
+  // {"mesh", "arrays": [{"path", "axes", "shape", "dtype", "bytes", "spec" (null with an error), "stage", "error" (null
+  // or text), "lies" (null or a spec), "whole", "could_use", "decisions": [{"dim" (null: all), "rule", "matched",
   // "reason"}]}], "idle_rules": [{"rule", "reason"}], "large_whole": [paths]}
   std::string to_json() const;
 

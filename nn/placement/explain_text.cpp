@@ -29,8 +29,9 @@ std::string line_of(const ExplainedArray& a, const Resolution::Decision& d) {
 
 // All that an entry shows below its path.
 std::string entry_of(const ExplainedArray& a) {
-  std::string text = fmt::format("  {}{} {}: {}\n", names_of(a), name_of(a.dtype), to_string(a.shape),
-                                 a.error.empty() ? a.spec.to_string() : "an error, below");
+  std::string text = fmt::format("  {}{} {}: {}{}{}\n", names_of(a), name_of(a.dtype), to_string(a.shape),
+                                 a.error.empty() ? a.spec.to_string() : "an error, below",
+                                 a.stage.empty() ? "" : " on ", a.stage);
   for (const Resolution::Decision& d : a.decisions) text += line_of(a, d);
   if (a.error.empty() && a.decisions.empty()) text += "    no rule speaks of it\n";
   return text;
@@ -54,7 +55,7 @@ std::vector<std::string> folded_lines(const std::vector<ExplainedArray>& arrays,
 }
 
 std::string whole_line(const ExplainedArray& a) {
-  return fmt::format(": {} bytes on every device; {}", with_commas(a.bytes),
+  return fmt::format(": {} bytes on every device{}{}; {}", with_commas(a.bytes), a.stage.empty() ? "" : " of ", a.stage,
                      a.could_use.empty() ? "no mesh axis divides it"
                                          : fmt::format("could use \"{}\"", fmt::join(a.could_use, "\" or \"")));
 }
@@ -72,6 +73,7 @@ boost::json::object to_object(const ExplainedArray& a) {
   object["dtype"] = name_of(a.dtype);
   object["bytes"] = a.bytes;
   object["spec"] = a.error.empty() ? boost::json::value(a.spec.to_string()) : boost::json::value(nullptr);
+  object["stage"] = a.stage;
   object["error"] = a.error.empty() ? boost::json::value(nullptr) : boost::json::value(a.error);
   object["lies"] = a.lies ? boost::json::value(a.lies->to_string()) : boost::json::value(nullptr);
   object["whole"] = a.is_whole;

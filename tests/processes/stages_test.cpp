@@ -415,6 +415,7 @@ TEST(Stages, HaveTheirBytesInThePlacementTable) {
   }
   const nn::Explanation explained = nn::explain(model);
   EXPECT_FALSE(explained.has_errors());
+  EXPECT_NE(explained.to_text().find("P() on pipe[3]"), std::string::npos) << explained.to_text();
   for (const nn::IdleRule& rule : explained.idle_rules()) EXPECT_EQ(rule.rule.find("layers"), std::string::npos);
 }
 

@@ -145,7 +145,7 @@ TEST(Explain, as_json) {
   EXPECT_TRUE(arrays[0].at("error").is_string());
   EXPECT_EQ(arrays[2], boost::json::parse(R"json({
     "path": "layers.0.up.bias", "axes": ["hidden"], "shape": [6], "dtype": "float32", "bytes": 24,
-    "spec": "P('model')", "error": null, "lies": null, "whole": false, "could_use": [], "decisions": [
+    "spec": "P('model')", "stage": "", "error": null, "lies": null, "whole": false, "could_use": [], "decisions": [
       {"dim": 0, "rule": "\"hidden\" -> \"data\"", "matched": false, "reason": "6 is not divisible by 4"},
       {"dim": 0, "rule": "\"hidden\" -> \"model\"", "matched": true, "reason": ""}]})json"));
   EXPECT_EQ(object.at("mesh"), "data=4, model=2");
