@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <iosfwd>
 #include <map>
 #include <memory>
 #include <optional>
@@ -266,16 +265,3 @@ constexpr bool check_reflectable() {
 }
 
 }  // namespace tessera::nn::detail
-
-namespace tessera {
-namespace nn {
-
-template <class T>
-concept Aggregate = std::is_class_v<T> && std::is_aggregate_v<T>;
-// The compiler quotes this line where a program prints a module itself.
-template <Aggregate Module>
-std::ostream& operator<<(std::ostream&, const Module&) = delete;  // tessera: print nn::tree_summary(model) instead.
-
-}  // namespace nn
-using nn::operator<<;  // for programs with `using namespace tessera`
-}  // namespace tessera

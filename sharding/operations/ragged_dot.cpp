@@ -1,4 +1,4 @@
-// One product for each group, of the rows that all matrices of the batch have in it.
+// Rows sorted by group, one product for each group, and the rows put back.
 #include "sharding/operations/ragged_dot.h"
 
 #include <ATen/ATen.h>
@@ -70,45 +70,70 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
   return found;
 }
 
-at::Tensor as_ids(const std::vector<int64_t>& ids, const at::Tensor& like) {
-  return at::tensor(ids, at::TensorOptions(at::kLong)).to(like.device());
-}
-
-// As many for each group, without values.
-at::Tensor product_without_sizes(const at::Tensor& rows, const at::Tensor& kernels, int64_t groups) {
-  const int64_t each = rows.size(0) / groups, mine = each * kernels.size(0);
-  if (each == 0) return at::matmul(rows, kernels.select(0, 0));
-  const at::Tensor products = at::bmm(rows.narrow(0, 0, mine).view({kernels.size(0), each, -1}), kernels).flatten(0, 1);
-  return at::cat({products, products.new_zeros({rows.size(0) - mine, kernels.size(2)})}, 0);
-}
-
-// The kernels are those from group `first` on.
-at::Tensor product(const at::Tensor& x, const at::Tensor& kernels, const at::Tensor& sizes, int64_t first) {
-  const at::Tensor rows = stacked_rows(x);
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = kernels.size(2);
-  if (kernels.size(0) == 0)
-    return at::matmul(rows, kernels.new_zeros({kernels.size(1), kernels.size(2)})).reshape(shape);
-  if (x.is_meta()) return product_without_sizes(rows, kernels, sizes.size(-1)).reshape(shape);
-  const auto groups = rows_by_group(sizes, x.size(-2));
-  const std::vector<at::Tensor> kernel = kernels.unbind(0);
-  std::vector<at::Tensor> products;
-  std::vector<int64_t> order, others;
-  for (int64_t g = 0; g < static_cast<int64_t>(groups.size()); ++g) {
-    const bool mine = g >= first && g < first + kernels.size(0);
-    std::vector<int64_t>& ids = mine ? order : others;
-    ids.insert(ids.end(), groups[g].begin(), groups[g].end());
-    if (mine && !groups[g].empty())
-      products.push_back(at::matmul(rows.index_select(0, as_ids(groups[g], x)), kernel[g - first]));
+// The rows of all matrices of a batch, sorted by group: first those of the groups from `first` on that have a kernel
+// here, then all others, whose products are zeros. Without data each group has as many.
+class SortedRows {
+ public:
+  SortedRows(const at::Tensor& x, const at::Tensor& sizes, int64_t first, int64_t kernels)
+      : shape_(x.sizes().vec()), groups_(sizes.size(-1)), kernels_(kernels) {
+    const at::Tensor rows = stacked_rows(x);
+    if (x.is_meta()) {
+      order_ = place_ = rows.new_empty({rows.size(0)}, rows.options().dtype(at::kLong));
+    } else {
+      const auto groups = rows_by_group(sizes, x.size(-2));
+      std::vector<int64_t> order, others;
+      for (int64_t g = 0; g < static_cast<int64_t>(groups.size()); ++g) {
+        const bool mine = g >= first && g < first + kernels;
+        std::vector<int64_t>& ids = mine ? order : others;
+        ids.insert(ids.end(), groups[g].begin(), groups[g].end());
+        if (mine) counts_.push_back(static_cast<int64_t>(groups[g].size()));
+      }
+      order.insert(order.end(), others.begin(), others.end());
+      counts_.push_back(static_cast<int64_t>(others.size()));
+      std::vector<int64_t> place(order.size());
+      for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int64_t>(i);
+      const auto as_ids = [&](const std::vector<int64_t>& ids) { return at::tensor(ids, at::kLong).to(x.device()); };
+      order_ = as_ids(order), place_ = as_ids(place);
+    }
+    rows_ = rows.index_select(0, order_);
   }
-  if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // for the gradients' sake
-  if (!others.empty())
-    products.push_back(at::zeros({static_cast<int64_t>(others.size()), kernels.size(2)}, products[0].options()));
-  order.insert(order.end(), others.begin(), others.end());
-  std::vector<int64_t> place(order.size());
-  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int64_t>(i);
-  return at::cat(products, 0).index_select(0, as_ids(place, x)).reshape(shape);
-}
+
+  const at::Tensor& rows() const { return rows_; }
+
+  // Of sorted rows: each by its group's kernel.
+  at::Tensor product(const at::Tensor& rows, const at::Tensor& kernels) const {
+    if (kernels_ == 0) return at::matmul(rows, kernels.new_zeros({kernels.size(1), kernels.size(2)}));
+    if (rows.is_meta()) return product_without_sizes(rows, kernels, groups_);
+    const std::vector<at::Tensor> parts = rows.split_with_sizes(counts_), kernel = kernels.unbind(0);
+    std::vector<at::Tensor> products;
+    for (int64_t g = 0; g < kernels_; ++g)
+      if (counts_[g] > 0) products.push_back(at::matmul(parts[g], kernel[g]));
+    if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // for the gradients' sake
+    if (counts_.back() > 0) products.push_back(at::zeros({counts_.back(), kernels.size(2)}, products[0].options()));
+    return at::cat(products, 0);
+  }
+
+  // Sorted rows in their places.
+  at::Tensor restored(const at::Tensor& rows) const {
+    std::vector<int64_t> shape = shape_;
+    shape.back() = rows.size(1);
+    return rows.index_select(0, place_).reshape(shape);
+  }
+
+ private:
+  // As many for each group.
+  static at::Tensor product_without_sizes(const at::Tensor& rows, const at::Tensor& kernels, int64_t groups) {
+    const int64_t each = rows.size(0) / groups, mine = each * kernels.size(0);
+    if (each == 0) return at::matmul(rows, kernels.select(0, 0));
+    const at::Tensor products =
+        at::bmm(rows.narrow(0, 0, mine).view({kernels.size(0), each, -1}), kernels).flatten(0, 1);
+    return at::cat({products, products.new_zeros({rows.size(0) - mine, kernels.size(2)})}, 0);
+  }
+
+  std::vector<int64_t> shape_, counts_;  // counts_: of each kernel's group, then of all others
+  int64_t groups_, kernels_;
+  at::Tensor order_, place_, rows_;
+};
 
 void check(const Array& x, const Array& kernels, const Array& sizes) {
   check_integers("ragged_dot", sizes, "sizes");
@@ -127,7 +152,10 @@ Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
   const DType dtype = promote(x.array().dtype(), kernels.dtype());
   const Array a = astype(x, dtype), w = astype(kernels, dtype);
   return run({.operation = ragged_dot_op, .where = x.where()}, {&a, &w, &sizes},
-             [](Locals t, const BlockContext& block) { return product(t[0], t[1], t[2], block.offset("group")); });
+             [](Locals t, const BlockContext& block) {
+               const SortedRows sorted(t[0], t[2], block.offset("group"), t[1].size(0));
+               return sorted.restored(sorted.product(sorted.rows(), t[1]));
+             });
 }
 
 Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes) {
@@ -138,10 +166,12 @@ Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& dow
          gate.type_string(), up.type_string(), down.type_string());
   return run({.operation = ragged_mlp_op, .where = x.where()}, {&x.array(), &gate, &up, &down, &sizes},
              [](Locals t, const BlockContext& block) {
+               const SortedRows sorted(t[0], t[4], block.offset("group"), t[1].size(0));
                const auto through = [&](const at::Tensor& rows, const at::Tensor& kernels) {
-                 return product(rows, kernels, t[4], block.offset("group"));
+                 return sorted.product(rows, kernels);
                };
-               return through(at::silu(through(t[0], t[1])) * through(t[0], t[2]), t[3]);
+               const at::Tensor hidden = at::silu(through(sorted.rows(), t[1])) * through(sorted.rows(), t[2]);
+               return sorted.restored(through(hidden, t[3]));
              });
 }
 
