@@ -70,32 +70,24 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
   return found;
 }
 
-// The rows of all matrices of a batch, sorted by group: first those of the groups from `first` on that have a kernel
-// here, then all others, whose products are zeros. Without data each group has as many.
+// The rows of all matrices of a batch, sorted by group, of the groups from `first` on that have a kernel here. Where
+// they have about as many, each is filled up with zeros to as many as the largest has, and all products are one; else
+// there is one for each. Without data each has as many. The product of all other rows is zeros.
 class SortedRows {
  public:
   SortedRows(const at::Tensor& x, const at::Tensor& sizes, int64_t first, int64_t kernels)
-      : shape_(x.sizes().vec()), groups_(sizes.size(-1)), kernels_(kernels) {
+      : shape_(x.sizes().vec()), kernels_(kernels) {
     const at::Tensor rows = stacked_rows(x);
+    const int64_t n = rows.size(0);
     if (x.is_meta()) {
-      order_ = place_ = rows.new_empty({rows.size(0)}, rows.options().dtype(at::kLong));
+      filled_ = std::max<int64_t>(1, n / sizes.size(-1));
+      const auto ids = [&](int64_t count) { return rows.new_empty({count}, rows.options().dtype(at::kLong)); };
+      order_ = ids(kernels * filled_), place_ = ids(n);
     } else {
-      const auto groups = rows_by_group(sizes, x.size(-2));
-      std::vector<int64_t> order, others;
-      for (int64_t g = 0; g < static_cast<int64_t>(groups.size()); ++g) {
-        const bool mine = g >= first && g < first + kernels;
-        std::vector<int64_t>& ids = mine ? order : others;
-        ids.insert(ids.end(), groups[g].begin(), groups[g].end());
-        if (mine) counts_.push_back(static_cast<int64_t>(groups[g].size()));
-      }
-      order.insert(order.end(), others.begin(), others.end());
-      counts_.push_back(static_cast<int64_t>(others.size()));
-      std::vector<int64_t> place(order.size());
-      for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int64_t>(i);
-      const auto as_ids = [&](const std::vector<int64_t>& ids) { return at::tensor(ids, at::kLong).to(x.device()); };
-      order_ = as_ids(order), place_ = as_ids(place);
+      sort(rows_by_group(sizes, x.size(-2)), n, first);
+      order_ = order_.to(x.device()), place_ = place_.to(x.device());
     }
-    rows_ = rows.index_select(0, order_);
+    rows_ = with_zeros(rows).index_select(0, order_);
   }
 
   const at::Tensor& rows() const { return rows_; }
@@ -103,13 +95,12 @@ class SortedRows {
   // Of sorted rows: each by its group's kernel.
   at::Tensor product(const at::Tensor& rows, const at::Tensor& kernels) const {
     if (kernels_ == 0) return at::matmul(rows, kernels.new_zeros({kernels.size(1), kernels.size(2)}));
-    if (rows.is_meta()) return product_without_sizes(rows, kernels, groups_);
+    if (filled_ > 0) return at::bmm(rows.view({kernels_, filled_, rows.size(1)}), kernels).flatten(0, 1);
     const std::vector<at::Tensor> parts = rows.split_with_sizes(counts_), kernel = kernels.unbind(0);
     std::vector<at::Tensor> products;
     for (int64_t g = 0; g < kernels_; ++g)
       if (counts_[g] > 0) products.push_back(at::matmul(parts[g], kernel[g]));
     if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // for the gradients' sake
-    if (counts_.back() > 0) products.push_back(at::zeros({counts_.back(), kernels.size(2)}, products[0].options()));
     return at::cat(products, 0);
   }
 
@@ -117,21 +108,34 @@ class SortedRows {
   at::Tensor restored(const at::Tensor& rows) const {
     std::vector<int64_t> shape = shape_;
     shape.back() = rows.size(1);
-    return rows.index_select(0, place_).reshape(shape);
+    return with_zeros(rows).index_select(0, place_).reshape(shape);
   }
 
  private:
-  // As many for each group.
-  static at::Tensor product_without_sizes(const at::Tensor& rows, const at::Tensor& kernels, int64_t groups) {
-    const int64_t each = rows.size(0) / groups, mine = each * kernels.size(0);
-    if (each == 0) return at::matmul(rows, kernels.select(0, 0));
-    const at::Tensor products =
-        at::bmm(rows.narrow(0, 0, mine).view({kernels.size(0), each, -1}), kernels).flatten(0, 1);
-    return at::cat({products, products.new_zeros({rows.size(0) - mine, kernels.size(2)})}, 0);
+  // One row more, of zeros, for those that are none of these.
+  static at::Tensor with_zeros(const at::Tensor& rows) { return at::cat({rows, rows.new_zeros({1, rows.size(1)})}, 0); }
+
+  void sort(const std::vector<std::vector<int64_t>>& groups, int64_t n, int64_t first) {
+    int64_t most = 0, all = 0;
+    for (int64_t k = 0; k < kernels_; ++k) {
+      counts_.push_back(static_cast<int64_t>(groups[first + k].size()));
+      most = std::max(most, counts_[k]);
+      all += counts_[k];
+    }
+    if (most * kernels_ <= 2 * all) filled_ = most;
+    std::vector<int64_t> order;
+    for (int64_t k = 0; k < kernels_; ++k) {
+      order.insert(order.end(), groups[first + k].begin(), groups[first + k].end());
+      if (filled_ > 0) order.resize((k + 1) * filled_, n);
+    }
+    std::vector<int64_t> place(n, static_cast<int64_t>(order.size()));
+    for (size_t i = 0; i < order.size(); ++i)
+      if (order[i] < n) place[order[i]] = static_cast<int64_t>(i);
+    order_ = at::tensor(order, at::kLong), place_ = at::tensor(place, at::kLong);
   }
 
-  std::vector<int64_t> shape_, counts_;  // counts_: of each kernel's group, then of all others
-  int64_t groups_, kernels_;
+  std::vector<int64_t> shape_, counts_;  // counts_: the rows of each kernel's group
+  int64_t kernels_, filled_ = 0;         // filled_: the rows of each, with zeros; 0: they lie one behind the other
   at::Tensor order_, place_, rows_;
 };
 
