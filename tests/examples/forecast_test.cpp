@@ -124,10 +124,19 @@ TEST_P(ForecastOfTransformer, HasTheLedgerOfTheRealStepRecordByRecord) {
   });
 }
 
+// What a device that is a process of its own holds at most to communicate: what it gives, and what comes.
+double most_in_buffers(const CommLedger& ledger) {
+  int64_t most = 0;
+  for (const CommRecord& r : ledger.records())
+    most = std::max(most, r.kind == "reduce_scatter" ? 2 * r.bytes * r.devices : 2 * r.bytes);
+  return static_cast<double>(most);
+}
+
 // On one device the peak is that of the real step up to the scratch space of kernels. Where each of n devices has its
 // own replicas, a forecast for one is an n-th of what all take together, up to what the process computes for all of
-// them at once: sums of the gradients of all devices. A gathered weight is one tensor for all devices of a process;
-// where gathers are kept, the forecast has them whole.
+// them at once, sums of the gradients of all devices, and what processes would hold to communicate. A gathered weight
+// is one tensor for all devices of a process; where gathers are kept, the forecast has them whole. (Between processes
+// tests/benchmarks/layouts compares.)
 TEST_P(ForecastOfTransformer, HasThePeakOfOneDevice) {
   const Strategy& s = GetParam();
   with_both_models([&](const auto& model) {
@@ -139,9 +148,11 @@ TEST_P(ForecastOfTransformer, HasThePeakOfOneDevice) {
     const double n = static_cast<double>(mesh.size());
     const double kept = s.borrow_gathers ? 0 : static_cast<double>(nn::placement_table(model).bytes()) * (1 - 1 / n);
     const double real = static_cast<double>(memory.peak()) / n + kept;
-    const double ratio = static_cast<double>(forecast.peak_bytes()) / real;
-    RecordProperty("ratio", std::to_string(ratio));
-    EXPECT_NEAR(ratio, 1, mesh.size() == 1 ? 0.02 : 0.15) << forecast.peak_bytes() << " of " << real;
+    const auto peak = static_cast<double>(forecast.peak_bytes());
+    const double tolerance = mesh.size() == 1 ? 0.02 : 0.15;
+    RecordProperty("ratio", std::to_string(peak / real));
+    EXPECT_GE(peak, (1 - tolerance) * real);
+    EXPECT_LE(peak, (1 + tolerance) * real + most_in_buffers(forecast.ledger()));
   });
 }
 
