@@ -171,14 +171,15 @@ std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) 
 
 std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
   const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
-  std::map<std::vector<int64_t>, int> seen;  // by the block's number along each dim: empty blocks are several
+  // By the block's number along each dim, since of a padded dim several are empty. Those of a dim of 0 are one.
+  std::map<std::vector<int64_t>, int> seen;
   std::vector<int> ids;
   for (int device = 0; device < mesh().size(); ++device) {
     int coordinates[detail::max_axes] = {};
     detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
     std::vector<int64_t> numbers;
-    for (const detail::DimAxes& axes : type->dims)
-      numbers.push_back(detail::block_number(type->mesh, axes, coordinates));
+    for (size_t d = 0; d < shape.size(); ++d)
+      numbers.push_back(shape[d] == 0 ? 0 : detail::block_number(type->mesh, type->dims[d], coordinates));
     ids.push_back(seen[numbers]++);
   }
   return ids;

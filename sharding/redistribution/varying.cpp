@@ -37,10 +37,11 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
 
 namespace {
 
-// Each device's tensor along these axes becomes their sum; a process has added up its own already.
+// Each device's tensor along these axes becomes their sum; a process has added up its own already, which moves nothing.
 Tensors sum_along(AxisSet axes, const Tensors& tensors, const Occasion& occasion) {
   const auto said = [&] {
-    return Communication{.bytes = static_cast<int64_t>(tensors[0].nbytes()),
+    const bool moves = axes & occasion.to->mesh->crossing();
+    return Communication{.bytes = moves ? static_cast<int64_t>(tensors[0].nbytes()) : 0,
                          .cause = occasion.cause,
                          .from = occasion.from,
                          .to = occasion.to,

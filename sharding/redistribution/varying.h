@@ -13,8 +13,8 @@ ArrayPtr read_as(const ArrayPtr& a, const Type* to);
 // `a` as a value that may vary along `axes` too: JAX's pvary. The backward pass sums the gradients over these axes.
 ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 
-// The first device's value of `a`, which varies along `axes` but is declared to be equal there: announced as the
-// all_reduce by which processes pass it on. Each device gets an equal share of the gradient.
+// The first device's value of `a`, which varies along `axes` but is declared to be equal there; between processes an
+// all_reduce passes it on. Each device gets an equal share of the gradient.
 ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 
 // The type that a placement `to`, asked for inside shard_map, has there: a placement says nothing of the manual axes,
