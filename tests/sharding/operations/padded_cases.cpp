@@ -73,7 +73,7 @@ class Sampling {
 
   // One placement that pads, and more of them while they pad a size that was not padded before.
   void add(const Function& f) {
-    const auto choices = choices_of(f, make_mesh(axes_), false, uneven::pad);
+    const auto choices = choices_of(f, make_mesh(axes_, {.abstract = true}), false, uneven::pad);
     const size_t total = count_of(choices), before = found_.size();
     std::vector<PartitionSpec> other;
     for (int draw = 0; draw < few_draws; ++draw) {
