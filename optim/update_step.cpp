@@ -67,7 +67,8 @@ void Told::take(const Told& newer) {
 
 PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {
   const auto in_slots = [](const Array* x) { return tessera::detail::lies_in_slots(*x); };
-  alone_ = std::make_unique<tessera::detail::WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
+  alone_ =
+      std::make_unique<tessera::detail::WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
 }
 PendingUpdate::~PendingUpdate() = default;
 

@@ -147,17 +147,16 @@ double collective_seconds(const std::string& kind, const std::string& axes, cons
     all.add(axis, size);
     (is_across ? between : within).add(axis, size);
   }
-  const auto seconds = [&](const Stage& stage, const char* what, int64_t of) {
-    return stage.seconds(what, of, hardware);
-  };
   const int64_t part = bytes / within.devices;
   if (within.devices == 1 || between.devices == 1) return all.seconds(kind, bytes, hardware);
   if (kind == "all_reduce")
-    return seconds(within, "reduce_scatter", part) + seconds(between, "all_reduce", part) +
-           seconds(within, "all_gather", bytes);
-  if (kind == "all_gather") return seconds(between, "all_gather", part) + seconds(within, "all_gather", bytes);
+    return within.seconds("reduce_scatter", part, hardware) + between.seconds("all_reduce", part, hardware) +
+           within.seconds("all_gather", bytes, hardware);
+  if (kind == "all_gather")
+    return between.seconds("all_gather", part, hardware) + within.seconds("all_gather", bytes, hardware);
   if (kind == "reduce_scatter")
-    return seconds(within, "reduce_scatter", bytes * between.devices) + seconds(between, "reduce_scatter", bytes);
+    return within.seconds("reduce_scatter", bytes * between.devices, hardware) +
+           between.seconds("reduce_scatter", bytes, hardware);
   return all.seconds(kind, bytes, hardware);
 }
 

@@ -117,10 +117,7 @@ void Backpropagation::scatter(const std::vector<size_t>& parameters) {
   }
   const Cause cause{gradients_operation, {}, reason, {}};
   scattered_.push_back({parameters, Shipping(std::move(shipments), {cause, nullptr, nullptr, true})});
-  constexpr size_t most_under_way = 2;  // what they give and get takes memory
-  if (scattered_.size() <= most_under_way) return;
-  Scattered& oldest = scattered_[scattered_.size() - 1 - most_under_way];
-  oldest.arrived = oldest.shipping.finish();
+  if (scattered_.size() > 2) scattered_[scattered_.size() - 3].arrive();  // two under way: they take memory
 }
 
 std::vector<Array> Backpropagation::finish_scattered() {
@@ -133,7 +130,7 @@ std::vector<Array> Backpropagation::finish_scattered() {
   if (!rest.empty()) scatter(rest);
   std::vector<Array> result(shadows_.size());
   for (Scattered& sent : scattered_) {
-    if (sent.arrived.empty()) sent.arrived = sent.shipping.finish();
+    sent.arrive();
     for (size_t i = 0; i < sent.arrived.size(); ++i) {
       const size_t p = sent.parameters[i];
       const Type* type = cut_type_of(p);

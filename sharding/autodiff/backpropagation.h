@@ -91,6 +91,10 @@ class Backpropagation {
     std::vector<size_t> parameters;
     Shipping shipping;
     std::vector<Tensors> arrived = {};
+
+    void arrive() {
+      if (arrived.empty()) arrived = shipping.finish();
+    }
   };
 
   std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add up

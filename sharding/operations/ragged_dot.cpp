@@ -171,11 +171,8 @@ Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& dow
   return run({.operation = ragged_mlp_op, .where = x.where()}, {&x.array(), &gate, &up, &down, &sizes},
              [](Locals t, const BlockContext& block) {
                const SortedRows sorted(t[0], t[4], block.offset("group"), t[1].size(0));
-               const auto through = [&](const at::Tensor& rows, const at::Tensor& kernels) {
-                 return sorted.product(rows, kernels);
-               };
-               const at::Tensor hidden = at::silu(through(sorted.rows(), t[1])) * through(sorted.rows(), t[2]);
-               return sorted.restored(through(hidden, t[3]));
+               const at::Tensor gates = at::silu(sorted.product(sorted.rows(), t[1]));
+               return sorted.restored(sorted.product(gates * sorted.product(sorted.rows(), t[2]), t[3]));
              });
 }
 
