@@ -92,4 +92,11 @@ struct Sum {
 // Returns the sums that were begun, in order, then those of x.
 Tensors communicate(const Sum& sum, const Tensors& x);
 
+// A permute from one stage of a mesh to another: each device there gets the tensor of the one at its place here.
+struct StagePermute {
+  const Type *from, *to;
+};
+// Returns one tensor for each of this process's devices on `to`; where it has none, one without data.
+Tensors communicate(const StagePermute& permute, const Tensors& x, const Occasion& occasion);
+
 }  // namespace tessera::detail

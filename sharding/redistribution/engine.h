@@ -28,6 +28,9 @@ void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out)
 // All groups of a step at once: first this process's devices of each group among themselves, then the processes.
 void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
+// Tensors that lie as `from` on one stage of a mesh, as `to` on another; where this process has no device of that, one
+// without data.
+Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting);
 // A collective between processes that was begun; works_under_way counts it until it is waited for or given up.
 struct EndOfWork {
   void operator()(Work* work) const;

@@ -8,13 +8,11 @@
 #include <algorithm>
 #include <map>
 
-#include "sharding/accounting/communication_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/distributed/process_group.h"
 #include "sharding/placement/resolver.h"
-#include "sharding/redistribution/route.h"
+#include "sharding/redistribution/communicate.h"
 
 namespace tessera::detail {
 
@@ -140,81 +138,21 @@ ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stag
 
 // ---- from one stage to another
 
-// Tensors that lie as `from` on one stage, on another as `to`.
-struct Passage {
-  const Type *from, *to;
-  Cause cause;
-
-  Tensors carry_out(const Tensors& x, bool in_backward_pass) const {
-    const at::AutoGradMode off(false);
-    const MeshImpl* whole = from->mesh->parent;
-    metered_stage() = stage_number(to->mesh);
-    announce_arrived(announce({.kind = traits_of(Collective::permute).name,
-                               .mesh = whole,
-                               .axes = cut_of(from->mesh),
-                               .bytes = to->bytes,
-                               .cause = cause,
-                               .from = from,
-                               .to = to,
-                               .backward = in_backward_pass}));
-    if (whole->abstract) return without_data(to);
-    if (from->mesh->elsewhere) return to->mesh->elsewhere ? without_data(to) : received();
-    if (!to->mesh->elsewhere) return here(x);
-    send(x);
-    return without_data(to);
-  }
-
- private:
-  // Both stages are this process's.
-  Tensors here(const Tensors& x) const {
-    Tensors moved;
-    for (const at::Tensor& t : x) moved.push_back(to->mesh->private_replicas ? t.clone() : t.detach());
-    return moved;
-  }
-
-  // Of this process's devices, the neighbours on that stage.
-  int process_on(const MeshImpl* stage) const {
-    const MeshImpl* whole = stage->parent;
-    Coordinates coordinates(whole);
-    coordinates[stage->cut_axis] = stage->cut_at;
-    return whole->process_of(ravel_place(whole, whole->all(), coordinates));
-  }
-  Waiting waiting() const { return {"permute", cause.where, from->mesh->parent->kept_names(cut_of(from->mesh))}; }
-
-  // Each direction between two processes has a group of its own, in which messages are matched by their order: passes
-  // go in another order than the collectives of both. A send is under way while this process goes on.
-  void send(const Tensors& x) const {
-    std::vector<Message> messages;
-    for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
-    process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device)
-        .beside()
-        .exchange(std::move(messages), {}, waiting());
-  }
-
-  Tensors received() const {
-    Tensors arrived;
-    std::vector<Message> messages;
-    for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
-      arrived.push_back(at::zeros(to->local, at::TensorOptions(scalar_type(to->dtype)).device(to->mesh->device)));
-      messages.push_back({0, arrived.back()});
-    }
-    process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
-        .beside()
-        .exchange({}, std::move(messages), waiting())
-        ->wait();
-    return arrived;
-  }
-};
+Tensors carried(const Type* from, const Type* to, const Tensors& x, const Cause& cause, bool in_backward_pass) {
+  const at::AutoGradMode off(false);
+  metered_stage() = stage_number(to->mesh);
+  return communicate(StagePermute{from, to}, x, {cause, from, to, in_backward_pass});
+}
 
 ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Cause cause) {
   const Type* to = type_on(start->type, stage);
   cause.reason = as_text(fmt::format("the activation goes on from {0}={1} to {0}={2}",
                                      stage->axes[stage->cut_axis].name, start->type->mesh->cut_at, stage->cut_at));
-  const Passage there{start->type, to, cause}, back{to, start->type, cause};
-  Tensors local = there.carry_out(start->local, false);
+  const Type* from = start->type;
+  Tensors local = carried(from, to, start->local, cause, false);
   record_function(
-      cause.operation, start->local, local, [back](const Tensors& g) { return back.carry_out(g, true); },
-      [there](const Tensors& g) { return there.carry_out(g, true); });
+      cause.operation, start->local, local, [=](const Tensors& g) { return carried(to, from, g, cause, true); },
+      [=](const Tensors& g) { return carried(from, to, g, cause, true); });
   return made_from(a, to, std::move(local));
 }
 
