@@ -82,6 +82,10 @@ function(check_doors file included)
      AND NOT file MATCHES "^sharding/distributed/(process_group_gloo[.]cpp|gloo/)|^tests/")
     broken("${file}" "includes ${included}; only sharding/distributed/process_group_gloo.cpp knows c10d and Gloo")
   endif()
+  if(included STREQUAL "sharding/redistribution/engine.h"
+     AND NOT file MATCHES "^sharding/redistribution/(engine_[a-z]+[.]cpp|communicate[.]h)$")
+    broken("${file}" "includes ${included}; what moves bytes is asked of sharding/redistribution/communicate.h")
+  endif()
   if(file MATCHES "\\.h$" AND NOT file MATCHES "/internal/|^sharding/pch\\.h$|^examples/"
      AND included MATCHES "^(ATen/ATen\\.h$|torch/)")
     broken("${file}" "includes ${included}, ten seconds for everyone who includes this header; move the code to a .cpp")

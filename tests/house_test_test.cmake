@@ -48,6 +48,9 @@ refuse("data/a.h: includes nn/layers/linear.h" data/a.h "// A.\n#include \"nn/la
 refuse("data/to_global.cpp: includes optim/adam.h" data/to_global.cpp "// A.\n#include \"optim/adam.h\"\n")
 refuse("nn/tree/a.h: includes examples/train.h" nn/tree/a.h "// A.\n#include \"examples/train.h\"\n")
 
+refuse("sharding/shard_map/a.cpp: includes sharding/redistribution/engine.h" sharding/shard_map/a.cpp
+       "// A.\n#include \"sharding/redistribution/engine.h\"\n")
+
 # The rooms: an arrow that points up, a door used inside, a room used by a program, a file outside a room, a circle.
 refuse("sharding/distributed/a.h: includes sharding/placement/mesh.h, an arrow that points up" sharding/distributed/a.h
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
