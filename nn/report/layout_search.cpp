@@ -193,7 +193,8 @@ SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
-// Those to propose. Of layouts on one mesh that are equally fast, as far as a prediction can tell, the smallest.
+// Those to propose: of layouts on one mesh that are equally fast the smallest, and of these the fastest and each that
+// is told apart from the one before.
 std::vector<size_t> LayoutSearch::proposed() const {
   constexpr double as_fast = 1.01;
   std::vector<size_t> chosen;
@@ -210,7 +211,11 @@ std::vector<size_t> LayoutSearch::proposed() const {
   }
   std::stable_sort(chosen.begin(), chosen.end(),
                    [&](size_t a, size_t b) { return trials_[a].seconds() < trials_[b].seconds(); });
-  return chosen;
+  std::vector<size_t> apart;
+  for (const size_t i : chosen)
+    if (apart.empty() || trials_[i].seconds() >= (1 + options_.told_apart) * trials_[apart.back()].seconds())
+      apart.push_back(i);
+  return apart;
 }
 
 LayoutSuggestions LayoutSearch::run() {

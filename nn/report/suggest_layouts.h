@@ -27,6 +27,9 @@ using GradientStep = std::function<PlacementTable(const Layout&, const GradientO
 struct SuggestOptions {
   int64_t most_steps = 64;  // runs of the step, at least 3; what is not tried by then is not in the result
   size_t most_layouts = 5;  // in the result
+  // By what part a layout has to be slower than the one before it in the result, so that a prediction, which is right to
+  // a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
+  double told_apart = 0.1;
   // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "replica", "data",
   // "model"; those that are not here may have all devices.
   std::map<std::string, int64_t> most_along = {};
@@ -58,8 +61,8 @@ class LayoutSuggestions {
                     std::vector<SuggestedLayout> failed, Search search)
       : layouts_(std::move(layouts)), too_large_(std::move(too_large)), failed_(std::move(failed)), search_(search) {}
 
-  // Those that fit, the fastest first. Of those on one mesh whose times differ by less than 1 %, which is more than a
-  // prediction can tell, only the one with the lowest peak.
+  // Those that fit, the fastest first, each slower than the one before by SuggestOptions::told_apart. Of those on one
+  // mesh whose times differ by less than 1 % it is the one with the lowest peak.
   const std::vector<SuggestedLayout>& layouts() const { return layouts_; }
   // Those whose peak is larger than the memory, the smallest first.
   const std::vector<SuggestedLayout>& too_large() const { return too_large_; }

@@ -65,7 +65,7 @@ TEST(SuggestLayouts, FollowsRowsOrWeights) {
 // With what each layout takes, and with a byte less.
 TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
   const GradientStep step = MlpStep{};
-  const LayoutSuggestions all = suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50});
+  const LayoutSuggestions all = suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50, .told_apart = 0});
   EXPECT_GT(all.layouts().size(), 5u);
   int64_t least = plenty;
   for (const SuggestedLayout& one : all.layouts())
@@ -85,6 +85,19 @@ TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
   expect_error(ErrorKind::bad_argument, tessera::detail::with_commas(least), [&] { none.best(); });
   expect_error(ErrorKind::bad_argument, "no layout fits in 1 bytes on each of 8 devices: the smallest found, ",
                [&] { suggest_layouts(step, devices, slow_link, 1).best(); });
+}
+
+TEST(SuggestLayouts, ListsWhatItsPredictionsTellApart) {
+  const auto found = [](double told_apart) {
+    return suggest_layouts(MlpStep{}, devices, slow_link, plenty, {.most_layouts = 50, .told_apart = told_apart});
+  };
+  const LayoutSuggestions all = found(0), apart = found(0.1);
+  EXPECT_LT(apart.layouts().size(), all.layouts().size());
+  EXPECT_GE(apart.layouts().size(), 2u);
+  EXPECT_EQ(apart.best().name, all.best().name);
+  for (size_t i = 1; i < apart.layouts().size(); ++i)
+    EXPECT_GE(apart.layouts()[i].forecast.seconds(), 1.1 * apart.layouts()[i - 1].forecast.seconds());
+  expect_error(ErrorKind::bad_argument, "told_apart = -1 given, expected 0 or more", [&] { found(-1); });
 }
 
 TEST(SuggestLayouts, RunsOnDevicesAsItWasForecast) {
@@ -121,7 +134,7 @@ TEST(SuggestLayouts, OffersGradientOptionsToThoseWhoTakeThem) {
     }
     return all;
   };
-  const SuggestOptions all{.most_layouts = 50};
+  const SuggestOptions all{.most_layouts = 50, .told_apart = 0};
   const std::string with = names(suggest_layouts(MlpStep{}, devices, slow_link, plenty, all));
   for (const char* family : {"data parallel", "ZeRO-1", "tensor parallel", "ZeRO-1 x tensor parallel"})
     EXPECT_NE(with.find(family), std::string::npos) << family << " of " << with;
@@ -144,7 +157,7 @@ TEST(SuggestLayouts, KeepsErrorsOfTheStepAndGoesOn) {
 
 TEST(SuggestLayouts, KeepsToTheMostAlongAnAxis) {
   const LayoutSuggestions found =
-      suggest_layouts(large_weights, devices, slow_link, plenty, {.most_layouts = 50, .most_along = {{"model", 2}}});
+      suggest_layouts(large_weights, devices, slow_link, plenty, {.most_layouts = 50, .told_apart = 0, .most_along = {{"model", 2}}});
   EXPECT_FALSE(found.layouts().empty());
   for (const SuggestedLayout& s : found.layouts())
     for (const MeshAxis& axis : s.mesh) EXPECT_LE(axis.size, axis.name == "model" ? 2 : devices) << s.name;
@@ -166,7 +179,7 @@ TEST(SuggestLayouts, CutsWeightsWithoutACommonName) {
     return placement_table(named("model", model, "gradients", grads));
   };
   const LayoutSuggestions found =
-      suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50, .most_along = {{"model", 1}}});
+      suggest_layouts(step, devices, slow_link, plenty, {.most_layouts = 50, .told_apart = 0, .most_along = {{"model", 1}}});
   const auto sharded = std::find_if(found.layouts().begin(), found.layouts().end(),
                                     [](const SuggestedLayout& s) { return s.name == "fully sharded"; });
   ASSERT_NE(sharded, found.layouts().end());
