@@ -15,64 +15,17 @@
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::nn {
 namespace {
 
 namespace json = boost::json;
+using tessera::detail::JsonPart;
 
 constexpr std::string_view kFormat = "tessera checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr int kMostLevels = 30;  // of a value in state.json: a reader takes 32, and the value lies two levels deep
-
-// One value of a text; every complaint says whose, and where in it.
-class Reader {
- public:
-  Reader(const json::value& value, std::string_view text, std::string where)
-      : value_(value), text_(text), where_(std::move(where)) {}
-
-  [[noreturn]] void refuse(std::string_view expected) const {
-    std::string given = json::serialize(value_);
-    if (given.size() > 60) given = given.substr(0, 60) + "...";
-    fail(ErrorKind::bad_file, "restore", "{}: {}: {} given, expected {}. Was the file changed?", text_, where_, given,
-         expected);
-  }
-  const json::object& object() const {
-    if (!value_.is_object()) refuse("an object");
-    return value_.get_object();
-  }
-  const json::array& array() const {
-    if (!value_.is_array()) refuse("a list");
-    return value_.get_array();
-  }
-  std::string string() const {
-    if (!value_.is_string()) refuse("a string");
-    return std::string(value_.get_string());
-  }
-  int64_t whole_number() const {
-    if (!value_.is_int64() || value_.get_int64() < 0) refuse("a whole number from 0 on");
-    return value_.get_int64();
-  }
-  bool is_null() const { return value_.is_null(); }
-  const json::value& value() const { return value_; }
-
-  Reader operator[](std::string_view key) const {
-    const json::value* value = object().if_contains(key);
-    if (!value)
-      fail(ErrorKind::bad_file, "restore", "{}: {}: \"{}\" is missing. Was the file changed?", text_, where_, key);
-    return {*value, text_, fmt::format("{}.{}", where_, key)};
-  }
-  template <class F>
-  void for_each(F f) const {
-    for (const auto& [key, value] : object())
-      f(std::string(key), Reader(value, text_, fmt::format("{}.{}", where_, std::string_view(key))));
-  }
-
- private:
-  const json::value& value_;
-  std::string_view text_;
-  std::string where_;
-};
 
 bool is_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
@@ -84,55 +37,42 @@ bool is_file_of_checkpoint(std::string_view file) {
   return false;
 }
 
-uint32_t checksum_in(const Reader& reader) {
-  const std::string digits = reader.string();
+// The whole of a text, which begins at `root`.
+JsonPart read(const json::value& value, std::string_view text, const char* root) {
+  return {value, fmt::format("{}: {}", text, root), "restore", " Was the file changed?"};
+}
+
+uint32_t checksum_in(const JsonPart& part) {
+  const std::string digits = part.text();
   const std::optional crc = tessera::detail::parse_number<uint32_t>(digits, 16);
-  if (digits.size() != 8 || !crc) reader.refuse("8 hexadecimal digits");
+  if (digits.size() != 8 || !crc) part.refuse_type("8 hexadecimal digits");
   return *crc;
 }
 
-Shape shape_in(const Reader& reader) {
-  Shape shape;
-  for (const json::value& size : reader.array()) {
-    if (!size.is_int64() || size.get_int64() < 0) reader.refuse("whole numbers from 0 on");
-    shape.push_back(size.get_int64());
-  }
-  return shape;
-}
-
-std::optional<std::vector<std::string>> axes_in(const Reader& reader) {
-  if (reader.is_null()) return std::nullopt;
-  std::vector<std::string> axes;
-  for (const json::value& name : reader.array()) {
-    if (!name.is_string()) reader.refuse("names");
-    axes.emplace_back(name.get_string());
-  }
-  return axes;
-}
-
-int64_t bytes_in(const SavedTensor& tensor, const Reader& reader) {
+int64_t bytes_in(const SavedTensor& tensor, const JsonPart& shape) {
   try {
     return tensor.bytes();
   } catch (const Error&) {
-    reader.refuse("a shape of at most 2^63 - 1 bytes");
+    shape.refuse_type("a shape of at most 2^63 - 1 bytes");
   }
 }
 
-SavedTensor tensor_in(const std::string& name, const Reader& reader) {
-  const auto dtype = dtype_of(reader["dtype"].string());
-  if (!dtype) reader["dtype"].refuse("an element type, such as float32");
-  SavedTensor tensor{.name = name,
-                     .dtype = *dtype,
-                     .shape = shape_in(reader["shape"]),
-                     .axes = axes_in(reader["axes"]),
-                     .file = reader["file"].string()};
-  if (tensor.axes && tensor.axes->size() != tensor.shape.size()) reader["axes"].refuse("a name for each dim");
-  if (!is_file_of_checkpoint(tensor.file)) reader["file"].refuse("a file in params/ or state/");
-  const json::array& sums = reader["crc32c"].array();
-  const int64_t bytes = bytes_in(tensor, reader["shape"]);
-  if (static_cast<int64_t>(sums.size()) != bytes / kChunkBytes + (bytes % kChunkBytes != 0))
-    reader["crc32c"].refuse(fmt::format("a checksum for each {} of {} bytes", kChunkBytes, bytes));
-  for (const json::value& sum : sums) tensor.checksums.push_back(checksum_in({sum, name, "crc32c"}));
+SavedTensor tensor_in(const std::string& name, const JsonPart& part) {
+  const JsonPart axes = part.at("axes"), file = part.at("file"), sums = part.at("crc32c");
+  const auto dtype = dtype_of(part.at("dtype").text());
+  if (!dtype) part.at("dtype").refuse_type("an element type, such as float32");
+  SavedTensor tensor{.name = name, .dtype = *dtype, .file = file.text()};
+  for (const JsonPart& size : part.at("shape").items()) tensor.shape.push_back(size.count());
+  if (!axes.is_null()) {
+    tensor.axes.emplace();
+    for (const JsonPart& axis : axes.items()) tensor.axes->push_back(axis.text());
+    if (tensor.axes->size() != tensor.shape.size()) axes.refuse_type("a name for each dim");
+  }
+  if (!is_file_of_checkpoint(tensor.file)) file.refuse_type("a file in params/ or state/");
+  const int64_t bytes = bytes_in(tensor, part.at("shape"));
+  if (static_cast<int64_t>(sums.length()) != bytes / kChunkBytes + (bytes % kChunkBytes != 0))
+    sums.refuse_type(fmt::format("a checksum for each {} of {} bytes", kChunkBytes, bytes));
+  for (const JsonPart& sum : sums.items()) tensor.checksums.push_back(checksum_in(sum));
   return tensor;
 }
 
@@ -178,9 +118,9 @@ json::object parsed(const std::map<std::string, std::string>& texts, std::string
   return object;
 }
 
-std::map<std::string, std::string> texts_in(const Reader& reader) {
+std::map<std::string, std::string> texts_in(const JsonPart& part) {
   std::map<std::string, std::string> texts;
-  reader.for_each([&](const std::string& name, const Reader& value) { texts[name] = json::serialize(value.value()); });
+  for (const auto& [name, value] : part.members()) texts[name] = json::serialize(value.value);
   return texts;
 }
 
@@ -198,14 +138,15 @@ std::string Manifest::to_json() const {
 
 Manifest Manifest::from_json(std::string_view text, std::string_view name) {
   const json::value value = parse_json(text, "restore", name);
-  const Reader reader(value, name, "manifest");
-  if (reader["format"].string() != kFormat) reader["format"].refuse(fmt::format("\"{}\"", kFormat));
-  if (reader["version"].whole_number() != kVersion)
-    reader["version"].refuse(fmt::format("{}, the one this program reads", kVersion));
-  if (reader["chunk_bytes"].whole_number() != kChunkBytes) reader["chunk_bytes"].refuse(std::to_string(kChunkBytes));
-  Manifest manifest{.step = reader["step"].whole_number(), .tensors = {}};
-  reader["tensors"].for_each(
-      [&](const std::string& path, const Reader& tensor) { manifest.tensors.push_back(tensor_in(path, tensor)); });
+  const JsonPart whole = read(value, name, "manifest");
+  const auto check = [&](const char* key, const json::value& expected, const std::string& words) {
+    if (whole.at(key).value != expected) whole.at(key).refuse_type(words);
+  };
+  check("format", json::value(kFormat), fmt::format("\"{}\"", kFormat));
+  check("version", kVersion, fmt::format("{}, the one this program reads", kVersion));
+  check("chunk_bytes", kChunkBytes, std::to_string(kChunkBytes));
+  Manifest manifest{.step = whole.at("step").count(), .tensors = {}};
+  for (const auto& [path, tensor] : whole.at("tensors").members()) manifest.tensors.push_back(tensor_in(path, tensor));
   return manifest;
 }
 
@@ -221,12 +162,9 @@ std::string SavedState::to_json() const {
 
 SavedState SavedState::from_json(std::string_view text, std::string_view name) {
   const json::value value = parse_json(text, "restore", name);
-  const Reader reader(value, name, "state");
-  SavedState state{.numbers = texts_in(reader["numbers"]), .extra = texts_in(reader["extra"]), .metrics = {}};
-  reader["metrics"].for_each([&](const std::string& metric, const Reader& number) {
-    if (!number.value().is_number()) number.refuse("a number");
-    state.metrics[metric] = number.value().to_number<double>();
-  });
+  const JsonPart whole = read(value, name, "state");
+  SavedState state{.numbers = texts_in(whole.at("numbers")), .extra = texts_in(whole.at("extra")), .metrics = {}};
+  for (const auto& [metric, number] : whole.at("metrics").members()) state.metrics[metric] = number.number();
   return state;
 }
 
@@ -250,10 +188,10 @@ std::string SafetensorsIndex::to_json() const {
 SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_view name) {
   const json::value value = parse_json(text, "restore", name);
   SafetensorsIndex index;
-  Reader(value, name, "index")["weight_map"].for_each([&](const std::string& tensor, const Reader& file) {
-    if (!is_file_name(file.string())) file.refuse("a file beside the index");
-    index.files[tensor] = file.string();
-  });
+  for (const auto& [tensor, file] : read(value, name, "index").at("weight_map").members()) {
+    if (!is_file_name(file.text())) file.refuse_type("a file beside the index");
+    index.files[tensor] = file.text();
+  }
   return index;
 }
 

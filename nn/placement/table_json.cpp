@@ -1,17 +1,16 @@
 // A placement table as JSON, written and read.
-#include <fmt/format.h>
-
 #include <boost/json.hpp>
 
 #include "nn/placement/table.h"
-#include "sharding/diagnostics/fail.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::nn {
 
 namespace {
 
 namespace json = boost::json;
+using tessera::detail::JsonPart;
 
 json::object to_object(const PlacementRow& row) {
   json::object object{{"path", row.path}, {"axes", nullptr}, {"spec", row.spec}}, mesh;
@@ -31,81 +30,40 @@ json::object to_object(const PlacementRow& row) {
   return object;
 }
 
-constexpr const char* reads = "parse_placement_table";
-
-[[noreturn]] void refuse(const std::string& where, const char* expected) {
-  fail(ErrorKind::bad_file, reads,
-       "the text is not what PlacementTable::to_json writes: {} is missing or not {}. Write it again.", where,
-       expected);
+template <class T>
+std::vector<T> list_in(const JsonPart& part, T (JsonPart::*read)() const) {
+  std::vector<T> list;
+  for (const JsonPart& item : part.items()) list.push_back((item.*read)());
+  return list;
 }
 
-// Values that know where in the text they stand, so that an error can name the place: "rows[3].shape".
-struct Field {
-  const json::value* value;  // or none: it is missing
-  std::string where;
-
-  Field at(const char* name) const {
-    const json::object* object = value ? value->if_object() : nullptr;
-    if (!object) refuse(where, "an object");
-    return {object->if_contains(name), where.empty() ? name : fmt::format("{}.{}", where, name)};
-  }
-  std::string text() const {
-    const json::string* text = value ? value->if_string() : nullptr;
-    return text ? std::string(*text) : (refuse(where, "a string"), "");
-  }
-  int64_t number() const {
-    const int64_t* number = value ? value->if_int64() : nullptr;
-    return number ? *number : (refuse(where, "a whole number"), 0);
-  }
-  std::vector<Field> items() const {
-    const json::array* array = value ? value->if_array() : nullptr;
-    if (!array) refuse(where, "a list");
-    std::vector<Field> items;
-    for (const json::value& item : *array) items.push_back({&item, fmt::format("{}[{}]", where, items.size())});
-    return items;
-  }
-  template <class T>
-  std::vector<T> list(T (Field::*read)() const) const {
-    std::vector<T> list;
-    for (const Field& item : items()) list.push_back((item.*read)());
-    return list;
-  }
-};
-
-DType dtype_in(const Field& field) {
-  const std::optional<DType> dtype = dtype_of(field.text());
-  return dtype ? *dtype : (refuse(field.where, "the name of an element type"), DType::float32);
+DType dtype_in(const JsonPart& part) {
+  if (const std::optional<DType> dtype = dtype_of(part.text())) return *dtype;
+  part.refuse_type("the name of an element type");
 }
 
-std::vector<MeshAxis> mesh_in(const Field& field) {
-  const json::object* object = field.value ? field.value->if_object() : nullptr;
-  if (!object) refuse(field.where, "an object");
+std::vector<MeshAxis> mesh_in(const JsonPart& part) {
   std::vector<MeshAxis> mesh;
-  for (const auto& axis : *object) {
-    const std::string name = axis.key();
-    mesh.push_back({name, Field{&axis.value(), field.where + "." + name}.number()});
-  }
+  for (const auto& [name, size] : part.members()) mesh.push_back({name, size.count()});
   return mesh;
 }
 
-PlacementRow to_row(const Field& object) {
-  const Field axes = object.at("axes");
-  const bool is_named = !axes.value || !axes.value->is_null();
-  const Field padded = object.at("padded_shape");
-  return {.path = object.at("path").text(),
-          .axes = is_named ? std::optional(axes.list(&Field::text)) : std::nullopt,
-          .spec = object.at("spec").text(),
-          .shape = object.at("shape").list(&Field::number),
-          .shard_shape = object.at("shard_shape").list(&Field::number),
-          .dtype = dtype_in(object.at("dtype")),
-          .elements = object.at("elements").number(),
-          .bytes = object.at("bytes").number(),
-          .bytes_per_device = object.at("bytes_per_device").number(),
-          .replicas = object.at("replicas").number(),
-          .mesh = mesh_in(object.at("mesh")),
-          .divided_over = object.at("divided_over").list(&Field::text),
-          .stage = object.at("stage").value ? object.at("stage").text() : "",
-          .padded_shape = padded.value ? padded.list(&Field::number) : Shape()};
+PlacementRow to_row(const JsonPart& row) {
+  const JsonPart axes = row.at("axes");
+  return {.path = row.at("path").text(),
+          .axes = axes.is_null() ? std::nullopt : std::optional(list_in(axes, &JsonPart::text)),
+          .spec = row.at("spec").text(),
+          .shape = list_in(row.at("shape"), &JsonPart::count),
+          .shard_shape = list_in(row.at("shard_shape"), &JsonPart::count),
+          .dtype = dtype_in(row.at("dtype")),
+          .elements = row.at("elements").count(),
+          .bytes = row.at("bytes").count(),
+          .bytes_per_device = row.at("bytes_per_device").count(),
+          .replicas = row.at("replicas").count(),
+          .mesh = mesh_in(row.at("mesh")),
+          .divided_over = list_in(row.at("divided_over"), &JsonPart::text),
+          .stage = row.text("stage", ""),
+          .padded_shape = row.has("padded_shape") ? list_in(row.at("padded_shape"), &JsonPart::count) : Shape()};
 }
 
 }  // namespace
@@ -129,10 +87,11 @@ std::string PlacementTable::to_json() const {
 }
 
 PlacementTable parse_placement_table(std::string_view text) {
-  const json::value value = parse_json(text, reads, "the table");
-  if (!value.is_object()) refuse("the whole", "an object");
+  constexpr const char* verb = "parse_placement_table";
+  const json::value value = parse_json(text, verb, "the table");
+  const JsonPart table{value, "the table", verb, " Was it written by PlacementTable::to_json?"};
   std::vector<PlacementRow> rows;
-  for (const Field& row : Field{&value, ""}.at("rows").items()) rows.push_back(to_row(row));
+  for (const JsonPart& row : table.at("rows").items()) rows.push_back(to_row(row));
   return PlacementTable(std::move(rows));
 }
 

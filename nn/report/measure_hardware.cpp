@@ -67,48 +67,36 @@ double slowest(const Mesh& mesh, double seconds) {
   return *std::max_element(all.begin(), all.end());
 }
 
-// ---- products
+// The seconds that the slowest takes for a call with its own block of ones of this shape.
+double seconds_on_each(const Mesh& mesh, const MeasureOptions& options, Shape block, DType dtype,
+                       const std::function<Array(const Array&)>& call) {
+  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
+  block.insert(block.begin(), mesh.size());
+  return slowest(mesh, least_seconds(
+                           options.rounds, [&] { return ones(block, {.dtype = dtype, .out_sharding = each}); }, call));
+}
 
 double flops_per_second(const Mesh& mesh, const MeasureOptions& options) {
-  const int64_t n = options.side;
-  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
-  const double seconds = least_seconds(
-      options.rounds,
-      [&] {
-        return ones({mesh.size(), n, n}, {.dtype = options.dtype, .out_sharding = each});
-      },
-      [](const Array& matrices) { return matmul(matrices, matrices); });
-  const double side = static_cast<double>(n);
-  return 2 * side * side * side / slowest(mesh, seconds);
+  const auto side = static_cast<double>(options.side);
+  return 2 * side * side * side /
+         seconds_on_each(mesh, options, {options.side, options.side}, options.dtype,
+                         [](const Array& matrices) { return matmul(matrices, matrices); });
 }
-
-// ---- memory
 
 double memory_bytes_per_second(const Mesh& mesh, const MeasureOptions& options) {
-  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
   const int64_t elements = options.bytes / 4;
-  const double seconds = least_seconds(
-      options.rounds,
-      [&] {
-        return ones({mesh.size(), elements}, {.out_sharding = each});
-      },
-      [](const Array& x) { return -x; });
-  return 2 * 4 * static_cast<double>(elements) / slowest(mesh, seconds);
+  return 2 * 4 * static_cast<double>(elements) /
+         seconds_on_each(mesh, options, {elements}, float32, [](const Array& x) { return -x; });
 }
-
-// ---- calls
 
 // Each device computes one number after another.
 double call_seconds(const Mesh& mesh, const MeasureOptions& options) {
   constexpr int calls = 100;
-  const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
-  const double seconds = least_seconds(
-      options.rounds, [&] { return ones({mesh.size()}, {.out_sharding = each}); },
-      [](Array x) {
-        for (int i = 0; i < calls; ++i) x = -x;
-        return x;
-      });
-  return slowest(mesh, seconds) / calls;
+  const auto compute = [](Array x) {
+    for (int i = 0; i < calls; ++i) x = -x;
+    return x;
+  };
+  return seconds_on_each(mesh, options, {}, float32, compute) / calls;
 }
 
 // ---- collectives along one axis, by all devices of the other axes as well
@@ -220,11 +208,8 @@ Hardware load_hardware(const std::filesystem::path& file) {
                     .link = link_of(whole.at("link")),
                     .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0),
                     .call_seconds = whole.number("call_seconds", 0)};
-  if (whole.has("links")) {
-    const tessera::detail::JsonPart links = whole.at("links");
-    if (!links.value.is_object()) links.refuse("an array or a value given, expected an object of links by mesh axis");
-    for (const auto& [axis, link] : links.value.as_object()) hardware.links[axis] = link_of(links.at(axis));
-  }
+  if (whole.has("links"))
+    for (const auto& [axis, link] : whole.at("links").members()) hardware.links[axis] = link_of(link);
   if (whole.has("across"))
     for (const tessera::detail::JsonPart& axis : whole.at("across").items()) hardware.across.push_back(axis.text());
   detail::check_hardware("load_hardware", hardware);

@@ -20,7 +20,9 @@ const boost::json::value* member(const boost::json::value& value, std::string_vi
 
 }  // namespace
 
-void JsonPart::refuse(const std::string& what) const { fail(ErrorKind::bad_file, verb, "{}: {}", place, what); }
+void JsonPart::refuse(const std::string& what) const {
+  fail(ErrorKind::bad_file, verb, "{}: {}{}", place, what, advice);
+}
 
 void JsonPart::refuse_type(std::string_view expected) const {
   refuse(fmt::format("{} given, expected {}.", boost::json::serialize(value).substr(0, 60), expected));
@@ -39,7 +41,7 @@ JsonPart JsonPart::at(std::string_view key) const {
 JsonPart JsonPart::at_or_null(std::string_view key) const {
   if (!value.is_object()) refuse_type("an object");
   const auto* found = member(value, key);
-  return {found ? *found : nothing, fmt::format("{}.{}", place, key), verb};
+  return {found ? *found : nothing, fmt::format("{}.{}", place, key), verb, advice};
 }
 
 size_t JsonPart::length() const {
@@ -47,12 +49,19 @@ size_t JsonPart::length() const {
   return value.get_array().size();
 }
 
-JsonPart JsonPart::item(size_t i) const { return {value.as_array()[i], fmt::format("{}.{}", place, i), verb}; }
+JsonPart JsonPart::item(size_t i) const { return {value.as_array()[i], fmt::format("{}.{}", place, i), verb, advice}; }
 
 std::vector<JsonPart> JsonPart::items() const {
   std::vector<JsonPart> items;
   for (size_t i = 0, n = length(); i < n; ++i) items.push_back(item(i));
   return items;
+}
+
+std::vector<std::pair<std::string, JsonPart>> JsonPart::members() const {
+  if (!value.is_object()) refuse_type("an object");
+  std::vector<std::pair<std::string, JsonPart>> members;
+  for (const auto& [key, member] : value.get_object()) members.emplace_back(std::string(key), at(key));
+  return members;
 }
 
 std::string JsonPart::text() const {
@@ -77,6 +86,11 @@ int64_t JsonPart::integer(int64_t least, int64_t most) const {
 
 int64_t JsonPart::integer(std::string_view key, int64_t otherwise) const {
   return has(key) ? at(key).integer() : otherwise;
+}
+
+int64_t JsonPart::count() const {
+  if (const auto* number = value.if_int64(); number && *number >= 0) return *number;
+  refuse_type("a whole number from 0 on");
 }
 
 uint64_t JsonPart::natural() const {

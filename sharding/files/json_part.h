@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::detail {
@@ -16,6 +17,7 @@ struct JsonPart {
   const boost::json::value& value;
   std::string place;
   const char* verb;
+  const char* advice = "";  // what errors end with: " Was the file changed?"
 
   bool is_null() const { return value.is_null(); }
   bool has(std::string_view key) const;  // and it is not null
@@ -25,11 +27,13 @@ struct JsonPart {
   size_t length() const;  // of an array
   JsonPart item(size_t i) const;
   std::vector<JsonPart> items() const;
+  std::vector<std::pair<std::string, JsonPart>> members() const;  // of an object
   std::string text() const;
   std::string text(std::string_view key, const std::string& otherwise) const;
   int64_t integer() const;
   int64_t integer(int64_t least, int64_t most) const;
   int64_t integer(std::string_view key, int64_t otherwise) const;
+  int64_t count() const;  // an integer from 0 on
   uint64_t natural() const;
   double number() const;
   double number(std::string_view key, double otherwise) const;

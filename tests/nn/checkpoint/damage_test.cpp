@@ -116,7 +116,7 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
       {"params/model-00001-of-00001.safetensors", "../../secret", "expected a file in params/ or state/"},
       {"params/model-00001-of-00001.safetensors", "params/../../x", "expected a file in params/ or state/"},
       {"[30,20]", "[4611686018427387904,20]", "expected a shape of at most 2^63 - 1 bytes"},
-      {"[30,20]", "[-1,20]", "expected whole numbers from 0 on"},
+      {"[30,20]", "[-1,20]", "expected a whole number from 0 on"},
       {"[30,20]", "[3000000000,20]", "expected a checksum for each 1048576 of 240000000000 bytes"},
       {"\"version\": 1", "\"version\": 2", "manifest.version: 2 given, expected 1, the one this program reads"},
       {"float32", "float3", "expected an element type, such as float32"},

@@ -185,18 +185,17 @@ TEST(PlacementTable, as_json) {
 
 TEST(PlacementTable, other_text_than_its_own_is_refused) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"[]", "the whole is missing or not an object"},
-      {"{}", "rows is missing or not a list"},
-      {"{\"rows\": 3}", "rows is missing or not a list"},
-      {"{\"rows\": [{}]}", "rows[0].path is missing or not a string"},
-      {"{\"rows\": [{\"path\": \"w\", \"axes\": [\"embed\", 3]}]}", "rows[0].axes[1] is missing or not a string"},
+      {"[]", ": [] given, expected an object."},
+      {"{}", ": has no \"rows\"."},
+      {"{\"rows\": 3}", ".rows: 3 given, expected an array."},
+      {"{\"rows\": [{}]}", ".rows.0: has no \"axes\"."},
+      {"{\"rows\": [{\"path\": \"w\", \"axes\": [\"embed\", 3]}]}", ".rows.0.axes.1: 3 given, expected a string."},
       {"{\"rows\": [{\"axes\": null, \"path\": \"w\", \"spec\": \"P()\", \"shape\": [1.5]}]}",
-       "rows[0].shape[0] is missing or not a whole number"}};
+       ".rows.0.shape.0: 1.5E0 given, expected a whole number from 0 on."}};
   for (const auto& [text, place] : wrong)
     testing::expect_error_with(
         ErrorKind::bad_file,
-        {std::string("[parse_placement_table] the text is not what PlacementTable::to_json writes: ") + place +
-         ". Write it again."},
+        {std::string("[parse_placement_table] the table") + place + " Was it written by PlacementTable::to_json?"},
         [text = text] { parse_placement_table(text); });
   testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the table: line 1"},
                              [] { parse_placement_table("rows"); });
