@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/split_text.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -20,12 +21,9 @@ class Reader {
 
   // The tensor of the first of these names, "a|b", that the file has; absent if it has none.
   Array read(const std::string& names) {
-    for (size_t begin = 0; begin <= names.size();) {
-      const size_t end = std::min(names.find('|', begin), names.size());
-      const std::string name = prefix_ + names.substr(begin, end - begin);
-      if (file_.contains(name)) return used_.insert(name), file_.array(name);
-      begin = end + 1;
-    }
+    for (const std::string_view one : tessera::detail::split_text(names, "|"))
+      if (const std::string name = prefix_ + std::string(one); file_.contains(name))
+        return used_.insert(name), file_.array(name);
     missing.push_back(prefix_ + names);
     return {};
   }

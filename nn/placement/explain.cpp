@@ -74,10 +74,6 @@ struct Use {
   std::string path, reason;  // where it was passed over first, and why
 };
 
-std::string nearest(const std::string& name, const std::set<std::string>& names) {
-  return tessera::detail::nearest_words(name, {names.begin(), names.end()});
-}
-
 std::set<std::string> logical_names(const Leaves& leaves) {
   std::set<std::string> names;
   for (const Leaf& leaf : leaves)
@@ -106,12 +102,10 @@ std::map<size_t, Use> uses_of(const Leaves& leaves, const std::vector<ExplainedA
 }
 
 std::string missing_axes(const Rule& rule, const Mesh& mesh) {
-  std::set<std::string> known;
-  for (const MeshAxis& axis : mesh.axes()) known.insert(axis.name);
   for (const std::string& axis : rule.all_mesh_axes())
-    if (!known.contains(axis))
+    if (!mesh.has_axis(axis))
       return fmt::format("the mesh ({}) has no axis \"{}\"{}: it counts as size 1", mesh.to_string(), axis,
-                         nearest(axis, known));
+                         tessera::detail::nearest_axis(axis, mesh));
   return "";
 }
 
@@ -119,7 +113,8 @@ std::string why_idle(const Rule& rule, const Use* use, const std::set<std::strin
   if (use) return use->matched ? "" : fmt::format("always passed over, first at {}: {}", use->path, use->reason);
   if (!rule.is_by_name()) return "no array has such a path";
   if (names.contains(rule.logical)) return "the arrays that have the name have errors";
-  return fmt::format("no dim of these arrays has the name{}", nearest(rule.logical, names));
+  return fmt::format("no dim of these arrays has the name{}",
+                     tessera::detail::nearest_words(rule.logical, {names.begin(), names.end()}));
 }
 
 std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, const std::vector<ExplainedArray>& rows) {

@@ -5,6 +5,7 @@
 
 #include "nn/report/activations.h"
 #include "sharding/diagnostics/module_path.h"
+#include "sharding/diagnostics/split_text.h"
 
 namespace tessera::nn::detail {
 
@@ -34,15 +35,11 @@ std::string path_in(const tessera::detail::Text& module) { return module ? *modu
 
 std::string common_module(const std::string& paths) {
   if (paths.find(" and ") != std::string::npos) return "";
-  const size_t comma = paths.find(", ");
-  if (comma == std::string::npos) return paths;
-  for (const std::string& module : modules_around(paths.substr(0, comma))) {
-    bool all = true;
-    for (size_t begin = comma; begin < paths.size() && all; begin = std::min(paths.find(", ", begin + 2), paths.size()))
-      all = is_in_module(std::string_view(paths).substr(begin + 2, paths.find(", ", begin + 2) - begin - 2), module);
-    if (all) return module;
-  }
-  return "";
+  const std::vector<std::string_view> all = tessera::detail::split_text(paths, ", ");
+  const std::vector<std::string> modules = modules_around(std::string(all[0]));
+  return *std::find_if(modules.begin(), modules.end(), [&](const std::string& module) {
+    return std::all_of(all.begin(), all.end(), [&](std::string_view path) { return is_in_module(path, module); });
+  });
 }
 
 ModuleDataflow::ModuleDataflow(std::function<bool(const std::string&)> keeps) : keeps_(std::move(keeps)) {}

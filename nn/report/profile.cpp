@@ -149,15 +149,10 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
     transfers_.push_back({communication, ahead ? nanoseconds(communication.began) : moment, moment, moment});
   }
   void await(int64_t number) override {
-    if (HeardTransfer* transfer = find(number)) transfer->awaited = now();
+    if (const auto place = core::place_of(number, transfers_)) transfers_[*place].awaited = now();
   }
   void arrive(int64_t number) override {
-    if (HeardTransfer* transfer = find(number)) transfer->arrived = now();
-  }
-  HeardTransfer* find(int64_t number) {
-    const auto is_before = [](const HeardTransfer& t, int64_t n) { return t.communication.number < n; };
-    const auto found = std::lower_bound(transfers_.begin(), transfers_.end(), number, is_before);
-    return found == transfers_.end() || found->communication.number != number ? nullptr : &*found;
+    if (const auto place = core::place_of(number, transfers_)) transfers_[*place].arrived = now();
   }
 
   Slice slice_of(ProcessProfile& profile, const Heard& heard) const {

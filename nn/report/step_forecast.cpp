@@ -11,31 +11,23 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/accounting/timeline.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/split_text.h"
 #include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::nn {
 
 using tessera::detail::learned_gather_orders;
 using tessera::detail::predicted_timeline;
+using tessera::detail::split_text;
 
 namespace {
 
 // ---- times
 
-std::vector<std::string> names_in(const std::string& axes) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= axes.size();) {
-    const size_t end = std::min(axes.find(',', begin), axes.size());
-    names.push_back(axes.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
-}
-
 const Link& link_over(const std::string& axes, const Hardware& hardware) {
   const Link* slowest = nullptr;
-  for (const std::string& axis : names_in(axes)) {
-    const auto found = hardware.links.find(axis);
+  for (const std::string_view axis : split_text(axes, ",")) {
+    const auto found = hardware.links.find(std::string(axis));
     const Link& link = found == hardware.links.end() ? hardware.link : found->second;
     if (!slowest || link.bytes_per_second < slowest->bytes_per_second) slowest = &link;
   }
@@ -141,7 +133,8 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
 double collective_seconds(const std::string& kind, const std::string& axes, const Mesh& mesh, int64_t bytes,
                           const Hardware& hardware) {
   Stage all, within, between;
-  for (const std::string& axis : names_in(axes)) {
+  for (const std::string_view part : split_text(axes, ",")) {
+    const std::string axis(part);
     const bool is_across = std::count(hardware.across.begin(), hardware.across.end(), axis) > 0;
     const int64_t size = mesh.has_axis(axis) ? mesh.size(axis) : 1;
     all.add(axis, size);

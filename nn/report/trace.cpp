@@ -38,11 +38,12 @@ class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMete
   }
   void end_forward() override {
     Meter::end_forward();
-    if (live < most_) return;
-    most_ = live;
+    if (live.most() < most_) return;
+    most_ = live.most();
     saved_.clear();
     for (const auto& [module, part] : parts_)
-      if (const auto counted = part.lock(); counted && counted->live != 0) saved_[module] = counted->live;
+      if (const auto counted = part.lock(); counted && counted->live.most() != 0)
+        saved_[module] = counted->live.most();
   }
   // At the end of the forward pass that left the most, of several.
   const std::map<std::string, int64_t>& saved() const { return saved_; }
@@ -105,7 +106,7 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
   using Modules = std::vector<std::pair<std::string, std::string>>;
 
   double flops_since() {
-    const double now = meter_->flops;
+    const double now = meter_->flops.most();
     return now - std::exchange(flops_, now);
   }
 

@@ -1,7 +1,9 @@
 // Communication: one collective, as it is announced to guards, budgets and ledgers before it happens.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/array/array_impl.h"
@@ -40,6 +42,15 @@ class Watcher {
  private:
   Role role_;
 };
+
+// Where a watcher has that one, among those that it heard in their order; none: it began before the watcher.
+template <class Heard>
+std::optional<size_t> place_of(int64_t number, const Heard& heard) {
+  const auto found = std::lower_bound(heard.begin(), heard.end(), number,
+                                      [](const auto& h, int64_t n) { return h.communication.number < n; });
+  if (found == heard.end() || found->communication.number != number) return std::nullopt;
+  return static_cast<size_t>(found - heard.begin());
+}
 
 // Whether this thread has a watcher, and whether it has one that may prevent.
 bool is_watched();

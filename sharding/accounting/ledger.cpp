@@ -81,16 +81,13 @@ class CommLedger::Book : public Watcher {
   static double flops_so_far() {
     const Meter* meter = current_meter().get();
     while (meter && meter->outer) meter = meter->outer.get();
-    return meter ? meter->flops : 0;
+    return meter ? meter->flops.most() : 0;
   }
-  // What began before this ledger is none of its own.
   void note(int64_t number, CommMoment Heard::*heard, CommMoment CommRecord::*written) {
-    const auto is_before = [](const Heard& h, int64_t n) { return h.communication.number < n; };
-    const auto found = std::lower_bound(heard_.begin(), heard_.end(), number, is_before);
-    if (found == heard_.end() || found->communication.number != number) return;
-    (*found).*heard = now();
-    const auto place = static_cast<size_t>(found - heard_.begin());
-    if (place < written_.size()) written_[place].*written = (*found).*heard;
+    const std::optional<size_t> place = place_of(number, heard_);
+    if (!place) return;
+    heard_[*place].*heard = now();
+    if (*place < written_.size()) written_[*place].*written = heard_[*place].*heard;
   }
 
   std::deque<Heard> heard_;          // which never moves them

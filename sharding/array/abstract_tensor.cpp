@@ -21,28 +21,25 @@ namespace tessera::detail {
 // ---- memory
 
 void Meter::add(int64_t bytes, int stage) {
-  live_on.add(bytes, stage);
-  allocated_on.add(std::max<int64_t>(bytes, 0), stage);
-  live = live_on.most();
-  allocated = allocated_on.most();
-  peak = std::max(peak, live);
-  forward_peak = std::max(forward_peak, live);
+  live.add(bytes, stage);
+  allocated.add(std::max<int64_t>(bytes, 0), stage);
+  peak = std::max(peak, live.most());
+  forward_peak = std::max(forward_peak, live.most());
   if (outer) outer->add(bytes, stage);
 }
 
 void Meter::add_flops(double n, int stage) {
-  flops_on.add(n, stage);
-  flops = flops_on.most();
+  flops.add(n, stage);
   if (outer) outer->add_flops(n, stage);
 }
 
 void Meter::add_call(int stage) {
-  calls_on.add(1, stage);
+  calls.add(1, stage);
   if (outer) outer->add_call(stage);
 }
 
 void Meter::begin_forward() {
-  forward_start = forward_peak = live;
+  forward_start = forward_peak = live.most();
   if (outer) outer->begin_forward();
 }
 

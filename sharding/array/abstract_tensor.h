@@ -58,18 +58,17 @@ inline int& metered_stage() {
 }
 inline int stage_number(const MeshImpl* mesh) { return mesh && mesh->parent ? mesh->cut_at : -1; }
 
-// The bytes of the abstract tensors made since the meter was opened (now, and at most), and the floating point
-// operations of matrix products, convolutions and attention (a multiplication and an addition are two). All are those
-// of one device; of a pipeline's, where there are most.
+// The bytes of the abstract tensors made since the meter was opened, and the floating point operations of matrix
+// products, convolutions and attention (a multiplication and an addition are two). All are those of one device; of a
+// pipeline's, where there are most.
 struct Meter {
-  int64_t live = 0, peak = 0, allocated = 0;
-  double flops = 0;
+  OnStages<int64_t> live, allocated;
+  OnStages<double> flops;
+  OnStages<int64_t> calls;  // of operations that make or write memory
+  int64_t peak = 0;         // the most bytes that were live
   // The most bytes that one forward pass of value_and_grad had beyond those that were live when it began.
   int64_t activations = 0;
   int64_t forward_start = 0, forward_peak = 0;
-  OnStages<int64_t> live_on, allocated_on;
-  OnStages<double> flops_on;
-  OnStages<int64_t> calls_on;  // of operations that make or write memory
   int64_t micro_batches = 1;  // of a pipeline
   std::shared_ptr<Meter> outer;
 

@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "sharding/diagnostics/split_text.h"
+
 namespace tessera {
 namespace {
 
@@ -134,10 +136,8 @@ std::vector<std::string> wrapped(const std::string& text, int width) {
   std::vector<std::string> lines;
   std::string line;
   const auto flush = [&] { lines.push_back(line), line.clear(); };
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view part : detail::split_text(text, " ")) {
+    std::string word(part);
     if (!line.empty() && static_cast<int>(line.size() + 1 + word.size()) > width) flush();
     while (static_cast<int>(word.size()) > width && line.empty()) {
       lines.push_back(word.substr(0, width));

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,7 +12,6 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -24,8 +22,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/background_work.h"
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/fold.h"
+#include "sharding/distributed/quiet.h"
 #include "sharding/distributed/two_stages.h"
 
 namespace tessera::detail {
@@ -34,34 +34,6 @@ namespace {
 using namespace std::chrono_literals;
 using Duration = std::chrono::milliseconds;
 using Gloo = c10d::ProcessGroupGloo;
-
-// While one lives: LibTorch's client warns on stderr, with a trace of calls, of what it throws as well.
-class Quiet {
- public:
-  Quiet() {
-    const std::lock_guard lock(mutex());
-    if (depth()++ == 0) before() = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
-  }
-  ~Quiet() {
-    const std::lock_guard lock(mutex());
-    if (--depth() == 0) FLAGS_caffe2_log_level = before();
-  }
-  Quiet(const Quiet&) = delete;
-
- private:
-  static std::mutex& mutex() {
-    static auto* mutex = new std::mutex;
-    return *mutex;
-  }
-  static int& depth() {
-    static int depth = 0;
-    return depth;
-  }
-  static int& before() {
-    static int before = 0;
-    return before;
-  }
-};
 
 }  // namespace
 
@@ -157,37 +129,6 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
 }
 
 at::Tensor on_host(const at::Tensor& t) { return t.is_cpu() ? t : t.cpu(); }
-
-// What one of Gloo's threads carries out.
-class GlooWork : public Work {
- public:
-  using Results = std::vector<std::pair<at::Tensor, at::Tensor>>;  // on their device, and on the host
-  GlooWork(std::shared_ptr<ControlPlane> control, const std::vector<int>& members, const Waiting& waiting,
-           std::future<void> done, Results results)
-      : control_(std::move(control)),
-        members_(members),
-        waiting_(waiting),
-        done_(std::move(done)),
-        results_(std::move(results)) {}
-
-  void wait() override {
-    const auto is_done = [this](Duration longest) {
-      const bool is_ready = done_.wait_for(longest) == std::future_status::ready;
-      if (is_ready) done_.get();
-      return is_ready;
-    };
-    control_ ? control_->wait(waiting_, members_, is_done) : void(is_done(Duration::zero()));
-    for (auto& [result, here] : results_)
-      if (!result.is_same(here)) result.copy_(here);
-  }
-
- private:
-  const std::shared_ptr<ControlPlane> control_;
-  const std::vector<int> members_;
-  const Waiting waiting_;
-  std::future<void> done_;
-  Results results_;
-};
 
 }  // namespace
 
@@ -294,7 +235,7 @@ class GlooGroup : public ProcessGroup {
 
   // One block for each member, of its messages in their order.
   WorkPtr exchange(std::vector<Message> sends, std::vector<Message> receives, const Waiting& waiting) override {
-    GlooWork::Results results;
+    BackgroundWork::Results results;
     const auto by_peer = [&](std::vector<Message>& messages, Counts& bytes) {
       std::vector<at::Tensor> all;
       std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
@@ -358,7 +299,7 @@ class GlooGroup : public ProcessGroup {
   // Everyone gets its part of this process's `given`, and `finish` all that are this one's, in the members' order. Of
   // two members each keeps its own where it lies.
   WorkPtr divided(const at::Tensor& given, const std::vector<at::Tensor>& parts, const Waiting& waiting,
-                  GlooWork::Results results, std::function<void(const std::vector<at::Tensor>&)> finish) {
+                  BackgroundWork::Results results, std::function<void(const std::vector<at::Tensor>&)> finish) {
     const at::Tensor& mine = parts[index_];
     if (size() == 2) {
       const at::Tensor other = parts[1 - index_], theirs = at::empty_like(mine);
@@ -405,7 +346,7 @@ class GlooGroup : public ProcessGroup {
     if (is_elsewhere_[peer]) bytes_to_other_machines += bytes;
   }
 
-  WorkPtr in_stages(StagedVerb verb, const Waiting& waiting, GlooWork::Results results) {
+  WorkPtr in_stages(StagedVerb verb, const Waiting& waiting, BackgroundWork::Results results) {
     const int tag = take_tags(verb.numbers);
     return then(transposed(verb.sent, verb.received, verb.out, verb.in), waiting, std::move(results),
                 [this, tag, finish = std::move(verb.finish)] {
@@ -413,28 +354,14 @@ class GlooGroup : public ProcessGroup {
                 });
   }
 
-  using End = std::function<void(const std::exception_ptr&)>;
-
-  // A work, and what is called once when it is done, with its error or none, by the thread that has done it: that calls
-  // `finish`, which belongs to the work.
-  std::pair<WorkPtr, End> begin(const Waiting& waiting, GlooWork::Results results, std::function<void()> finish) {
-    const auto done = std::make_shared<std::promise<void>>();
-    ++*under_way_;
-    return {std::make_unique<GlooWork>(control_, processes_, waiting, done->get_future(), std::move(results)),
-            [done, finish = std::move(finish), under_way = under_way_](const std::exception_ptr& error) {
-              try {
-                if (error) std::rethrow_exception(error);
-                finish();
-                done->set_value();
-              } catch (...) {
-                done->set_exception(std::current_exception());
-              }
-              --*under_way;
-            }};
+  using End = BackgroundWork::End;
+  std::pair<WorkPtr, End> begin(const Waiting& waiting, BackgroundWork::Results results, std::function<void()> finish) {
+    return BackgroundWork::begin({control_, processes_, waiting, std::move(results), under_way_}, std::move(finish));
   }
 
   WorkPtr then(
-      const C10dWork& work, const Waiting& waiting, GlooWork::Results results, std::function<void()> finish = [] {}) {
+      const C10dWork& work, const Waiting& waiting, BackgroundWork::Results results,
+      std::function<void()> finish = [] {}) {
     auto [begun, end] = begin(waiting, std::move(results), std::move(finish));
     if (!work) end(nullptr);
     if (work)

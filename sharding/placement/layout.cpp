@@ -11,7 +11,6 @@
 #include <set>
 
 #include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
 #include "sharding/placement/resolver.h"
 
 namespace tessera {
@@ -114,19 +113,13 @@ void check_rule(const Rule& rule) {
     fail_rule(ErrorKind::bad_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
 }
 
-std::vector<std::string> names_of(const Mesh& mesh) {
-  std::vector<std::string> names;
-  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
-  return names;
-}
-
 void check_axes(const Rule& rule, Mesh mesh) {
   for (const std::string& axis : rule.all_mesh_axes())
     if (!mesh.has_axis(axis))
       fail(ErrorKind::unknown_axis, "Layout",
            "the rule {} names the mesh axis \"{}\", which the mesh ({}) does not have{}. Name one of its axes, or let "
            "missing ones count as size one: {{.missing_axes = MissingAxes::ok}}.",
-           rule.to_string(), axis, mesh.to_string(), detail::nearest_words(axis, names_of(mesh)));
+           rule.to_string(), axis, mesh.to_string(), detail::nearest_axis(axis, mesh));
 }
 
 void check_activation_rule(const Rule& rule) {

@@ -16,6 +16,7 @@
 #include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
+#include "sharding/diagnostics/split_text.h"
 #include "sharding/distributed/accelerator.h"
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/processes.h"
@@ -329,20 +330,23 @@ std::vector<int> local_devices() {
 
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   std::vector<MeshAxis> axes;
-  const std::string whole(text);
-  for (bool more = !text.empty(); more;) {
-    const std::string_view item = text.substr(0, text.find(','));
-    more = item.size() < text.size();
-    text.remove_prefix(item.size() + more);
+  if (text.empty()) return axes;
+  for (const std::string_view item : detail::split_text(text, ",")) {
     const size_t equals = item.find('=');
     const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
     const std::optional size = detail::parse_number<int64_t>(digits);
     if (equals == 0 || !size)
       fail(ErrorKind::bad_argument, "parse_mesh_axes", "\"{}\" in \"{}\", expected name=size, as in data=4,model=2.",
-           item, whole);
+           item, text);
     axes.push_back({std::string(item.substr(0, equals)), *size});
   }
   return axes;
+}
+
+std::string to_string(const std::vector<MeshAxis>& axes) {
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace tessera

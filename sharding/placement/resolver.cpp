@@ -15,6 +15,12 @@
 
 namespace tessera::detail {
 
+std::string nearest_axis(const std::string& name, const Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  return nearest_words(name, names);
+}
+
 namespace {
 
 thread_local std::vector<NamedDims>* current_survey = nullptr;

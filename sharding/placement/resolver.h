@@ -13,6 +13,9 @@ namespace tessera::detail {
 Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
                       std::string_view path, tessera::uneven uneven = tessera::uneven::error);
 
+// "; "model" is the nearest", if a mesh axis is near to that name.
+std::string nearest_axis(const std::string& name, const Mesh& mesh);
+
 // All rules of a layout on another mesh; an axis that it lacks counts as size one.
 Layout on_other_mesh(const Layout& layout, const Mesh& mesh);
 
