@@ -8,7 +8,6 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/attention_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -219,8 +218,7 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
 }
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
-  const CallerScope caller(input.where());
-  const ModuleScope scope(*this);
+  const ModuleScope scope(*this, input);
   const Array& x = input.array();
   check_stream(x);
   const bool self = with.context.is_absent();
@@ -252,8 +250,7 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
-  const CallerScope caller(input.where());
-  const ModuleScope scope(*this);
+  const ModuleScope scope(*this, input);
   const Array& x = input.array();
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);

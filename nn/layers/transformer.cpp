@@ -2,7 +2,6 @@
 #include "nn/layers/transformer.h"
 
 #include "nn/layers/module_scope.h"
-#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
@@ -40,8 +39,7 @@ EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 }
 
 Array EncoderBlock::operator()(Operand x, const AttentionInputs& with) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const ModuleScope scope(*this, x);
   check_context("EncoderBlock", false, with.context);
   AttentionInputs inner = with;
   inner.key = numbered(with.key, 0);
@@ -67,8 +65,7 @@ DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 }
 
 Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const ModuleScope scope(*this, x);
   check_context("DecoderBlock", cross.has_value(), with.context);
   const auto key = [&](uint32_t number) { return numbered(with.key, number); };
   Array y = x.array() + dropout(attention(norm1(x), {.mask = with.mask, .key = key(0)}), key(1));
@@ -80,8 +77,7 @@ Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
 }
 
 Array DecoderBlock::decode(Operand x, KeyValueCache& cache, const Array& context) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const ModuleScope scope(*this, x);
   check_context("DecoderBlock", cross.has_value(), context);
   KeyValueCache longer = cache;
   Array y = x.array() + attention.decode(norm1(x), longer);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,10 +20,12 @@
 #include "sharding/operations.h"
 #include "sharding/operations/creation.h"
 #include "sharding/random/random.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::median, benchmarks::seconds_of;
 namespace fs = std::filesystem;
 
 constexpr int rounds = 7;
@@ -39,17 +40,6 @@ struct Model {
     return model;
   }
 };
-
-double seconds_of(auto&& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // The memory of this process that is not the page cache's, in MiB: the largest since the last reset, or now.
 double memory(const char* field) {

@@ -27,10 +27,12 @@
 #include "optim/optimizer.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/redistribution/gather_schedule.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::seconds_of;
 
 // ---- memory of the whole process, its communicating threads too
 
@@ -68,12 +70,6 @@ MeshOptions mesh_options() { return {.private_replicas = has_private_replicas}; 
 GradientOptions as_here(GradientOptions gradients) {
   if (process_count() == 1) gradients.prefetch = 0;
   return gradients;
-}
-
-double seconds_of(const std::function<void()>& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // What trains on one layout.

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,10 +21,12 @@
 
 #include "data/stack.h"
 #include "data/text.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::median;
 using namespace tessera::data;
 
 constexpr int64_t window = 256, batch_size = 32, file_bytes = 64 << 20, batches = 2000, rounds = 15;
@@ -49,14 +50,9 @@ volatile uint64_t sink = 0;  // what is read is used
 
 // Seconds for `batches` calls.
 double seconds(const std::function<void()>& next) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < batches; ++i) next();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return benchmarks::seconds_of([&] {
+    for (int64_t i = 0; i < batches; ++i) next();
+  });
 }
 
 // The bare loop: the same order, the same bytes, no layers; rows go to `out` one after another.

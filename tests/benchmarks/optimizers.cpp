@@ -9,7 +9,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,33 +19,23 @@
 #include "sharding/operations.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
 using namespace tessera;
+using benchmarks::median, benchmarks::seconds_of;
 
 using Model = std::vector<Array>;
 using Lists = std::vector<std::vector<at::Tensor>>;
 
 int rounds = 15;
 
-template <class F>
-double milliseconds(F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 template <class Bare, class Ours>
 void compare(const std::string& what, Bare bare, Ours ours) {
   std::vector<double> a, b, ratio;
   for (int r = -2; r < rounds; ++r) {
-    const double x = milliseconds(bare), y = milliseconds(ours);
+    const double x = 1e3 * seconds_of(bare), y = 1e3 * seconds_of(ours);
     if (r < 0) continue;
     a.push_back(x), b.push_back(y), ratio.push_back(y / x);
   }
@@ -102,7 +91,7 @@ void clip_is_linear() {
     auto update = [&] { optimizer.update(model, grads); };
     auto norm = [&] { at::stack(at::_foreach_norm(bare[0], 2)).norm(); };
     std::vector<double> times, norms;
-    for (int r = 0; r < rounds; ++r) times.push_back(milliseconds(update)), norms.push_back(milliseconds(norm));
+    for (int r = 0; r < rounds; ++r) times.push_back(1e3 * seconds_of(update)), norms.push_back(1e3 * seconds_of(norm));
     std::printf("%-44d %9.3f %12.3f %14.3f\n", n, median(times), median(times) * 1000 / n, median(norms) * 1000 / n);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 namespace tessera::benchmarks {
@@ -25,6 +26,13 @@ double microseconds(int calls, F&& f) {
   for (int i = 0; i < calls; ++i) f(i);
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
 }
+
+template <class F>
+double seconds_of(F&& f) {
+  return 1e-6 * microseconds(1, [&](int) { f(); });
+}
+
+inline double median(std::vector<double> values) { return summary(std::move(values)).median; }
 
 template <class F>
 Times time(int rounds, int calls, F&& f) {

@@ -13,6 +13,7 @@
 #include "sharding/files/file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
+#include "tests/data/skip_without.h"
 
 namespace tessera::data {
 namespace {
@@ -42,12 +43,7 @@ class TokenizerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder.write("small/tokenizer.json", small);
-    try {
-      Tokenizer::open(folder.path("small"));
-    } catch (const Error& error) {
-      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
-      throw;
-    }
+    testing::skip_without("without ICU", [&] { Tokenizer::open(folder.path("small")); });
   }
   // What opening the file with this text is refused with.
   void expect_refused(const std::string& text, const std::vector<std::string>& words) {

@@ -13,6 +13,7 @@
 #include "sharding/files/json.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
+#include "tests/data/skip_without.h"
 
 namespace tessera::data {
 namespace {
@@ -23,12 +24,7 @@ using Texts = std::vector<std::string>;
 class TokenizerTrainerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    try {
-      TokenizerTrainer({.vocab_size = 300});
-    } catch (const Error& error) {
-      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
-      throw;
-    }
+    testing::skip_without("without ICU", [&] { TokenizerTrainer({.vocab_size = 300}); });
   }
 
   static json::value trained(const Texts& texts, const TokenizerTrainerOptions& options) {

@@ -74,11 +74,7 @@ TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
     for (int64_t one : steps) nn::describe_checkpoint(folder_name("run") + "/" + std::to_string(one));  // each is whole
   }
   EXPECT_EQ(run_program(command("data=4")).exit_code, 0);
-  Run curve;
-  std::ifstream in(metrics);
-  for (std::string line; std::getline(in, line);)
-    curve.rows.push_back({parse_json(line, "metrics", metrics).as_object()});
-  expect_losses(curve, expected, tolerance);
+  expect_losses({{}, rows_of(metrics)}, expected, tolerance);
 }
 
 TEST_F(ResumeTest, OtherRunsAndOldFoldersAreRefused) {

@@ -11,6 +11,7 @@
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::examples {
 namespace {
@@ -39,8 +40,7 @@ Trained train(const Layout& layout) {
 
 TEST(StateRules, PlaceMomentsElsewhereThanParameters) {
   const Rules rules{{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}};
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}, {"model", 2}})) {
     const Trained plain = train({mesh, rules}), own = train({mesh, rules, {.optimizer_state = {{"embed", "data"}}}});
     for (size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(own.losses[i], plain.losses[i], 1e-5);
     EXPECT_EQ(nn::diff_placement(plain.model, own.model).to_text(), "");

@@ -15,6 +15,7 @@
 #include "data/tokenizer.h"
 #include "examples/tokenize_files.h"
 #include "tests/data/scratch_folder.h"
+#include "tests/data/skip_without.h"
 #include "tests/examples/program.h"
 #include "tests/sharding/expect_error.h"
 
@@ -41,12 +42,7 @@ class Tokenize : public ::testing::Test {
  protected:
   void SetUp() override {
     folder.write("tokenizer.json", small);
-    try {
-      data::Tokenizer::open(folder.path());
-    } catch (const Error& error) {
-      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
-      throw;
-    }
+    testing::skip_without("without ICU", [&] { data::Tokenizer::open(folder.path()); });
   }
 
   TokenizeOptions options(const std::string& out, const std::vector<std::string>& files) const {

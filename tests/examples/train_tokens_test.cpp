@@ -1,5 +1,4 @@
 // train_transformer on tokens: texts and token files, from nothing and from a folder, stopped and resumed.
-// resumed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include "data/tokenizer.h"
 #include "nn/models.h"
 #include "sharding/diagnostics.h"
+#include "tests/data/skip_without.h"
 #include "tests/examples/training.h"
 
 namespace tessera::examples {
@@ -24,11 +24,7 @@ const std::string steps = " --seq 16 --batch 8 --steps 3 --warmup 1";
 class TrainTokens : public Training {
  protected:
   void SetUp() override {
-    try {
-      data::Tokenizer::open(tokenizer);
-    } catch (const Error& error) {
-      if (std::string(error.what()).find("without ICU") != std::string::npos) GTEST_SKIP() << error.what();
-    }
+    testing::skip_without("without ICU", [&] { data::Tokenizer::open(tokenizer); });
     for (int i = 0; i < 40; ++i)
       folder_.write("texts/" + std::to_string(100 + i) + ".txt", some_text().substr(i * 50, 100 + 13 * (i % 7)));
   }
@@ -36,37 +32,29 @@ class TrainTokens : public Training {
 
   // Without the data and sizes of the tests on bytes.
   Outcome train_on(const std::string& flags) { return run_program(program_ + flags + steps); }
-  Run rows_of(const std::string& flags) {
-    const std::string file = folder_.path("metrics.jsonl");
-    Run result{.outcome = train_on(flags + " --metrics " + file)};
-    EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);)
-      result.rows.push_back({parse_json(line, "metrics", file).as_object()});
-    return result;
-  }
+  Run run_on(const std::string& flags) { return run_of(train_on(flags + metrics_)); }
 };
 
 TEST_F(TrainTokens, HaveTheSameLossesOnEveryMesh) {
   for (const std::string model : {" --model llama", " --model gpt"}) {
-    const Run alone = rows_of(texts() + sizes + model + " --mesh data=1");
+    const Run alone = run_on(texts() + sizes + model + " --mesh data=1");
     EXPECT_TRUE(alone.outcome.says("40 documents; entropy in nats per token")) << alone.outcome.output;
     EXPECT_TRUE(alone.outcome.says("(perplexity ")) << alone.outcome.output;
     for (const std::string mesh :
          {" --strategy fsdp", " --strategy tp", " --strategy 2d", " --mesh data=2 --micro-batches 2 --remat",
           " --strategy pp --micro-batches 2", " --strategy auto --devices 4"})
-      expect_losses(rows_of(texts() + sizes + model + mesh), alone, 1e-4);
+      expect_losses(run_on(texts() + sizes + model + mesh), alone, 1e-4);
   }
 }
 
 TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   const std::string from = folder_.path("model");
-  const Run first = rows_of(texts() + sizes + " --model llama --strategy tp --export " + from);
-  const Run more = rows_of(texts() + " --mesh data=2 --from " + from + " --export " + folder_.path("more"));
+  const Run first = run_on(texts() + sizes + " --model llama --strategy tp --export " + from);
+  const Run more = run_on(texts() + " --mesh data=2 --from " + from + " --export " + folder_.path("more"));
   EXPECT_LT(more.rows.front()["loss"], first.rows.front()["loss"]);
   EXPECT_TRUE(fs::exists(folder_.path("more/config.json")));
-  const Run changes = rows_of(texts() + " --mesh model=2 --rules heads=model --lora 2 --from " + from + " --export " +
-                              folder_.path("changed"));
+  const Run changes = run_on(texts() + " --mesh model=2 --rules heads=model --lora 2 --from " + from + " --export " +
+                             folder_.path("changed"));
   EXPECT_TRUE(changes.outcome.says("layers.0.attn.q.lora.a")) << changes.outcome.output;
   EXPECT_FALSE(changes.outcome.says("mu.decoder.layers.0.attn.q.kernel")) << changes.outcome.output;
   EXPECT_NEAR(changes.rows.front()["loss"], more.rows.front()["loss"], 1e-4);
@@ -91,8 +79,8 @@ TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
   }
   writer.finish();
   const std::string vocab = " --vocab " + std::to_string(encoder.vocab_size());
-  expect_losses(rows_of(" --data " + folder_.path("tokens.bin") + vocab + sizes + " --mesh data=2"),
-                rows_of(texts() + sizes + " --mesh data=2"), 1e-6);
+  expect_losses(run_on(" --data " + folder_.path("tokens.bin") + vocab + sizes + " --mesh data=2"),
+                run_on(texts() + sizes + " --mesh data=2"), 1e-6);
 }
 
 TEST_F(TrainTokens, WriteASample) {

@@ -38,14 +38,17 @@ class Training : public ::testing::Test {
     Outcome outcome;
     std::vector<Row> rows;  // of its metrics
   };
-  Run run(const std::string& flags) {
-    const std::string file = folder_.path("metrics.jsonl");
-    Run result{.outcome = train(flags + " --metrics " + file)};
-    EXPECT_EQ(result.outcome.exit_code, 0) << result.outcome.output;
+  Run run(const std::string& flags) { return run_of(train(flags + metrics_)); }
+  // What has run with the flag metrics_.
+  Run run_of(const Outcome& outcome) {
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return {outcome, rows_of(folder_.path("metrics.jsonl"))};
+  }
+  static std::vector<Row> rows_of(const std::string& file) {
+    std::vector<Row> rows;
     std::ifstream in(file);
-    for (std::string line; std::getline(in, line);)
-      result.rows.push_back({parse_json(line, "metrics", file).as_object()});
-    return result;
+    for (std::string line; std::getline(in, line);) rows.push_back({parse_json(line, "metrics", file).as_object()});
+    return rows;
   }
 
   void expect_error(const std::string& flags, const std::string& words, int exit_code) {
@@ -65,6 +68,7 @@ class Training : public ::testing::Test {
   }
 
   data::ScratchFolder folder_;
+  std::string metrics_ = " --metrics " + folder_.path("metrics.jsonl");
   std::string text_ = folder_.write("text.txt", some_text());
   std::string program_ = TESSERA_TRAIN_TRANSFORMER;
 };

@@ -2,6 +2,7 @@
 #include "optim/global_norm.h"
 
 #include "tests/optim/support.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::optim {
 namespace {
@@ -52,8 +53,7 @@ TEST(GlobalNorm, OfMillionsOfElementsIsExact) {
 }
 
 TEST(GlobalNorm, PendingSumsAreSummedFirst) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array x = device_put(normal(Key(1), {8, 3}), NamedSharding(mesh, P{"data"}));
     const Array pending = sum(x, {0});
     ASSERT_NE(pending.type_string().find("{U:data}"), std::string::npos);

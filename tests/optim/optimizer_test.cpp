@@ -6,6 +6,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::optim {
 namespace {
@@ -332,8 +333,7 @@ TEST(Optimizer, ATransformOfOnesOwn) {
 }
 
 TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array x = device_put(array<float>({1, -2, -3, -4}, {4}), NamedSharding(mesh, P{"data"}));
     Array w = ones({1});
     Optimizer optimizer(w, adam({.learning_rate = 0.1}));

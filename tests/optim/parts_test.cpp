@@ -2,6 +2,7 @@
 #include "optim/masking.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::optim {
 namespace {
@@ -87,8 +88,7 @@ TEST(Parts, TellTheirRatesAndNorms) {
 
 // A gradient that lies on a mesh, in parts, of a parameter that lies on none.
 TEST(Parts, GradientsOfWhatWasNeverPlacedAreGathered) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array g = device_put(array<float>({1, -2, -3, 4}), NamedSharding(mesh, P{"data"}));
     const auto expect_updated = [&](const auto& tx) {
       std::vector<Array> model{zeros({4})};

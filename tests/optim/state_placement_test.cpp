@@ -7,6 +7,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::optim {
 namespace {
@@ -179,8 +180,7 @@ TEST(ShardedState, LiesOnTheFirstDimThatTheAxesDivide) {
       {{8, 16}, {}, {}, {}},
   };
   for (const auto& row : table)
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}, {"one", 1}}, {.private_replicas = private_replicas});
+    for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}, {"model", 2}, {"one", 1}})) {
       std::vector<Array> model{device_put(normal(Key(1), row.shape), NamedSharding(mesh, row.parameter))};
       Optimizer optimizer(model, adam({.learning_rate = 0.1}), {.shard_state = row.axes});
       const auto check = [&](const char* when) {

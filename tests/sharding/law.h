@@ -22,6 +22,7 @@
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/redistribute.h"
+#include "tests/sharding/meshes.h"
 #include "tests/sharding/placements_said.h"
 
 namespace tessera::testing {
@@ -39,6 +40,11 @@ inline at::Tensor random_integers(const Shape& shape, int64_t below, uint64_t se
 
 inline Array placed(const at::Tensor& t, Mesh mesh, const PartitionSpec& spec) {
   return device_put(from_tensor(t), NamedSharding(mesh, spec));
+}
+
+// Ones on the mesh data=4, model=2.
+inline Array lying(Shape shape, const PartitionSpec& spec) {
+  return device_put(ones(std::move(shape)), NamedSharding(make_mesh({{"data", 4}, {"model", 2}}), spec));
 }
 
 // The whole value, whichever processes have it; where there are several, all of them ask.

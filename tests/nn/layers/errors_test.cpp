@@ -12,6 +12,7 @@
 #include "nn/layers/pool.h"
 #include "nn/layers/transformer.h"
 #include "sharding/operations.h"
+#include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {
@@ -278,18 +279,13 @@ TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   EXPECT_EQ(norm(zeros({0, 8})).shape(), (Shape{0, 8}));
 }
 
-const SafetensorsFile& file() {
-  static const auto opened = SafetensorsFile::open(std::string(TESSERA_REFERENCE_DIR) + "/layers.safetensors");
-  return opened;
-}
-
 // One error tells all, and the layer stays as it was.
 TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   const std::string advice = ". Choose the prefix, the library and the layer's options that the file was made with.";
   Linear layer = Linear::init(Key(0), {"in", 5}, {"out", 6});
   const Array kernel = layer.kernel;
   const auto load = [&](const char* prefix, Library library) {
-    return [&layer, prefix, library] { load_weights(layer, file(), prefix, library); };
+    return [&layer, prefix, library] { load_weights(layer, testing::stored_layers(), prefix, library); };
   };
   expect_errors({
       {ErrorKind::bad_file,
@@ -307,7 +303,7 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   Linear unbiased = Linear::init(Key(0), {"in", 5}, {"out", 7}, {.bias = false});
   expect_error(ErrorKind::bad_file,
                "[load_weights] layers.safetensors: in no row of the map: equinox.linear.weights.bias" + advice,
-               [&] { load_weights(unbiased, file(), "equinox.linear.weights", Library::equinox); });
+               [&] { load_weights(unbiased, testing::stored_layers(), "equinox.linear.weights", Library::equinox); });
   expect_error(ErrorKind::bad_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
                [] { weight_map(DeepMlp{}, Library::flax); });
 }

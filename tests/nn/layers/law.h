@@ -14,6 +14,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
+#include "tests/sharding/meshes.h"
 #include "tests/sharding/placements_said.h"
 
 namespace tessera::nn::testing {
@@ -118,8 +119,7 @@ template <class Layer, class Call>
 void expect_everywhere(const Applied<Layer>& start, const Outcome<Layer>& expected,
                        const std::vector<std::string>& names, Call call, const Places& places = {}) {
   int failures = 0;
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh(places.mesh, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private(places.mesh)) {
     const std::vector<Rules> tables = tables_over(names, leaves(start), places.ways);
     const size_t said = tessera::testing::placements_said(), step = said ? (tables.size() + said - 1) / said : 1;
     for (size_t i = 0; i < tables.size(); i += step) {
@@ -129,7 +129,7 @@ void expect_everywhere(const Applied<Layer>& start, const Outcome<Layer>& expect
       const std::string wrong = differences(got, expected, places.tolerance);
       if (wrong.empty()) continue;
       ++failures;
-      ADD_FAILURE() << rules.to_string() << (private_replicas ? ", private replicas\n" : "\n") << wrong;
+      ADD_FAILURE() << rules.to_string() << (mesh.private_replicas() ? ", private replicas\n" : "\n") << wrong;
     }
   }
 }

@@ -18,6 +18,7 @@
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
+#include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {
@@ -351,7 +352,7 @@ TEST(Lora, LiesAlongThePlacedKernel) {
 
 TEST(LoadWeights, APlacedLayerStaysPlaced) {
   const Layout layout(make_mesh({{"model", 2}}), {{"embed", replicated}, {"heads", "model"}});
-  const auto file = SafetensorsFile::open(std::string(TESSERA_REFERENCE_DIR) + "/layers.safetensors");
+  const SafetensorsFile& file = testing::stored_layers();
   MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", 6}, 2), layout);
   load_weights(layer, file, "pytorch.attention.weights", Library::pytorch);
   EXPECT_EQ(layer.q.kernel.value.type_string(), "float32[6,6@model]");

@@ -11,6 +11,7 @@
 #include "nn/layers/pool.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/operations.h"
+#include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn {
@@ -20,12 +21,7 @@ using testing::expect_near;
 
 constexpr double tolerance = 3e-6;
 
-const SafetensorsFile& file() {
-  static const auto opened = SafetensorsFile::open(std::string(TESSERA_REFERENCE_DIR) + "/layers.safetensors");
-  return opened;
-}
-
-Array stored(const std::string& name) { return file().array(name); }
+Array stored(const std::string& name) { return testing::stored_layers().array(name); }
 
 template <class Layer>
 struct Applied {
@@ -49,10 +45,10 @@ const auto over_time = [](auto& cell, const Array& xs) { return scan(cell, xs).s
 template <class Layer, class Call>
 void expect_stored(const std::string& name, Layer layer, const WeightMap& map, Call call,
                    const std::set<std::string>& apart = {}) {
-  detail::load_weights(parameters(layer, file().contains(name + ".weights.running_mean")), file(), name + ".weights",
-                       map);
+  detail::load_weights(parameters(layer, testing::stored_layers().contains(name + ".weights.running_mean")),
+                       testing::stored_layers(), name + ".weights", map);
   Layer gradients = layer;
-  if (apart.empty()) detail::load_weights(parameters(gradients, false), file(), name + ".grads", map);
+  if (apart.empty()) detail::load_weights(parameters(gradients, false), testing::stored_layers(), name + ".grads", map);
   const auto loss = [&](Applied<Layer> m) {
     const Array y = call(m.layer, m.x);
     return std::pair(sum(y * stored(name + ".cotangent")), y);
@@ -95,7 +91,7 @@ auto pool(Pool layer) {
 
 void expect_lookup(const std::string& name) {
   Embedding layer = Embedding::init(Key(0), {"vocab", 7}, {"embed", 4});
-  load_weights(layer, file(), name + ".weights", library_of(name));
+  load_weights(layer, testing::stored_layers(), name + ".weights", library_of(name));
   expect_near(layer(stored(name + ".x")), stored(name + ".y"), 0, "rows");
 }
 
@@ -133,7 +129,7 @@ void expect_moe(const std::string& name) {
   const WeightMap map{{"router", {"router"}, as_is}, {"up", {"up"}, as_is}, {"down", {"down"}, as_is}};
   expect_stored(name, layer, map, [](const MoeMlp& moe, const Array& x) { return moe(x).out; });
   MoeMlp loaded = layer;
-  load_weights(loaded, file(), name + ".weights", map);
+  load_weights(loaded, testing::stored_layers(), name + ".weights", map);
   const MoeResult result = loaded(stored(name + ".x"));
   expect_near(result.balance_loss, reshape(stored(name + ".balance_loss"), {}), tolerance, "balance loss");
   EXPECT_GT(result.dropped.item<float>(), 0);
@@ -253,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Libraries, LayersBeside, ::testing::ValuesIn(names_of_c
 
 TEST(LayersBeside, EveryStoredCaseIsRun) {
   std::set<std::string> stored_cases;
-  for (const std::string& name : file().names())
+  for (const std::string& name : testing::stored_layers().names())
     stored_cases.insert(name.substr(0, name.find('.', name.find('.') + 1)));
   const std::vector<std::string> names = names_of_cases();
   EXPECT_EQ(stored_cases, std::set<std::string>(names.begin(), names.end()));

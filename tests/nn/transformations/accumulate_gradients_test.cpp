@@ -9,6 +9,7 @@
 #include "nn/transformations/remat.h"
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::nn {
 namespace {
@@ -71,8 +72,7 @@ TEST(AccumulateGradients, EqualsTheWholeBatch) {
 
 TEST(AccumulateGradients, AnyPlacementOfTheBatch) {
   const auto [loss, grads] = nn::value_and_grad(loss_of)(make_mlp(), make_batch());
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : tessera::testing::shared_and_private({{"a", 2}, {"b", 3}})) {
     for (const PartitionSpec& at : {P{}, P{"a"}, P{"b"}, P{{"a", "b"}}, P{{"b", "a"}}})
       for (const int n : {2, 4}) {
         SCOPED_TRACE(at.to_string() + ", " + std::to_string(n) + " parts");

@@ -9,12 +9,6 @@ namespace {
 
 using namespace tessera::testing;
 
-const std::vector<MeshAxis> grid{{"data", 4}, {"model", 2}};
-
-Array lying(Shape shape, const PartitionSpec& spec) {
-  return device_put(ones(std::move(shape)), NamedSharding(make_mesh(grid), spec));
-}
-
 TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
   const Array x = lying({8, 8}, P{"data"});
   CommLedger ledger;
@@ -24,10 +18,11 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
     const auto clash = [&] { matmul(x, x * 1.0); };
     expect_error(
         ErrorKind::forbidden,
-        fmt::format("[matmul] communication_guard_test.cpp:{}: all_gather of float32[8@data,8] to float32[8,8], 256 bytes over "
-                    "data, which nobody asked for and this scope forbids. Reason: lhs float32[8@data,8] and rhs "
-                    "float32[8@data,8] disagree",
-                    line),
+        fmt::format(
+            "[matmul] communication_guard_test.cpp:{}: all_gather of float32[8@data,8] to float32[8,8], 256 bytes over "
+            "data, which nobody asked for and this scope forbids. Reason: lhs float32[8@data,8] and rhs "
+            "float32[8@data,8] disagree",
+            line),
         clash);
     expect_error(ErrorKind::forbidden, "Move it with with_sharding_constraint or device_put",
                  [&] { exp(sum(x, {0})); });
@@ -38,7 +33,7 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
 }
 
 TEST(Guard, SaysOfGradientsWhatHelps) {
-  const Mesh mesh = make_mesh(grid);
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   const Array w = place_parameter(ones({8, 8}), NamedSharding(mesh, P{}), "w"), x = lying({8, 8}, P{"data"});
   Tape tape({w});
   const Array loss = with_sharding_constraint(mean(square(matmul(x, tape.shadows()[0]))), P{});
@@ -58,7 +53,7 @@ TEST(Guard, FindsTheLineOfAnIndexAfterOnesThatAreLeftOut) {
 
 TEST(Guard, SeesTheFirstUseOfAFormThatIsKept) {
   const Array x = lying({8, 8}, P{"data"}),
-              w = place_parameter(ones({8, 8}), NamedSharding(make_mesh(grid), P{"data"}), "w");
+              w = place_parameter(ones({8, 8}), NamedSharding(make_mesh({{"data", 4}, {"model", 2}}), P{"data"}), "w");
   CommLedger ledger;
   sort(x, 0);
   EXPECT_EQ(ledger.count("all_to_all"), 1);
@@ -77,7 +72,7 @@ TEST(Guard, WhatIsAskedForPasses) {
   const auto guard = forbid_implicit_communication();
   CommLedger ledger;
   const Array y = device_put(with_sharding_constraint(x, P{none, "data"}), x.sharding());
-  EXPECT_EQ(redistribute(y, NamedSharding(make_mesh(grid), P{})).to_host<float>()[0], 1);
+  EXPECT_EQ(redistribute(y, NamedSharding(make_mesh({{"data", 4}, {"model", 2}}), P{})).to_host<float>()[0], 1);
   EXPECT_EQ(ledger.count(), 3);
   EXPECT_EQ(sum(x).item<float>(), 64);              // reading a value
   EXPECT_EQ((x + x).to_host<float>().size(), 64u);  // nothing moves
@@ -161,10 +156,11 @@ TEST(Budget, WarnsOnceAndNamesTheLargestContributors) {
   EXPECT_EQ(budget.bytes(), 32 + 3 * 256);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0],
-            fmt::format("[CommBudget] 544 bytes a device, 300 allowed: 512 at communication_guard_test.cpp:{} (all_gather over "
-                        "data for with_sharding_constraint), 32 at communication_guard_test.cpp:{} (all_reduce over data for "
-                        "exp)",
-                        line, line - 4));
+            fmt::format(
+                "[CommBudget] 544 bytes a device, 300 allowed: 512 at communication_guard_test.cpp:{} (all_gather over "
+                "data for with_sharding_constraint), 32 at communication_guard_test.cpp:{} (all_reduce over data for "
+                "exp)",
+                line, line - 4));
 }
 
 TEST(Budget, ThrowsBeforeTheCollectiveThatWouldBeTooMuch) {

@@ -18,12 +18,6 @@ namespace {
 
 using namespace tessera::testing;
 
-const std::vector<MeshAxis> grid{{"data", 4}, {"model", 2}};
-
-Array lying(Shape shape, const PartitionSpec& spec) {
-  return device_put(ones(std::move(shape)), NamedSharding(make_mesh(grid), spec));
-}
-
 std::string file_of(const CommRecord& r) {
   const std::string file = r.where.file_name();
   return file.substr(file.rfind('/') + 1);

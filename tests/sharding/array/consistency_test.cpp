@@ -83,8 +83,7 @@ TEST(Check, APendingSumIsNeverReadAsAValue) {
 // A whole step, private replicas, everything looked at.
 TEST(Check, AStepPasses) {
   const CheckScope checking;
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 2}})) {
     const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"a"}),
                 w = placed(random_tensor({4, 4}, 2), mesh, P{"a", "b"});
     Tape tape({w});

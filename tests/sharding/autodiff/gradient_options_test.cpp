@@ -19,12 +19,12 @@ Array loss_of(const Array& x, Arrays w) {
 TEST(PendingGradients, AreTheGradientsOnceTheyAreSummed) {
   int cases = 0;
   for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 2}, {"b", 2}}, {{"a", 3}, {"b", 2}}})
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+    for (const Mesh mesh : shared_and_private(axes)) {
       for (const PartitionSpec& data : placements(mesh, {12, 6}))
         for (const PartitionSpec& weight : placements(mesh, {6, 6})) {
           if (!data.unreduced_axes().empty() || !weight.unreduced_axes().empty()) continue;
-          SCOPED_TRACE(data.to_string() + " " + weight.to_string() + (private_replicas ? ", private" : ", shared"));
+          SCOPED_TRACE(data.to_string() + " " + weight.to_string() +
+                       (mesh.private_replicas() ? ", private" : ", shared"));
           const Array x = placed(random_tensor({12, 6}, 1), mesh, data);
           const std::vector<Array> w{placed(random_tensor({6, 6}, 2), mesh, weight),
                                      placed(random_tensor({6}, 3), mesh, P{weight.entries().back()}),
@@ -47,8 +47,7 @@ TEST(PendingGradients, AreTheGradientsOnceTheyAreSummed) {
 }
 
 TEST(PendingGradients, CommunicateNothing) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
     const std::vector<Array> w{placed(random_tensor({8, 8}, 2), mesh, {}), placed(random_tensor({8}, 3), mesh, {})};
     const Step got = step(w, [&](Arrays p) { return loss_of(x, p); }, {.reduce = false});
@@ -59,8 +58,7 @@ TEST(PendingGradients, CommunicateNothing) {
 
 // As the state of ZeRO-1: cut on the first dim that the axes divide, what does not divide as the parameter is.
 TEST(CutGradients, AreTheGradientsInParts) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}, {"model", 2}})) {
     const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
     const std::vector<Array> w{placed(random_tensor({8, 8}, 2), mesh, P{none, "model"}),
                                placed(random_tensor({8}, 3), mesh, {}), placed(random_tensor({3}, 4), mesh, {}),
@@ -100,8 +98,7 @@ TEST(PendingGradients, TakeTheMemoryOfOneWhereReplicasAreShared) {
 }
 
 TEST(Reduction, IsInTheChosenType) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
     const std::vector<Array> w{placed(random_tensor({8, 8}, 2), mesh, {}), placed(random_tensor({8}, 3), mesh, {})};
     const auto model = [&](Arrays p) { return loss_of(x, p); };
@@ -224,12 +221,11 @@ TEST(SecondDerivatives, AreWhatTheyAreWithoutAMeshOnEveryPlacement) {
     const Loss loss = [f = f](const Array& a) { return sum(a * a * a) + sum(square(f(a))); };
     const at::Tensor expected = second_derivative(loss, from_tensor(x), u);
     EXPECT_LE(difference(expected, difference_quotient(loss, x, u)), 1e-5 * (1 + expected.abs().max().item<double>()));
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}}, {.private_replicas = private_replicas});
+    for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 2}})) {
       for (const PartitionSpec& spec : {P{}, P{"a"}, P{none, "b"}, P{"a", "b"}, P{none, {"a", "b"}}})
         EXPECT_LE(difference(second_derivative(loss, placed(x, mesh, spec), u), expected),
                   1e-11 * (1 + expected.abs().max().item<double>()))
-            << spec.to_string() << (private_replicas ? " private" : "");
+            << spec.to_string() << (mesh.private_replicas() ? " private" : "");
     }
   }
 }
@@ -241,13 +237,12 @@ TEST(SecondDerivatives, GatherADimThatTwoOperandsCutByDifferentAxes) {
         [scale](const Array& a) { return sum(square(rms_norm(a, scale))) + sum(square(layer_norm(a, scale, scale))); };
   };
   const at::Tensor expected = second_derivative(norms(from_tensor(s)), from_tensor(x), u);
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}, {"c", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 2}, {"c", 2}})) {
     const Loss loss = norms(placed(s, mesh, P{"b"}));
     for (const PartitionSpec& spec : {P{none, "a"}, P{"c", "a"}})
       EXPECT_LE(difference(second_derivative(loss, placed(x, mesh, spec), u), expected),
                 1e-11 * (1 + expected.abs().max().item<double>()))
-          << spec.to_string() << (private_replicas ? " private" : "");
+          << spec.to_string() << (mesh.private_replicas() ? " private" : "");
   }
 }
 

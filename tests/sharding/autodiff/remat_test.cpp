@@ -111,8 +111,7 @@ TEST(Remat, CastsOfAWeightAreReducedOnce) {
 }
 
 TEST(Remat, GradientsMayStayPending) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({b, d}, 1), mesh, P{"data"});
     const List w = block_weights(mesh, {}, {}, {});
     const auto model = [&](const Call& call) { return [&](Arrays p) { return blocks(x, p, call); }; };

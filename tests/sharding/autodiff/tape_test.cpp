@@ -118,8 +118,7 @@ TEST(Communication, OfAnMlpInEveryStrategy) {
 }
 
 TEST(Communication, ProjectionsOfOneInputShareABackwardSum) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"model", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"model", 4}})) {
     std::vector<Array> w{placed(random_tensor({d}, 1), mesh, {}), placed(random_tensor({d}, 2), mesh, {})};
     for (int i = 0; i < 3; ++i) w.push_back(placed(random_tensor({d, f}, 3 + i), mesh, P{none, "model"}));
     const Array x = from_tensor(random_tensor({b, t, d}, 9));
@@ -149,8 +148,7 @@ TEST(Communication, AWeightUsedTwiceIsGatheredForEachUseAndACastReducedOnce) {
 }
 
 TEST(Communication, AnAxisThatNothingUsesIsNeverNamed) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 2}, {"pipe", 2}, {"model", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 2}, {"pipe", 2}, {"model", 2}})) {
     const Array x = placed(batch(), mesh, P{"data"});
     const Step got =
         step(block_weights(mesh, P{none, "model"}, P{"model"}, P{"model"}), [&](Arrays w) { return blocks(x, w); });
@@ -179,8 +177,7 @@ TEST(TapeTest, UncommittedParametersAndDataMeetPlacedOnes) {
   const at::Tensor x = random_tensor({4, 6}, 1), w = random_tensor({6, 2}, 2);
   const at::Tensor expected = at::matmul(x.t(), 2 * at::matmul(x, w));
   const auto loss = [](const Array& x, const Array& w) { return sum(square(matmul(x, w))); };
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}})) {
     const Array data = placed(x, mesh, P{"a"});
     const Step uncommitted = step({from_tensor(w)}, [&](Arrays p) { return loss(data, p[0]); });
     EXPECT_LE(difference(to_tensor(uncommitted.gradients[0]), expected), 1e-14);
@@ -224,8 +221,7 @@ TEST(TapeTest, AConversionMadeWithoutATapeIsNotUsedUnderOne) {
 }
 
 TEST(TapeTest, NestedTapesDoNotMix) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}})) {
     const at::Tensor x = random_tensor({4, 4}, 1), w = random_tensor({4, 4}, 2);
     const Array data = placed(x, mesh, P{"a"});
     Tape outer({placed(w, mesh, {})});
@@ -293,8 +289,7 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
 
 TEST(TapeTest, AParameterItselfMayBeTheLoss) {
   for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 1}}, {{"a", 3}}})
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+    for (const Mesh mesh : shared_and_private(axes)) {
       for (const Array& w : {placed(random_tensor({}, 1), mesh, {}), from_tensor(random_tensor({}, 1))})
         EXPECT_EQ(to_tensor(step({w}, [](Arrays p) { return p[0]; }).gradients[0]).item<double>(), 1.0);
     }

@@ -27,8 +27,7 @@ at::Tensor numbers(const Shape& shape, DType dtype) {
 template <class F>
 void on_every_placement(F f) {
   for (const auto& axes : meshes)
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+    for (const Mesh mesh : shared_and_private(axes)) {
       for (const PartitionSpec& spec : placements(mesh, shape)) {
         SCOPED_TRACE(mesh.to_string() + " " + spec.to_string());
         f(NamedSharding(mesh, without_sets(spec)));
@@ -234,8 +233,7 @@ TEST(Constraint, AnOpenDimStaysAsItLies) {
 
 TEST(Reshard, MovesEveryElementTypeBetweenAnyTwoPlacements) {
   const Shape small{8, 8};
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 4}})) {
     for (const DType dtype : dtypes) {
       const at::Tensor whole = numbers(small, dtype);
       for (const PartitionSpec& from : placements(mesh, small))

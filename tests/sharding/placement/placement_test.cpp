@@ -38,8 +38,7 @@ TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
   for (const Draw& draw : draws) {
     const at::Tensor expected = to_tensor(draw.make());
     for (const auto& axes : meshes)
-      for (const bool private_replicas : {false, true}) {
-        const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+      for (const Mesh mesh : shared_and_private(axes)) {
         for (const PartitionSpec& spec : placements(mesh, shape)) {
           const Array recipe = draw.make();
           const Array x = device_put(recipe, NamedSharding(mesh, without_sets(spec)));
@@ -55,8 +54,7 @@ TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
 
 TEST(Placement, APendingOrReducedPlacementHasTheValueOnce) {
   const at::Tensor host = random_tensor(shape, 1);
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 3}})) {
     for (const PartitionSpec& spec : placements(mesh, shape, true)) {
       EXPECT_TRUE(at::equal(to_tensor(placed(host, mesh, spec)), host)) << spec.to_string();
       EXPECT_TRUE(
@@ -68,8 +66,7 @@ TEST(Placement, APendingOrReducedPlacementHasTheValueOnce) {
 
 TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
   for (const auto& axes : meshes)
-    for (const bool private_replicas : {false, true}) {
-      const Mesh mesh = make_mesh(axes, {.private_replicas = private_replicas});
+    for (const Mesh mesh : shared_and_private(axes)) {
       for (const PartitionSpec& spec : placements(mesh, shape)) {
         const NamedSharding sharding(mesh, without_sets(spec));
         const at::Tensor host = random_tensor(shape, 1);
@@ -78,7 +75,7 @@ TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
           const auto& local = x.impl()->local;
           const auto replicas = sharding.replica_ids(shape);
           const size_t distinct = std::count(replicas.begin(), replicas.end(), 0);
-          EXPECT_EQ(local.size(), private_replicas ? mesh.size() : distinct) << x.type_string();
+          EXPECT_EQ(local.size(), mesh.private_replicas() ? mesh.size() : distinct) << x.type_string();
           for (const at::Tensor& t : local) {
             EXPECT_EQ(t.sizes(), at::IntArrayRef(sharding.shard_shape(shape)));
             EXPECT_EQ(static_cast<int64_t>(t.nbytes()), x.impl()->type->bytes);
@@ -92,8 +89,7 @@ TEST(Placement, EveryDeviceHoldsItsBlockAndNoMore) {
 
 TEST(Placement, NoAllocationIsLargerThanAShard) {
   const at::Tensor host = random_tensor(shape, 1);
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 8}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 8}})) {
     for (const PartitionSpec& spec : {P{"data"}, P{none, "data"}}) {
       const NamedSharding sharding(mesh, spec);
       for (const Draw& draw : draws) {

@@ -46,8 +46,7 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
 }
 
 TEST(BorrowedMemory, NothingIsLeftBehind) {
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});
     const std::vector<Array> weights = large_weights(mesh, 2);
     const auto model = [&](Arrays w) { return mean(matmul(tanh(matmul(x * sum(w[0]), w[0])), w[1])); };
@@ -71,8 +70,7 @@ TEST(BorrowedMemory, NothingIsLeftBehind) {
 
 TEST(BorrowedMemory, AnErrorInTheMiddleBreaksNothing) {
   const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 8}, 2);
-  for (const bool private_replicas : {false, true}) {
-    const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
+  for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array batch = placed(x, mesh, P{"data"});
     const auto labels = [&](int last) {
       return device_put(array<int32_t>({1, 2, 3, 1, 1, 1, 1, last}), NamedSharding(mesh, P{"data"}));

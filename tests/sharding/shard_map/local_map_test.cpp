@@ -12,14 +12,9 @@ using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
 using Tensors = std::vector<at::Tensor>;
 
-template <class Test>
-void on_both(const std::vector<MeshAxis>& axes, const Test& test) {
-  for (const bool private_replicas : {false, true}) test(make_mesh(axes, {.private_replicas = private_replicas}));
-}
-
 // The rows of a batch over x, the columns of a weight over y.
 TEST(LocalMap, ValuesAndGradientsAreLibTorchs) {
-  on_both({{"x", 2}, {"y", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 2}, {"y", 4}})) {
     const at::Tensor x = random_tensor({4, 6}, 1), w = random_tensor({6, 8}, 2), b = random_tensor({6}, 3);
     int calls = 0;
     const auto layer = local_map(
@@ -38,7 +33,7 @@ TEST(LocalMap, ValuesAndGradientsAreLibTorchs) {
     EXPECT_LE(difference(got.loss, expected.loss), 1e-14);
     for (int i = 0; i < 3; ++i)
       EXPECT_LE(difference(to_tensor(got.gradients[i]), to_tensor(expected.gradients[i])), 1e-13) << i;
-  });
+  }
 }
 
 TEST(LocalMap, SeveralResultsAndTermsOfASum) {

@@ -15,18 +15,12 @@ using Blocks = std::vector<Array>;
 
 const std::vector<MeshAxis> two_axes{{"x", 2}, {"y", 4}};
 
-// Runs `test(mesh)` with shared and with private replicas.
-template <class Test>
-void on_both(const std::vector<MeshAxis>& axes, const Test& test) {
-  for (const bool private_replicas : {false, true}) test(make_mesh(axes, {.private_replicas = private_replicas}));
-}
-
 Array tensor(const Shape& shape, uint64_t seed) { return from_tensor(random_tensor(shape, seed)); }
 
 // ---- what the function sees
 
 TEST(ShardMap, ArgumentsAreBlocksThatVaryAlongTheAxesOfTheirSpec) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     std::vector<std::string> seen;
     const auto f = [&](const Array& a, const Array& b, const Array& c) {
       for (const Array& x : {a, b, c, a + b, b * 2, sum(a), b + c}) seen.push_back(x.type_string());
@@ -38,7 +32,7 @@ TEST(ShardMap, ArgumentsAreBlocksThatVaryAlongTheAxesOfTheirSpec) {
                                               "float64[2,2]{V:x,y}", "float64[2,2]{V:y}", "float64[]{V:x,y}",
                                               "float64[2,2]{V:y}"}));
     EXPECT_EQ(y.type_string(), "float64[4@x,8@y]");
-  });
+  }
 }
 
 TEST(ShardMap, AValueThatVariesIsNotReadOnTheHost) {
@@ -71,7 +65,7 @@ TEST(ShardMap, ResultsKeepTheFormInWhichTheyAreReturned) {
 }
 
 TEST(ShardMap, OtherAxesStayAutomatic) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     const Array a = placed(random_tensor({4, 8}, 1), mesh, P{"x", "y"});
     const Array w = placed(random_tensor({8, 8}, 2), mesh, P{"y"});
     std::string seen;
@@ -84,11 +78,11 @@ TEST(ShardMap, OtherAxesStayAutomatic) {
     EXPECT_EQ(seen, "float64[2,8@y]{V:x} float64[2,8]{U:y V:x}");
     const at::Tensor expected = at::matmul(to_tensor(a), to_tensor(w)).tanh().view({2, 2, 8}).sum(0);
     EXPECT_LE(difference(to_tensor(y), expected), 1e-14);
-  });
+  }
 }
 
 TEST(ShardMap, OneInsideAnotherMakesMoreAxesManual) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     const Array a = tensor({4, 8}, 1);
     std::string seen;
     const auto inner = [&](const Array& b) {
@@ -102,11 +96,11 @@ TEST(ShardMap, OneInsideAnotherMakesMoreAxesManual) {
     EXPECT_EQ(seen, "float64[2,2]{V:x,y}");
     const at::Tensor rows = at::arange(4, at::kDouble).div(2, "floor").unsqueeze(1);
     EXPECT_LE(difference(to_tensor(y), to_tensor(a).view({4, 4, 2}).sum(1) + rows), 1e-14);
-  });
+  }
 }
 
 TEST(ShardMap, EveryDeviceSlicesWhereItSays) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const Array table = placed(random_tensor({8, 3}, 1), mesh, P{});
     const at::Tensor expected = to_tensor(table);
     const auto start = [] { return stack({2 * axis_index("x"), 0 * axis_index("x")}); };
@@ -123,11 +117,11 @@ TEST(ShardMap, EveryDeviceSlicesWhereItSays) {
       return psum(dynamic_update_slice(zeros_like(pvary(t, {"x"})), mine, start()), "x");
     };
     EXPECT_TRUE(at::equal(to_tensor(shard_map(write, mesh, {P{}, P{"x"}}, P{})(table, rows)), expected));
-  });
+  }
 }
 
 TEST(ShardMap, TheGradientOfASliceIsWhereEveryDeviceTookIt) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const at::Tensor table = random_tensor({8, 3}, 1);
     const auto loss = [&](Arrays w) {
       const auto row = [](const Array& t) {
@@ -140,7 +134,7 @@ TEST(ShardMap, TheGradientOfASliceIsWhereEveryDeviceTookIt) {
     expected.slice(0, 1, 8, 2).zero_();
     const auto got = step({placed(table, mesh, P{})}, loss);
     EXPECT_LE(difference(to_tensor(got.gradients[0]), expected), 1e-14);
-  });
+  }
 }
 
 TEST(ShardMap, AResultMayBeTheTermsOfASum) {
@@ -155,7 +149,7 @@ TEST(ShardMap, AResultMayBeTheTermsOfASum) {
 
 // Of sum(f(x)^2), from outside, against the same over whole tensors.
 TEST(ShardMap, GradientsFromOutside) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 4}, 2), v = random_tensor({4, 8}, 3);
     const auto mlp = [](const Array& a, const Array& up, const Array& down) {
       return psum(matmul(tanh(matmul(a, up)), down), "y") + a;
@@ -170,12 +164,12 @@ TEST(ShardMap, GradientsFromOutside) {
         EXPECT_LE(difference(to_tensor(got.gradients[i]), to_tensor(expected.gradients[i])), 1e-13) << i;
       EXPECT_EQ(got.gradients[0].type_string(), placed(w, mesh, at).type_string());
     }
-  });
+  }
 }
 
 // A captured parameter is invariant: its gradient is the sum over the devices.
 TEST(ShardMap, CapturedParametersAreInvariant) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2);
     const Array data = placed(x, mesh, P{"x"});
     const auto got = step({placed(w, mesh, {})}, [&](Arrays p) {
@@ -184,11 +178,11 @@ TEST(ShardMap, CapturedParametersAreInvariant) {
     });
     EXPECT_LE(difference(to_tensor(got.gradients[0]), ((1 - (x * w).tanh().square()) * x).sum(0) + 1), 1e-13);
     EXPECT_EQ(got.communication, "<all_reduce x 24; all_reduce x 8");
-  });
+  }
 }
 
 TEST(ShardMap, SecondDerivativesPassThroughCollectives) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2), u = random_tensor({3}, 3);
     const auto f = [](const Array& a, const Array& b) {
       Tape inner({b}, {.differentiable = true});
@@ -200,7 +194,7 @@ TEST(ShardMap, SecondDerivativesPassThroughCollectives) {
     const at::Tensor t = (x * w).tanh(), slope = 1 - t.square();
     EXPECT_LE(difference(to_tensor(got.gradients[0]), (-2 * t * slope * x * x * u).sum(0)), 1e-13);
     EXPECT_LE(difference(to_tensor(got.gradients[1]), (slope - 2 * t * slope * x * w) * u), 1e-13);
-  });
+  }
 }
 
 // A linear function's gradient g of sum(f(x) w) holds sum(x g) = sum(f(x) w), for any order of axes.
@@ -229,7 +223,7 @@ TEST(Collectives, LinearOnesHaveTheirTransposes) {
       {"all_to_all reversed", [&](const Array& a) { return all_to_all(a, reversed, 0, 1); }, P{both}},
       {"all_to_all one dim", [&](const Array& a) { return all_to_all(a, "y", 0, 0, {.tiled = true}); }, P{both}},
   };
-  on_both(two_axes, [&](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     for (const Linear& c : table) {
       const Array x = tensor({64, 8}, 1);
       double value = 0;
@@ -241,24 +235,24 @@ TEST(Collectives, LinearOnesHaveTheirTransposes) {
       EXPECT_NEAR((to_tensor(x) * to_tensor(got.gradients[0])).sum().item<double>(), value, 1e-10) << c.name;
       EXPECT_NE(value, 0) << c.name;
     }
-  });
+  }
 }
 
 TEST(Collectives, AnExtremumsGradientIsSharedByThoseWhoHoldIt) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const Array x = array<double>({1, 5, 5, 3, 5, 2, -1, 0});  // devices hold (1 5) (5 3) (5 2) (-1 0)
     const auto got = step({x}, [&](Arrays p) {
       return sum(shard_map([](const Array& a) { return pmax(a, "x") + 10 * pmin(a, "x"); }, mesh, P{"x"}, P{})(p[0]));
     });
     const at::Tensor expected = at::tensor({0., 1., 0.5, 0., 0.5, 0., 10., 10.});
     EXPECT_LE(difference(to_tensor(got.gradients[0]), expected), 1e-15);
-  });
+  }
 }
 
 // ---- the ledger
 
 TEST(Collectives, StandInTheLedgerWithTheirLine) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const CommLedger ledger;
     int line = 0;
     Tape tape({tensor({16, 4}, 1)});
@@ -274,13 +268,13 @@ TEST(Collectives, StandInTheLedgerWithTheirLine) {
       EXPECT_EQ(r.reason, "asked for");
     }
     EXPECT_EQ(ledger.records()[0].operand, "float64[1,4,4]{V:x}");
-  });
+  }
 }
 
 // ---- keys
 
 TEST(Collectives, EveryDeviceHasItsKey) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     const auto f = [](const Array& a) {
       const DeviceKeys keys = split(fold_in_axis(Key(7), "y"), 2)[1];
       return a + per_device(keys, [](const Key& k) { return normal(k, {1, 2}); });
@@ -291,7 +285,7 @@ TEST(Collectives, EveryDeviceHasItsKey) {
       for (int64_t row = 0; row < 2; ++row)
         EXPECT_TRUE(at::equal(to_tensor(y)[row].narrow(0, 2 * i, 2), expected)) << i;
     }
-  });
+  }
 }
 
 // ---- what is refused
@@ -363,7 +357,7 @@ TEST(Collectives, RefuseWrongAxesAndSizes) {
 }
 
 TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
-  on_both(two_axes, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
     const Array x = tensor({4, 8}, 1);
     std::vector<std::string> seen;
     const auto f = [&](const Array& a) {
@@ -374,12 +368,12 @@ TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
     const Array y = shard_map(f, mesh, P{"x"}, P{"x"}, {.axis_names = {"x"}})(placed(to_tensor(x), mesh, P{}));
     EXPECT_EQ(seen, std::vector<std::string>{"float64[2,8@y]{V:x}"});
     EXPECT_LE(difference(to_tensor(y), to_tensor(x).sum(1)), 1e-14);
-  });
+  }
 }
 
 // A mixture of what varies and what does not, joined and cut.
 TEST(ShardMap, OperationsOnShapesWorkOnValuesThatVary) {
-  on_both({{"x", 4}}, [](Mesh mesh) {
+  for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const Array x = tensor({8, 3}, 1), edge = tensor({1, 3}, 2);
     const auto f = [&](const Array& a) {
       return slice_in_dim(concatenate({edge, swapaxes(reshape(a, {3, 2}), 0, 1), a}), 0, 3, 0);
@@ -387,7 +381,7 @@ TEST(ShardMap, OperationsOnShapesWorkOnValuesThatVary) {
     const Array y = shard_map(f, mesh, P{"x"}, P{"x"})(x);
     const at::Tensor first = to_tensor(x).narrow(0, 0, 2).reshape({3, 2}).t();
     EXPECT_LE(difference(to_tensor(y).narrow(0, 0, 3), at::cat({to_tensor(edge), first})), 1e-15);
-  });
+  }
 }
 
 // An error inside leaves this thread outside.
