@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
 #include <cstring>
@@ -19,12 +18,14 @@
 #include "sharding/diagnostics/moved_from.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 #include "sharding/files/safetensors_writer.h"
 
 namespace tessera {
 namespace {
 
 namespace json = boost::json;
+using detail::JsonPart;
 using detail::length_bytes;
 using detail::most_header_bytes;
 
@@ -38,105 +39,36 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 using Entry = std::pair<std::string, TensorInfo>;
 
-constexpr std::pair<std::string_view, DType> kTypes[] = {
-    {"F64", DType::float64}, {"F32", DType::float32}, {"F16", DType::float16}, {"BF16", DType::bfloat16},
-    {"I64", DType::int64},   {"I32", DType::int32},   {"I16", DType::int16},   {"I8", DType::int8},
-    {"U8", DType::uint8},    {"BOOL", DType::boolean}};
-
-// Reads one entry of the header; every complaint names the tensor.
-class EntryReader {
- public:
-  EntryReader(const std::filesystem::path& path, std::string_view name, const json::value& entry)
-      : path_(path), name_(name), entry_(entry) {}
-
-  TensorInfo read() const;
-
- private:
-  [[noreturn]] void refuse_entry(std::string_view message) const {
-    refuse(path_, fmt::format("tensor \"{}\": {}", name_, message));
-  }
-  const json::value& field(std::string_view key) const;
-  DType dtype() const;
-  std::vector<int64_t> whole_numbers(std::string_view key) const;
-  int64_t byte_size(const TensorInfo& info) const;
-
-  const std::filesystem::path& path_;
-  std::string_view name_;
-  const json::value& entry_;
-};
-
-TensorInfo EntryReader::read() const {
-  TensorInfo info{dtype(), whole_numbers("shape")};
-  const std::vector<int64_t> offsets = whole_numbers("data_offsets");
-  if (offsets.size() != 2)
-    refuse_entry(
-        fmt::format("data_offsets has {} numbers, expected [begin, end]. Write the file again.", offsets.size()));
-  info.begin = offsets[0];
-  info.end = offsets[1];
-  const int64_t expected = byte_size(info);
-  if (info.end < info.begin || info.end - info.begin != expected)
-    refuse_entry(
-        fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
-                    info.begin, info.end, expected, name_of(info.dtype), to_string(info.shape)));
-  return info;
-}
-
-const json::value& EntryReader::field(std::string_view key) const {
-  const json::object* object = entry_.if_object();
-  if (!object) refuse_entry("its entry is not an object. Expected {\"dtype\", \"shape\", \"data_offsets\"}.");
-  const json::value* value = object->if_contains(key);
-  if (!value) refuse_entry(fmt::format("\"{}\" is missing. Expected {{\"dtype\", \"shape\", \"data_offsets\"}}.", key));
-  return *value;
-}
-
-DType EntryReader::dtype() const {
-  const json::string* given = field("dtype").if_string();
-  if (!given) refuse_entry("dtype is not a string. Expected one such as \"F32\".");
+DType dtype_in(const JsonPart& part) {
+  const std::string given = part.text();
   std::vector<std::string_view> known;
-  for (const auto& [name, dtype] : kTypes) {
-    if (name == std::string_view(*given)) return dtype;
-    known.push_back(name);
+  for (const auto& [spelling, dtype] : detail::safetensors_types) {
+    if (spelling == given) return dtype;
+    known.push_back(spelling);
   }
-  refuse_entry(fmt::format("the type \"{}\" is not supported. Expected one of {}: convert the tensor.",
-                           std::string_view(*given), fmt::join(known, " ")));
+  part.refuse(fmt::format("the type \"{}\" is not supported. Expected one of {}: convert the tensor.", given,
+                          fmt::join(known, " ")));
 }
 
-std::vector<int64_t> EntryReader::whole_numbers(std::string_view key) const {
-  const json::array* array = field(key).if_array();
-  if (!array) refuse_entry(fmt::format("{} is not a list. Expected one of whole numbers.", key));
+std::vector<int64_t> numbers_in(const JsonPart& part) {
   std::vector<int64_t> numbers;
-  for (const json::value& item : *array) {
-    const int64_t* number = item.if_int64();
-    if (!number || *number < 0)
-      refuse_entry(fmt::format("{} has {}, expected whole numbers from 0 to 2^63 - 1. Write the file again.", key,
-                               json::serialize(item)));
-    numbers.push_back(*number);
-  }
+  for (const JsonPart& item : part.items()) numbers.push_back(item.count());
   return numbers;
 }
 
-int64_t EntryReader::byte_size(const TensorInfo& info) const {
-  int64_t size = 1;
-  bool overflow = false;
-  for (int64_t extent : info.shape) overflow |= __builtin_mul_overflow(size, extent, &size);
-  overflow |= __builtin_mul_overflow(size, item_size(info.dtype), &size);
-  if (overflow)
-    refuse_entry(
-        fmt::format("its shape {} has more bytes than 2^63 - 1. Write the file again.", to_string(info.shape)));
-  return size;
-}
-
-std::map<std::string, std::string> read_metadata(const std::filesystem::path& path, const json::value& value) {
-  std::map<std::string, std::string> metadata;
-  const json::object* object = value.if_object();
-  if (!object) refuse(path, "__metadata__ is not an object. Expected one of strings.");
-  for (const auto& [key, text] : *object) {
-    if (!text.is_string())
-      refuse(path,
-             fmt::format("__metadata__: the value of \"{}\" is not a string. Store it as one.", std::string_view(key)));
-    metadata.emplace(key, text.get_string());
-  }
-  return metadata;
+TensorInfo tensor_in(const JsonPart& entry) {
+  TensorInfo info{dtype_in(entry.at("dtype")), numbers_in(entry.at("shape"))};
+  const std::vector<int64_t> offsets = numbers_in(entry.at("data_offsets"));
+  if (offsets.size() != 2) entry.at("data_offsets").refuse_type("[begin, end]");
+  info.begin = offsets[0];
+  info.end = offsets[1];
+  const std::optional<int64_t> bytes = detail::byte_count(info.dtype, info.shape);
+  if (!bytes) entry.at("shape").refuse_type("a shape of at most 2^63 - 1 bytes");
+  if (info.end < info.begin || info.end - info.begin != *bytes)
+    entry.refuse(
+        fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
+                    info.begin, info.end, *bytes, name_of(info.dtype), to_string(info.shape)));
+  return info;
 }
 
 // The header's text. Errors: a file too short for it, a length past the limit or past the end.
@@ -216,9 +148,12 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   std::vector<Entry> entries;
   for (const auto& [name, entry] : header.get_object()) {
     if (name == "__metadata__")
-      contents->metadata = read_metadata(path, entry);
+      for (const auto& [key, text] : JsonPart{entry, path.string() + ": __metadata__", "safetensors"}.members())
+        contents->metadata.emplace(key, text.text());
     else
-      entries.emplace_back(name, EntryReader(path, name, entry).read());
+      entries.emplace_back(
+          name,
+          tensor_in({entry, fmt::format("{}: tensor \"{}\"", path.string(), std::string_view(name)), "safetensors"}));
   }
   std::sort(entries.begin(), entries.end(), before);
   check_tiling(path, entries, static_cast<int64_t>(contents->data.size()));

@@ -21,28 +21,8 @@ using detail::most_header_bytes;
 constexpr size_t alignment = 256;
 
 std::string_view spelling_of(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return "F64";
-    case DType::float32:
-      return "F32";
-    case DType::float16:
-      return "F16";
-    case DType::bfloat16:
-      return "BF16";
-    case DType::int64:
-      return "I64";
-    case DType::int32:
-      return "I32";
-    case DType::int16:
-      return "I16";
-    case DType::int8:
-      return "I8";
-    case DType::uint8:
-      return "U8";
-    case DType::boolean:
-      return "BOOL";
-  }
+  for (const auto& [spelling, type] : detail::safetensors_types)
+    if (type == dtype) return spelling;
   fail(ErrorKind::dtype_mismatch, "safetensors", "an element type that no Array has.");
 }
 
@@ -78,14 +58,17 @@ std::string framed(std::string header) {
 
 }  // namespace
 
-int64_t TensorEntry::bytes() const {
+std::optional<int64_t> detail::byte_count(DType dtype, const Shape& shape) {
   int64_t size = item_size(dtype);
   bool overflow = false;
   for (int64_t extent : shape) overflow |= __builtin_mul_overflow(size, extent, &size);
-  if (overflow)
-    fail(ErrorKind::bad_argument, "safetensors", "{}: the shape {} has more than 2^63 - 1 bytes.", name,
-         to_string(shape));
-  return size;
+  return overflow ? std::nullopt : std::optional(size);
+}
+
+int64_t TensorEntry::bytes() const {
+  if (const auto size = detail::byte_count(dtype, shape)) return *size;
+  fail(ErrorKind::bad_argument, "safetensors", "{}: the shape {} has more than 2^63 - 1 bytes.", name,
+       to_string(shape));
 }
 
 SafetensorsPlan::SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata)

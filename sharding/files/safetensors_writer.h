@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sharding/files/safetensors.h"
@@ -19,6 +22,15 @@ namespace detail {
 // A file begins with the length of its header, a uint64; of the header the format allows 100 MB.
 constexpr size_t length_bytes = 8;
 constexpr uint64_t most_header_bytes = 100'000'000;
+
+// How the format spells the element types.
+inline constexpr std::pair<std::string_view, DType> safetensors_types[] = {
+    {"F64", DType::float64}, {"F32", DType::float32}, {"F16", DType::float16}, {"BF16", DType::bfloat16},
+    {"I64", DType::int64},   {"I32", DType::int32},   {"I16", DType::int16},   {"I8", DType::int8},
+    {"U8", DType::uint8},    {"BOOL", DType::boolean}};
+
+// The bytes of a tensor; none: more than 2^63 - 1.
+std::optional<int64_t> byte_count(DType dtype, const Shape& shape);
 
 }  // namespace detail
 
