@@ -3,65 +3,35 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "nn/tree/tree.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::data {
 
 namespace json = boost::json;
+using tessera::detail::JsonPart;
 
 namespace {
 
-[[noreturn]] void bad_state(std::string_view text, const std::string& what) {
-  fail(ErrorKind::bad_file, "from_json",
-       "\"" + std::string(text.substr(0, 200)) + "\": " + what +
-           R"(, expected a loader state: {"global_next_index": 96})");
+// Its members are of these.
+void check_members(const JsonPart& part, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : part.members())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      part.refuse("\"" + key + "\" is no part of a loader state of this version.");
 }
 
-// Reads the numbers of one JSON object, and knows which of its keys were asked for.
-class Reader {
- public:
-  Reader(const json::value& value, std::string_view text) : text_(text) {
-    if (!value.is_object()) bad_state(text, "no object");
-    object_ = value.as_object();
-  }
-
-  int64_t number(const char* key) {
-    const json::value* value = take(key);
-    if (!value || !value->is_int64() || value->as_int64() < 0)
-      bad_state(text_, std::string(key) + " is not a whole number from 0 on");
-    return value->as_int64();
-  }
-
-  const json::value* take(const char* key) {
-    taken_.emplace_back(key);
-    return object_.if_contains(key);
-  }
-
-  void end() const {
-    for (const auto& member : object_) {
-      if (std::find(taken_.begin(), taken_.end(), member.key()) == taken_.end())
-        bad_state(text_, "\"" + std::string(member.key()) + "\" is no part of a loader state of this version");
-    }
-  }
-
- private:
-  std::string_view text_;
-  json::object object_;
-  std::vector<std::string> taken_;
-};
-
-StreamMark mark_of(const json::value& value, std::string_view text) {
-  if (value.is_null()) return StreamMark::elsewhere();
-  Reader reader(value, text);
-  StreamMark mark{reader.number("epoch"), reader.number("input"), reader.number("offset"), reader.number("since")};
-  if (const json::value* parts = reader.take("parts")) {
-    if (!parts->is_array()) bad_state(text, "parts is no array");
-    for (const json::value& part : parts->as_array()) mark.parts.push_back(mark_of(part, text));
-  }
-  reader.end();
+StreamMark mark_of(const JsonPart& part) {
+  if (part.is_null()) return StreamMark::elsewhere();
+  check_members(part, {"epoch", "input", "offset", "since", "parts"});
+  StreamMark mark{part.at("epoch").count(), part.at("input").count(), part.at("offset").count(),
+                  part.at("since").count()};
+  if (part.value.as_object().contains("parts"))
+    for (const JsonPart& one : part.at("parts").items()) mark.parts.push_back(mark_of(one));
   return mark;
 }
 
@@ -94,14 +64,13 @@ std::string LoaderState::to_json() const {
 }
 
 LoaderState LoaderState::from_json(std::string_view text) {
-  Reader reader(parse_json(text, "from_json", "loader state"), text);
-  LoaderState state{reader.number("global_next_index")};
-  if (const json::value* stream = reader.take("stream")) state.stream = mark_of(*stream, text);
-  if (const json::value* dataset = reader.take("dataset")) {
-    if (!dataset->is_string()) bad_state(text, "dataset is no string");
-    state.dataset = std::string(dataset->as_string());
-  }
-  reader.end();
+  const json::value value = parse_json(text, "from_json", "loader state");
+  const JsonPart whole{value, "loader state", "from_json",
+                       R"( Expected {"global_next_index": 96}, or what to_json gave.)"};
+  check_members(whole, {"global_next_index", "stream", "dataset"});
+  LoaderState state{whole.at("global_next_index").count()};
+  if (value.as_object().contains("stream")) state.stream = mark_of(whole.at("stream"));
+  if (value.as_object().contains("dataset")) state.dataset = whole.at("dataset").text();
   return state;
 }
 

@@ -86,11 +86,15 @@ Tensors move_between_processes(const Act& act, const Tensors& x, const Cause& ca
   return from_groups(act, to);
 }
 
-Tensors move_here(const Act& act, const Tensors& x) {
+// `kept` gets what an abstract mesh's device has meanwhile, in place of letting go of it.
+Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) {
   const Exchange exchange = exchange_of(act);
   auto [from, to] = by_group(act, x);
   for (size_t g = 0; g < from.size(); ++g)
-    (act.step.mesh->abstract ? exchange_abstractly : exchange_locally)(exchange, from[g], to[g]);
+    if (!act.step.mesh->abstract)
+      exchange_locally(exchange, from[g], to[g]);
+    else if (Tensors buffers = exchange_abstractly(exchange, from[g], to[g]); kept)
+      kept->push_back(std::move(buffers));
   return from_groups(act, to);
 }
 
@@ -102,13 +106,13 @@ void compare_between_processes(const Act& act, const Tensors& x, const Cause& ca
                         cause);
 }
 
-Tensors moved(const Act& act, const Tensors& x, const Cause& cause) {
+Tensors moved(const Act& act, const Tensors& x, const Cause& cause, std::vector<Tensors>* kept = nullptr) {
   const Step& step = act.step;
   if (checks && crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
   const Tensors blocks = act.padded(x);
   return act.without_padding(crosses_processes(step) ? move_between_processes(act, blocks, cause)
-                                                     : move_here(act, blocks));
+                                                     : move_here(act, blocks, kept));
 }
 
 Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasion) {
@@ -231,10 +235,8 @@ void Shipping::move_here() {
     const at::AutoGradMode off(false);
     for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i]) {
       const Act act = act_of(next_step(i), direction_);
-      Tensors results = moved(act, shipments_[i].tensors, cause_);
-      if (is_abstract_ && act.collective == Collective::reduce_scatter)
-        buffers_.push_back(buffers_of(exchange_of(act), shipments_[i].tensors[0], results[0]));
-      shipments_[i].tensors = std::move(results);
+      const bool keeps = is_abstract_ && act.collective == Collective::reduce_scatter;
+      shipments_[i].tensors = moved(act, shipments_[i].tensors, cause_, keeps ? &buffers_ : nullptr);
     }
   };
   const auto n = static_cast<int>(shipments_.size());

@@ -75,7 +75,7 @@ class Shipping {
   bool is_abstract_ = false;
   std::vector<int64_t> told_;  // the numbers of what was announced
   std::vector<Begun> begun_;
-  std::vector<std::vector<at::Tensor>> buffers_;  // of an abstract mesh's reduce_scatters, until they have arrived
+  std::vector<Tensors> buffers_;  // of an abstract mesh's reduce_scatters, until they have arrived
 };
 
 // A sum over mesh axes of many tensors of one element type at once. This process's devices have added up theirs

@@ -86,10 +86,8 @@ class SumWork {
   BegunWork begun_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
-// exchange_locally without data, on the one device that stands for all of an abstract mesh. buffers_of() are made
-// meanwhile, for the meters.
-void exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
-// What a device that is a process of its own has beside operand and result while an exchange is under way: what it
-// gives to the others, and what comes from them.
-std::vector<at::Tensor> buffers_of(const Exchange& exchange, const at::Tensor& operand, const at::Tensor& result);
+// exchange_locally without data, on the one device that stands for all of an abstract mesh. Returned, for the meters:
+// what a device that is a process of its own has beside operand and result while the exchange is under way, that which
+// it gives to the others and that which comes from them.
+Tensors exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
 }  // namespace tessera::detail

@@ -39,9 +39,7 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
   return t;
 }
 
-}  // namespace
-
-std::vector<at::Tensor> buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
+Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
   const auto like = [](const at::Tensor& t) { return with_dims(t, {}, false, -1); };
   switch (e.collective) {
     case Collective::all_gather:
@@ -55,9 +53,11 @@ std::vector<at::Tensor> buffers_of(const Exchange& e, const at::Tensor& given, c
   }
 }
 
-void exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) {
+}  // namespace
+
+Tensors exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) {
   out[0] = result_of(e, in[0]);
-  buffers_of(e, in[0], out[0]);
+  return buffers_of(e, in[0], out[0]);
 }
 
 }  // namespace tessera::detail

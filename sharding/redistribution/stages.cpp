@@ -11,6 +11,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/memo.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/redistribution/communicate.h"
 
@@ -33,10 +34,8 @@ const Type* type_on(const Type* type, const MeshImpl* mesh) {
 
 const LayoutImpl* layout_on(const LayoutImpl* layout, const MeshImpl* mesh) {
   if (!layout || Layout(layout).mesh().impl() == mesh) return layout;
-  thread_local std::map<std::pair<const LayoutImpl*, const MeshImpl*>, const LayoutImpl*> known;
-  const LayoutImpl*& there = known[{layout, mesh}];
-  if (!there) there = on_other_mesh(Layout(layout), Mesh(mesh)).impl();
-  return there;
+  thread_local Memo<std::map<std::pair<const LayoutImpl*, const MeshImpl*>, const LayoutImpl*>, 1024> known;
+  return known.get(std::pair(layout, mesh), [&] { return on_other_mesh(Layout(layout), Mesh(mesh)).impl(); }).second;
 }
 
 namespace {
