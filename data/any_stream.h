@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/next_iterator.h"
 #include "data/stream_plans.h"
 
 namespace tessera::data {
@@ -54,30 +55,10 @@ class AnyStream {
   }
 
   // One epoch from its beginning, as Stream's.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = T;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const T*;
-    using reference = const T&;
-
-    explicit Iterator(std::shared_ptr<detail::RecordReader<T>> reader)
-        : reader_(std::move(reader)), record_(reader_->next(nullptr)) {}
-    const T& operator*() const { return *record_; }
-    const T* operator->() const { return &*record_; }
-    Iterator& operator++() {
-      record_ = reader_->next(nullptr);
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.record_.has_value(); }
-
-   private:
-    std::shared_ptr<detail::RecordReader<T>> reader_;
-    std::optional<T> record_;
-  };
-  Iterator begin() const { return Iterator(plan_->open({}, 1)); }
+  using Iterator = detail::NextIterator<T>;
+  Iterator begin() const {
+    return Iterator([reader = std::shared_ptr(plan_->open({}, 1))] { return reader->next(nullptr); });
+  }
   std::default_sentinel_t end() const { return {}; }
 
   bool is_endless() const { return plan_->is_endless(); }

@@ -19,6 +19,7 @@
 #include "data/divided_batches.h"
 #include "data/loader_core.h"
 #include "data/loader_state.h"
+#include "data/next_iterator.h"
 #include "data/stream_batches.h"
 #include "data/windows.h"
 #include "sharding/diagnostics/moved_from.h"
@@ -109,29 +110,10 @@ class Loader {
 
   // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever
   // if the dataset is endless), and a second one over the epoch after it.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const Batch*;
-    using reference = const Batch&;
-
-    explicit Iterator(Loader* loader) : loader_(loader), batch_(loader->next()) {}
-    const Batch& operator*() const { return *batch_; }
-    const Batch* operator->() const { return &*batch_; }
-    Iterator& operator++() {
-      batch_ = loader_->next();
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.batch_.has_value(); }
-
-   private:
-    Loader* loader_;
-    std::optional<Batch> batch_;
-  };
-  Iterator begin() { return Iterator(this); }
+  using Iterator = detail::NextIterator<Batch>;
+  Iterator begin() {
+    return Iterator([this] { return next(); });
+  }
   std::default_sentinel_t end() const { return {}; }
 
   int64_t batches_per_epoch() const { return core().batches_per_epoch(); }  // or `endless`; of a stream `unknown`

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/next_iterator.h"
 #include "data/nodes.h"
 #include "data/pack.h"
 #include "data/stream_mark.h"
@@ -288,31 +289,11 @@ class Stream {
   AnyStream<T> limit(int64_t count) const;
 
   // One epoch from its beginning: for (const T& record : stream).
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = T;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const T*;
-    using reference = const T&;
-
-    explicit Iterator(Reader reader) : reader_(std::make_shared<Reader>(std::move(reader))), record_(reader_->next()) {}
-    const T& operator*() const { return *record_; }
-    const T* operator->() const { return &*record_; }
-    Iterator& operator++() {
-      record_ = reader_->next();
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.record_.has_value(); }
-
-   private:
-    std::shared_ptr<Reader> reader_;
-    std::optional<T> record_;
-  };
+  using Iterator = detail::NextIterator<T>;
   Iterator begin() const {
-    return Iterator(Reader(stage_, node_.size(), node_.round(),
-                           [node = node_](int64_t epoch, int64_t index) { return node.get(epoch, index); }));
+    const auto get = [node = node_](int64_t epoch, int64_t index) { return node.get(epoch, index); };
+    return Iterator(
+        [reader = std::make_shared<Reader>(stage_, node_.size(), node_.round(), get)] { return reader->next(); });
   }
   std::default_sentinel_t end() const { return {}; }
 
