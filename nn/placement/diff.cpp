@@ -23,7 +23,9 @@ std::string names_of(const PlacementRow& row) {
 }
 
 std::string mesh_of(const PlacementRow& row) {
-  return row.mesh.empty() ? "none" : fmt::format("({})", to_string(row.mesh));
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : row.mesh) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return axes.empty() ? "none" : fmt::format("({})", fmt::join(axes, ", "));
 }
 
 std::string summary(const PlacementRow& row) {

@@ -47,6 +47,12 @@ MemoryReport::Of whose(const Mesh& mesh) {
   return mesh.private_replicas() ? MemoryReport::Of::process_with_private_replicas : MemoryReport::Of::process;
 }
 
+std::string text_of(const std::vector<MeshAxis>& mesh) {
+  std::string text;
+  for (const MeshAxis& axis : mesh) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", axis.name, axis.size);
+  return text;
+}
+
 std::string heading_of(const MemoryReport& report) {
   if (report.of == MemoryReport::Of::device) return "measured on one device";
   return fmt::format("measured in this process, all devices{}",
@@ -73,7 +79,7 @@ std::string MemoryReport::to_text() const {
   const auto add = [&text](const std::string& name, const std::string& a, const std::string& b) {
     text += fmt::format("{:<40}{:>18}{:>18}\n", name, a, b);
   };
-  add(fmt::format("{} device{} ({})", devices(), devices() == 1 ? "" : "s", to_string(mesh)), "bytes/device", "bytes");
+  add(fmt::format("{} device{} ({})", devices(), devices() == 1 ? "" : "s", text_of(mesh)), "bytes/device", "bytes");
   for (const MemoryShare& share : at_rest) {
     add(share.name, with_commas(share.bytes_per_device), with_commas(share.bytes));
     bytes += share.bytes;

@@ -9,7 +9,7 @@ namespace tessera {
 
 // Opened, with the caller's line, by code that computes on its caller's behalf (a layer, an optimizer, value_and_grad).
 // While the scope lives, a communication whose own line is in library code is recorded under `where` instead:
-//   Array Dropout::operator()(Operand x, const std::optional<Key>& key) const {
+//   Array Linear::operator()(Operand x) const {
 //     const CallerScope caller(x.where());
 //     ...
 // Library code is every file of the library's sources, and every file that has a CallerScope open now. So the ledger

@@ -343,10 +343,4 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   return axes;
 }
 
-std::string to_string(const std::vector<MeshAxis>& axes) {
-  std::vector<std::string> parts;
-  for (const MeshAxis& axis : axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
 }  // namespace tessera

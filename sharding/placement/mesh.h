@@ -125,7 +125,5 @@ int64_t local_device_count();
 
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes.
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
-// "data=4, model=2"
-std::string to_string(const std::vector<MeshAxis>& axes);
 
 }  // namespace tessera
