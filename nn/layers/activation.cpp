@@ -5,6 +5,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
@@ -60,7 +61,8 @@ PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
 }
 
 Array PReLU::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("PReLU", x.array(), slope);
   const Array in = dtypes.in(x.array());
   return dtypes.out(where(in >= 0, in, dtypes.in(slope)*in));

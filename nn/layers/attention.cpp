@@ -8,6 +8,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/attention_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -218,7 +219,8 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
 }
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
-  const ModuleScope scope(*this, input);
+  const CallerScope caller(input.where());
+  const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
   const bool self = with.context.is_absent();
@@ -250,7 +252,8 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
-  const ModuleScope scope(*this, input);
+  const CallerScope caller(input.where());
+  const ModuleScope scope(*this);
   const Array& x = input.array();
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);

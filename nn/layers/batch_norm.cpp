@@ -5,6 +5,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
@@ -66,7 +67,8 @@ BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options)
 }
 
 Array BatchNorm::operator()(Operand x) {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_numbers(momentum, eps);
   check_all_there(*this);
   check_features("BatchNorm", x.array(), scale);

@@ -3,6 +3,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
@@ -112,7 +113,8 @@ Conv Conv::init(const Key& key, const Axis& in, const Axis& out, const Sizes& ke
 }
 
 Array Conv::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_input("Conv", *this, x.array());
   return convolved(*this, x.array(), strides, {}, padding);
 }
@@ -123,7 +125,8 @@ ConvTranspose ConvTranspose::init(const Key& key, const Axis& in, const Axis& ou
 }
 
 Array ConvTranspose::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_input("ConvTranspose", *this, x.array());
   std::vector<std::pair<int64_t, int64_t>> pairs = padding.pairs;
   for (size_t d = 0; !padding.name.empty() && d < strides.size(); ++d)

@@ -3,6 +3,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/shapes.h"
@@ -17,13 +18,15 @@ Embedding Embedding::init(const Key& key, const Axis& vocab, const Axis& embed, 
 }
 
 Array Embedding::operator()(Operand ids) const {
-  const ModuleScope scope(*this, ids);
+  const CallerScope caller(ids.where());
+  const ModuleScope scope(*this);
   check_there("Embedding", tokens);
   return dtypes.out(embedding({dtypes.in(tokens), ids.where()}, ids.array(), {}, vocab));
 }
 
 Array Embedding::attend(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("Embedding.attend", x.array(), tokens, 1);
   return dtypes.out(matmul({dtypes.in(x.array()), x.where()}, transpose({dtypes.in(tokens), x.where()})));
 }

@@ -3,6 +3,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
 
@@ -21,7 +22,8 @@ Linear Linear::init(const Key& key, const Axis& in, const Axis& out, const Linea
 }
 
 Array Linear::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("Linear", x.array(), kernel);
   const Array in = dtypes.in(x.array());
   const auto base = [&](const Param& p) { return lora ? stop_gradient(dtypes.in(p)) : dtypes.in(p); };

@@ -3,6 +3,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
@@ -23,7 +24,8 @@ const Param& kernel_of(const Embedding& head) { return head.tokens; }
 
 template <class Head, class Loss>
 auto loss_of(const Head& head, const Operand& x, LinearCrossEntropyOptions& options, const Loss& loss) {
-  const ModuleScope scope(head, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(head);
   const Param& kernel = kernel_of(head);
   if constexpr (std::is_same_v<Head, Embedding>) {
     options.transposed = true;

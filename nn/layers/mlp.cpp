@@ -2,6 +2,7 @@
 #include "nn/layers/mlp.h"
 
 #include "nn/layers/module_scope.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/joining.h"
@@ -25,7 +26,8 @@ Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOp
 }
 
 Array Mlp::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   return down(activation(up(x)));
 }
 
@@ -39,7 +41,8 @@ GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, c
 }
 
 Array GatedMlp::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   return down(activation(gate(x)) * up(x));
 }
 
@@ -54,7 +57,8 @@ DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const 
 }
 
 Array DeepMlp::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   Array y = x.array();
   for (size_t i = 0; i < layers.size(); ++i) y = (i + 1 < layers.size() ? activation : final_activation)(layers[i](y));
   return y;

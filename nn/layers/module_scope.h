@@ -1,15 +1,10 @@
 // ModuleScope: names the running module, by its path, in ledgers and errors.
 #pragma once
 
-#include <optional>
-#include <source_location>
 #include <string>
-#include <utility>
 
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/module_path.h"
-#include "sharding/operations/operand.h"
 
 namespace tessera::nn {
 
@@ -37,7 +32,6 @@ std::string module_path(const Module& module) {
 // A module opens one for the duration of its call:
 //   Array operator()(const Array& x) const {
 //     const nn::ModuleScope scope(*this);
-// or, where x is an Operand, ModuleScope scope(*this, x): communication is then put down to the caller's line, too.
 // Inside it, in the forward and the backward pass, the ledger records communication under the module's path, unless a
 // parameter takes part: then under that parameter's path. An Error of any operation begins with the path:
 //   [matmul] layers.2.mlp: ...
@@ -47,15 +41,10 @@ class ModuleScope {
  public:
   template <class Module>
   explicit ModuleScope(const Module& module) : scope_(detail::module_path(module)) {}
-  template <class Module>
-  ModuleScope(const Module& module, const Operand& input,
-              const std::source_location& here = std::source_location::current())
-      : caller_(std::in_place, input.where(), here), scope_(detail::module_path(module)) {}
   explicit ModuleScope(std::string path) : scope_(std::move(path)) {}
   explicit ModuleScope(const char* path) : scope_(path) {}
 
  private:
-  std::optional<CallerScope> caller_;
   ModulePathScope scope_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/cumulative.h"
@@ -247,7 +248,8 @@ int64_t MoeMlp::capacity(int64_t seq) const {
 }
 
 MoeResult MoeMlp::operator()(Operand operand) const {
-  const ModuleScope scope(*this, operand);
+  const CallerScope caller(operand.where());
+  const ModuleScope scope(*this);
   const Array x = dtypes.in(operand.array());
   check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
   check_features("MoeMlp", x, router);

@@ -3,6 +3,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/normalization.h"
@@ -29,7 +30,8 @@ LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtype
 }
 
 Array LayerNorm::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_eps("LayerNorm", eps);
   check_features("LayerNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
@@ -42,7 +44,8 @@ RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
 }
 
 Array RMSNorm::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_eps("RMSNorm", eps);
   check_features("RMSNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
@@ -64,7 +67,8 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
 }
 
 Array GroupNorm::operator()(Operand x) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_eps("GroupNorm", eps);
   check_features("GroupNorm", x.array(), scale);
   if (x.array().ndim() < 2)

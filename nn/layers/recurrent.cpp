@@ -7,6 +7,7 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/linear_algebra.h"
@@ -81,7 +82,8 @@ LSTMCell LSTMCell::init(const Key& key, const Axis& in, const Axis& hidden, cons
 }
 
 LSTMState LSTMCell::operator()(Operand x, const LSTMState& state) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("LSTMCell", x.array(), input);
   check_state("LSTMCell", "h", state.h, x.array(), recurrent),
       check_state("LSTMCell", "c", state.c, x.array(), recurrent);
@@ -103,7 +105,8 @@ GRUCell GRUCell::init(const Key& key, const Axis& in, const Axis& hidden, const 
 }
 
 GRUState GRUCell::operator()(Operand x, const GRUState& state) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_features("GRUCell", x.array(), input);
   check_state("GRUCell", "h", state.h, x.array(), recurrent);
   Array of_x = through(dtypes.in(x.array()), dtypes.in(input));

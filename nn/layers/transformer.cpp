@@ -2,6 +2,7 @@
 #include "nn/layers/transformer.h"
 
 #include "nn/layers/module_scope.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn {
@@ -39,7 +40,8 @@ EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 }
 
 Array EncoderBlock::operator()(Operand x, const AttentionInputs& with) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("EncoderBlock", false, with.context);
   AttentionInputs inner = with;
   inner.key = numbered(with.key, 0);
@@ -65,7 +67,8 @@ DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 }
 
 Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("DecoderBlock", cross.has_value(), with.context);
   const auto key = [&](uint32_t number) { return numbered(with.key, number); };
   Array y = x.array() + dropout(attention(norm1(x), {.mask = with.mask, .key = key(0)}), key(1));
@@ -77,7 +80,8 @@ Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
 }
 
 Array DecoderBlock::decode(Operand x, KeyValueCache& cache, const Array& context) const {
-  const ModuleScope scope(*this, x);
+  const CallerScope caller(x.where());
+  const ModuleScope scope(*this);
   check_context("DecoderBlock", cross.has_value(), context);
   KeyValueCache longer = cache;
   Array y = x.array() + attention.decode(norm1(x), longer);
