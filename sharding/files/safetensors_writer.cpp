@@ -59,9 +59,10 @@ std::string framed(std::string header) {
 }  // namespace
 
 std::optional<int64_t> detail::byte_count(DType dtype, const Shape& shape) {
-  int64_t size = item_size(dtype);
+  int64_t size = 1;
   bool overflow = false;
   for (int64_t extent : shape) overflow |= __builtin_mul_overflow(size, extent, &size);
+  overflow |= __builtin_mul_overflow(size, item_size(dtype), &size);
   return overflow ? std::nullopt : std::optional(size);
 }
 
