@@ -2,6 +2,7 @@
 #include "nn/placement/stages.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -20,29 +21,31 @@ namespace tessera::nn::detail {
 namespace {
 
 struct Element {
-  std::string vector;  // its path: decoder.layers
-  std::string axis;
+  std::string vector;             // its path: decoder.layers
+  std::vector<std::string> axes;  // along which a rule deals it out
   int64_t number;
 };
 
-// The mesh axis of more than one device to which a rule sends this name; empty without one.
-std::string axis_of(std::string_view name, const Layout& layout) {
-  for (const Rule& rule : layout.rules())
-    if (rule.is_by_name() && rule.logical == name && rule.mesh_axes.size() == 1 &&
-        layout.mesh().has_axis(rule.mesh_axes[0]) && layout.mesh().size(rule.mesh_axes[0]) > 1)
-      return rule.mesh_axes[0];
-  return {};
+// The mesh axes of more than one device to which a rule sends this name.
+std::vector<std::string> axes_of(std::string_view name, const Layout& layout) {
+  std::vector<std::string> axes;
+  for (const Rule& rule : layout.rules()) {
+    if (!rule.is_by_name() || rule.logical != name || !axes.empty()) continue;
+    for (const std::string& axis : rule.mesh_axes)
+      if (layout.mesh().has_axis(axis) && layout.mesh().size(axis) > 1) axes.push_back(axis);
+  }
+  return axes;
 }
 
 // The outermost element of such a vector in which this leaf lies.
 std::optional<Element> element_of(const std::string& path, const Layout& layout) {
-  std::string name, axis;
+  std::vector<std::string> axes;  // of the name before
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
-    const std::optional number = axis.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
-    if (number) return Element{path.substr(0, begin - 1), axis, *number};
-    axis = axis_of(part, layout);
+    const std::optional number = axes.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
+    if (number) return Element{path.substr(0, begin - 1), axes, *number};
+    axes = axes_of(part, layout);
     begin = end + 1;
   }
   return std::nullopt;
@@ -63,13 +66,18 @@ std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, st
       layouts.push_back(layout);
       continue;
     }
-    const int64_t stages = layout.mesh().size(e->axis), size = sizes[e->vector];
+    if (e->axes.size() > 1)
+      fail(ErrorKind::bad_argument, verb,
+           "{}: its rule names the mesh axes \"{}\", expected one, along which its elements are dealt out. Give the "
+           "others to the names of dims.",
+           e->vector, fmt::join(e->axes, "\", \""));
+    const int64_t stages = layout.mesh().size(e->axes[0]), size = sizes[e->vector];
     if (size < stages)
       fail(ErrorKind::uneven, verb,
            "{}: {} elements for mesh axis \"{}\" = {}, expected at least one for each stage. Change the rule or the "
            "mesh.",
-           e->vector, size, e->axis, stages);
-    const Mesh stage = sub_mesh(layout.mesh(), e->axis, e->number * stages / size);
+           e->vector, size, e->axes[0], stages);
+    const Mesh stage = sub_mesh(layout.mesh(), e->axes[0], e->number * stages / size);
     layouts.emplace_back(tessera::detail::layout_on(layout.impl(), stage.impl()));
   }
   return layouts;

@@ -12,7 +12,8 @@ namespace tessera::nn::detail {
 
 // For each leaf the layout that places it. Where a rule of `layout` sends the name of a vector to a mesh axis of S
 // devices, as {"layers", "pipe"}, what lies in element i of its L elements gets the layout on the sub-mesh at i * S / L
-// of that axis; all other leaves get `layout`. Error (uneven), which begins with `verb`: fewer elements than stages.
+// of that axis; all other leaves get `layout`. Errors, which begin with `verb`: fewer elements than stages (uneven), a
+// rule of several mesh axes (bad_argument).
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb);
 // Whether a rule for this name deals out a vector of this tree.
 bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name);

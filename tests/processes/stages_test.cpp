@@ -205,6 +205,21 @@ TEST(Stages, AreMeshesOfTheirOwn) {
                [&] { nn::filter_shard(Model::init(Key(0), 3), Layout(mesh, pipe_data)); });
 }
 
+TEST(Stages, LieAlongOneAxis) {
+  Rules both = pipe_data;
+  both[0] = {"layers", {"pipe", "data"}};
+  const Layout layout(make_mesh({{"data", 2}, {"pipe", 4}}), both);
+  const Model model = Model::init(Key(0), depth);
+  const std::string words =
+      "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
+      "Give the others to the names of dims.";
+  expect_error(ErrorKind::bad_argument, "[filter_shard] " + words, [&] { nn::filter_shard(model, layout); });
+  expect_error(ErrorKind::bad_argument, "[placement_table] " + words, [&] { nn::placement_table(model, layout); });
+  expect_error(ErrorKind::bad_argument, "[explain] " + words, [&] { nn::explain(model, layout); });
+  const Layout one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
+  EXPECT_EQ(nn::placement_table(model, one).rows()[1].stage, "pipe[0]");
+}
+
 // What else a step may do: every way gives the curve of one device.
 TEST(Stages, TrainWithRematCastsWeightsAndAux) {
   const Model model = Model::init(Key(0), depth);
