@@ -336,13 +336,16 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
     const std::string_view item = text.substr(0, text.find(','));
     more = item.size() < text.size();
     text.remove_prefix(item.size() + more);
+    constexpr std::string_view mark = ":across";
+    const bool is_across = item.ends_with(mark);
     const size_t equals = item.find('=');
-    const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    if (is_across && equals != std::string_view::npos) digits.remove_suffix(mark.size());
     const std::optional size = detail::parse_number<int64_t>(digits);
     if (equals == 0 || !size)
-      fail(ErrorKind::bad_argument, "parse_mesh_axes", "\"{}\" in \"{}\", expected name=size, as in data=4,model=2.",
-           item, whole);
-    axes.push_back({std::string(item.substr(0, equals)), *size});
+      fail(ErrorKind::bad_argument, "parse_mesh_axes",
+           "\"{}\" in \"{}\", expected name=size or name=size:across, as in data=4,model=2.", item, whole);
+    axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : Neighbours::near});
   }
   return axes;
 }
