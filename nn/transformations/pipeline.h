@@ -71,7 +71,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
       Tree shadow = running;
       const std::vector<Array> given = training->shadows();
       set_values(bare_arrays(shadow).arrays, given);
-      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
+      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n, "pipeline")...);
       training->pause();
       if constexpr (!std::is_const_v<Model>)
         write_back(running, training->model(),

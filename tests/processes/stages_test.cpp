@@ -170,6 +170,16 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
     }
 }
 
+TEST(Stages, SayWhoCutsTheBatch) {
+  const Layout layout(make_mesh(strategy("pipe4").mesh), pipe);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  expect_error(ErrorKind::uneven,
+               "[pipeline] ids: 16 rows on each of 1 devices are not divisible by 3 micro-batches. Change one of them.",
+               [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), layout)); });
+  expect_error(ErrorKind::bad_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
+               [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
+}
+
 std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
   std::string text;
   for (const auto& [is_backward, i] : passes) text += (is_backward ? " B" : " F") + std::to_string(i);
