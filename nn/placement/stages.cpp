@@ -54,10 +54,16 @@ std::optional<Element> element_of(const std::string& path, const Layout& layout)
 }  // namespace
 
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb) {
+  std::vector<std::string> paths;
+  for (const Leaf& leaf : leaves) paths.push_back(leaf.path);
+  return stage_layouts(paths, layout, verb);
+}
+
+std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb) {
   std::vector<std::optional<Element>> elements;
   std::map<std::string, int64_t> sizes;
-  for (const Leaf& leaf : leaves) {
-    elements.push_back(element_of(leaf.path, layout));
+  for (const std::string& path : paths) {
+    elements.push_back(element_of(path, layout));
     if (const auto& e = elements.back()) sizes[e->vector] = std::max(sizes[e->vector], e->number + 1);
   }
   std::vector<Layout> layouts;

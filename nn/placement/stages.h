@@ -15,6 +15,8 @@ namespace tessera::nn::detail {
 // of that axis; all other leaves get `layout`. Errors, which begin with `verb`: fewer elements than stages (uneven), a
 // rule of several mesh axes (bad_argument).
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb);
+// The same for the arrays of these paths.
+std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb);
 // Whether a rule for this name deals out a vector of this tree.
 bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name);
 // "pipe[1]" of a sub-mesh; empty of any other mesh.
