@@ -14,6 +14,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/placement/path_pattern.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/stages.h"
 
@@ -51,6 +52,27 @@ std::optional<Element> element_of(const std::string& path, const Layout& layout)
   return std::nullopt;
 }
 
+// The rule that puts arrays of this path on a stage; null: none does.
+const Rule* stage_rule(const std::string& path, const Layout& layout) {
+  for (const Rule& rule : layout.rules())
+    if (rule.stage && layout.mesh().has_axis(rule.mesh_axes[0]) && layout.mesh().size(rule.mesh_axes[0]) > 1 &&
+        path_matches(path, rule.arrays.path))
+      return &rule;
+  return nullptr;
+}
+
+Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {
+  const int64_t stages = mesh.size(rule.mesh_axes[0]), at = *rule.stage;
+  if (at < -stages || at >= stages)
+    fail(ErrorKind::bad_argument, verb, "{}: the rule {}, expected stages from {} to {}.", path, rule.to_string(),
+         -stages, stages - 1);
+  return sub_mesh(mesh, rule.mesh_axes[0], at < 0 ? at + stages : at);
+}
+
+Layout on(const Mesh& stage, const Layout& layout) {
+  return Layout(tessera::detail::layout_on(layout.impl(), stage.impl()));
+}
+
 }  // namespace
 
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb) {
@@ -67,9 +89,11 @@ std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const L
     if (const auto& e = elements.back()) sizes[e->vector] = std::max(sizes[e->vector], e->number + 1);
   }
   std::vector<Layout> layouts;
-  for (const std::optional<Element>& e : elements) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::optional<Element>& e = elements[i];
     if (!e) {
-      layouts.push_back(layout);
+      const Rule* rule = stage_rule(paths[i], layout);
+      layouts.push_back(rule ? on(stage_of(*rule, layout.mesh(), paths[i], verb), layout) : layout);
       continue;
     }
     if (e->axes.size() > 1)
@@ -83,16 +107,17 @@ std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const L
            "{}: {} elements for mesh axis \"{}\" = {}, expected at least one for each stage. Change the rule or the "
            "mesh.",
            e->vector, size, e->axes[0], stages);
-    const Mesh stage = sub_mesh(layout.mesh(), e->axes[0], e->number * stages / size);
-    layouts.emplace_back(tessera::detail::layout_on(layout.impl(), stage.impl()));
+    layouts.push_back(on(sub_mesh(layout.mesh(), e->axes[0], e->number * stages / size), layout));
   }
   return layouts;
 }
 
-bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name) {
+bool puts_on_stages(const Rule& rule, const Leaves& leaves, const Layout& layout) {
+  const std::string& name = rule.logical;
   return std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) {
     const std::optional<Element> e = element_of(leaf.path, layout);
-    return e && (e->vector == name || e->vector.ends_with("." + name));
+    if (!e) return rule.stage && stage_rule(leaf.path, layout) == &rule;
+    return rule.is_by_name() && (e->vector == name || e->vector.ends_with("." + name));
   });
 }
 
