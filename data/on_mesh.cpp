@@ -63,8 +63,7 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
     return std::make_shared<CheckedBatch>(CheckedBatch{std::move(global), std::move(rows)});
   });
   if (checks) core.hand_out_with([mesh](const AnyItem& item, int64_t at) { return checked(item, at, mesh); });
-  if (is_shared)
-    core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
+  if (is_shared) core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
 }
 
 }  // namespace

@@ -228,7 +228,7 @@ void detail::check_rows(const char* verb, const std::string& batch, const std::v
                "{}, {}: processes {} and {} hold the same rows of it and have read different ones. Give them the "
                "same files, seeds and state.",
                batch, rows[static_cast<size_t>(i)].array, processes[static_cast<size_t>(other)],
-              processes[static_cast<size_t>(entry)]));
+               processes[static_cast<size_t>(entry)]));
     }
   }
 }

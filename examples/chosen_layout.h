@@ -41,8 +41,8 @@ nn::PipelineStep step_for_layouts(const StepOptions& options, const Make& make, 
 }
 
 // Searches the layouts of the step by options.automatic, prints what is found, and leaves the best in `options`: mesh,
-// rules, shard_state, borrow_gathers and, of a pipeline, its micro-batches and schedule. All processes call it. Errors: those of suggest_layouts, of best() and of
-// load_hardware.
+// rules, shard_state, borrow_gathers and, of a pipeline, its micro-batches and schedule. All processes call it. Errors:
+// those of suggest_layouts, of best() and of load_hardware.
 void choose_layout(const nn::PipelineStep& step, TrainOptions& options);
 
 }  // namespace tessera::examples

@@ -30,8 +30,8 @@ Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
 bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
 
 // Of each array of a tree, the processes that have values of it. A mesh of one process alone is either of each process,
-// which has one like it, or known to all processes, of which that one has the values: they find out here together, where
-// there is such a mesh. Empty: all have what their mesh says.
+// which has one like it, or known to all processes, of which that one has the values: they find out here together,
+// where there is such a mesh. Empty: all have what their mesh says.
 using WhoHas = std::vector<std::vector<int>>;
 WhoHas who_has_values(const NamedState& state, tessera::detail::Votes& votes);
 

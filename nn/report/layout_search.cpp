@@ -29,12 +29,7 @@ Mesh abstract_mesh(const std::vector<MeshAxis>& axes) { return make_mesh(axes, {
 
 LayoutSearch::LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
                            int64_t memory, const SuggestOptions& options)
-    : step_(step),
-      takes_(takes),
-      devices_(devices),
-      hardware_(hardware),
-      memory_(memory),
-      options_(options) {
+    : step_(step), takes_(takes), devices_(devices), hardware_(hardware), memory_(memory), options_(options) {
   survey();
 }
 
@@ -56,7 +51,8 @@ void LayoutSearch::survey() {
 // ---- one candidate
 
 bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
-  for (const auto& [axis, size] : {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}, {"pipe", c.pipe}}) {
+  for (const auto& [axis, size] :
+       {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}, {"pipe", c.pipe}}) {
     const auto most = options_.most_along.find(axis);
     if (most != options_.most_along.end() && size > most->second) return false;
   }

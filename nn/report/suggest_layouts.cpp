@@ -228,10 +228,10 @@ const SuggestedLayout& LayoutSuggestions::best() const {
 }
 
 std::string LayoutSuggestions::to_text() const {
-  const std::string table =
-      layouts_.empty() ? "None fits.\n"
-                       : text_table(table_of(layouts_), has_bubbles(layouts_) ? "<  <  <  >  >  >  >  >  >"
-                                                                              : "<  <  <  >  >  >  >  >");
+  const std::string table = layouts_.empty()
+                                ? "None fits.\n"
+                                : text_table(table_of(layouts_), has_bubbles(layouts_) ? "<  <  <  >  >  >  >  >  >"
+                                                                                       : "<  <  <  >  >  >  >  >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 

@@ -81,8 +81,8 @@ class LayoutSuggestions {
   std::string to_text() const;
   std::string to_markdown() const;
   // {"devices", "memory", "steps", "complete", "skipped", "layouts": [{"name", "mesh": {axis: size}, "rules": {name:
-  // [axis, ...]}, "shard_state": [axis, ...], "borrow_gathers", "micro_batches", "schedule" (null without stages), "why",
-  // "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
+  // [axis, ...]}, "shard_state": [axis, ...], "borrow_gathers", "micro_batches", "schedule" (null without stages),
+  // "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
   std::string to_json() const;
 
  private:

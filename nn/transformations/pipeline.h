@@ -123,8 +123,8 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // what is kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1; under one_f_one_b, an
-// activation that goes back to an earlier stage (bad_argument); those of accumulate_gradients.
+// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1; under one_f_one_b,
+// an activation that goes back to an earlier stage (bad_argument); those of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

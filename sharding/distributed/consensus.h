@@ -43,7 +43,6 @@ class Votes {
   std::vector<std::string> texts(const std::string& mine);
 
  private:
-
   const char* verb_;
   std::string what_;
   int channel_;

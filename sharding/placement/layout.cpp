@@ -70,8 +70,7 @@ Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spe
 Rule::Rule(Arrays which, LongestDim dim, tessera::uneven uneven)
     : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
 Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
-Rule::Rule(Arrays which, OnStage on)
-    : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
+Rule::Rule(Arrays which, OnStage on) : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;

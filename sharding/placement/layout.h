@@ -45,8 +45,8 @@ LongestDim longest_dim(const Names&... mesh_axes) {
   return {{mesh_axes...}};
 }
 
-// In a rule for Arrays: whole on one stage of this mesh axis (sub_mesh.h), where the other rules place them; counted from
-// the end below zero.
+// In a rule for Arrays: whole on one stage of this mesh axis (sub_mesh.h), where the other rules place them; counted
+// from the end below zero.
 struct OnStage {
   std::string axis;
   int64_t at = 0;

@@ -58,7 +58,7 @@ class Mesh {
   int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
-  bool is_abstract() const;     // also where all devices are those of other processes: there is no data here
+  bool is_abstract() const;    // also where all devices are those of other processes: there is no data here
   std::string device() const;  // of this process: "cpu", "cuda:0"; "meta" for an abstract mesh
   // How many processes have the mesh's devices, equally many each, and this process's index among them; -1 if it has
   // none of them.
@@ -102,10 +102,10 @@ class Mesh {
 // MeshOptions::devices may be those of some of the processes, of one alone too:
 //   make_mesh({{"data", 2}}, {.devices = {2, 3}})      // of four processes that have a device each
 // The others may make that mesh as well, and go through the same program: there its arrays have shapes and placements
-// but no data, and nothing is computed or communicated for them. Or they leave it out. Errors (device_mismatch): devices
-// that are no equal boxes of the processes that have any, which says whose they are; a kind of device that LibTorch does
-// not have here. More errors: an axis twice (duplicate_axis), an axis size below one, more than 16 axes, a list of
-// devices that has repetitions or another length than the grid.
+// but no data, and nothing is computed or communicated for them. Or they leave it out. Errors (device_mismatch):
+// devices that are no equal boxes of the processes that have any, which says whose they are; a kind of device that
+// LibTorch does not have here. More errors: an axis twice (duplicate_axis), an axis size below one, more than 16 axes,
+// a list of devices that has repetitions or another length than the grid.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 
 namespace detail {

@@ -41,7 +41,7 @@ struct MeshImpl {
   int count(AxisSet set) const;  // devices along these axes
   int slots(AxisSet set) const;  // of these, this process's
   bool has_no_hardware() const { return abstract && !elsewhere; }
-  std::vector<int> members() const;     // the processes that have its devices, ascending
+  std::vector<int> members() const;      // the processes that have its devices, ascending
   std::string words_of_members() const;  // processes 2 and 3
   // Makes it one of other processes.
   void put_elsewhere();
@@ -66,8 +66,8 @@ inline bool are_stages(const MeshImpl* a, const MeshImpl* b) {
 // The axis along which a sub-mesh is cut from its mesh, as a set; empty for a whole mesh.
 inline AxisSet cut_of(const MeshImpl* mesh) { return mesh && mesh->parent ? AxisSet{1} << mesh->cut_axis : 0; }
 
-// Error (inconsistent) unless all processes that have devices of the mesh have the same text (consensus.h); they call it
-// at the same place. The others may be elsewhere in the program.
+// Error (inconsistent) unless all processes that have devices of the mesh have the same text (consensus.h); they call
+// it at the same place. The others may be elsewhere in the program.
 void check_agreement(const char* verb, const MeshImpl* mesh, const std::string& text);
 
 // A device's coordinates in the whole mesh, one for each mesh axis; initially those of this process's first device.

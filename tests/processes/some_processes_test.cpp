@@ -1,4 +1,4 @@
-// Meshes over some of the processes: those train as one device does, the others go through the same program without data.
+// Meshes over some of the processes: those train as one device does, the others hold shapes without data.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -64,9 +64,7 @@ std::vector<MeshAxis> grid() { return {{"data", process_count() / 2}, {"model", 
 Mesh mesh_of_members(bool private_replicas = false) {
   return make_mesh(grid(), {.devices = devices_of_members(), .private_replicas = private_replicas});
 }
-std::string words_of_members() {
-  return process_count() == 2 ? "process 1" : "processes 2 and 3";
-}
+std::string words_of_members() { return process_count() == 2 ? "process 1" : "processes 2 and 3"; }
 
 const std::vector<Rules> rules{
     {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}},
@@ -94,8 +92,7 @@ TEST_F(SomeProcesses, TrainAsOneDeviceDoes) {
   const std::vector<double> expected = curve_of(Model::init(Key(0)), std::nullopt);
   for (const Rules& table : rules)
     for (const bool private_replicas : {false, true}) {
-      const std::vector<double> given =
-          curve_of(Model::init(Key(0)), Layout(mesh_of_members(private_replicas), table));
+      const std::vector<double> given = curve_of(Model::init(Key(0)), Layout(mesh_of_members(private_replicas), table));
       ASSERT_EQ(given.size(), is_member() ? expected.size() : 0U);
       for (size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(given[i], expected[i], 1e-5) << i;
     }
@@ -155,8 +152,7 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
     return lines;
   };
   for (const Rules& table : rules)
-    EXPECT_EQ(said_of(Layout(mesh_of_members(), table)),
-              said_of(Layout(make_mesh(grid(), {.abstract = true}), table)));
+    EXPECT_EQ(said_of(Layout(mesh_of_members(), table)), said_of(Layout(make_mesh(grid(), {.abstract = true}), table)));
 }
 
 // Stages of such a mesh.
@@ -199,9 +195,12 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
                            whole.to_string(), process_count() == 2 ? "processes 0 and 1" : "processes 0 to 3",
                            mesh.to_string(), words_of_members()),
                [&] { device_put(x, NamedSharding(mesh, P{})); });
-  expect_error(ErrorKind::device_mismatch, "[make_mesh] process 0 has 2 of the mesh's 3 devices, expected as many of "
+  expect_error(ErrorKind::device_mismatch,
+               "[make_mesh] process 0 has 2 of the mesh's 3 devices, expected as many of "
                "each of the 2 processes that have any. Name other devices.",
-               [] { make_mesh({{"a", 3}}, {.devices = {0, 1, 2}}); });
+               [] {
+                 make_mesh({{"a", 3}}, {.devices = {0, 1, 2}});
+               });
 }
 
 // The same devices in another order, in another grid.

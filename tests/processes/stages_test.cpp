@@ -1,4 +1,6 @@
 // Layers on stages of a mesh: the training of one device, on one process's virtual devices and across processes.
+#include "tests/processes/stages.h"
+
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,7 +15,6 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/placement/sub_mesh.h"
-#include "tests/processes/stages.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
