@@ -20,6 +20,7 @@
 #include "sharding/accounting/ledger.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
+#include "sharding/redistribution/device_put.h"
 
 namespace tessera::testing {
 
@@ -113,8 +114,8 @@ struct Curve {
   std::vector<double> losses, norms;
 };
 
-template <class Step>
-Curve curve_of(Model model, const std::optional<Layout>& layout, const Step& step,
+template <class Tree, class Step>
+Curve curve_of(Tree model, const std::optional<Layout>& layout, const Step& step,
                const optim::OptimizerOptions& options = {}) {
   if (layout) model = nn::filter_shard(model, *layout);
   auto optimizer = optim::Optimizer(

@@ -75,7 +75,7 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   const Mesh mesh = make_mesh(strategy("pipe4").mesh);
   expect_error(
       ErrorKind::bad_argument,
-      "[filter_shard] embedding.table: the rule **.embedding.** -> stage 4 of \"pipe\", expected stages from -4 "
+      "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 4 of \"pipe\", expected stages from -4 "
       "to 3.",
       [&] { nn::filter_shard(Untied::init(Key(0)), Layout(mesh, far)); });
   expect_error(ErrorKind::bad_argument, "goes by size. Name the paths that lie on the stage.", [&] {

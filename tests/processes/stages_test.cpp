@@ -59,7 +59,7 @@ TEST(Stages, SayWhoCutsTheBatch) {
                [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
 }
 
-std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
+std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
   std::string text;
   for (const auto& [is_backward, i] : passes) text += (is_backward ? " B" : " F") + std::to_string(i);
   return text;
@@ -67,7 +67,7 @@ std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
 
 TEST(Stages, TakeTheirPassesInTheOrderOfTheSchedule) {
   const auto passes = [](nn::Schedule schedule, int64_t stage, int64_t n) {
-    return said_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
+    return words_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
   };
   EXPECT_EQ(passes(nn::Schedule::gpipe, 0, 3), " F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(passes(nn::Schedule::one_f_one_b, 0, 5), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
