@@ -52,7 +52,8 @@ AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
 
 void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, const OnMeshOptions& options,
                    MakeGlobal make_global) {
-  const bool checks = mesh.process_count() > 1 && options.check_replicas;
+  const bool is_shared = mesh.process_count() > 1 && mesh.process_index() >= 0;
+  const bool checks = is_shared && options.check_replicas;
   if (checks) check_dataset(core, mesh);
   core.finish_with([type, make_global = std::move(make_global), checks](const AnyItem& local) -> AnyItem {
     AnyItem global = type.copy(local);
@@ -62,8 +63,7 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
     return std::make_shared<CheckedBatch>(CheckedBatch{std::move(global), std::move(rows)});
   });
   if (checks) core.hand_out_with([mesh](const AnyItem& item, int64_t at) { return checked(item, at, mesh); });
-  if (mesh.process_count() > 1)
-    core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
+  if (is_shared) core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
 }
 
 }  // namespace

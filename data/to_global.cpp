@@ -9,9 +9,9 @@
 #include <cstring>
 #include <map>
 
-#include "sharding/distributed/consensus.h"
 #include "sharding/distributed/process_group.h"
 #include "sharding/files/crc32c.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/type.h"
 
 namespace tessera::data {
@@ -73,10 +73,10 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
 }
 
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec) {
-  std::vector<int> process_of(static_cast<size_t>(mesh.size()), 0);
-  for (int place = 0; mesh.process_count() > 1 && place < mesh.size(); ++place)
-    process_of[static_cast<size_t>(place)] = mesh.impl()->process_of(place);
-  return shard_of(mesh, spec, mesh.process_index(), process_of);
+  const tessera::detail::MeshImpl& impl = *mesh.impl();
+  std::vector<int> process_of;
+  for (int place = 0; place < mesh.size(); ++place) process_of.push_back(impl.process_of(place));
+  return shard_of(mesh, spec, impl.elsewhere ? process_of[0] : impl.process, process_of);
 }
 
 // ---- rows to global arrays ------------------------------------------------------------------------------------------
@@ -172,19 +172,17 @@ std::vector<detail::ReadRows> detail::read_rows(const nn::Leaves& local, const n
 
 namespace {
 
-// (n, ...) of each process -> (processes, n, ...).
-at::Tensor from_all(const char* verb, const at::Tensor& mine, int processes) {
+// (n, ...) of each of these processes -> (processes, n, ...).
+at::Tensor from_all(const char* verb, const at::Tensor& mine, const std::vector<int>& processes) {
   std::vector<int64_t> sizes = mine.sizes().vec();
-  sizes.insert(sizes.begin(), processes);
+  sizes.insert(sizes.begin(), static_cast<int64_t>(processes.size()));
   at::Tensor table = at::empty(sizes, at::kLong);
-  tessera::detail::process_group(tessera::detail::everyone())
-      .all_gather(mine, table, {.operation = verb, .where = {}})
-      ->wait();
+  tessera::detail::process_group(processes).all_gather(mine, table, {.operation = verb, .where = {}})->wait();
   return table;
 }
 
-// [process, array, {begin, checksum}] of all processes.
-at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, int processes) {
+// [process, array, {begin, checksum}] of these processes.
+at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, const std::vector<int>& processes) {
   const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
   auto* to = mine.mutable_data_ptr<int64_t>();
   for (const detail::ReadRows& read : rows) *to++ = read.begin, *to++ = read.checksum;
@@ -194,42 +192,43 @@ at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows,
 }  // namespace
 
 void detail::check_same_input(const char* verb, const std::string& input, const Mesh& mesh) {
-  tessera::detail::check_agreement(verb, mesh.process_count(), input);
+  tessera::detail::check_agreement(verb, mesh.impl(), input);
 }
 
 std::vector<std::string> detail::gathered_texts(const char* verb, const std::string& mine, const Mesh& mesh) {
-  const int processes = mesh.process_count();
+  const std::vector<int> processes = mesh.impl()->members();
   const auto size = static_cast<int64_t>(mine.size());
   const at::Tensor sizes = from_all(verb, at::full({1}, size, at::kLong), processes);
   const at::Tensor bytes = at::zeros({sizes.max().item<int64_t>() / 8 + 1}, at::kLong);
   std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
   const at::Tensor all = from_all(verb, bytes, processes);
   std::vector<std::string> texts;
-  for (int process = 0; process < processes; ++process)
-    texts.emplace_back(static_cast<const char*>(all[process].const_data_ptr()),
-                       static_cast<size_t>(sizes[process].item<int64_t>()));
+  for (int64_t i = 0; i < all.size(0); ++i)
+    texts.emplace_back(static_cast<const char*>(all[i].const_data_ptr()),
+                       static_cast<size_t>(sizes[i].item<int64_t>()));
   return texts;
 }
 
 void detail::check_rows(const char* verb, const std::string& batch, const std::vector<ReadRows>& rows,
                         const Mesh& mesh) {
-  const int processes = mesh.process_count();
-  if (processes == 1) return;
+  if (mesh.process_count() == 1 || mesh.impl()->elsewhere) return;
+  const std::vector<int> processes = mesh.impl()->members();
   std::string arrays = batch + "\n";
   for (const ReadRows& read : rows) arrays += read.array + "\n";
-  tessera::detail::check_agreement(verb, processes, arrays);
+  tessera::detail::check_agreement(verb, mesh.impl(), arrays);
   const at::Tensor table = gathered(verb, rows, processes);
   const auto at = table.accessor<int64_t, 3>();
   for (int64_t i = 0; i < at.size(1); ++i) {
-    std::map<int64_t, int> first;  // process that has the rows from there on
-    for (int process = 0; process < processes; ++process) {
-      const int other = first.try_emplace(at[process][i][0], process).first->second;
-      if (at[process][i][1] == at[other][i][1]) continue;
+    std::map<int64_t, int64_t> first;  // entry of the process that has the rows from there on
+    for (int64_t entry = 0; entry < at.size(0); ++entry) {
+      const int64_t other = first.try_emplace(at[entry][i][0], entry).first->second;
+      if (at[entry][i][1] == at[other][i][1]) continue;
       fail(ErrorKind::inconsistent, verb,
            fmt::format(
                "{}, {}: processes {} and {} hold the same rows of it and have read different ones. Give them the "
                "same files, seeds and state.",
-               batch, rows[static_cast<size_t>(i)].array, other, process));
+               batch, rows[static_cast<size_t>(i)].array, processes[static_cast<size_t>(other)],
+               processes[static_cast<size_t>(entry)]));
     }
   }
 }

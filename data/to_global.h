@@ -22,7 +22,8 @@ void make_global(const nn::Leaves& batch, const Layout& layout);
 // placed by the names of its dims and the layout's rules for activations; an array without names is replicated. One
 // process gives all rows; of several, each gives its own rows along dim 0, and the global array has the rows of all,
 // one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
-// that has only a part calls make_array_from_process_local_data). No process waits for another here; check_replicas
+// that has only a part calls make_array_from_process_local_data). A process without a device of the mesh gives as many
+// rows as the others, which go nowhere. No process waits for another here; check_replicas
 // finds processes that gave other rows than their replicas.
 // Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
 // (bad_argument).
@@ -41,7 +42,8 @@ Batch from_process_local(const Batch& local, const Layout& layout) {
 // differ in number: order the mesh's devices by process.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of);
 
-// The same for this process; {0, 1} if one process has the whole mesh.
+// The same for this process; {0, 1} if one process has the whole mesh; of a process that has none of it, as the first
+// one's.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec);
 
 // The shard for LoaderOptions, by the layout's rule for the logical axis `rows`:

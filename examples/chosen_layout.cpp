@@ -22,7 +22,7 @@ nn::Hardware hardware_of(const TrainOptions& options) {
 
 }  // namespace
 
-void choose_layout(const nn::GradientStep& step, TrainOptions& options) {
+void choose_layout(const nn::PipelineStep& step, TrainOptions& options) {
   const AutoOptions& automatic = options.automatic;
   const auto found = nn::suggest_layouts(step, automatic.devices, hardware_of(options), automatic.memory);
   const nn::SuggestedLayout& best = found.best();
@@ -32,6 +32,7 @@ void choose_layout(const nn::GradientStep& step, TrainOptions& options) {
   options.placement = "strategy auto, " + best.name;
   options.step.shard_state = best.gradients.shard;
   options.step.borrow_gathers = best.gradients.borrow_gathers;
+  options.step.take(best.pipeline);
 }
 
 }  // namespace tessera::examples

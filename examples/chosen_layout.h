@@ -24,10 +24,11 @@ auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const St
 
 // A training step for any layout: a model that `make` makes there, and rows of the right shape, which take no memory.
 template <class Make, class Batch, class Loss, class Transform>
-nn::GradientStep step_for_layouts(const StepOptions& options, const Make& make, const Batch& rows, const Loss& loss_fn,
+nn::PipelineStep step_for_layouts(const StepOptions& options, const Make& make, const Batch& rows, const Loss& loss_fn,
                                   const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
-  return [=](const Layout& layout, const GradientOptions& gradients) {
+  return [=](const Layout& layout, const GradientOptions& gradients, const nn::PipelineOptions& pipeline) {
     StepOptions step = options;
+    step.take(pipeline);
     step.shard_state = gradients.shard;
     step.borrow_gathers = gradients.borrow_gathers;
     auto model = make(layout);
@@ -40,8 +41,8 @@ nn::GradientStep step_for_layouts(const StepOptions& options, const Make& make, 
 }
 
 // Searches the layouts of the step by options.automatic, prints what is found, and leaves the best in `options`: mesh,
-// rules, shard_state and borrow_gathers. All processes call it. Errors: those of suggest_layouts, of best() and of
-// load_hardware.
-void choose_layout(const nn::GradientStep& step, TrainOptions& options);
+// rules, shard_state, borrow_gathers and, of a pipeline, its micro-batches and schedule. All processes call it. Errors:
+// those of suggest_layouts, of best() and of load_hardware.
+void choose_layout(const nn::PipelineStep& step, TrainOptions& options);
 
 }  // namespace tessera::examples

@@ -196,8 +196,10 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& text) { o.automatic.memory = bytes_of("--memory", text); }},
       words("--hardware", "FILE", o.automatic.hardware,
             "speeds for --strategy auto; measured and kept there if it is missing (a GPU's)"),
-      words("--mesh", "AXES", placement.mesh,
-            "or a mesh, as in data=4,model=2, with batch=data and all else replicated"),
+      words(
+          "--mesh", "AXES", placement.mesh,
+          "or a mesh, as in data=4,model=2 or model=2,data=4:across (round the machines), with batch=data and all else "
+          "replicated"),
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
       words("--shard-state", "AXES", placement.shard_state,

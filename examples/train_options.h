@@ -60,6 +60,11 @@ struct StepOptions {
   // How attention reads a sequence that devices hold parts of.
   ContextParallelism context = ContextParallelism::automatic;
   int64_t prefetch = 1;  // blocks whose weights are gathered ahead, between processes
+
+  // Of one micro-batch nothing: there are no stages.
+  void take(const nn::PipelineOptions& pipeline) {
+    if (pipeline.micro_batches > 1) micro_batches = pipeline.micro_batches, schedule = pipeline.schedule;
+  }
 };
 
 // --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_layout.h).

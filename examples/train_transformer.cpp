@@ -322,20 +322,20 @@ void train(const TrainOptions& options, const Layout& layout) {
 // ---- --strategy auto
 
 template <class Model, class Config>
-nn::GradientStep step_on_bytes(const TrainOptions& options, const Config& config) {
+nn::PipelineStep step_on_bytes(const TrainOptions& options, const Config& config) {
   return step_for_layouts(
       options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); },
       any_bytes(options), next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
 }
 
-nn::GradientStep step_on_tokens(const TrainOptions& options) {
+nn::PipelineStep step_on_tokens(const TrainOptions& options) {
   const nn::Filter trained = trained_in(options.tokens);
   return step_for_layouts(
       options.step, [=](const Layout& layout) { return first_model(options, layout); }, any_tokens(options),
       packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
 }
 
-nn::GradientStep step_of(const TrainOptions& options) {
+nn::PipelineStep step_of(const TrainOptions& options) {
   if (options.tokens.used()) return step_on_tokens(options);
   if (options.model.name == "llama") return step_on_bytes<Llama>(options, options.model.llama());
   if (options.model.name == "mixtral") return step_on_bytes<nn::Mixtral>(options, options.model.decoder(byte_values));

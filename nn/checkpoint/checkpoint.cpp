@@ -139,10 +139,11 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   wait();
   std::shared_ptr<Save> save;
   std::string identity;
+  const WhoHas who_has = impl_->votes ? who_has_values(state, *impl_->votes) : WhoHas();
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
     if (step < 0) fail(ErrorKind::bad_argument, "save", "step {} given, expected a number from 0 on.", step);
     check_step_is_free(impl_->folder, step);
-    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
+    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options, who_has);
     if (impl_->votes) identity = save->identity();
   });
   if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");

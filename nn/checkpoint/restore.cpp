@@ -55,7 +55,7 @@ class Differences {
 bool has_no_data(const RestoreTarget& target) {
   const Array& x = *target.leaf->value;
   const MeshImpl* mesh = x.is_recipe() && target.layout ? target.layout->mesh().impl() : x.impl()->type->mesh;
-  return mesh && whole_of(mesh)->abstract;
+  return mesh && mesh->has_no_hardware();
 }
 
 // ---- the whole

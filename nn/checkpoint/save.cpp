@@ -6,14 +6,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/processes.h"
 #include "sharding/files/crc32c.h"
 
 namespace tessera::nn {
@@ -34,7 +33,7 @@ const ArrayImpl& values_of(const Leaf& leaf) {
   if (a.type->unreduced || a.type->varying)
     refuse(leaf.path, fmt::format("{} is a pending sum, or differs between replicas. Reduce it first.",
                                   leaf.value->type_string()));
-  if (a.type->mesh && whole_of(a.type->mesh)->abstract)
+  if (a.type->mesh && a.type->mesh->has_no_hardware())
     refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
   return a;
 }
@@ -45,15 +44,14 @@ struct Held {
   std::vector<int> owners;
 };
 
-// Where a mesh is of one process alone, every process has its own like it, so they share the devices out.
-Held held_of(const ArrayImpl& a, const Processes& processes) {
+// Where a mesh is of one process alone, each of `holders` has its own like it, so they share the devices out.
+Held held_of(const ArrayImpl& a, const std::vector<int>& holders) {
   const MeshImpl* mesh = a.type->mesh;
-  const int places = mesh ? static_cast<int>(mesh->devices.size()) : processes.count;
+  const auto places = static_cast<int64_t>(mesh ? mesh->devices.size() : holders.size());
   Held held;
   for (int place = 0; place < places; ++place) {
     const bool is_shared_out = !mesh || whole_of(mesh)->processes == 1;
-    held.owners.push_back(is_shared_out ? static_cast<int>(int64_t{place} * processes.count / places)
-                                        : mesh->process_of(place));
+    held.owners.push_back(is_shared_out ? holders[place * holders.size() / places] : mesh->process_of(place));
     int coordinates[max_axes] = {};
     if (mesh) unravel_place(mesh, mesh->all(), place, coordinates);
     held.blocks.push_back(mesh ? block_of(a.type, coordinates) : whole_block(a.type->shape));
@@ -69,12 +67,14 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 
 // Those who save are those who have the values.
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
-  const int owners = mesh ? whole_of(mesh)->processes : 1;
-  if (owners == 1 || owners == processes.count) return;
+  const MeshImpl* whole = whole_of(mesh);
+  if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.count) return;
   refuse(leaf.path,
-         fmt::format("{} lies on devices of {} processes, {} of them save{}. Leave Processes as it is, so that all "
-                     "save, or save gather(x).",
-                     leaf.value->type_string(), owners, processes.count, processes.count == 1 ? "s" : ""));
+         fmt::format("{} lies on devices of {} process{}, {} process{} save{}. Leave Processes as it is, so that all "
+                     "save{}.",
+                     leaf.value->type_string(), whole->processes, whole->processes == 1 ? "" : "es", processes.count,
+                     processes.count == 1 ? "" : "es", processes.count == 1 ? "s" : "",
+                     whole->elsewhere ? "" : ", or save gather(x)"));
 }
 
 // A part of the array, out of the memory of a device that holds it.
@@ -172,43 +172,10 @@ int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
 
 }  // namespace
 
-void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
-              const std::function<void()>& f) {
-  std::exception_ptr error;
-  try {
-    f();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  bool all = !error;
-  try {
-    if (processes.all_ok) all = processes.all_ok(!error);
-  } catch (...) {  // a process is lost; what went wrong here comes first
-    if (!error) throw;
-  }
-  if (error) std::rethrow_exception(error);
-  if (!all)
-    fail(ErrorKind::other, verb, "{}: another process could not {} its part. Its own error says why.", path.string(),
-         verb);
-}
-
-Processes voting_by(std::shared_ptr<Votes> votes) {
-  Processes all{.index = process_index(), .count = process_count()};
-  if (all.count > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
-  return all;
-}
-
-bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
-  const auto crosses = [](const MeshImpl* mesh) { return mesh && whole_of(mesh)->processes > 1; };
-  if (leaf.value->is_absent()) return false;
-  return crosses(leaf.value->impl()->type->mesh) ||
-         (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
-}
-
-std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes) {
+std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes, const std::vector<int>& holders) {
   const ArrayImpl& a = values_of(leaf);
   check_owners(leaf, a.type->mesh, processes);
-  const Held held = held_of(a, processes);
+  const Held held = held_of(a, holders);
   std::vector<Part> parts;
   for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.index)) {
     at::Tensor values = values_in(a, held.blocks, mine);
@@ -218,18 +185,21 @@ std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& proces
 }
 
 Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
-           const CheckpointOptions& options)
+           const CheckpointOptions& options, const WhoHas& who_has)
     : checkpoint_(folder, step), processes_(options.processes), keep_(options.keep), state_(saved_state(state, extra)) {
   const at::AutoGradMode off(false);
   check_metric(keep_, extra.metrics);
   manifest_.step = step;
   std::set<std::string> names;
-  for (const Leaf& leaf : state.arrays) {
+  std::vector<int> everyone(static_cast<size_t>(processes_.count));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (size_t i = 0; i < state.arrays.size(); ++i) {
+    const Leaf& leaf = state.arrays[i];
     if (leaf.value->is_absent()) continue;
     if (!names.insert(leaf.path).second)
       refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
     check_name("array", leaf.path);
-    parts_.push_back(parts_of(leaf, processes_));
+    parts_.push_back(parts_of(leaf, processes_, who_has.empty() ? everyone : who_has[i]));
     SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
     const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
     saved.file = is_weight ? "params" : "state";

@@ -29,6 +29,12 @@ Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
 // Whether an array is on devices of several processes, or, if it is a recipe, will be by this layout.
 bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
 
+// Of each array of a tree, the processes that have values of it. A mesh of one process alone is either of each process,
+// which has one like it, or known to all processes, of which that one has the values: they find out here together,
+// where there is such a mesh. Empty: all have what their mesh says.
+using WhoHas = std::vector<std::vector<int>>;
+WhoHas who_has_values(const NamedState& state, tessera::detail::Votes& votes);
+
 // One save, in stages that are the same on every process and in the same order: two to begin, one to write, one to
 // commit. A process may run them on any of its threads.
 class Save {
@@ -36,7 +42,7 @@ class Save {
   // Takes a snapshot: the values' memory is shared until it is written, and whatever would overwrite it copies it
   // first, as with any other copy of an array.
   Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
-       const CheckpointOptions& options);
+       const CheckpointOptions& options, const WhoHas& who_has = {});
 
   // A text that must be the same on all processes that save.
   std::string identity() const;
@@ -58,7 +64,7 @@ class Save {
   };
 
   // The parts of the values that this process writes.
-  static std::vector<Part> parts_of(const Leaf& leaf, const Processes& processes);
+  static std::vector<Part> parts_of(const Leaf& leaf, const Processes& processes, const std::vector<int>& holders);
   void add_files(const std::string& folder, int64_t most_file_bytes);
   void begin();
   void write_tensor(const Work& work);

@@ -128,7 +128,7 @@ std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, con
     const Rule& rule = layout.rules()[i];
     add(rule, missing_axes(rule, layout.mesh()));
     const auto use = uses.find(i);
-    if (!detail::is_on_stages(leaves, layout, rule.logical))
+    if (!detail::puts_on_stages(rule, leaves, layout))
       add(rule, why_idle(rule, use == uses.end() ? nullptr : &use->second, names));
   }
   return idle;

@@ -6,8 +6,7 @@
 
 #include "nn/placement/stages.h"
 #include "sharding/diagnostics/check_mode.h"
-#include "sharding/distributed/consensus.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -47,25 +46,23 @@ std::string lines_of(const Layout& layout) {
   return lines;
 }
 
-bool is_across_processes(const NamedSharding& sharding) { return sharding.mesh().process_count() > 1; }
-
-// Before anything is placed: all processes do the same.
-void check_processes_agree(const std::string& lines) {
-  tessera::detail::check_agreement("filter_shard", process_count(), lines);
+// Before anything is placed: all processes of the mesh do the same.
+void check_processes_agree(const Mesh& mesh, const std::string& lines) {
+  tessera::detail::check_agreement("filter_shard", mesh.impl(), lines);
 }
 
 }  // namespace
 
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
   check_distinct(leaves, "filter_shard");
-  std::string lines;
-  Mesh mesh;  // of the leaf before
+  std::vector<std::pair<Mesh, std::string>> lines;  // by mesh
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (leaves[i].value->is_absent() || !is_across_processes(*shardings[i])) continue;
-    if (shardings[i]->mesh() != mesh) lines += line_of(mesh = shardings[i]->mesh());
-    lines += line_of(leaves[i], shardings[i]->spec());
+    if (leaves[i].value->is_absent()) continue;
+    const Mesh mesh = shardings[i]->mesh();
+    if (lines.empty() || lines.back().first != mesh) lines.emplace_back(mesh, line_of(mesh));
+    lines.back().second += line_of(leaves[i], shardings[i]->spec());
   }
-  if (!lines.empty()) check_processes_agree(lines);
+  for (const auto& [mesh, text] : lines) check_processes_agree(mesh, text);
   for (size_t i = 0; i < leaves.size(); ++i)
     if (const Leaf& leaf = leaves[i]; !leaf.value->is_absent())
       place(leaf, [&] { return place_parameter(*leaf.value, *shardings[i], leaf.path); });
@@ -78,11 +75,11 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
 void shard_by_names(const Leaves& leaves, const Layout& layout) {
   check_distinct(leaves, "filter_shard");
   const std::vector<Layout> layouts = stage_layouts(leaves, layout, "filter_shard");
-  if (layout.mesh().process_count() > 1) {
+  if (const Mesh mesh = layout.mesh(); mesh.process_count() > 1) {
     std::string lines = lines_of(layout);
     for (size_t i = 0; i < leaves.size(); ++i)
       if (!leaves[i].value->is_absent()) lines += line_of(leaves[i], resolve(leaves[i], layouts[i]).spec);
-    check_processes_agree(lines);
+    check_processes_agree(mesh, lines);
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];

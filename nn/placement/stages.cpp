@@ -2,6 +2,7 @@
 #include "nn/placement/stages.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -13,6 +14,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/placement/path_pattern.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/stages.h"
 
@@ -20,65 +22,102 @@ namespace tessera::nn::detail {
 namespace {
 
 struct Element {
-  std::string vector;  // its path: decoder.layers
-  std::string axis;
+  std::string vector;             // its path: decoder.layers
+  std::vector<std::string> axes;  // along which a rule deals it out
   int64_t number;
 };
 
-// The mesh axis of more than one device to which a rule sends this name; empty without one.
-std::string axis_of(std::string_view name, const Layout& layout) {
-  for (const Rule& rule : layout.rules())
-    if (rule.is_by_name() && rule.logical == name && rule.mesh_axes.size() == 1 &&
-        layout.mesh().has_axis(rule.mesh_axes[0]) && layout.mesh().size(rule.mesh_axes[0]) > 1)
-      return rule.mesh_axes[0];
-  return {};
+// The mesh axes of more than one device to which a rule sends this name.
+std::vector<std::string> axes_of(std::string_view name, const Layout& layout) {
+  std::vector<std::string> axes;
+  for (const Rule& rule : layout.rules()) {
+    if (!rule.is_by_name() || rule.logical != name || !axes.empty()) continue;
+    for (const std::string& axis : rule.mesh_axes)
+      if (layout.mesh().has_axis(axis) && layout.mesh().size(axis) > 1) axes.push_back(axis);
+  }
+  return axes;
 }
 
 // The outermost element of such a vector in which this leaf lies.
 std::optional<Element> element_of(const std::string& path, const Layout& layout) {
-  std::string name, axis;
+  std::vector<std::string> axes;  // of the name before
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
-    const std::optional number = axis.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
-    if (number) return Element{path.substr(0, begin - 1), axis, *number};
-    axis = axis_of(part, layout);
+    const std::optional number = axes.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
+    if (number) return Element{path.substr(0, begin - 1), axes, *number};
+    axes = axes_of(part, layout);
     begin = end + 1;
   }
   return std::nullopt;
 }
 
+// The rule that puts arrays of this path on a stage; null: none does.
+const Rule* stage_rule(const std::string& path, const Layout& layout) {
+  for (const Rule& rule : layout.rules())
+    if (rule.stage && layout.mesh().has_axis(rule.mesh_axes[0]) && layout.mesh().size(rule.mesh_axes[0]) > 1 &&
+        path_matches(path, rule.arrays.path))
+      return &rule;
+  return nullptr;
+}
+
+Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {
+  const int64_t stages = mesh.size(rule.mesh_axes[0]), at = *rule.stage;
+  if (at < -stages || at >= stages)
+    fail(ErrorKind::bad_argument, verb, "{}: the rule {}, expected stages from {} to {}.", path, rule.to_string(),
+         -stages, stages - 1);
+  return sub_mesh(mesh, rule.mesh_axes[0], at < 0 ? at + stages : at);
+}
+
+Layout on(const Mesh& stage, const Layout& layout) {
+  return Layout(tessera::detail::layout_on(layout.impl(), stage.impl()));
+}
+
 }  // namespace
 
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb) {
+  std::vector<std::string> paths;
+  for (const Leaf& leaf : leaves) paths.push_back(leaf.path);
+  return stage_layouts(paths, layout, verb);
+}
+
+std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb) {
   std::vector<std::optional<Element>> elements;
   std::map<std::string, int64_t> sizes;
-  for (const Leaf& leaf : leaves) {
-    elements.push_back(element_of(leaf.path, layout));
+  for (const std::string& path : paths) {
+    elements.push_back(element_of(path, layout));
     if (const auto& e = elements.back()) sizes[e->vector] = std::max(sizes[e->vector], e->number + 1);
   }
   std::vector<Layout> layouts;
-  for (const std::optional<Element>& e : elements) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::optional<Element>& e = elements[i];
     if (!e) {
-      layouts.push_back(layout);
+      const Rule* rule = stage_rule(paths[i], layout);
+      layouts.push_back(rule ? on(stage_of(*rule, layout.mesh(), paths[i], verb), layout) : layout);
       continue;
     }
-    const int64_t stages = layout.mesh().size(e->axis), size = sizes[e->vector];
+    if (e->axes.size() > 1)
+      fail(ErrorKind::bad_argument, verb,
+           "{}: its rule names the mesh axes \"{}\", expected one, along which its elements are dealt out. Give the "
+           "others to the names of dims.",
+           e->vector, fmt::join(e->axes, "\", \""));
+    const int64_t stages = layout.mesh().size(e->axes[0]), size = sizes[e->vector];
     if (size < stages)
       fail(ErrorKind::uneven, verb,
            "{}: {} elements for mesh axis \"{}\" = {}, expected at least one for each stage. Change the rule or the "
            "mesh.",
-           e->vector, size, e->axis, stages);
-    const Mesh stage = sub_mesh(layout.mesh(), e->axis, e->number * stages / size);
-    layouts.emplace_back(tessera::detail::layout_on(layout.impl(), stage.impl()));
+           e->vector, size, e->axes[0], stages);
+    layouts.push_back(on(sub_mesh(layout.mesh(), e->axes[0], e->number * stages / size), layout));
   }
   return layouts;
 }
 
-bool is_on_stages(const Leaves& leaves, const Layout& layout, const std::string& name) {
+bool puts_on_stages(const Rule& rule, const Leaves& leaves, const Layout& layout) {
+  const std::string& name = rule.logical;
   return std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) {
     const std::optional<Element> e = element_of(leaf.path, layout);
-    return e && (e->vector == name || e->vector.ends_with("." + name));
+    if (!e) return rule.stage && stage_rule(leaf.path, layout) == &rule;
+    return rule.is_by_name() && (e->vector == name || e->vector.ends_with("." + name));
   });
 }
 

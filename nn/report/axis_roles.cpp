@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <set>
+
+#include "sharding/diagnostics/parse_number.h"
 
 namespace tessera::nn::detail {
 
@@ -87,12 +90,56 @@ std::string batch_of(const Names& names) {
   return "";
 }
 
+// The vectors of one field: how many elements each has, and their bytes.
+struct Vectors {
+  std::map<std::string, int64_t> sizes;  // by path
+  int64_t bytes = 0;
+
+  int64_t depth() const {
+    int64_t common = 0;
+    for (const auto& [path, size] : sizes) common = std::gcd(common, size);
+    return common;
+  }
+};
+
+// The outermost vectors, by their fields: layers of model.layers.2.mlp.up.kernel.
+std::map<std::string, Vectors> vectors_in(const std::vector<PlacementRow>& rows) {
+  std::map<std::string, Vectors> all;
+  for (const PlacementRow& row : rows) {
+    size_t name = 0;
+    for (size_t begin = row.path.find('.'); begin != std::string::npos; begin = row.path.find('.', begin + 1)) {
+      const std::string part = row.path.substr(begin + 1, row.path.find('.', begin + 1) - begin - 1);
+      if (const std::optional number = tessera::detail::parse_number<int64_t>(part)) {
+        Vectors& vectors = all[row.path.substr(name, begin - name)];
+        int64_t& size = vectors.sizes[row.path.substr(0, begin)];
+        size = std::max(size, *number + 1);
+        vectors.bytes += row.bytes;
+        break;
+      }
+      name = begin + 1;
+    }
+  }
+  return all;
+}
+
+void find_blocks(const std::vector<PlacementRow>& rows, AxisRoles& roles) {
+  int64_t most = 0;
+  for (const auto& [name, vectors] : vectors_in(rows)) {
+    const bool is_dim = std::find(roles.names.begin(), roles.names.end(), name) != roles.names.end();
+    if (is_dim || vectors.depth() < 2 || vectors.bytes <= most) continue;
+    most = vectors.bytes;
+    roles.blocks = name;
+    roles.depth = vectors.depth();
+  }
+}
+
 }  // namespace
 
-AxisRoles roles_of(const std::vector<NamedDims>& asked) {
+AxisRoles roles_of(const std::vector<NamedDims>& asked, const std::vector<PlacementRow>& rows) {
   const Names names(asked);
   AxisRoles roles = names.roles;
   constexpr double a_few = 0.1;
+  find_blocks(rows, roles);
   roles.batch = batch_of(names);
   roles.stream = stream_of(names);
   for (const std::string& name : roles.names) {

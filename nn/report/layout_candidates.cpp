@@ -37,13 +37,14 @@ bool can_cut_weights(const LayoutCandidate& c, const AxisRoles& roles) {
 }  // namespace
 
 std::vector<MeshAxis> LayoutCandidate::mesh() const {
-  std::vector<MeshAxis> axes{{"replica", replica}, {"data", data}, {"model", model}};
+  std::vector<MeshAxis> axes{{"pipe", pipe}, {"replica", replica}, {"data", data}, {"model", model}};
   std::erase_if(axes, [](const MeshAxis& axis) { return axis.size == 1; });
   return axes.empty() ? std::vector<MeshAxis>{{"data", 1}} : axes;
 }
 
 Rules LayoutCandidate::rules(const AxisRoles& roles) const {
   Rules rules;
+  if (pipe > 1) rules.push_back({roles.blocks, "pipe"});
   std::vector<std::string> rows;
   if (replica > 1) rows.push_back("replica");
   if (data > 1) rows.push_back("data");
@@ -70,6 +71,18 @@ GradientOptions LayoutCandidate::gradients() const {
   return options;
 }
 
+PipelineOptions LayoutCandidate::pipeline() const {
+  return {.micro_batches = micro_batches, .schedule = Schedule::one_f_one_b};
+}
+
+LayoutCandidate with_micro_batches(LayoutCandidate c, const AxisRoles& roles) {
+  c.micro_batches = 1;
+  if (c.pipe == 1 || roles.batch.empty()) return c;
+  for (int64_t n = 4 * c.pipe; n > 1 && c.micro_batches == 1; --n)
+    if (roles.divides(c.replica * c.data * n, roles.batch)) c.micro_batches = n;
+  return c;
+}
+
 std::string LayoutCandidate::name(const AxisRoles& roles) const {
   constexpr const char* by_weights[] = {"data parallel", "ZeRO-1", "fully sharded",
                                         "fully sharded, gathered once a step"};
@@ -78,8 +91,9 @@ std::string LayoutCandidate::name(const AxisRoles& roles) const {
   if (replica > 1) along_data.replace(0, std::string("fully").size(), "hybrid");
   std::string by = by_model[static_cast<size_t>(along_model)];
   if (!whole_layers.empty()) by += fmt::format(" of {}", fmt::join(cut_along_model(*this, roles), ", "));
-  if (along_data.empty()) return by.empty() ? "one device" : by;
-  return by.empty() ? along_data : along_data + " x " + by;
+  std::vector<std::string> parts{pipe > 1 ? "pipeline" : "", along_data, by};
+  std::erase(parts, "");
+  return parts.empty() ? "one device" : fmt::format("{}", fmt::join(parts, " x "));
 }
 
 bool is_possible(const LayoutCandidate& c, const AxisRoles& roles) {
@@ -89,6 +103,10 @@ bool is_possible(const LayoutCandidate& c, const AxisRoles& roles) {
   if (c.weights == WeightsAlongData::cut_state && c.data == 1) return false;
   if (c.replica > 1 && !cuts_weights(c.weights)) return false;
   if ((c.model > 1) != (c.along_model != AlongModel::nothing)) return false;
+  if ((c.pipe > 1) != (c.micro_batches > 1)) return false;
+  if (c.pipe > 1 && (roles.depth % c.pipe || roles.batch.empty() || cuts_weights(c.weights) ||
+                     !roles.divides(c.data * c.micro_batches, roles.batch)))
+    return false;
   if (c.model == 1) return true;
   const std::vector<std::string> names = cut_along_model(c, roles);
   const auto any_of = [&](const std::vector<std::string>& kind) {

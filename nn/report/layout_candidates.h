@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/report/axis_roles.h"
+#include "nn/transformations/pipeline.h"
 #include "sharding/array/gradient_options.h"
 #include "sharding/placement/layout.h"
 #include "sharding/placement/mesh.h"
@@ -21,6 +22,7 @@ enum class WeightsAlongData : uint8_t { whole, cut_state, cut, cut_and_kept };
 enum class AlongModel : uint8_t { nothing, layers, layers_and_sequence, sequence };
 
 struct LayoutCandidate {
+  int64_t pipe = 1, micro_batches = 1;       // stages of the blocks, and what goes through them; both one, or neither
   int64_t replica = 1, data = 1, model = 1;  // devices along each axis
   WeightsAlongData weights = WeightsAlongData::whole;
   AlongModel along_model = AlongModel::nothing;
@@ -29,9 +31,13 @@ struct LayoutCandidate {
   std::vector<MeshAxis> mesh() const;         // without axes of size one, unless there is no other
   Rules rules(const AxisRoles& roles) const;  // for all names; those that cut come first
   GradientOptions gradients() const;
+  PipelineOptions pipeline() const;
   std::string name(const AxisRoles& roles) const;  // fully sharded x tensor parallel
   friend bool operator==(const LayoutCandidate&, const LayoutCandidate&) = default;
 };
+
+// With so many micro-batches that the rows are divided, four for each stage at most; one: there are no such.
+LayoutCandidate with_micro_batches(LayoutCandidate candidate, const AxisRoles& roles);
 
 // Whether it divides what it cuts, and cuts along every axis.
 bool is_possible(const LayoutCandidate& candidate, const AxisRoles& roles);

@@ -2,8 +2,10 @@
 #include "nn/report/layout_search.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "nn/placement/stages.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -25,23 +27,18 @@ Mesh abstract_mesh(const std::vector<MeshAxis>& axes) { return make_mesh(axes, {
 
 }  // namespace
 
-LayoutSearch::LayoutSearch(const GradientStep& step, bool takes_gradients, int64_t devices, const Hardware& hardware,
+LayoutSearch::LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
                            int64_t memory, const SuggestOptions& options)
-    : step_(step),
-      takes_gradients_(takes_gradients),
-      devices_(devices),
-      hardware_(hardware),
-      memory_(memory),
-      options_(options) {
+    : step_(step), takes_(takes), devices_(devices), hardware_(hardware), memory_(memory), options_(options) {
   survey();
 }
 
 void LayoutSearch::survey() {
   const tessera::detail::RuleSurvey survey;
   const Layout layout(abstract_mesh({{"replica", 1}, {"data", 1}, {"model", 1}}), {});
-  rows_ = step_(layout, {}).rows();
+  rows_ = step_(layout, {}, {}).rows();
   steps_ += 1;
-  roles_ = roles_of(survey.asked());
+  roles_ = roles_of(survey.asked(), rows_);
   if (roles_.names.empty())
     fail(
         ErrorKind::bad_argument, "suggest_layouts",
@@ -54,7 +51,8 @@ void LayoutSearch::survey() {
 // ---- one candidate
 
 bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
-  for (const auto& [axis, size] : {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}}) {
+  for (const auto& [axis, size] :
+       {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}, {"pipe", c.pipe}}) {
     const auto most = options_.most_along.find(axis);
     if (most != options_.most_along.end() && size > most->second) return false;
   }
@@ -65,13 +63,19 @@ bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
 int64_t LayoutSearch::bytes_at_rest(const LayoutCandidate& c) const {
   if (c.weights == WeightsAlongData::cut_state || has_own_rules_) return 0;
   const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
-  int64_t bytes = 0;
-  for (const PlacementRow& row : rows_)
-    if (row.axes) {
-      const Resolution there = layout.resolve(axes_of(*row.axes), row.shape, "suggest_layouts", row.path);
-      bytes += NamedSharding(layout.mesh(), there.spec).shard_bytes(row.shape, row.dtype);
+  std::vector<std::string> paths;
+  for (const PlacementRow& row : rows_) paths.push_back(row.path);
+  const std::vector<Layout> layouts = stage_layouts(paths, layout, "suggest_layouts");
+  std::map<std::string, int64_t> bytes;  // by stage
+  int64_t most = 0;
+  for (size_t i = 0; i < rows_.size(); ++i)
+    if (const PlacementRow& row = rows_[i]; row.axes) {
+      const Resolution there = layouts[i].resolve(axes_of(*row.axes), row.shape, "suggest_layouts", row.path);
+      const std::string stage = stage_name(layouts[i].mesh());
+      bytes[stage] += NamedSharding(layouts[i].mesh(), there.spec).shard_bytes(row.shape, row.dtype);
+      if (!stage.empty()) most = std::max(most, bytes[stage]);
     }
-  return bytes;
+  return bytes[""] + most;
 }
 
 std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
@@ -84,7 +88,7 @@ std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
   const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_));
   const auto step = [&] {
     steps_ += 1;
-    return step_(layout, c.gradients());
+    return step_(layout, c.gradients(), c.pipeline());
   };
   Trial trial{.candidate = c, .forecast = forecast_step(layout.mesh(), step, hardware_)};
   trial.fits = trial.forecast.error.empty() && trial.forecast.peak_bytes <= memory_;
@@ -114,8 +118,13 @@ std::vector<size_t> LayoutSearch::fitting() const {
 }
 
 void LayoutSearch::advance(Family& family, int64_t model) {
-  const auto made = attempt_what_may_fit(
-      {.data = devices_ / model, .model = model, .weights = family.weights, .along_model = family.along_model});
+  if (devices_ / family.pipe % model) return;
+  const auto made = attempt_what_may_fit(with_micro_batches({.pipe = family.pipe,
+                                                             .data = devices_ / family.pipe / model,
+                                                             .model = model,
+                                                             .weights = family.weights,
+                                                             .along_model = family.along_model},
+                                                            roles_));
   if (!made || !trials_[*made].forecast.error.empty()) return;
   const double seconds = trials_[*made].seconds();
   const std::vector<size_t> fit = fitting();
@@ -126,15 +135,42 @@ void LayoutSearch::advance(Family& family, int64_t model) {
   family.previous = seconds;
 }
 
-void LayoutSearch::search_families() {
-  std::vector<Family> families;
+std::vector<LayoutSearch::Family> LayoutSearch::families() const {
+  std::vector<Family> all;
+  const auto add = [&](int64_t pipe, WeightsAlongData weights, AlongModel use) {
+    if (takes_.gradients || weights != WeightsAlongData::cut_state) all.push_back({pipe, weights, use});
+  };
   for (const AlongModel use :
        {AlongModel::nothing, AlongModel::layers, AlongModel::layers_and_sequence, AlongModel::sequence})
     for (const WeightsAlongData weights : {WeightsAlongData::whole, WeightsAlongData::cut_state, WeightsAlongData::cut})
-      if (takes_gradients_ || weights != WeightsAlongData::cut_state) families.push_back({weights, use});
+      add(1, weights, use);
+  for (const int64_t pipe : divisors_of(devices_)) {
+    if (!takes_.pipeline || pipe == 1 || roles_.depth == 0 || roles_.depth % pipe) continue;
+    for (const AlongModel use : {AlongModel::nothing, AlongModel::layers})
+      for (const WeightsAlongData weights : {WeightsAlongData::whole, WeightsAlongData::cut_state})
+        add(pipe, weights, use);
+  }
+  return all;
+}
+
+void LayoutSearch::search_families() {
+  std::vector<Family> all = families();
   for (const int64_t model : divisors_of(devices_))
-    for (Family& family : families)
+    for (Family& family : all)
       if (!family.is_left) advance(family, model);
+}
+
+// Half and twice as many micro-batches.
+void LayoutSearch::refine_pipeline() {
+  for (const size_t i : fitting()) {
+    const LayoutCandidate& best = trials_[i].candidate;
+    if (best.pipe == 1) continue;
+    LayoutCandidate half = best, twice = best;
+    half.micro_batches /= 2, twice.micro_batches *= 2;
+    attempt(half);
+    attempt(twice);
+    return;
+  }
 }
 
 void LayoutSearch::refine() {
@@ -142,7 +178,7 @@ void LayoutSearch::refine() {
   std::vector<size_t> best = fitting();
   best.resize(std::min<size_t>(best.size(), 3));
   for (const size_t i : best)
-    if (takes_gradients_ && is_cut(i)) {
+    if (takes_.gradients && is_cut(i)) {
       LayoutCandidate kept = trials_[i].candidate;
       kept.weights = WeightsAlongData::cut_and_kept;
       attempt(kept);
@@ -189,6 +225,7 @@ SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
           .mesh = c.mesh(),
           .rules = c.rules(roles_),
           .gradients = c.gradients(),
+          .pipeline = c.pipeline(),
           .forecast = trial.forecast,
           .why = ""};
 }
@@ -221,6 +258,7 @@ std::vector<size_t> LayoutSearch::proposed() const {
 LayoutSuggestions LayoutSearch::run() {
   search_families();
   refine();
+  refine_pipeline();
   const std::vector<size_t> fit = proposed();
   if (fit.empty()) search_the_smallest();
   std::vector<SuggestedLayout> layouts, too_large, failed;

@@ -15,9 +15,13 @@ namespace tessera::nn::detail {
 
 class LayoutSearch {
  public:
-  // Runs the step once, without rules. `takes_gradients`: whether it reads its GradientOptions.
-  LayoutSearch(const GradientStep& step, bool takes_gradients, int64_t devices, const Hardware& hardware,
-               int64_t memory, const SuggestOptions& options);
+  // What the step reads beside its layout.
+  struct Takes {
+    bool gradients = false, pipeline = false;
+  };
+  // Runs the step once, without rules.
+  LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware, int64_t memory,
+               const SuggestOptions& options);
 
   LayoutSuggestions run();
 
@@ -30,6 +34,7 @@ class LayoutSearch {
   };
   // Candidates that differ in the width of "model" only.
   struct Family {
+    int64_t pipe;
     WeightsAlongData weights;
     AlongModel along_model;
     double previous = std::numeric_limits<double>::infinity();  // seconds of the width before
@@ -43,17 +48,19 @@ class LayoutSearch {
   std::optional<size_t> attempt(const LayoutCandidate& candidate);
   std::optional<size_t> attempt_what_may_fit(const LayoutCandidate& candidate);
 
+  std::vector<Family> families() const;
   void search_families();
   void advance(Family& family, int64_t model);
   void refine();
+  void refine_pipeline();
   void search_the_smallest();
 
   std::vector<size_t> fitting() const;  // the fastest first
   std::vector<size_t> proposed() const;
   SuggestedLayout suggestion(const Trial& trial) const;
 
-  GradientStep step_;
-  bool takes_gradients_;
+  PipelineStep step_;
+  Takes takes_;
   int64_t devices_;
   Hardware hardware_;
   int64_t memory_;

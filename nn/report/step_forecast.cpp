@@ -59,16 +59,27 @@ double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardwar
                                  : collective_seconds(r.kind, r.axes, mesh, r.bytes, hardware);
 }
 
+// What each takes of a device's time: stages communicate side by side, so that those count that take longest.
+CommTime time_of_a_device(const std::vector<CommRecord>& records, const Mesh& mesh, const Hardware& hardware) {
+  std::map<int, double> by_stage;
+  for (const CommRecord& r : records)
+    if (r.stage >= 0) by_stage[r.stage] += seconds_of(r, mesh, hardware);
+  const auto longest = std::max_element(by_stage.begin(), by_stage.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  const int stage = longest == by_stage.end() ? -1 : longest->first;
+  return [=](const CommRecord& r) { return r.stage >= 0 && r.stage != stage ? 0 : seconds_of(r, mesh, hardware); };
+}
+
 // ---- one mesh
 
-std::vector<Traffic> traffic_of(const CommLedger& ledger, const Mesh& mesh, const Hardware& hardware) {
+std::vector<Traffic> traffic_of(const CommLedger& ledger, const CommTime& time) {
   std::map<std::pair<std::string, std::string>, Traffic> rows;
   for (const CommRecord& r : ledger.records()) {
     Traffic& row = rows[{r.kind, r.axes}];
     row.kind = r.kind, row.axes = r.axes;
     row.count += 1;
     row.bytes += r.bytes;
-    row.seconds += seconds_of(r, mesh, hardware);
+    row.seconds += time(r);
   }
   std::vector<Traffic> traffic;
   for (auto& [key, row] : rows) traffic.push_back(std::move(row));
@@ -83,8 +94,7 @@ double memory_seconds(const Forecast& forecast, const StepForecast& step, const 
   return 2 * static_cast<double>(bytes) / hardware.memory_bytes_per_second;
 }
 
-double hidden_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
-  const auto time = [&](const CommRecord& r) { return seconds_of(r, step.mesh, hardware); };
+double hidden_seconds(const Forecast& forecast, const StepForecast& step, const CommTime& time) {
   if (step.flops == 0) return 0;
   const double end =
       predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
@@ -106,11 +116,12 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.peak_bytes = forecast.peak_bytes();
   result.flops = forecast.flops();
   result.calls = forecast.calls();
-  result.traffic = traffic_of(forecast.ledger(), mesh, hardware);
+  const CommTime time = time_of_a_device(forecast.ledger().records(), mesh, hardware);
+  result.traffic = traffic_of(forecast.ledger(), time);
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
                            static_cast<double>(result.calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
-  result.hidden_seconds = hidden_seconds(forecast, result, hardware);
+  result.hidden_seconds = hidden_seconds(forecast, result, time);
   result.bubble_seconds = result.compute_seconds * forecast.bubble() / (1 - forecast.bubble());
   return result;
 }

@@ -40,7 +40,7 @@ struct Hardware {
 struct Traffic {
   std::string kind, axes;
   int64_t count = 0, bytes = 0;  // bytes as in CommRecord
-  double seconds = 0;
+  double seconds = 0;            // of a device: of stages, which communicate side by side, the one that takes longest
 };
 
 // One step on one mesh; bytes are those of one device.

@@ -73,6 +73,10 @@ std::string dearest(const StepForecast& a, const StepForecast& b) {
 
 std::string reason(const StepForecast& a, const StepForecast& b) {
   const double computing = b.compute_seconds - a.compute_seconds, waiting = waited(b) - waited(a);
+  const double idle = b.bubble_seconds - a.bubble_seconds;
+  if (idle > computing && idle > waiting)
+    return fmt::format("its stages wait {} ms {}for each other", a.bubble_seconds > 0 ? milliseconds(idle) : "no",
+                       a.bubble_seconds > 0 ? "less " : "");
   if (computing > waiting)
     return fmt::format("each device computes {} ms less, since more of the work is divided", milliseconds(computing));
   const double hidden = a.hidden_seconds - b.hidden_seconds;
@@ -84,7 +88,7 @@ std::string reason(const StepForecast& a, const StepForecast& b) {
 // ---- tables
 
 const Cells titles = {"",           "on one device", "placement", "peak, bytes", "compute, ms", "communication, ms",
-                      "hidden, ms", "step, ms"};
+                      "hidden, ms", "bubble, ms",    "step, ms"};
 
 Cells cells_of(const SuggestedLayout& s, const std::string& number) {
   const StepForecast& f = s.forecast;
@@ -95,13 +99,27 @@ Cells cells_of(const SuggestedLayout& s, const std::string& number) {
           milliseconds(f.compute_seconds),
           milliseconds(f.communication_seconds),
           milliseconds(f.hidden_seconds),
+          milliseconds(f.bubble_seconds),
           milliseconds(f.seconds())};
+}
+
+bool has_bubbles(const std::vector<SuggestedLayout>& layouts) {
+  return std::any_of(layouts.begin(), layouts.end(),
+                     [](const SuggestedLayout& s) { return s.forecast.bubble_seconds > 0; });
 }
 
 std::vector<Cells> table_of(const std::vector<SuggestedLayout>& layouts) {
   std::vector<Cells> rows{titles};
   for (size_t i = 0; i < layouts.size(); ++i) rows.push_back(cells_of(layouts[i], std::to_string(i + 1)));
+  if (!has_bubbles(layouts))
+    for (Cells& row : rows) row.erase(row.end() - 2);
   return rows;
+}
+
+// 16 micro-batches, one_f_one_b; nothing without stages.
+std::string words_of(const PipelineOptions& pipeline) {
+  if (pipeline.micro_batches == 1) return "";
+  return fmt::format("; {} micro-batches, {}", pipeline.micro_batches, name_of(pipeline.schedule));
 }
 
 std::string heading(const LayoutSuggestions& found) {
@@ -120,7 +138,7 @@ std::string paragraphs(const LayoutSuggestions& found) {
     const SuggestedLayout& s = found.layouts()[i];
     std::vector<std::string> traffic;
     for (const Traffic& t : s.forecast.traffic) traffic.push_back(words_of(t));
-    text += fmt::format("{}. {}: {}.\n   {}\n   {}.\n", i + 1, s.name, words_of(s.rules), s.why,
+    text += fmt::format("{}. {}: {}{}.\n   {}\n   {}.\n", i + 1, s.name, words_of(s.rules), words_of(s.pipeline), s.why,
                         traffic.empty() ? "No communication" : fmt::format("{}", fmt::join(traffic, "; ")));
   }
   if (!found.too_large().empty()) {
@@ -143,6 +161,9 @@ boost::json::object json_of(const SuggestedLayout& s) {
           {"rules", std::move(rules)},
           {"shard_state", boost::json::value_from(s.gradients.shard)},
           {"borrow_gathers", s.gradients.borrow_gathers},
+          {"micro_batches", s.pipeline.micro_batches},
+          {"schedule", s.pipeline.micro_batches == 1 ? boost::json::value(nullptr)
+                                                     : boost::json::value(name_of(s.pipeline.schedule))},
           {"why", s.why},
           {"forecast", detail::json_of(s.forecast)}};
 }
@@ -170,9 +191,9 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
     fail(ErrorKind::bad_argument, "suggest_layouts", "told_apart = {} given, expected 0 or more, as 0.1 for a tenth.",
          options.told_apart);
   for (const auto& [axis, most] : options.most_along) {
-    if (axis != "replica" && axis != "data" && axis != "model")
+    if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
       fail(ErrorKind::bad_argument, "suggest_layouts",
-           "most_along names \"{}\", expected an axis of the meshes that are tried: replica, data, model.", axis);
+           "most_along names \"{}\", expected an axis of the meshes that are tried: pipe, replica, data, model.", axis);
     check_at_least("most_along", most, 1);
   }
   detail::check_hardware("suggest_layouts", hardware);
@@ -207,13 +228,16 @@ const SuggestedLayout& LayoutSuggestions::best() const {
 }
 
 std::string LayoutSuggestions::to_text() const {
-  const std::string table =
-      layouts_.empty() ? "None fits.\n" : text_table(table_of(layouts_), "<  <  <  >  >  >  >  >");
+  const std::string table = layouts_.empty()
+                                ? "None fits.\n"
+                                : text_table(table_of(layouts_), has_bubbles(layouts_) ? "<  <  <  >  >  >  >  >  >"
+                                                                                       : "<  <  <  >  >  >  >  >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
 std::string LayoutSuggestions::to_markdown() const {
-  const std::string table = tessera::detail::markdown_table(table_of(layouts_), "> < < > > > > >");
+  const std::string table = tessera::detail::markdown_table(
+      table_of(layouts_), has_bubbles(layouts_) ? "> < < > > > > > >" : "> < < > > > > >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
@@ -234,14 +258,23 @@ std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& found) { re
 LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  const auto without = [&](const Layout& layout, const GradientOptions&) { return step(layout); };
-  return detail::LayoutSearch(without, /*takes_gradients=*/false, devices, hardware, memory, options).run();
+  const auto with = [&](const Layout& layout, const GradientOptions&, const PipelineOptions&) { return step(layout); };
+  return detail::LayoutSearch(with, {}, devices, hardware, memory, options).run();
 }
 
 LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  return detail::LayoutSearch(step, /*takes_gradients=*/true, devices, hardware, memory, options).run();
+  const auto with = [&](const Layout& layout, const GradientOptions& gradients, const PipelineOptions&) {
+    return step(layout, gradients);
+  };
+  return detail::LayoutSearch(with, {.gradients = true}, devices, hardware, memory, options).run();
+}
+
+LayoutSuggestions suggest_layouts(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options) {
+  check(static_cast<bool>(step), devices, hardware, memory, options);
+  return detail::LayoutSearch(step, {.gradients = true, .pipeline = true}, devices, hardware, memory, options).run();
 }
 
 }  // namespace tessera::nn

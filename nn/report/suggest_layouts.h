@@ -11,6 +11,7 @@
 
 #include "nn/placement/table.h"
 #include "nn/report/step_forecast.h"
+#include "nn/transformations/pipeline.h"
 #include "sharding/array/gradient_options.h"
 #include "sharding/placement/layout.h"
 
@@ -22,6 +23,8 @@ using LayoutStep = std::function<PlacementTable(const Layout&)>;
 // The same of a step that is told how gradients lie as well: for value_and_grad, and for an Optimizer
 // {.shard_state = gradients.shard}.
 using GradientStep = std::function<PlacementTable(const Layout&, const GradientOptions&)>;
+// And of a step that is told its micro-batches and their schedule, for nn::pipeline.
+using PipelineStep = std::function<PlacementTable(const Layout&, const GradientOptions&, const PipelineOptions&)>;
 
 // How long suggest_layouts searches, and where.
 struct SuggestOptions {
@@ -30,8 +33,8 @@ struct SuggestOptions {
   // By what part a layout has to be slower than the one before it in the result, so that a prediction, which is right to
   // a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
   double told_apart = 0.1;
-  // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "replica", "data",
-  // "model"; those that are not here may have all devices.
+  // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "pipe", "replica",
+  // "data", "model"; those that are not here may have all devices.
   std::map<std::string, int64_t> most_along = {};
 };
 
@@ -41,6 +44,7 @@ struct SuggestedLayout {
   std::vector<MeshAxis> mesh;  // data=8, model=4
   Rules rules;                 // of every name that the step has
   GradientOptions gradients;   // .shard and .borrow_gathers
+  PipelineOptions pipeline;    // of one micro-batch: no rule puts blocks on stages
   StepForecast forecast;       // peak memory, collectives and times of a device
   std::string why;             // one sentence: why it beats the next
 
@@ -77,9 +81,8 @@ class LayoutSuggestions {
   std::string to_text() const;
   std::string to_markdown() const;
   // {"devices", "memory", "steps", "complete", "skipped", "layouts": [{"name", "mesh": {axis: size}, "rules": {name:
-  // [axis,
-  // ...]}, "shard_state": [axis, ...], "borrow_gathers", "why", "forecast": as in MeshComparison}, ...], "too_large",
-  // "failed": lists of the same}
+  // [axis, ...]}, "shard_state": [axis, ...], "borrow_gathers", "micro_batches", "schedule" (null without stages),
+  // "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
   std::string to_json() const;
 
  private:
@@ -113,8 +116,14 @@ std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& suggestions
 // that compare_meshes refuses, a step that places nothing by names.
 LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options = {});
-// With a step that takes GradientOptions; only this one is offered ZeRO-1 and weights that are gathered once a step.
+// With a step that takes GradientOptions, which is offered ZeRO-1 and weights that are gathered once a step, too.
 LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestOptions& options = {});
+// With one that gives PipelineOptions to nn::pipeline. Where it has a vector of blocks whose length the stages divide,
+// it is offered pipelines as well, alone or with data parallel or ZeRO-1, and layers over "model": four micro-batches a
+// stage, or as many as the rows allow, of the best half and twice as many, by one_f_one_b.
+//   nn::pipeline(mse, pipeline, gradients)(model, batch)      // of one micro-batch: value_and_grad
+LayoutSuggestions suggest_layouts(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
                                   const SuggestOptions& options = {});
 
 }  // namespace tessera::nn

@@ -17,10 +17,10 @@ namespace {
 bool has_rows(const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->ndim() > 0; }
 
 // Dim 0 as (blocks, parts, rows), of which one part is taken.
-Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
+Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n, const char* verb) {
   const Array& x = *leaf.value;
   if (x.shape(0) == 0 || x.shape(0) % (blocks * n))
-    fail(ErrorKind::uneven, "accumulate_gradients",
+    fail(ErrorKind::uneven, verb,
          "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.", leaf.path,
          leaf.path.empty() ? x.type_string() : "", x.shape(0) / blocks, blocks, n);
   Shape apart = x.shape(), joined = x.shape();
@@ -60,9 +60,9 @@ void check_micro_batches(int64_t n, const char* verb) {
   if (n < 1) fail(ErrorKind::bad_argument, verb, "{} micro-batches given, expected 1 or more.", n);
 }
 
-void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {
+void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n, const char* verb) {
   for (const Leaf& leaf : batch)
-    if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n);
+    if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n, verb);
 }
 
 void fold_keys(const Parts& parts, int64_t i) {

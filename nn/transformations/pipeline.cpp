@@ -5,6 +5,7 @@
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/redistribution/stages.h"
 
 namespace tessera::nn {
 
@@ -23,6 +24,10 @@ std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t sta
   }
   return passes;
 }
+
+ForwardScope::ForwardScope(const PipelineOptions& options)
+    : forward_only_(tessera::detail::goes_forward_only(),
+                    options.schedule == Schedule::one_f_one_b && options.micro_batches > 1) {}
 
 // Stages are counted by processes: of those that one process has, the order is its own.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nn/transformations/accumulate_gradients.h"
+#include "sharding/diagnostics/scoped_value.h"
 
 namespace tessera::nn {
 
@@ -40,6 +41,15 @@ std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t sta
 // Those of this process, of a model on these arrays.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model);
 
+// The forward pass of a micro-batch: of several under one_f_one_b, one in which no activation goes back.
+class ForwardScope {
+ public:
+  explicit ForwardScope(const PipelineOptions& options);
+
+ private:
+  tessera::detail::ScopedValue<bool> forward_only_;
+};
+
 inline Array without_graph_of(const Array& loss) { return without_graph(loss); }
 template <class Aux>
 std::pair<Array, Aux> without_graph_of(std::pair<Array, Aux> value) {
@@ -67,11 +77,12 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   for (const auto [is_backward, i] : passes_of(options, leaves(model))) {
     auto& [training, result] = parts[i];
     if (!is_backward) {
+      const ForwardScope scope(options);
       training = std::make_unique<Training>(leaves(running), trained, of_part);
       Tree shadow = running;
       const std::vector<Array> given = training->shadows();
       set_values(bare_arrays(shadow).arrays, given);
-      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
+      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n, "pipeline")...);
       training->pause();
       if constexpr (!std::is_const_v<Model>)
         write_back(running, training->model(),
@@ -112,8 +123,8 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // what is kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1 (bad_argument), those
-// of accumulate_gradients.
+// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1; under one_f_one_b,
+// an activation that goes back to an earlier stage (bad_argument); those of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

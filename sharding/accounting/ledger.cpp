@@ -36,6 +36,9 @@ CommRecord detail::record_of(const Communication& c) {
           .path = words(c.cause.path, nullptr),
           .reason = words(c.cause.reason, nullptr),
           .backward = c.backward,
+          .stage = cut_of(c.mesh)               ? c.mesh->cut_at
+                   : c.to && cut_of(c.to->mesh) ? c.to->mesh->cut_at
+                                                : -1,
           .where = c.cause.where};
 }
 

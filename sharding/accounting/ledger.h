@@ -29,6 +29,7 @@ struct CommRecord {
   std::string path;       // the parameter's path, where it is one
   std::string reason;     // why it had to move
   bool backward = false;
+  int stage = -1;  // of stages (sub_mesh.h): the one that has the result, while others have theirs; -1: of all devices
   // The line of the user's program: the innermost one that is not the library's. In the backward pass, the line of the
   // forward operation; for the gradients' common reduction, the line of value_and_grad.
   std::source_location where;

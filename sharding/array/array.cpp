@@ -109,11 +109,10 @@ at::Tensor assemble(const ArrayImpl& a) {
          "{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
          type->to_string());
   if (type->mesh && type->mesh->elsewhere)
-    fail(
-        ErrorKind::bad_argument, "to_host",
-        "{} lies on the mesh ({}), whose devices are those of other processes. Reading does not communicate: gather it "
-        "first, on all processes.",
-        type->to_string(), Mesh(type->mesh).to_string());
+    fail(ErrorKind::bad_argument, "to_host",
+         "{} lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: {}.",
+         type->to_string(), Mesh(type->mesh).to_string(), type->mesh->words_of_members(),
+         whole_of(type->mesh)->elsewhere ? "read it there" : "gather it first, on all processes");
   if (type->mesh && type->mesh->abstract)
     fail(ErrorKind::bad_argument, "to_host",
          "{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
@@ -199,7 +198,7 @@ int64_t Array::shard_bytes() const { return checked(*this, "shard_bytes").type->
 
 bool Array::is_fully_addressable() const {
   const MeshImpl* mesh = checked(*this, "is_fully_addressable").type->mesh;
-  return !mesh || mesh->processes == 1;
+  return !mesh || (mesh->processes == 1 && !mesh->elsewhere);
 }
 
 std::vector<Shard> Array::global_shards() const {

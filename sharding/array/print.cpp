@@ -234,7 +234,8 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   out << type;
   if (x.is_absent()) return out;
   if (x.is_recipe() && x.size() > most_printed) return out << " a recipe, without values yet";
-  if (x.is_committed() && x.impl()->type->mesh->elsewhere) return out << " on devices of other processes";
+  if (x.is_committed() && x.impl()->type->mesh->elsewhere)
+    return out << " on devices of " << x.impl()->type->mesh->words_of_members();
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";
   if (x.impl()->type->varying) return out << " different on each device";
   if (x.is_committed() && (x.impl()->type->own() & x.impl()->type->mesh->crossing())) return print_shards(out, x);

@@ -111,17 +111,17 @@ Votes::Votes(const char* verb, std::string what) : verb_(verb), what_(std::move(
   channel_ = ++boxes;
 }
 
-bool Votes::all(bool yes) { return of_all(yes ? "yes" : "no").empty() && yes; }
+bool Votes::all(bool yes) { return texts(yes ? "yes" : "no").empty() && yes; }
 
 void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
-  const std::vector<std::string> texts = of_all(mine);
-  if (texts.empty()) return;
-  const auto other = std::find_if(texts.begin(), texts.end(), [&](const auto& text) { return text != texts[0]; });
-  fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, texts[0],
-       other - texts.begin(), *other, what_to_do);
+  const std::vector<std::string> all = texts(mine);
+  if (all.empty()) return;
+  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
+  fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, all[0],
+       other - all.begin(), *other, what_to_do);
 }
 
-std::vector<std::string> Votes::of_all(const std::string& mine) {
+std::vector<std::string> Votes::texts(const std::string& mine) {
   return texts_of_all(channel_, mine,
                       {.operation = verb_, .where = {}, .what = &what_, .longest = 11 * world().timeout});
 }

@@ -39,10 +39,10 @@ class Votes {
   // Error (inconsistent), on all processes, unless `mine` is the same on all: "[verb] what: process 0 has ..., process
   // 2 has ...", followed by `what_to_do`. `mine` is one line that can follow the word "has".
   void check_same(const std::string& mine, std::string_view what_to_do);
+  // The texts of all processes, in their order; empty if they are the same.
+  std::vector<std::string> texts(const std::string& mine);
 
  private:
-  std::vector<std::string> of_all(const std::string& mine);
-
   const char* verb_;
   std::string what_;
   int channel_;

@@ -68,11 +68,13 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-// This process's devices, by their places in the mesh.
+// This process's devices, by their places in the mesh. One that has none gives what the first one gives, for its shapes
+// and element type.
 std::vector<int> places_here(const MeshImpl* mesh) {
+  const int process = mesh->elsewhere ? mesh->process_of(0) : mesh->process;
   std::vector<int> places;
   for (int place = 0; place < mesh->count(mesh->all()); ++place)
-    if (mesh->process_of(place) == mesh->process) places.push_back(place);
+    if (mesh->process_of(place) == process) places.push_back(place);
   return places;
 }
 
@@ -88,7 +90,7 @@ Array stored(const Type* type, const NamedSharding& sharding, const Tensors& ten
   const std::vector<int> places = places_here(mesh);
   Tensors local(mesh->slots(type->slots));
   for (size_t i = places.size(); i-- > 0;) local[slot_of(mesh, places[i], type->slots)] = tensors[i];
-  if (mesh->abstract) local[0] = abstract_block(type);
+  if (mesh->abstract) local = {abstract_block(type)};
   ArrayPtr result = make_array(type, std::move(local));
   result->detail().placed = std::make_unique<NamedSharding>(sharding);
   return Array(std::move(result));
@@ -115,9 +117,9 @@ Stretch stretch_of(const Type* type, size_t d) {
   const MeshImpl* mesh = type->mesh;
   const DimAxes& axes = type->dims[d];
   std::set<int64_t> blocks;
-  for (int s = 0; s < mesh->slots(axes.axis_set()); ++s) {
+  for (const int place : places_here(mesh)) {
     Coordinates coordinates(mesh);
-    unravel(mesh, axes.axis_set(), s, coordinates);
+    unravel_place(mesh, mesh->all(), place, coordinates);
     blocks.insert(block_number(mesh, axes, coordinates));
   }
   const auto count = static_cast<int64_t>(blocks.size());

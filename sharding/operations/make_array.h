@@ -8,6 +8,8 @@
 
 namespace tessera {
 
+// A process that has none of the mesh's devices gives what the first process of the mesh gives; it holds nothing of it.
+
 // An array of this shape whose blocks are made by `make_block`, which is called once for each distinct block that this
 // process's devices hold, in mesh order, with its ranges in the whole. Nothing larger than a block is ever made:
 //   make_array_from_callback({n, 4}, sharding, [&](const IndexRanges& block) { return rows(file, block[0]); });

@@ -33,6 +33,7 @@ std::string Arrays::to_string() const {
 std::string Rule::to_string() const {
   if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
   const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
+  if (stage) return fmt::format("{} -> stage {} of {}", arrays.to_string(), *stage, axes);
   const char* padded = uneven == tessera::uneven::pad ? ", uneven::pad" : "";
   if (!is_by_name() && !arrays.path.empty())
     return fmt::format("{} -> longest dim over {}{}", arrays.to_string(), axes, padded);
@@ -68,6 +69,7 @@ Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spe
 Rule::Rule(Arrays which, LongestDim dim, tessera::uneven uneven)
     : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
 Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
+Rule::Rule(Arrays which, OnStage on) : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;
@@ -105,6 +107,8 @@ void check_rule(const Rule& rule) {
   if (rule.is_by_name()) return;
   if (rule.arrays.path.empty())
     fail_rule(ErrorKind::bad_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
+  if (rule.stage && rule.arrays.min_size)
+    fail_rule(ErrorKind::bad_argument, rule, "goes by size. Name the paths that lie on the stage.");
   if (!rule.spec) return;
   const std::vector<SpecEntry>& entries = rule.spec->entries();
   if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
@@ -142,6 +146,7 @@ std::string identity(const Rules& rules) {
         text += entry.pads() ? '+' : '[';
         for (const std::string& axis : entry.axes()) add(axis);
       }
+    if (rule.stage) text += fmt::format("@{}", *rule.stage);
     text += rule.spec ? "}P" : rule.uneven == uneven::pad ? "}+" : "}";
   }
   return text;
@@ -224,7 +229,10 @@ Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_vie
 
 Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                            std::string_view path) const {
-  std::for_each(own.begin(), own.end(), check_rule);
+  for (const Rule& rule : own) {
+    check_rule(rule);
+    if (rule.stage) fail_rule(ErrorKind::bad_argument, rule, "is a parameter's own. Give it to the layout.");
+  }
   Rules all = own;
   all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());
   return detail::walk_rules(impl_->mesh, all, axes, shape, verb, path, impl_->uneven);

@@ -45,10 +45,20 @@ LongestDim longest_dim(const Names&... mesh_axes) {
   return {{mesh_axes...}};
 }
 
+// In a rule for Arrays: whole on one stage of this mesh axis (sub_mesh.h), where the other rules place them; counted
+// from the end below zero.
+struct OnStage {
+  std::string axis;
+  int64_t at = 0;
+};
+inline OnStage on_stage(std::string axis, int64_t at) { return {std::move(axis), at}; }
+
 // One rule. By name: a logical axis and the mesh axes that shard it (several: major to minor; none: replicated). Or by
 // path and size: Arrays, and a spec for all dims of such a parameter, or for its longest dim:
 //   {Arrays{"**.kernel"}, P{none, "model"}}    {Arrays{.min_size = 1024}, longest_dim("data")}
 //   {Arrays{}, replicated}
+// Or the stage of what lies in no vector that a rule deals out, which is on all stages otherwise:
+//   {Arrays{"**.embedding.**"}, on_stage("pipe", 0)}    {Arrays{"**.head.**"}, on_stage("pipe", -1)}
 // With uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
 // divide where there is one: {"vocab", "model", uneven::pad}. In a spec each entry says it for itself.
 struct Rule {
@@ -56,6 +66,7 @@ struct Rule {
   std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dim
   Arrays arrays = {};
   std::optional<PartitionSpec> spec = {};  // for Arrays; without one, mesh_axes shard the longest dim
+  std::optional<int64_t> stage = {};       // for Arrays: along the one of mesh_axes
   tessera::uneven uneven = tessera::uneven::error;
 
   Rule(std::string name, Replicated);
@@ -66,6 +77,7 @@ struct Rule {
   Rule(Arrays which, PartitionSpec all_dims);
   Rule(Arrays which, LongestDim dim, tessera::uneven uneven = tessera::uneven::error);
   Rule(Arrays which, Replicated);
+  Rule(Arrays which, OnStage stage);
   template <class Other>
   requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
       Rule(std::string name, Other)

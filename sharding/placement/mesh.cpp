@@ -42,7 +42,12 @@ bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 bool Mesh::is_abstract() const { return checked(impl_).abstract; }
 std::string Mesh::device() const { return checked(impl_).device.str(); }
 int Mesh::process_count() const { return checked(impl_).processes; }
-int Mesh::process_index() const { return process_count() == 1 ? 0 : impl_->process; }
+
+int Mesh::process_index() const {
+  if (checked(impl_).elsewhere) return -1;
+  const std::vector<int> members = impl_->members();
+  return static_cast<int>(std::find(members.begin(), members.end(), impl_->process) - members.begin());
+}
 
 std::vector<int> Mesh::local_devices() const {
   std::vector<int> local;
@@ -133,9 +138,13 @@ struct Owners {
   int64_t all() const { return processes * each; }
 };
 
-Owners owners_of(int64_t wanted) {
+Owners owners_of(int64_t wanted, bool are_named) {
   Owners owners{process_index(), process_count(), available_devices()};
   if (owners.processes == 1 || owners.each < most_devices) return owners;
+  if (are_named && wanted % owners.processes) {
+    owners.each = local_device_count();
+    return owners;
+  }
   if (wanted % owners.processes)
     fail(ErrorKind::device_mismatch, "make_mesh",
          "{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each process has as "
@@ -210,24 +219,15 @@ std::vector<Box> boxes_of(const detail::MeshImpl& mesh, int processes) {
   return boxes;
 }
 
-void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
-  const auto n = static_cast<int64_t>(boxes.size());
-  for (int64_t p = 0; p < n; ++p)
-    if (boxes[p].devices == devices)
-      fail(ErrorKind::device_mismatch, "make_mesh",
-           "all devices of the mesh are those of process {}, and another process makes it. Name devices of its own, or "
-           "as many of each process.",
-           p);
-  if (devices % n)
-    fail(ErrorKind::device_mismatch, "make_mesh",
-         "{} devices given, expected as many of each of the {} processes. Name others.", devices, n);
-  for (int64_t p = 0; p < n; ++p) {
+void check_boxes(const std::vector<Box>& boxes, const std::vector<int>& members, int64_t devices) {
+  const auto n = static_cast<int64_t>(members.size());
+  for (const int p : members) {
     if (boxes[p].devices * n != devices)
       fail(ErrorKind::device_mismatch, "make_mesh",
-           "process {} has {} of the mesh's {} devices, expected {}: as many as each of the {} processes. Name other "
-           "devices.",
-           p, boxes[p].devices, devices, devices / n, n);
-    if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[0]))
+           "process {} has {} of the mesh's {} devices, expected as many of each of the {} processes that have any. "
+           "Name other devices.",
+           p, boxes[p].devices, devices, n);
+    if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[members[0]]))
       fail(ErrorKind::device_mismatch, "make_mesh",
            "the devices of process {} are no block of the grid, the same range along each axis for every process. "
            "Order the devices so that neighbours belong to one process.",
@@ -235,7 +235,7 @@ void check_boxes(const std::vector<Box>& boxes, int64_t devices) {
   }
 }
 
-// Which part of the grid is this process's: all of it, where no other has a device of the mesh.
+// Which part of the grid is this process's: all of it, where no other has a device of the mesh; or none.
 void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
   mesh.process = owners.process;
   if (owners.processes == 1) return;
@@ -243,8 +243,10 @@ void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
   const std::vector<Box> boxes = boxes_of(mesh, owners.processes);
   const Box& mine = boxes[owners.process];
   if (mine.devices == static_cast<int64_t>(mesh.devices.size())) return;
-  check_boxes(boxes, static_cast<int64_t>(mesh.devices.size()));
-  mesh.processes = owners.processes;
+  const std::vector<int> members = mesh.members();
+  check_boxes(boxes, members, static_cast<int64_t>(mesh.devices.size()));
+  mesh.processes = static_cast<int>(members.size());
+  if (mine.devices == 0) return mesh.put_elsewhere();
   mesh.first = mine.first;
   for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.extent[a] = mine.extent(a);
 }
@@ -270,7 +272,7 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
 
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
   const int64_t n = checked_size(axes);
-  const Owners owners = owners_of(n);
+  const Owners owners = owners_of(n, !options.devices.empty());
   check_available(n, owners);
   std::vector<int> devices = ordered_devices(axes, std::move(options.devices), owners);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
@@ -300,9 +302,9 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   limit_threads();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
-  std::string key = mesh.abstract ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
+  std::string key = mesh.has_no_hardware() ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
-  if (!mesh.abstract)
+  if (!mesh.has_no_hardware())
     key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());
 
   static std::mutex mutex;
@@ -332,13 +334,16 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   std::vector<MeshAxis> axes;
   if (text.empty()) return axes;
   for (const std::string_view item : detail::split_text(text, ",")) {
+    constexpr std::string_view mark = ":across";
+    const bool is_across = item.ends_with(mark);
     const size_t equals = item.find('=');
-    const std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    std::string_view digits = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    if (is_across && equals != std::string_view::npos) digits.remove_suffix(mark.size());
     const std::optional size = detail::parse_number<int64_t>(digits);
     if (equals == 0 || !size)
-      fail(ErrorKind::bad_argument, "parse_mesh_axes", "\"{}\" in \"{}\", expected name=size, as in data=4,model=2.",
-           item, text);
-    axes.push_back({std::string(item.substr(0, equals)), *size});
+      fail(ErrorKind::bad_argument, "parse_mesh_axes",
+           "\"{}\" in \"{}\", expected name=size or name=size:across, as in data=4,model=2.", item, text);
+    axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : Neighbours::near});
   }
   return axes;
 }

@@ -58,9 +58,10 @@ class Mesh {
   int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
   bool has_axis(std::string_view axis) const;
   bool private_replicas() const;
-  bool is_abstract() const;
+  bool is_abstract() const;    // also where all devices are those of other processes: there is no data here
   std::string device() const;  // of this process: "cpu", "cuda:0"; "meta" for an abstract mesh
-  // How many processes have the mesh's devices, equally many each, and this process's index among them.
+  // How many processes have the mesh's devices, equally many each, and this process's index among them; -1 if it has
+  // none of them.
   int process_count() const;
   int process_index() const;
   std::vector<int> local_devices() const;  // ids of this process's devices, row-major
@@ -96,11 +97,15 @@ class Mesh {
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
 // a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per
 // process. With several processes each has a box of the grid, of the same extent along every mesh axis, so that a mesh
-// axis lies inside the processes, across them, or both; all processes make the mesh with the same arguments. A mesh of
-// this process's devices alone is local to it. Any other choice of devices is an Error (device_mismatch) that says
-// which process has them; so is a kind of device that LibTorch does not have here. More errors: an axis twice
-// (duplicate_axis), an axis size below one, more than 16 axes, a list of devices that has repetitions or another length
-// than the grid.
+// axis lies inside the processes, across them, or both; all processes make the mesh with the same arguments.
+//
+// MeshOptions::devices may be those of some of the processes, of one alone too:
+//   make_mesh({{"data", 2}}, {.devices = {2, 3}})      // of four processes that have a device each
+// The others may make that mesh as well, and go through the same program: there its arrays have shapes and placements
+// but no data, and nothing is computed or communicated for them. Or they leave it out. Errors (device_mismatch):
+// devices that are no equal boxes of the processes that have any, which says whose they are; a kind of device that
+// LibTorch does not have here. More errors: an axis twice (duplicate_axis), an axis size below one, more than 16 axes,
+// a list of devices that has repetitions or another length than the grid.
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options = {});
 
 namespace detail {
@@ -123,7 +128,8 @@ std::vector<int> local_devices();
 int64_t device_count();
 int64_t local_device_count();
 
-// Reads "data=4,model=2", the command line's spelling of a mesh's axes.
+// Reads "data=4,model=2", the command line's spelling of a mesh's axes; "model=2,data=4:across" is
+// {{"model", 2}, {"data", 4, across}}.
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
 
 }  // namespace tessera

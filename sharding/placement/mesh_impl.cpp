@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "sharding/distributed/consensus.h"
 #include "sharding/distributed/control_plane.h"
 
 namespace tessera::detail {
@@ -31,6 +32,27 @@ AxisSet MeshImpl::crossing() const {
   for (size_t a = 0; a < axes.size(); ++a)
     if (extent[a] < axes[a].size) set |= AxisSet{1} << a;
   return set;
+}
+
+std::vector<int> MeshImpl::members() const {
+  std::set<int> found;
+  for (int place = 0; place < static_cast<int>(devices.size()); ++place) found.insert(process_of(place));
+  return {found.begin(), found.end()};
+}
+
+std::string MeshImpl::words_of_members() const {
+  const std::vector<int> found = members();
+  const auto n = static_cast<int>(found.size());
+  if (n == 1) return fmt::format("process {}", found[0]);
+  if (n > 2 && found.back() - found[0] + 1 == n) return fmt::format("processes {} to {}", found[0], found.back());
+  return fmt::format("processes {} and {}", fmt::join(found.begin(), found.end() - 1, ", "), found.back());
+}
+
+void MeshImpl::put_elsewhere() {
+  elsewhere = abstract = true;
+  private_replicas = false;
+  device = c10::kMeta;
+  for (size_t a = 0; a < axes.size(); ++a) first[a] = 0, extent[a] = static_cast<int>(axes[a].size);
 }
 
 int MeshImpl::process_of(int place) const { return each ? devices[place] / each : process; }
@@ -68,6 +90,12 @@ const std::string* MeshImpl::kept_names(AxisSet set) const {
   if (!set) return nullptr;
   const std::lock_guard lock(mutex);
   return &*kept.insert(names(set)).first;
+}
+
+void check_agreement(const char* verb, const MeshImpl* mesh, const std::string& text) {
+  if (mesh->elsewhere || mesh->processes == 1) return;
+  if (mesh->processes == world().count) return check_agreement(verb, mesh->processes, text);
+  check_agreement(verb, mesh->members(), text);
 }
 
 Coordinates::Coordinates(const MeshImpl* mesh) {

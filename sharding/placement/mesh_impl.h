@@ -30,7 +30,7 @@ struct MeshImpl {
   // one of size one.
   const MeshImpl* parent = nullptr;
   int cut_axis = -1, cut_at = 0;
-  // A sub-mesh whose devices are those of other processes. It is abstract: its arrays have no data here.
+  // All of its devices are those of other processes. It is abstract: its arrays have no data here.
   bool elsewhere = false;
 
   AxisSet all() const { return (AxisSet{1} << axes.size()) - 1; }
@@ -40,6 +40,11 @@ struct MeshImpl {
   AxisSet distinct(AxisSet set) const { return abstract ? 0 : set; }
   int count(AxisSet set) const;  // devices along these axes
   int slots(AxisSet set) const;  // of these, this process's
+  bool has_no_hardware() const { return abstract && !elsewhere; }
+  std::vector<int> members() const;      // the processes that have its devices, ascending
+  std::string words_of_members() const;  // processes 2 and 3
+  // Makes it one of other processes.
+  void put_elsewhere();
   // Several slots of this process compute on one CPU.
   bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie
@@ -60,6 +65,10 @@ inline bool are_stages(const MeshImpl* a, const MeshImpl* b) {
 }
 // The axis along which a sub-mesh is cut from its mesh, as a set; empty for a whole mesh.
 inline AxisSet cut_of(const MeshImpl* mesh) { return mesh && mesh->parent ? AxisSet{1} << mesh->cut_axis : 0; }
+
+// Error (inconsistent) unless all processes that have devices of the mesh have the same text (consensus.h); they call
+// it at the same place. The others may be elsewhere in the program.
+void check_agreement(const char* verb, const MeshImpl* mesh, const std::string& text);
 
 // A device's coordinates in the whole mesh, one for each mesh axis; initially those of this process's first device.
 struct Coordinates {

@@ -46,7 +46,8 @@ class Resolver {
                                                     axes_.to_string(), tessera::to_string(shape_)));
     for (size_t d = 0; d < axes_.size(); ++d)
       if (axes_[d].is_mesh_axis()) take_directly(axes_[d].name(), d);
-    for (const Rule& rule : rules_) rule.is_by_name() ? consider_name(rule) : consider_arrays(rule);
+    for (const Rule& rule : rules_)
+      if (!rule.stage) rule.is_by_name() ? consider_name(rule) : consider_arrays(rule);
     check_open_dims();
     result_.spec = PartitionSpec(std::move(entries_));
     return std::move(result_);

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <tuple>
 
 #include "sharding/diagnostics/fail.h"
@@ -19,14 +18,8 @@ using detail::MeshImpl;
 void give_to_processes(MeshImpl& mesh, const MeshImpl& whole, size_t axis) {
   const int first = whole.first[axis], at = mesh.cut_at;
   mesh.first[axis] = 0, mesh.extent[axis] = 1;
-  std::set<int> processes;
-  for (int place = 0; place < mesh.count(mesh.all()); ++place) processes.insert(mesh.process_of(place));
-  mesh.processes = static_cast<int>(processes.size());
-  if (at >= first && at < first + whole.extent[axis]) return;
-  mesh.elsewhere = mesh.abstract = true;
-  mesh.private_replicas = false;
-  mesh.device = c10::kMeta;
-  for (size_t a = 0; a < mesh.axes.size(); ++a) mesh.first[a] = 0, mesh.extent[a] = static_cast<int>(mesh.axes[a].size);
+  mesh.processes = static_cast<int>(mesh.members().size());
+  if (at < first || at >= first + whole.extent[axis]) mesh.put_elsewhere();
 }
 
 std::unique_ptr<MeshImpl> cut(const MeshImpl& whole, size_t axis, int at) {

@@ -71,9 +71,10 @@ int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
 }
 
 // box(mine, theirs) of every tensor of `mine` and the blocks that it may need of `theirs`, where it concerns this
-// process.
+// process, which is one of `members`.
 template <class Box>
-void collect(const Type* mine, const Type* theirs, std::vector<Piece>& wanted, std::vector<Piece>& sent, Box box) {
+void collect(const Type* mine, const Type* theirs, const std::vector<int>& members, std::vector<Piece>& wanted,
+             std::vector<Piece>& sent, Box box) {
   const int self = mine->mesh->process;
   const std::vector<Held> all = tensors_of(mine), others = tensors_of(theirs);
   for (const Held& held : all)
@@ -81,7 +82,9 @@ void collect(const Type* mine, const Type* theirs, std::vector<Piece>& wanted, s
       if (held.process != self && holder->process != self) continue;
       std::optional<Piece> piece = box(held, *holder);
       if (!piece || (held.process != self && holder->process == held.process)) continue;
-      if (held.process != holder->process) piece->peer = held.process == self ? holder->process : held.process;
+      const int other = held.process == self ? holder->process : held.process;
+      if (other != self)
+        piece->peer = static_cast<int>(std::lower_bound(members.begin(), members.end(), other) - members.begin());
       (held.process == self ? wanted : sent).push_back(*std::move(piece));
     }
 }
@@ -106,9 +109,9 @@ BlockExchange exchange_between(const Type* from, const Type* to) {
   exchange.mesh = to->mesh;
   exchange.axes = to->mesh->all();
   if (to->mesh->abstract) return exchange;  // there are no elements
-  for (int p = 0; p < to->mesh->processes; ++p) exchange.processes.push_back(p);
-  collect(to, from, exchange.forward, exchange.forward_sent, shared_box);
-  collect(from, to, exchange.backward, exchange.backward_sent,
+  exchange.processes = to->mesh->members();
+  collect(to, from, exchange.processes, exchange.forward, exchange.forward_sent, shared_box);
+  collect(from, to, exchange.processes, exchange.backward, exchange.backward_sent,
           [](const Held& operand, const Held& result) { return shared_box(result, operand); });
   return exchange;
 }

@@ -113,18 +113,18 @@ enum class Reach { own_mesh, own_devices, any_device };
 
 void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
   if (!from->mesh || from->mesh == to->mesh || are_stages(from->mesh, to->mesh)) return;
-  if (from->mesh->abstract != to->mesh->abstract)
+  if (from->mesh->has_no_hardware() != to->mesh->has_no_hardware())
     fail(ErrorKind::device_mismatch, verb,
          "{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract "
          "mesh.",
-         from->to_string(), from->mesh->abstract ? "abstract " : "", Mesh(from->mesh).to_string(),
-         to->mesh->abstract ? "abstract " : "", Mesh(to->mesh).to_string());
-  if (from->mesh->processes != to->mesh->processes)
+         from->to_string(), from->mesh->has_no_hardware() ? "abstract " : "", Mesh(from->mesh).to_string(),
+         to->mesh->has_no_hardware() ? "abstract " : "", Mesh(to->mesh).to_string());
+  if (from->mesh->members() != to->mesh->members())
     fail(ErrorKind::device_mismatch, verb,
-         "{} lies on the mesh ({}) of {} processes, the target is the mesh ({}) of {}. Read the value, after gather "
-         "where other processes have parts of it, and place that.",
-         from->to_string(), Mesh(from->mesh).to_string(), from->mesh->processes, Mesh(to->mesh).to_string(),
-         to->mesh->processes);
+         "{} lies on the mesh ({}) of {}, the target is the mesh ({}) of {}. Read the value, after gather where other "
+         "processes have parts of it, and place that.",
+         from->to_string(), Mesh(from->mesh).to_string(), from->mesh->words_of_members(), Mesh(to->mesh).to_string(),
+         to->mesh->words_of_members());
   if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,

@@ -49,7 +49,7 @@ Tensors moved_here(const Type* to, const Tensors& x) {
 
 Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting) {
   const bool gives = !from->mesh->elsewhere, gets = !to->mesh->elsewhere;
-  if (from->mesh->abstract || (!gives && !gets)) return {abstract_block(to)};
+  if (from->mesh->has_no_hardware() || (!gives && !gets)) return {abstract_block(to)};
   if (gives && gets) return moved_here(to, x);
   if (gets) return received(from, to, waiting);
   send(from, to, x, waiting);

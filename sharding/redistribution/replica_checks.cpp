@@ -8,7 +8,6 @@
 #include <map>
 
 #include "sharding/array/consistency.h"
-#include "sharding/distributed/consensus.h"
 #include "sharding/distributed/process_group.h"
 
 namespace tessera::detail {
@@ -20,28 +19,22 @@ std::string reason_of(const Cause& cause) {
   return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
 }
 
-// The processes of a stage agree by themselves: those of other stages are elsewhere in the program.
-void check_same_place(const MeshImpl* mesh, const std::string& text) {
-  if (mesh->parent)
-    check_agreement("TESSERA_CHECK", processes_along(mesh, mesh->all()), text);
-  else
-    check_agreement("TESSERA_CHECK", mesh->processes, text);
-}
-
 }  // namespace
 
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
                            const Cause& cause) {
-  check_same_place(mesh, fmt::format("{} over {} of {} {} ({} bytes), {}", kind, mesh->names(axes),
-                                     tessera::name_of(static_cast<DType>(x.scalar_type())), to_string(x.sizes().vec()),
-                                     x.nbytes(), reason_of(cause)));
+  check_agreement("TESSERA_CHECK", mesh,
+                  fmt::format("{} over {} of {} {} ({} bytes), {}", kind, mesh->names(axes),
+                              tessera::name_of(static_cast<DType>(x.scalar_type())), to_string(x.sizes().vec()),
+                              x.nbytes(), reason_of(cause)));
 }
 
 void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause) {
   const MeshImpl* mesh = type->mesh;
   if (!mesh || !(mesh->crossing() & ~type->own())) return;
   const std::string path = cause.path ? *cause.path + ": " : "";
-  check_same_place(mesh, fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));
+  check_agreement("TESSERA_CHECK", mesh,
+                  fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));
   const std::vector<int> processes = processes_along(mesh, mesh->all());
   at::Tensor mine = at::empty({static_cast<int64_t>(local.size())}, at::kLong);
   for (size_t i = 0; i < local.size(); ++i) mine[static_cast<int64_t>(i)] = static_cast<int64_t>(checksum(local[i]));

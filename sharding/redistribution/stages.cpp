@@ -11,6 +11,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/redistribution/communicate.h"
@@ -143,7 +144,17 @@ Tensors carried(const Type* from, const Type* to, const Tensors& x, const Cause&
   return communicate(StagePermute{from, to}, x, {cause, from, to, in_backward_pass});
 }
 
+void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause) {
+  const std::string& axis = stage->axes[stage->cut_axis].name;
+  if (!goes_forward_only() || stage->cut_at > from->mesh->cut_at) return;
+  fail(ErrorKind::bad_argument, cause.operation,
+       "{} would go back from {}[{}] to {}[{}], where a parameter lies. Under one_f_one_b activations go to later "
+       "stages: leave a parameter of several stages on all, or use gpipe.",
+       from->to_string(), axis, from->mesh->cut_at, axis, stage->cut_at);
+}
+
 ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Cause cause) {
+  check_direction(start->type, stage, cause);
   const Type* to = type_on(start->type, stage);
   cause.reason = as_text(fmt::format("the activation goes on from {0}={1} to {0}={2}",
                                      stage->axes[stage->cut_axis].name, start->type->mesh->cut_at, stage->cut_at));
@@ -195,6 +206,11 @@ const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded) {
   const AxisSet own = axis_set_of(key.dims) | key.varying;
   key.reduced = recorded ? (key.reduced | to->reduced | cut) & ~own : 0;
   return intern(std::move(key));
+}
+
+bool& goes_forward_only() {
+  thread_local bool only = false;
+  return only;
 }
 
 ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Cause& cause) {

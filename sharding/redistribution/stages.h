@@ -25,6 +25,10 @@ const MeshImpl* first_stage_of(const std::vector<Array>& arrays);
 // so that a parameter's gradient is summed over all of them at once.
 const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded);
 
+// Whether activations of this thread may only go to later stages: under one_f_one_b the first stage has the next
+// micro-batch before it takes this one back, and would wait for what comes back to it forever.
+bool& goes_forward_only();
+
 // `start`, which is `a` in that type, on the other mesh, recorded. From the whole mesh to a sub-mesh nothing moves:
 // each device has its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each
 // device sends to the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh the result is a

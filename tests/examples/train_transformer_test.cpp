@@ -62,7 +62,7 @@ const PlacementCase placements[] = {
      "dp=8 (8 devices; as given; no rule names an axis of it, so nothing is divided and all devices do the same work)",
      "batch=data;",
      {}},
-    {"--mesh data=4,model=2", "data=4, model=2 (8 devices; as given", "batch=data;", {"gradients"}},
+    {"--mesh data=4:across,model=2", "data=4, model=2 (8 devices; as given", "batch=data;", {"gradients"}},
     {"--mesh data=4,model=2 --rules mlp=model,embed=data",
      "data=4, model=2",
      "mlp=model,embed=data,batch=data;",

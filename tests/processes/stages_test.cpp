@@ -1,27 +1,20 @@
 // Layers on stages of a mesh: the training of one device, on one process's virtual devices and across processes.
+#include "tests/processes/stages.h"
+
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/layers/batch_norm.h"
-#include "nn/layers/embedding.h"
-#include "nn/layers/mlp.h"
-#include "nn/layers/norm.h"
 #include "nn/placement/explain.h"
-#include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
-#include "nn/transformations/cast.h"
 #include "nn/transformations/pipeline.h"
 #include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
-#include "optim/optimizer.h"
 #include "sharding/accounting/forecast.h"
-#include "sharding/accounting/ledger.h"
 #include "sharding/distributed/consensus.h"
-#include "sharding/operations.h"
 #include "sharding/placement/sub_mesh.h"
-#include "sharding/random/random.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -29,120 +22,6 @@ namespace tessera {
 namespace {
 
 using namespace tessera::testing;
-
-struct Block {
-  nn::LayerNorm norm;
-  nn::Mlp mlp;
-
-  Array operator()(const Array& x) const { return x + mlp(norm(x)); }
-};
-
-// The table of tokens is used on the first and on the last stage.
-struct Model {
-  nn::Embedding embedding;
-  std::vector<Block> layers;
-  nn::LayerNorm norm;
-
-  static Model init(const Key& key, int depth) {
-    const Axis embed{"embed", 8}, hidden{"hidden", 16};
-    Model model{nn::Embedding::init(key, {"vocab", 12}, embed), {}, nn::LayerNorm::init(embed)};
-    for (int i = 0; i < depth; ++i)
-      model.layers.push_back({nn::LayerNorm::init(embed), nn::Mlp::init(fold_in(key, i), embed, hidden)});
-    return nn::cast(model, float64);
-  }
-  Array operator()(const Array& ids) const {
-    Array x = embedding(ids);
-    for (const Block& block : layers) x = block(x);
-    return embedding.attend(norm(x));
-  }
-};
-
-struct Batch {
-  NamedArray ids{"batch", none}, labels{"batch", none};
-};
-
-Batch make_batch(int step) {
-  std::vector<int32_t> ids, labels;
-  for (int i = 0; i < 48; ++i) ids.push_back((i * 7 + step) % 12), labels.push_back((i * 5 + step) % 12);
-  Batch batch;
-  batch.ids = array<int32_t>(ids, {16, 3});
-  batch.labels = array<int32_t>(labels, {16, 3});
-  return batch;
-}
-
-Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(model(batch.ids), batch.labels); }
-
-struct Strategy {
-  const char* name;
-  std::vector<MeshAxis> mesh;
-  Rules rules;
-};
-
-const Rules pipe{
-    {"layers", "pipe"}, {"batch", replicated}, {"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}};
-const Rules pipe_data{
-    {"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}};
-const Rules pipe_fsdp{
-    {"layers", "pipe"}, {"batch", "data"}, {"embed", "data"}, {"hidden", replicated}, {"vocab", replicated}};
-const Rules pipe_data_model{
-    {"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"vocab", "model"}};
-
-const std::vector<Strategy> strategies{
-    {"pipe2", {{"pipe", 2}}, pipe},
-    {"pipe4", {{"pipe", 4}}, pipe},
-    {"pipe2_data2", {{"pipe", 2}, {"data", 2}}, pipe_data},
-    {"pipe4_data2", {{"pipe", 4}, {"data", 2}}, pipe_data},
-    {"data2_pipe2", {{"data", 2}, {"pipe", 2}}, pipe_data},
-    {"pipe2_fsdp4", {{"pipe", 2}, {"data", 4}}, pipe_fsdp},
-    {"pipe2_data2_model2", {{"pipe", 2}, {"data", 2}, {"model", 2}}, pipe_data_model},
-    {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, pipe_data_model},
-};
-
-const Strategy& strategy(std::string_view name) {
-  return *std::find_if(strategies.begin(), strategies.end(), [&](const Strategy& s) { return s.name == name; });
-}
-
-int64_t devices_of(const Strategy& s) {
-  int64_t n = 1;
-  for (const MeshAxis& axis : s.mesh) n *= axis.size;
-  return n;
-}
-
-Batch placed(const Batch& batch, const Layout& layout) {
-  Batch there = batch;
-  for (NamedArray* x : {&there.ids, &there.labels}) *x = device_put(x->value, x->axes, layout);
-  return there;
-}
-
-constexpr int depth = 4, steps = 3;
-
-struct Curve {
-  std::vector<double> losses, norms;
-};
-
-template <class Step>
-Curve curve_of(Model model, const std::optional<Layout>& layout, const Step& step,
-               const optim::OptimizerOptions& options = {}) {
-  if (layout) model = nn::filter_shard(model, *layout);
-  auto optimizer = optim::Optimizer(
-      model, optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 1e-2})), options);
-  Curve curve;
-  for (int i = 0; i < steps; ++i) {
-    const Batch batch = layout ? placed(make_batch(i), *layout) : make_batch(i);
-    auto [loss, gradients] = step(model, batch);
-    curve.losses.push_back(loss.template item<double>());
-    curve.norms.push_back(optim::global_norm(gradients).template item<double>());
-    optimizer.update(model, gradients);
-  }
-  return curve;
-}
-
-void expect_same(const Curve& a, const Curve& b, double tolerance = 1e-10) {
-  for (int i = 0; i < steps; ++i) {
-    EXPECT_NEAR(a.losses[i], b.losses[i], tolerance) << "step " << i;
-    EXPECT_NEAR(a.norms[i], b.norms[i], tolerance) << "step " << i;
-  }
-}
 
 TEST(Stages, TrainAsOneDeviceDoes) {
   const Model model = Model::init(Key(0), depth);
@@ -170,7 +49,17 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
     }
 }
 
-std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
+TEST(Stages, SayWhoCutsTheBatch) {
+  const Layout layout(make_mesh(strategy("pipe4").mesh), pipe);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  expect_error(ErrorKind::uneven,
+               "[pipeline] ids: 16 rows on each of 1 devices are not divisible by 3 micro-batches. Change one of them.",
+               [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), layout)); });
+  expect_error(ErrorKind::bad_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
+               [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
+}
+
+std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
   std::string text;
   for (const auto& [is_backward, i] : passes) text += (is_backward ? " B" : " F") + std::to_string(i);
   return text;
@@ -178,7 +67,7 @@ std::string said_of(const std::vector<nn::detail::ScheduledPass>& passes) {
 
 TEST(Stages, TakeTheirPassesInTheOrderOfTheSchedule) {
   const auto passes = [](nn::Schedule schedule, int64_t stage, int64_t n) {
-    return said_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
+    return words_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
   };
   EXPECT_EQ(passes(nn::Schedule::gpipe, 0, 3), " F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(passes(nn::Schedule::one_f_one_b, 0, 5), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
@@ -203,6 +92,21 @@ TEST(Stages, AreMeshesOfTheirOwn) {
                "[filter_shard] layers: 3 elements for mesh axis \"pipe\" = 4, expected at least one for each stage. "
                "Change the rule or the mesh.",
                [&] { nn::filter_shard(Model::init(Key(0), 3), Layout(mesh, pipe_data)); });
+}
+
+TEST(Stages, LieAlongOneAxis) {
+  Rules both = pipe_data;
+  both[0] = {"layers", {"pipe", "data"}};
+  const Layout layout(make_mesh({{"data", 2}, {"pipe", 4}}), both);
+  const Model model = Model::init(Key(0), depth);
+  const std::string words =
+      "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
+      "Give the others to the names of dims.";
+  expect_error(ErrorKind::bad_argument, "[filter_shard] " + words, [&] { nn::filter_shard(model, layout); });
+  expect_error(ErrorKind::bad_argument, "[placement_table] " + words, [&] { nn::placement_table(model, layout); });
+  expect_error(ErrorKind::bad_argument, "[explain] " + words, [&] { nn::explain(model, layout); });
+  const Layout one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
+  EXPECT_EQ(nn::placement_table(model, one).rows()[1].stage, "pipe[0]");
 }
 
 // What else a step may do: every way gives the curve of one device.
@@ -311,19 +215,6 @@ TEST(Stages, KeepTheStateOfTheOptimizerCut) {
     const Curve curve = curve_of(model, layout, step({"data"}), {.shard_state = {"data"}});
     for (int i = 0; i < steps; ++i) EXPECT_NEAR(curve.losses[i], expected.losses[i], 1e-10);
   }
-}
-
-// Each kind of communication over each set of axes, forward and backward: how often and how many bytes.
-std::string said_of(const CommLedger& ledger) {
-  std::map<std::string, std::pair<int, int64_t>> rows;
-  for (const CommRecord& r : ledger.records()) {
-    auto& [count, bytes] = rows[r.kind + " " + r.axes + (r.backward ? " back" : "")];
-    count += 1, bytes += r.bytes;
-  }
-  std::string text;
-  for (const auto& [what, sums] : rows)
-    text += what + ": " + std::to_string(sums.first) + ", " + std::to_string(sums.second) + "\n";
-  return text;
 }
 
 template <class Step>

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <boost/json/value.hpp>
 #include <fstream>
+#include <set>
 
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/report/axis_roles.h"
 #include "nn/report/measure_hardware.h"
+#include "nn/transformations/pipeline.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
@@ -142,6 +144,103 @@ TEST(SuggestLayouts, OffersGradientOptionsToThoseWhoTakeThem) {
   EXPECT_EQ(names(suggest_layouts(step, devices, slow_link, plenty, all)).find("ZeRO-1"), std::string::npos);
 }
 
+// ---- pipelines
+
+struct Blocks {
+  std::vector<Mlp> layers;
+
+  static Blocks init(int64_t depth, int64_t embed, int64_t hidden) {
+    Blocks model;
+    for (int64_t i = 0; i < depth; ++i)
+      model.layers.push_back(Mlp::init(Key(static_cast<uint32_t>(i)), {"embed", embed}, {"hidden", hidden}));
+    return model;
+  }
+  Array operator()(Array x) const {
+    for (const Mlp& layer : layers) x = layer(x);
+    return x;
+  }
+};
+
+struct BlocksStep {
+  int64_t depth = 8, batch = 256, embed = 64, hidden = 256;
+
+  PlacementTable operator()(const Layout& layout, const GradientOptions& gradients,
+                            const PipelineOptions& options) const {
+    const auto model = filter_shard(Blocks::init(depth, embed, hidden), layout);
+    const Array x = device_put(zeros({batch, embed}), {"batch", "embed"}, layout);
+    const auto loss = [](const Blocks& m, const Array& inputs) { return mean(square(m(inputs))); };
+    const auto [value, grads] = pipeline(loss, options, gradients)(model, x);
+    return placement_table(named("model", model, "gradients", grads));
+  }
+};
+
+bool is_pipeline(const SuggestedLayout& s) { return s.mesh[0].name == "pipe"; }
+
+const SuggestOptions everything{.most_layouts = 100};
+
+TEST(SuggestLayouts, ProposesPipelinesWhereThereAreBlocks) {
+  const PipelineStep step = BlocksStep{};
+  const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, plenty, everything);
+  std::set<int64_t> stages;
+  for (const SuggestedLayout& s : found.layouts()) {
+    EXPECT_EQ(is_pipeline(s), s.pipeline.micro_batches > 1) << s.name;
+    EXPECT_EQ(is_pipeline(s), s.name.starts_with("pipeline")) << s.name;
+    EXPECT_EQ(is_pipeline(s), s.forecast.bubble_seconds > 0) << s.name;
+    if (!is_pipeline(s)) continue;
+    stages.insert(s.mesh[0].size);
+    EXPECT_EQ(rule_of(s, "layers"), "\"layers\" -> \"pipe\"");
+    const auto n = static_cast<double>(s.mesh[0].size), m = static_cast<double>(s.pipeline.micro_batches);
+    EXPECT_NEAR(s.forecast.bubble_seconds / (s.forecast.compute_seconds + s.forecast.bubble_seconds),
+                (n - 1) / (m + n - 1), 1e-9);
+  }
+  EXPECT_TRUE(stages.contains(2) && stages.contains(8)) << found;
+  EXPECT_TRUE(found.failed().empty()) << found;
+  EXPECT_EQ(found.to_json(), suggest_layouts(step, devices, slow_link, plenty, everything).to_json());
+  for (const char* words : {" micro-batches, one_f_one_b.", "bubble, ms", "layers=pipe"})
+    EXPECT_NE(found.to_text().find(words), std::string::npos) << words << found;
+}
+
+// Seven blocks lie on seven stages, which are no part of eight devices; a step of one micro-batch is offered none.
+TEST(SuggestLayouts, ProposesNoPipelineThatDoesNotDivide) {
+  const auto none = [](const LayoutSuggestions& found) {
+    EXPECT_FALSE(found.layouts().empty());
+    for (const SuggestedLayout& s : found.layouts()) EXPECT_FALSE(is_pipeline(s)) << s.name;
+    EXPECT_EQ(found.to_text().find("bubble"), std::string::npos);
+  };
+  none(suggest_layouts(PipelineStep(BlocksStep{.depth = 7}), devices, slow_link, plenty, everything));
+  none(suggest_layouts(PipelineStep(BlocksStep{.batch = 1}), devices, slow_link, plenty, everything));
+  const auto without = [](const Layout& layout) { return BlocksStep{}(layout, {}, {}); };
+  none(suggest_layouts(without, devices, slow_link, plenty, everything));
+}
+
+// The devices hold what the forecast had; what takes a byte more than the memory is none of them.
+TEST(SuggestLayouts, ProposesPipelinesThatFitAndRun) {
+  const BlocksStep step{.depth = 4, .batch = 64};
+  const LayoutSuggestions all = suggest_layouts(PipelineStep(step), 4, slow_link, plenty, everything);
+  int64_t pipelines = 0, least = plenty;
+  for (const SuggestedLayout& s : all.layouts()) {
+    least = std::min(least, s.forecast.peak_bytes);
+    if (!is_pipeline(s)) continue;
+    pipelines += 1;
+    const PlacementTable table = step(s.layout(), s.gradients, s.pipeline);
+    for (const auto& [name, bytes] : s.forecast.at_rest) EXPECT_EQ(table.bytes_per_device(name), bytes) << s.name;
+    const int64_t memory = s.forecast.peak_bytes - 1;
+    for (const SuggestedLayout& other : suggest_layouts(PipelineStep(step), 4, slow_link, memory).layouts())
+      EXPECT_LE(other.forecast.peak_bytes, memory);
+  }
+  EXPECT_GE(pipelines, 2);
+  EXPECT_TRUE(suggest_layouts(PipelineStep(step), 4, slow_link, least - 1).layouts().empty());
+}
+
+// Where a link is too slow for gradients and gathers, and a device too small for the whole model.
+TEST(SuggestLayouts, PrefersStagesOverASlowLink) {
+  const BlocksStep step{.depth = 8, .batch = 64, .embed = 256, .hidden = 1024};
+  const Hardware slowest{.flops_per_second = 1e12, .link = {.bytes_per_second = 1e6, .latency = 1e-6}};
+  const int64_t whole = 2 * step.depth * (2 * step.embed * step.hidden + step.embed + step.hidden) * 4;
+  const SuggestedLayout best = suggest_layouts(PipelineStep(step), devices, slowest, whole / 3).best();
+  EXPECT_TRUE(is_pipeline(best)) << best.name;
+}
+
 TEST(SuggestLayouts, KeepsErrorsOfTheStepAndGoesOn) {
   const auto step = [](const Layout& layout) {
     if (layout.mesh().has_axis("model") && layout.mesh().size("model") == 4)
@@ -185,6 +284,20 @@ TEST(SuggestLayouts, CutsWeightsWithoutACommonName) {
   ASSERT_NE(sharded, found.layouts().end());
   EXPECT_LT(sharded->forecast.at_rest[0].second, (3 * 512 * 512 + 512 + 1280) * 4 / 7);
   EXPECT_NE(found.to_text().find("** of at least 1024 elements=data"), std::string::npos) << found.to_text();
+}
+
+TEST(SuggestLayouts, FindsTheBlocks) {
+  std::vector<PlacementRow> rows;
+  const auto add = [&](const std::string& path, int64_t bytes) { rows.push_back({.path = path, .bytes = bytes}); };
+  for (int i = 0; i < 6; ++i) add("model.decoder.layers." + std::to_string(i) + ".experts.1.kernel", 10);
+  for (int i = 0; i < 4; ++i) add("model.encoder.layers." + std::to_string(i) + ".kernel", 10);
+  add("model.heads.0.kernel", 1000);
+  add("model.tables.0.kernel", 40), add("model.tables.1.kernel", 40);
+  const detail::AxisRoles roles = detail::roles_of({}, rows);
+  EXPECT_EQ(roles.blocks, "layers");
+  EXPECT_EQ(roles.depth, 2);
+  const detail::AxisRoles named = detail::roles_of({{"filter_shard", "x", {"layers"}, {8}}}, rows);
+  EXPECT_EQ(named.blocks, "tables") << "a rule for layers says how that dim lies";
 }
 
 TEST(SuggestLayouts, TellsWhatNamesAreFor) {

@@ -1,5 +1,6 @@
 // GradientOptions: gradients that stay pending sums, and the element type in which they are reduced.
 #include "sharding/array/autograd.h"
+#include "sharding/diagnostics/check_mode.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"
@@ -228,6 +229,54 @@ TEST(SecondDerivatives, AreWhatTheyAreWithoutAMeshOnEveryPlacement) {
             << spec.to_string() << (mesh.private_replicas() ? " private" : "");
     }
   }
+}
+
+// Four rows and eight columns on axes that do not divide them; of three devices, one has no row.
+const PartitionSpec padded_specs[] = {P{{"a", uneven::pad}}, P{none, {"b", uneven::pad}},
+                                      P{{"a", uneven::pad}, {"b", uneven::pad}}, P{none, {{"a", "b"}, uneven::pad}}};
+
+TEST(SecondDerivatives, AreTheSameWhereDimsArePadded) {
+  const detail::CheckScope padding_is_zeros;
+  const at::Tensor x = random_tensor({4, 8}, 1), u = random_tensor({4, 8}, 2);
+  for (const auto& [name, f] : twice_differentiated()) {
+    SCOPED_TRACE(name);
+    const Loss loss = [f = f](const Array& a) { return sum(a * a * a) + sum(square(f(a))); };
+    const at::Tensor expected = second_derivative(loss, from_tensor(x), u);
+    for (const bool private_replicas : {false, true}) {
+      const Mesh mesh = make_mesh({{"a", 3}, {"b", 3}}, {.private_replicas = private_replicas});
+      for (const PartitionSpec& spec : padded_specs)
+        EXPECT_LE(difference(second_derivative(loss, placed(x, mesh, spec), u), expected),
+                  1e-11 * (1 + expected.abs().max().item<double>()))
+            << spec.to_string() << (private_replicas ? " private" : "");
+    }
+  }
+}
+
+// All columns of it: how a classifier's loss curves in its padded classes, and in its padded features.
+TEST(SecondDerivatives, MakeTheHessianWhereDimsArePadded) {
+  const detail::CheckScope padding_is_zeros;
+  const at::Tensor w = random_tensor({5, 7}, 1), x = random_tensor({6, 5}, 2);
+  const Array labels = array<int32_t>({0, 6, 3, 3, 1, 5});
+  const auto hessian = [&](const Array& at_w, const Array& features) {
+    const Loss loss = [&](const Array& a) {
+      return cross_entropy(matmul(gelu(layer_norm(features)), a), labels) + 0.1 * max(softmax(a, 0)) * norm(a);
+    };
+    std::vector<at::Tensor> columns;
+    for (int64_t i = 0; i < w.numel(); ++i) {
+      at::Tensor u = at::zeros({w.numel()}, at::kDouble);
+      u[i] = 1;
+      columns.push_back(second_derivative(loss, at_w, u.view({5, 7})).view({-1}));
+    }
+    return at::stack(columns);
+  };
+  const at::Tensor expected = hessian(from_tensor(w), from_tensor(x));
+  EXPECT_LE(difference(expected, expected.t()), 1e-12);
+  const Mesh mesh = make_mesh({{"a", 3}, {"b", 2}});
+  for (const auto& [of_w, of_x] : {std::pair(P{none, {"a", uneven::pad}}, P{{"b", uneven::pad}}),
+                                   std::pair(P{{"b", uneven::pad}, {"a", uneven::pad}}, P{none, {"b", uneven::pad}}),
+                                   std::pair(P{{"a", uneven::pad}}, P{none, {"a", uneven::pad}})})
+    EXPECT_LE(difference(hessian(placed(w, mesh, of_w), placed(x, mesh, of_x)), expected), 1e-12)
+        << of_w.to_string() << " and " << of_x.to_string();
 }
 
 TEST(SecondDerivatives, GatherADimThatTwoOperandsCutByDifferentAxes) {

@@ -26,8 +26,11 @@ TEST(MeshTest, EqualMeshesAreOne) {
 
 TEST(MeshTest, AxesAreReadFromText) {
   EXPECT_EQ(parse_mesh_axes("data=4,model=2"), (std::vector<MeshAxis>{{"data", 4}, {"model", 2}}));
+  EXPECT_EQ(parse_mesh_axes("model=2,data=4:across,x=1"),
+            (std::vector<MeshAxis>{{"model", 2}, {"data", 4, across}, {"x", 1}}));
   EXPECT_EQ(parse_mesh_axes(""), std::vector<MeshAxis>{});
-  for (const char* wrong : {"=4", "data=", "data=x", "data=4,", "data=4,,model=2", "data=4 ,model"})
+  for (const char* wrong : {"=4", "data=", "data=x", "data=4,", "data=4,,model=2", "data=4 ,model", "data:across",
+                            "data=:across", "=4:across", "data=4:far", "data=4:acros", "data=4across", ":across"})
     testing::expect_error(ErrorKind::bad_argument, "expected name=size", [&] { parse_mesh_axes(wrong); });
 }
 

@@ -304,7 +304,8 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        "[slice_in_dim] [2, 1) of dim 0 of float64[8@data,4], expected 0 <= start <= stop <= 8.",
        [=] { slice_in_dim(x, 2, 1, 0); }},
       {ErrorKind::bad_argument,
-       "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size, as in data=4,model=2.",
+       "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size or name=size:across, as in "
+       "data=4,model=2.",
        [] { parse_mesh_axes("data,model=2"); }},
   };
   for (const Case& c : cases) expect_error(c.kind, c.words, c.call);

@@ -1,0 +1,66 @@
+// What the processes that save or restore agree on: each stage, and who has the values.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "nn/checkpoint/save.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/processes.h"
+
+namespace tessera::nn {
+
+using namespace tessera::detail;
+
+void together(const Processes& processes, const std::filesystem::path& path, const char* verb,
+              const std::function<void()>& f) {
+  std::exception_ptr error;
+  try {
+    f();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bool all = !error;
+  try {
+    if (processes.all_ok) all = processes.all_ok(!error);
+  } catch (...) {  // a process is lost; what went wrong here comes first
+    if (!error) throw;
+  }
+  if (error) std::rethrow_exception(error);
+  if (!all)
+    fail(ErrorKind::other, verb, "{}: another process could not {} its part. Its own error says why.", path.string(),
+         verb);
+}
+
+Processes voting_by(std::shared_ptr<Votes> votes) {
+  Processes all{.index = process_index(), .count = process_count()};
+  if (all.count > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
+  return all;
+}
+
+bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
+  const auto crosses = [](const MeshImpl* mesh) { return mesh && whole_of(mesh)->processes > 1; };
+  if (leaf.value->is_absent()) return false;
+  return crosses(leaf.value->impl()->type->mesh) ||
+         (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
+}
+
+WhoHas who_has_values(const NamedState& state, Votes& votes) {
+  std::string mine;  // a letter for each array
+  bool is_open = false;
+  for (const Leaf& leaf : state.arrays) {
+    const MeshImpl* whole = leaf.value->is_absent() ? nullptr : whole_of(leaf.value->impl()->type->mesh);
+    mine += whole && whole->processes == 1 && whole->elsewhere ? '-' : 'x';
+    is_open |= whole && whole->processes == 1 && whole->each;
+  }
+  if (!is_open) return {};
+  const std::vector<std::string> all = votes.texts(mine);
+  if (all.empty()) return {};
+  WhoHas who(mine.size());
+  for (size_t p = 0; p < all.size(); ++p)
+    for (size_t i = 0; i < std::min(mine.size(), all[p].size()); ++i)
+      if (all[p][i] == 'x') who[i].push_back(static_cast<int>(p));
+  return who;
+}
+
+}  // namespace tessera::nn
