@@ -13,8 +13,10 @@ namespace tessera::examples {
 // Where the optimizer's state is cut further, so are the gradients.
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
-  const GradientOptions options{
-      .borrow_gathers = step.borrow_gathers, .prefetch = static_cast<int>(step.prefetch), .shard = step.shard_state};
+  const GradientOptions options{.borrow_gathers = step.borrow_gathers,
+                                .prefetch = static_cast<int>(step.prefetch),
+                                .overlap_sums = step.overlap_sums,
+                                .shard = step.shard_state};
   return [=, accumulated = nn::accumulate_gradients(loss_fn, step.micro_batches, trained, options),
           schedule = step.schedule, n = step.micro_batches](const auto& model, const auto& batch) {
     if (!schedule) return accumulated(model, batch);

@@ -215,6 +215,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       sets("--keep-gathers", o.step.borrow_gathers, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
       integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes"),
+      sets("--overlap-sums", o.step.overlap_sums, true,
+           "sums of activations between processes run beside products: tensor parallelism"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),

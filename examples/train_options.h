@@ -59,7 +59,8 @@ struct StepOptions {
   bool borrow_gathers = true;            // a gathered weight is freed after its use
   // How attention reads a sequence that devices hold parts of.
   ContextParallelism context = ContextParallelism::automatic;
-  int64_t prefetch = 1;  // blocks whose weights are gathered ahead, between processes
+  int64_t prefetch = 1;       // blocks whose weights are gathered ahead, between processes
+  bool overlap_sums = false;  // sums of activations between processes run beside products
 
   // Of one micro-batch nothing: there are no stages.
   void take(const nn::PipelineOptions& pipeline) {

@@ -53,7 +53,7 @@ ArrayImpl& writable(Array& x) {
   ArrayImpl& a = *x.impl();
   if (a.details) a.details->conversions.clear();
   for (at::Tensor& t : a.local)
-    if (!owns_memory(t)) t = t.detach().clone(at::MemoryFormat::Contiguous);
+    if (!owns_memory(t)) t = copy_of(t);
   return a;
 }
 

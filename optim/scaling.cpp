@@ -2,7 +2,6 @@
 #include "optim/scaling.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_mul.h>
 
 #include <cmath>
 #include <map>
@@ -33,7 +32,7 @@ void scale_all(const Arrays& updates, const Factor& factor) {
     if (!u->is_absent())
       for (const at::Tensor& t : materialized(*u, "scale").local) (t.is_meta() ? without_data : blocks).push_back(t);
   for (std::vector<at::Tensor>* list : {&blocks, &without_data})
-    if (!list->empty()) *list = at::_foreach_mul(*list, factor);
+    if (!list->empty()) *list = scaled(*list, factor);
   auto next_block = blocks.begin(), next_without = without_data.begin();
   for (Array* u : updates) {
     if (u->is_absent()) continue;

@@ -12,6 +12,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/array/late_checks.h"
+#include "sharding/array/later_product.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
@@ -50,6 +51,7 @@ ArrayImpl& materialized(const Array& x, const char* verb) {
   if (a.local.empty() && a.details->arrival) {
     a.local = a.details->arrival();  // which stays if it fails, and fails again
     a.details->arrival = nullptr;
+    a.details->later = nullptr;
   }
   if (a.local.empty()) {
     a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
@@ -91,6 +93,7 @@ bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape
 
 bool wants_gradient(const ArrayImpl& a) {
   if (!at::GradMode::is_enabled()) return false;
+  if (is_later(a)) return a.details->later->is_recorded();
   return is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
 }
 

@@ -22,6 +22,7 @@ namespace tessera::detail {
 struct LayoutImpl;
 struct Recipe;
 struct Details;
+class LaterProduct;
 
 using Tensors = c10::SmallVector<at::Tensor, 1>;
 
@@ -57,9 +58,10 @@ struct Details {
   Text path;
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
-  std::function<Tensors()> arrival;  // waits for the tensors, which are on their way; null once they are there
-  std::shared_ptr<TapeState> tape;   // if the array is a parameter inside value_and_grad
-  std::vector<ArrayPtr> leaves;      // a tape parameter's, one per set of reduced axes
+  std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null once they are there
+  std::shared_ptr<const LaterProduct> later;  // what the arrival computes, if it is a product
+  std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
+  std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
   std::vector<Conversion> conversions;
   // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
   ArrayPtr source;

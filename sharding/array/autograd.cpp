@@ -71,8 +71,10 @@ auto make_node() {
     return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
 }
 
-void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
+void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward,
+            std::optional<uint64_t> turn = {}) {
   auto node = make_node<FunctionNode>();
+  if (turn) node->set_sequence_nr(*turn);
   node->label = name;
   node->backward = std::move(backward);
   node->forward = std::move(forward);
@@ -115,11 +117,12 @@ void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const 
 
 bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
-void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward,
+                     std::optional<uint64_t> turn) {
   if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
   torch::autograd::edge_list edges;
   for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
-  record(name, std::move(edges), outputs, std::move(backward), std::move(forward));
+  record(name, std::move(edges), outputs, std::move(backward), std::move(forward), turn);
 }
 
 void before_backward(const Tensors& outputs, const std::function<void()>& hook) {
@@ -135,12 +138,12 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook) 
 }
 
 uint64_t next_function() { return at::sequence_number::peek(); }
+uint64_t reserved_turn() { return at::sequence_number::get_and_increment(); }
 
 void observe_backward(const Tensors& outputs, uint64_t first, const BackwardObserver& observer) {
   std::vector<torch::autograd::Node*> found;
   const auto find = [&](torch::autograd::Node* node) {
-    constexpr uint64_t of_leaves = UINT64_MAX;
-    if (node && node->sequence_nr() >= first && node->sequence_nr() != of_leaves &&
+    if (node && node->sequence_nr() >= first && node->sequence_nr() != at_once &&  // as leaves have it
         std::find(found.begin(), found.end(), node) == found.end())
       found.push_back(node);
   };

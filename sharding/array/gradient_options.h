@@ -12,7 +12,7 @@ namespace tessera {
 
 // What is gathered and reduce-scattered together.
 enum class GatherGroups : uint8_t {
-  by_block,      // what one element of a list owns: "layers.2.attention.q.kernel" is of "layers.2"; others by themselves
+  by_block,  // what one element of a list owns: "layers.2.attention.q.kernel" is of "layers.2"; others by themselves
   by_parameter,  // each by itself
 };
 
@@ -21,12 +21,17 @@ struct GradientOptions {
   // A gathered weight is freed after its use, and gathered again if the backward pass reads it: no device ever holds
   // the whole model. If false, weights are gathered once a step and kept until the step ends.
   bool borrow_gathers = true;
-  // Weights that a step gathers one after the other are gathered in one collective for each group, mesh axes and element
-  // type, and so are their gradients reduce-scattered (FSDP's units). The groups of gathers are those of the step
-  // before; a program's first step, and one that takes another way, gathers each weight by itself.
+  // Weights that a step gathers one after the other are gathered in one collective for each group, mesh axes and
+  // element type, and so are their gradients reduce-scattered (FSDP's units). The groups of gathers are those of the
+  // step before; a program's first step, and one that takes another way, gathers each weight by itself.
   GatherGroups group = GatherGroups::by_block;
   // How many groups are gathered ahead, between processes, while one computes; 0: none. So many more are in memory.
   int prefetch = 1;
+  // Sums of activations over processes (tensor parallelism) run beside a computation: forward, those of the first half
+  // of a product's rows beside the product of the second; backward, a whole one beside the gradients of weights, which
+  // wait for it. Where each process is one device of the mesh, and weights are not gathered for each use. What is
+  // communicated is the same; a product in halves may round otherwise.
+  bool overlap_sums = false;
   // If false, gradients stay pending sums over the mesh axes along which the work differs, and nothing is communicated
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement.
@@ -38,8 +43,8 @@ struct GradientOptions {
   // The element type in which gradients of parameters cross the devices; by default the parameter's own.
   std::optional<DType> reduction = {};
   // The gradients are recorded, so that an enclosing tape differentiates them as well: second derivatives. Each
-  // parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and `reduction` say, and operations with a
-  // handmade gradient may refuse (no_gradient). If false, gradients are constants to other tapes.
+  // parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and `reduction` say, and operations
+  // with a handmade gradient may refuse (no_gradient). If false, gradients are constants to other tapes.
   bool differentiable = false;
 };
 

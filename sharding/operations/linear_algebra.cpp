@@ -15,6 +15,7 @@
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/propagation/run.h"
+#include "sharding/redistribution/overlapped_sums.h"
 
 namespace tessera {
 
@@ -115,27 +116,104 @@ int64_t cost_of(const Prepared& call) {
   return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
 }
 
+// The turn of a weight's gradient, where it may wait for a sum of the backward pass (GradientOptions::overlap_sums).
+std::optional<uint64_t> turn_of_weight(const Prepared& call) {
+  if (!call.array[1]->weight || call.borrows || call.watched || !overlaps_sums(call.plan->mesh)) return std::nullopt;
+  const uint64_t turn = current_tape()->turn_of_weights;
+  return turn ? std::optional(turn) : std::nullopt;
+}
+
+// As one function of both operands; with a turn as two, of which that of x gets the gradient first and passes it on.
+void record_product(Factors factors, const Tensors& x, const Tensors& w, Tensors& out, std::optional<uint64_t> turn) {
+  factors.x_count = x.size(), factors.w_count = w.size();
+  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
+  Factors of_w = factors;
+  if (is_recorded(x[0])) factors.w = w;
+  if (is_recorded(w[0])) of_w.x = x;
+  Tensors inputs = x;
+  if (!turn || factors.w.empty() || of_w.x.empty()) {
+    factors.x = std::move(of_w.x);
+    inputs.append(w.begin(), w.end());
+    return record_function("matmul", inputs, out,
+                           [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
+  }
+  Tensors passed = out;
+  record_function(
+      "matmul", w, passed,
+      [of_w = std::move(of_w)](const Tensors& gradients) {
+        const Tensors both = of_w.backward(gradients);
+        return Tensors(both.begin() + static_cast<ptrdiff_t>(of_w.x_count), both.end());
+      },
+      nullptr, turn);
+  inputs.append(passed.begin(), passed.end());
+  record_function("matmul", inputs, out, [factors = std::move(factors)](const Tensors& gradients) {
+    Tensors both = factors.backward(gradients);
+    both.resize(factors.x_count);
+    both.append(gradients.begin(), gradients.end());
+    return both;
+  });
+}
+
 void record_product(const Prepared& call, Tensors& out) {
   const Tensors &x = call.array[0]->local, &w = call.array[1]->local;
   if (!is_recorded(x[0]) && !is_recorded(w[0])) return;
-  Factors factors{.x_of = {call.index[0], call.index[0] + out.size()},
+  record_product({.x_of = {call.index[0], call.index[0] + out.size()},
                   .w_of = {call.index[1], call.index[1] + out.size()},
-                  .x_count = x.size(),
-                  .w_count = w.size(),
-                  .cost = cost_of(call)};
-  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
-  if (is_recorded(x[0])) factors.w = w;
-  if (is_recorded(w[0])) factors.x = x;
-  Tensors inputs = x;
-  inputs.append(w.begin(), w.end());
-  record_function("matmul", inputs, out,
-                  [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
+                  .cost = cost_of(call)},
+                 x, w, out, turn_of_weight(call));
+}
+
+class LaterMatmul : public LaterProduct {
+ public:
+  explicit LaterMatmul(const Prepared& call)
+      : x_(1, *call.local(0, 0)), w_(1, *call.local(1, 0)), cost_(cost_of(call)), turn_(turn_of_weight(call)) {}
+
+  at::Tensor place() const override { return at::empty({as_matrix(x_[0]).size(0), w_[0].size(1)}, x_[0].options()); }
+  void compute(int64_t from, at::Tensor& rows) const override {
+    const at::AutoGradMode off(false);
+    at::mm_out(rows, as_matrix(x_[0]).narrow(0, from, rows.size(0)), w_[0]);
+  }
+  Tensors whole() const override {
+    const at::AutoGradMode off(false);
+    return recorded(product(x_[0], w_[0]));
+  }
+  Tensors recorded(const at::Tensor& place) const override {
+    c10::DimVector sizes(x_[0].sizes());
+    sizes.back() = w_[0].size(1);
+    Tensors out(1, place.view(sizes));
+    const at::AutoGradMode as_it_was(records_);
+    if (is_recorded()) record_product({.x_of = {0}, .w_of = {0}, .cost = cost_}, x_, w_, out, turn_);
+    return out;
+  }
+  bool is_recorded() const override { return records_ && (x_[0].requires_grad() || w_[0].requires_grad()); }
+
+ private:
+  const Tensors x_, w_;
+  const int64_t cost_;
+  const std::optional<uint64_t> turn_;
+  const bool records_ = at::GradMode::is_enabled();
+};
+
+// What becomes a pending sum of processes is left to who asks for it: as a sum, it is computed in halves.
+bool may_be_later(const Prepared& call) {
+  const Plan& plan = *call.plan;
+  return overlaps_sums(plan.mesh) && plan.out[0]->unreduced & plan.mesh->crossing() && !plan.is_padded &&
+         !call.borrows && !call.watched && call.local(1, 0)->size(1) >= 16;  // less is another product: SumOfProducts
+}
+
+Array later_product(const Prepared& call) {
+  const ArrayPtr result = begin_result(call);
+  Details& details = result->detail();
+  details.later = std::make_shared<LaterMatmul>(call);
+  details.arrival = [later = details.later] { return later->whole(); };
+  return Array(result);
 }
 
 Array matrix_product(const CallSite& site, const Array& x, const Array& w) {
   Prepared call;
   const Array* operands[] = {&x, &w};
   prepare(call, site, operands, 2);
+  if (may_be_later(call)) return later_product(call);
   try {
     const WithoutTeams alone(call.plan->shares_the_cpu());
     Tensors out(call.plan->runs);

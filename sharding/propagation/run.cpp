@@ -15,6 +15,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/later_product.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/array/waits.h"
 #include "sharding/diagnostics/check_mode.h"
@@ -254,7 +255,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   const MeshImpl* mesh = nullptr;
   bool has_stages = current_tape() && current_tape()->first_stage;
   for (int i = 0; i < n; ++i) {
-    arrays[i] = &materialized(*operands[i], site.operation.name);
+    arrays[i] = &maybe_later(*operands[i], site.operation.name);
     kind.types[i] = arrays[i]->type;
     if (const MeshImpl* own = kind.types[i]->mesh) {
       has_stages |= mesh && own != mesh;
@@ -284,6 +285,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = &a;
     else
       bring(call, site, operands, i, to, recorded);
+    if (call.array[i]->local.empty()) materialized(*operands[i], site.operation.name);  // a later product, as it is
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (checks) check_types(call, site.operation);

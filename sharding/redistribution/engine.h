@@ -75,12 +75,16 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
 class SumWork {
  public:
   SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
+  // In place: the contiguous x is the sum, too.
+  SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Cause& cause);
   Tensors finish();
   std::chrono::steady_clock::time_point began() const { return began_; }
   // How many sums this process has begun so far.
   static int64_t count();
 
  private:
+  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Cause& cause);
+
   Tensors like_;
   at::Tensor flat_;
   BegunWork begun_;

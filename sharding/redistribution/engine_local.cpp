@@ -1,4 +1,5 @@
 // The local engine: all devices of a group are slots of this process.
+#include <ATen/core/DimVector.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +16,14 @@ namespace tessera::detail {
 
 at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   const int64_t width = t.size(dim) / n;
-  return t.narrow(dim, i * width, width);
+  if (!t.is_cpu() || t.requires_grad() || t.is_inference()) return t.narrow(dim, i * width, width);
+  // The same without the dispatcher, which costs as much as to copy a short block.
+  const at::TensorImpl& whole = *t.unsafeGetTensorImpl();
+  const auto part = whole.shallow_copy_and_detach(whole.version_counter(), /*allow_tensor_metadata_change=*/true);
+  at::DimVector sizes(t.sizes());
+  sizes[dim] = width;
+  part->set_sizes_and_strides(sizes, t.strides(), t.storage_offset() + i * width * t.stride(dim));
+  return at::Tensor(part);
 }
 
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {

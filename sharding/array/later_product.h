@@ -1,0 +1,27 @@
+// LaterProduct: a matrix product on a process's only device that is computed when it is asked for, whole or by rows.
+#pragma once
+
+#include "sharding/array/array_impl.h"
+
+namespace tessera::detail {
+
+class LaterProduct {
+ public:
+  virtual ~LaterProduct() = default;
+  virtual at::Tensor place() const = 0;  // for the whole product, as a matrix without values yet
+  virtual void compute(int64_t from, at::Tensor& rows) const = 0;
+  virtual Tensors whole() const = 0;  // as the operation leaves it, recorded for gradients
+  // The product in a place whose rows were computed, recorded alike.
+  virtual Tensors recorded(const at::Tensor& place) const = 0;
+  virtual bool is_recorded() const = 0;
+};
+
+// Whether `a` is one that was not computed yet.
+inline bool is_later(const ArrayImpl& a) { return a.local.empty() && a.details && a.details->later; }
+
+// x as materialized() has it, but a later product stays one: for who needs its type alone, or makes another form of it.
+inline ArrayImpl& maybe_later(const Array& x, const char* verb) {
+  return x.impl() && is_later(*x.impl()) ? *x.impl() : materialized(x, verb);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,49 @@
+// Short tensors past the dispatcher: LibTorch's bits, whatever the tensors are.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "optim/internal.h"
+
+namespace tessera::optim::detail {
+namespace {
+
+std::vector<at::Tensor> tensors() {
+  at::manual_seed(0);
+  std::vector<at::Tensor> all;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16})
+    for (const int64_t n : {0, 1, 7, 64, 100'000}) all.push_back(at::randn({n}, type));
+  all.push_back(at::randn({6, 8}).t());
+  all.push_back(at::randn({6, 8}).narrow(0, 2, 3));
+  all.push_back(at::tensor({std::numeric_limits<float>::infinity(), -0.0f, 1e-42f, NAN, 3e38f}));
+  all.push_back(at::tensor(2.5f));
+  return all;
+}
+
+void expect_same(const at::Tensor& given, const at::Tensor& expected) {
+  EXPECT_EQ(given.sizes(), expected.sizes());
+  EXPECT_EQ(given.scalar_type(), expected.scalar_type());
+  EXPECT_TRUE(at::allclose(given, expected, 0, 0, /*equal_nan=*/true)) << given << expected;
+}
+
+TEST(ShortTensors, AreMultipliedWithLibTorchsBits) {
+  for (const double factor : {0.3, -1.0, 1e-30, std::numeric_limits<double>::quiet_NaN()}) {
+    const std::vector<at::Tensor> given = scaled(tensors(), factor), expected = at::_foreach_mul(tensors(), factor);
+    ASSERT_EQ(given.size(), expected.size());
+    for (size_t i = 0; i < given.size(); ++i) expect_same(given[i], expected[i]);
+  }
+}
+
+TEST(ShortTensors, AreCopiedIntoMemoryOfTheirOwn) {
+  for (const at::Tensor& t : tensors()) {
+    const at::Tensor copy = copy_of(t);
+    expect_same(copy, t);
+    EXPECT_TRUE(copy.is_contiguous());
+    EXPECT_TRUE(copy.storage().unsafeGetStorageImpl()->resizable());
+    if (t.numel()) EXPECT_NE(copy.data_ptr(), t.data_ptr());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::optim::detail
