@@ -64,7 +64,10 @@ class Array {
   // as float).
   template <class T>
   std::vector<T> to_host() const;
-  // The value of an array with one element, converted to T.
+  // The value of an array with one element, as a T of its kind: a floating T for floating types; for integers any T that
+  // holds the value. A floating array read as an integer or a bool is an Error (dtype_mismatch), whatever its value: say
+  // what becomes of a fraction, by astype(x, int32), which drops it, or astype(round(x), int32). (numpy's item() has the
+  // array's own type; Python's int(x) drops the fraction.)
   template <class T>
   T item() const;
 
