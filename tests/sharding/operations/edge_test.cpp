@@ -157,6 +157,17 @@ TEST(EdgeTest, NumbersThatElementsHoldAreTaken) {
   EXPECT_EQ(array<double>({1e300}).item<float>(), infinity);
 }
 
+TEST(EdgeTest, ListsAndVectorsMakeArrays) {
+  const std::vector<float> values{1, 2, 3, 4};
+  const float few[] = {1, 2};
+  EXPECT_EQ(array({1.f, 2.f, 3.f, 4.f}, {2, 2}).type_string(), "float32[2,2]");
+  EXPECT_EQ(array({1, 2}).type_string(), "int32[2]");
+  EXPECT_EQ(array<double>({1, 2}, {1, 2}).type_string(), "float64[1,2]");
+  EXPECT_EQ(array(values).to_host<float>(), values);
+  EXPECT_EQ(array(values, {2, 2}).to_host<float>(), values);
+  EXPECT_EQ(array<float>(few, {2, 1}).type_string(), "float32[2,1]");
+}
+
 TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
   EXPECT_EQ(array({7}).item<int64_t>(), 7);
   EXPECT_EQ(array({7}).item<float>(), 7);
