@@ -7,4 +7,5 @@
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_at.h"
 #include "nn/tree/tree_equal.h"
+#include "nn/tree/tree_of_arrays.h"
 #include "nn/tree/tree_summary.h"

@@ -48,6 +48,17 @@ std::tuple<Parts...> parts_of(const Chain<Parts...>& chain) {
   return chain.parts;
 }
 
+// Whether a class has a member `update`: the name is then ambiguous in WithUpdate.
+struct Update {
+  int update;
+};
+template <class T>
+struct WithUpdate : T, Update {};
+template <class T>
+concept has_update = std::is_class_v<T> && !std::is_final_v<T> && !requires {
+  &WithUpdate<T>::update;
+};
+
 // The names and the transforms of f("a", x, "b", y).
 template <size_t n, class... Args>
 auto names_of(const std::tuple<Args...>& args) {
@@ -71,7 +82,7 @@ void check_names(const char* verb, const std::string* names, size_t count);
 // of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
 template <class... Transforms>
 auto chain(const Transforms&... transforms) {
-  constexpr bool are_transforms = (std::is_class_v<Transforms> && ...);
+  constexpr bool are_transforms = (detail::has_update<Transforms> && ...);
   static_assert(are_transforms,
                 "tessera: chain takes transforms: chain(clip_by_global_norm(1.0), adamw({.learning_rate = 3e-4})).");
   if constexpr (are_transforms) return Chain(std::tuple_cat(detail::parts_of(transforms)...));

@@ -113,8 +113,8 @@ std::string why_idle(const Rule& rule, const Use* use, const std::set<std::strin
   if (use) return use->matched ? "" : fmt::format("always passed over, first at {}: {}", use->path, use->reason);
   if (!rule.is_by_name()) return "no array has such a path";
   if (names.contains(rule.logical)) return "the arrays that have the name have errors";
-  return fmt::format("no dim of these arrays has the name{}",
-                     tessera::detail::nearest_words(rule.logical, {names.begin(), names.end()}));
+  const std::string near = tessera::detail::nearest_words(rule.logical, {names.begin(), names.end()});
+  return "no dim of these arrays has the name" + (near.empty() ? "; one of a batch or an activation may" : near);
 }
 
 std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, const std::vector<ExplainedArray>& rows) {

@@ -49,8 +49,9 @@ class Explanation {
   std::vector<ExplainedArray> arrays() && { return std::move(arrays_); }
   // The array with this path. Error (bad_argument): there is none.
   const ExplainedArray& at(const std::string& path) const;
-  // Rules that placed nothing, because no array has the name (the nearest name is suggested) or the path, or because
-  // they were always passed over; and rules that name a mesh axis which the mesh does not have, used or not.
+  // Rules that placed nothing, because no array has the name (the nearest name is suggested; what is near none may be a
+  // batch's, which is placed later) or the path, or because they were always passed over; and rules that name a mesh
+  // axis which the mesh does not have, used or not.
   const std::vector<IdleRule>& idle_rules() const& { return idle_; }
   std::vector<IdleRule> idle_rules() && { return std::move(idle_); }
   // The large arrays that are not sharded, the largest first.

@@ -87,5 +87,10 @@ requires(!std::convertible_to<Other, Layout> && !std::convertible_to<Other, Name
                 "tessera: filter_shard takes a tree and a Layout, a NamedSharding, or a function of path and array "
                 "that returns a NamedSharding: filter_shard(model, layout).");
 }
+template <class Tree>
+void filter_shard(const Tree&, const Mesh&, const Rules&) {
+  static_assert(tessera::detail::never<Tree>,
+                "tessera: a mesh and rules are one Layout: filter_shard(model, Layout(mesh, rules)).");
+}
 
 }  // namespace tessera::nn

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nn/tree/tree.h"
+#include "nn/tree/tree_of_arrays.h"
 #include "sharding/placement/layout.h"
 #include "sharding/placement/mesh.h"
 

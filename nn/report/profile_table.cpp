@@ -199,13 +199,11 @@ std::string parts_of(const std::vector<ProcessProfile>& processes, double step, 
     if (several) line.push_back(ms(least)), line.push_back(ms(most));
     line.push_back(fmt::format("{:.1f}", 100 * mean / step));
   };
-  double sum = 0;
   const std::vector<ProfileRow> means = rows_of(processes, ProfileBy::part);
   for (size_t r = 0; r < means.size(); ++r) {
     double least = each[0][r].seconds, most = least;
     for (const auto& rows : each) least = std::min(least, rows[r].seconds), most = std::max(most, rows[r].seconds);
     add(means[r].name, means[r].seconds, least, most);
-    sum += means[r].seconds;
   }
   const Range range = range_of(processes);
   add("step", range.mean, range.least, range.most);

@@ -1,9 +1,13 @@
 // Which arrays of a model are on the tape, and their gradients back in the order of the model.
 #include "nn/transformations/value_and_grad.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn::detail {
@@ -18,6 +22,24 @@ void check_weight(const Array& weight) {
 Array scalar_loss(const WeightedSum& loss) {
   check_weight(loss.weight);
   return loss.mean();
+}
+
+bool has_ledger() { return tessera::detail::is_watched(); }
+
+void tell_of_unplaced(const std::vector<Argument>& arguments) {
+  bool has_mesh = false;
+  for (const Argument& argument : arguments)
+    for (const Array& x : argument.arrays)
+      has_mesh |= !x.is_absent() && x.is_committed() && x.sharding().mesh().size() > 1;
+  if (!has_mesh) return;
+  const CallerLine where(std::source_location::current());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& [type, arrays] = arguments[i];
+    const std::string root = type.empty() ? fmt::format("argument {}", i + 1) : std::string(type);
+    for (const Leaf& leaf : arrays)
+      if (const Array& x = leaf; !x.is_absent() && !x.is_committed() && x.size() > 1)
+        tessera::detail::announce({leaf.path.empty() ? root : join(root, leaf.path), x.type_string(), where});
+  }
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <iterator>
 #include <source_location>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "nn/transformations/buffers.h"
 #include "nn/tree/filter.h"
 #include "nn/tree/tree.h"
+#include "nn/tree/tree_of_arrays.h"
 #include "sharding/autodiff/tape.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
@@ -66,12 +68,29 @@ class Training {
   Tape tape_;
 };
 
+// An argument's arrays, none where its type is no tree, and the type of a struct.
+struct Argument {
+  std::string_view type;
+  Leaves arrays;
+};
+template <class T>
+Argument argument_of(const T& x) {
+  if constexpr (is_tree_of_arrays<T>())
+    return {is_module<T> ? type_name<T>() : "", leaves(x)};
+  else
+    return {};
+}
+// Tells ledgers of arrays that were never placed beside others on a mesh of several devices.
+bool has_ledger();
+void tell_of_unplaced(const std::vector<Argument>& arguments);
+
 // A model that is not const is the caller's own: what the call leaves in its Buffers is written to it.
 template <class F, class Model, class... Args>
 auto value_and_grad_of_checked(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
                                const Args&... args) {
   using Tree = std::remove_const_t<Model>;
   Training training(leaves(model), trained, options);
+  if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(args)...});
   Tree shadow = model;
   const std::vector<Array> given = training.shadows();
   set_values(bare_arrays(shadow).arrays, given);

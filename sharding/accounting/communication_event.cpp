@@ -49,6 +49,10 @@ void announce_arrived(int64_t number) {
   for (Watcher* w : watchers) w->arrive(number);
 }
 
+void announce(const UnplacedArray& unplaced) {
+  for (Watcher* w : watchers) w->see(unplaced);
+}
+
 bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
 
 }  // namespace tessera::detail

@@ -38,6 +38,7 @@ class Watcher {
   virtual void count(const Communication&) {}  // no watcher has prevented it
   virtual void await(int64_t) {}               // the program needs the one of this number
   virtual void arrive(int64_t) {}              // it is there
+  virtual void see(const UnplacedArray&) {}
 
  private:
   Role role_;
@@ -62,6 +63,7 @@ void ask(const Communication& communication);
 int64_t announce(Communication communication);
 void announce_awaited(int64_t number);
 void announce_arrived(int64_t number);
+void announce(const UnplacedArray& unplaced);
 
 // Whether the user's own line asks for this move: a placement, a constraint, a value handed out.
 bool is_asked_for(const Cause& cause);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <string_view>
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/ledger_json.h"
@@ -54,8 +55,16 @@ class CommLedger::Book : public Watcher {
   }
   void await(int64_t number) override { note(number, &Heard::awaited, &CommRecord::awaited); }
   void arrive(int64_t number) override { note(number, &Heard::arrived, &CommRecord::arrived); }
+  void see(const UnplacedArray& x) override {
+    const auto is_same = [&](const UnplacedArray& known) {
+      return known.path == x.path && known.type == x.type && known.where.line() == x.where.line() &&
+             known.where.file_name() == std::string_view(x.where.file_name());
+    };
+    if (std::none_of(unplaced_.begin(), unplaced_.end(), is_same)) unplaced_.push_back(x);
+  }
+  const std::vector<UnplacedArray>& unplaced() const { return unplaced_; }
   void clear() {
-    heard_.clear(), written_.clear();
+    heard_.clear(), written_.clear(), unplaced_.clear();
     start_ = std::chrono::steady_clock::now();
     flops_ = flops_so_far();
   }
@@ -95,6 +104,7 @@ class CommLedger::Book : public Watcher {
 
   std::deque<Heard> heard_;          // which never moves them
   std::vector<CommRecord> written_;  // of the first of them
+  std::vector<UnplacedArray> unplaced_;
   Time start_ = std::chrono::steady_clock::now();
   double flops_ = flops_so_far();
 };
@@ -103,6 +113,7 @@ CommLedger::CommLedger() : book_(std::make_unique<Book>()) {}
 CommLedger::~CommLedger() = default;
 
 const std::vector<CommRecord>& CommLedger::records() const { return book_->written(); }
+const std::vector<UnplacedArray>& CommLedger::unplaced() const { return book_->unplaced(); }
 void CommLedger::clear() { book_->clear(); }
 
 int64_t CommLedger::count(const std::string& kind, const std::string& axes) const {

@@ -39,6 +39,14 @@ struct CommRecord {
   CommMoment begun = {}, awaited = {}, arrived = {};
 };
 
+// An array that value_and_grad was given beside others on a mesh of several devices, and that was never placed itself:
+// it joins them whole, and each device computes all that depends on it alone.
+struct UnplacedArray {
+  std::string path;  // the type of its struct and the path in it, "Batch.x"; of an array by itself "argument 2"
+  std::string type;  // float32[32,512]
+  std::source_location where;  // the line of value_and_grad
+};
+
 // The time that a collective is taken to need in a trace, in seconds.
 using CommTime = std::function<double(const CommRecord&)>;
 // The time of a ring: the bytes that one device sends (of an all_reduce about twice the array, else about once) divided
@@ -58,6 +66,9 @@ class CommLedger {
   CommLedger& operator=(const CommLedger&) = delete;
 
   const std::vector<CommRecord>& records() const;
+  // Each once for each line. The tables end with them; nothing else does, since it is no mistake (JAX's uncommitted
+  // arrays do the same), but most often it is a from_process_local or a filter_shard that was forgotten.
+  const std::vector<UnplacedArray>& unplaced() const;
   void clear();
 
   // Collectives of a kind ("" for all) over these axes ("" for any): how many, and their bytes.
@@ -73,7 +84,7 @@ class CommLedger {
   std::string table_by_line() const;
 
   // Every record with all its fields, in order: {"collectives": [{"kind": "all_gather", ..., "file": "/src/model.cpp",
-  // "line": 31}, ...], "count": 7, "bytes": 4096}.
+  // "line": 31}, ...], "count": 7, "bytes": 4096, "unplaced": [{"path", "type", "file", "line"}, ...]}.
   std::string to_json() const;
   // A trace for chrome://tracing or Perfetto, by this thread's clock: a track for the computation, which has gaps where
   // the program waits, and one for each set of mesh axes, on which a collective lasts from its begin to its arrival.

@@ -34,7 +34,12 @@ constexpr double microseconds = 1e6;
 std::string CommLedger::to_json() const {
   json::array collectives;
   for (const CommRecord& r : records()) collectives.push_back(detail::to_object(r));
-  return json::serialize(json::object{{"collectives", collectives}, {"count", count()}, {"bytes", bytes()}}) + "\n";
+  json::array beside;
+  for (const UnplacedArray& x : unplaced())
+    beside.push_back({{"path", x.path}, {"type", x.type}, {"file", x.where.file_name()}, {"line", x.where.line()}});
+  return json::serialize(
+             json::object{{"collectives", collectives}, {"count", count()}, {"bytes", bytes()}, {"unplaced", beside}}) +
+         "\n";
 }
 
 std::string detail::chrome_trace_of(const Timeline& timeline) {

@@ -31,12 +31,30 @@ struct Sum {
 
 std::string nothing() { return "no communication\n"; }
 
+// A line for each line of the program, which names at most three of its arrays.
+std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
+  std::vector<std::string> files;
+  for (const UnplacedArray& x : unplaced) files.push_back(x.where.file_name());
+  const std::map<std::string, std::string> names = detail::short_names(files);
+  std::map<std::string, std::vector<std::string>> by_line;
+  for (const UnplacedArray& x : unplaced)
+    by_line[detail::line_name(names.at(x.where.file_name()), x.where.line())].push_back(x.path + " " + x.type);
+  std::string text;
+  for (auto& [line, arrays] : by_line) {
+    const size_t more = arrays.size() - std::min<size_t>(arrays.size(), 3);
+    arrays.resize(arrays.size() - more);
+    text += fmt::format("never placed, so each device computes with all of it: {}{} ({})\n", fmt::join(arrays, ", "),
+                        more ? fmt::format(" and {} more", more) : "", line);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string CommLedger::table() const {
   std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
   for (const CommRecord& r : records()) rows[{r.backward, r.axes, r.kind}].add(r, r.operation);
-  if (rows.empty()) return nothing();
+  if (rows.empty()) return nothing() + unplaced_lines(unplaced());
 
   constexpr auto rest = "{:>8}{:>7}{:>14}  {:<9} {}";  // the two columns before it are at least as wide as here:
   std::vector<detail::Cells> lines{
@@ -46,7 +64,7 @@ std::string CommLedger::table() const {
         {std::get<2>(key), std::get<1>(key),
          fmt::format(rest, row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text())});
   lines.push_back({"total", "", fmt::format("{:>8}{:>7}{:>14}", "", count(), bytes())});
-  return detail::text_table(lines, "< < <");
+  return detail::text_table(lines, "< < <") + unplaced_lines(unplaced());
 }
 
 std::string CommLedger::table_by_axis() const {
@@ -75,14 +93,14 @@ std::string CommLedger::table_by_line() const {
   for (const CommRecord& r : records())
     rows[detail::line_name(names.at(r.where.file_name()), r.where.line())].add(
         r, fmt::format("{} over {} for {}", r.kind, r.axes, r.operation));
-  if (rows.empty()) return nothing();
+  if (rows.empty()) return nothing() + unplaced_lines(unplaced());
   std::vector<std::pair<std::string, Sum>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   constexpr auto rest = "{:>7}{:>14}  {}";
   std::vector<detail::Cells> lines{{"line", fmt::format(rest, "count", "bytes/device", "what")}};
   for (const auto& [name, row] : sorted) lines.push_back({name, fmt::format(rest, row.count, row.bytes, row.text())});
-  return detail::text_table(lines, "<<");
+  return detail::text_table(lines, "<<") + unplaced_lines(unplaced());
 }
 
 }  // namespace tessera

@@ -275,6 +275,11 @@ std::vector<T> Array::to_host() const {
 template <class T>
 T Array::item() const {
   if (size() != 1) fail(ErrorKind::shape_mismatch, "item", "{} has {} elements, expected one.", type_string(), size());
+  if (is_floating(dtype()) && !std::is_floating_point_v<T>)
+    fail(ErrorKind::dtype_mismatch, "item",
+         "{} read as {}, which has no fractions. Read item<float>(), or convert it first: astype(x, int32) drops a "
+         "fraction, astype(round(x), int32) rounds it.",
+         type_string(), name_of(dtype_for<T>()));
   const at::Tensor value = to_tensor(*this);
   if (value.is_floating_point()) return static_cast<T>(element_value("item", value.item<double>(), dtype_for<T>()));
   return static_cast<T>(element_value("item", value.item<int64_t>(), dtype_for<T>()));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,9 +65,18 @@ class Array {
   // as float).
   template <class T>
   std::vector<T> to_host() const;
-  // The value of an array with one element, converted to T.
+  // The value of an array with one element, as a T of its kind: a floating T for floating types; for integers any T that
+  // holds the value. A floating array read as an integer or a bool is an Error (dtype_mismatch), whatever its value: say
+  // what becomes of a fraction, by astype(x, int32), which drops it, or astype(round(x), int32). (numpy's item() has the
+  // array's own type; Python's int(x) drops the fraction.)
   template <class T>
   T item() const;
+  // A mistake: no type.
+  template <std::same_as<void>... Nothing>
+  float item() const {
+    static_assert(detail::never<Nothing...>, "tessera: item says which type it reads: x.item<float>().");
+    return {};
+  }
 
   // The shards of this process's devices, and those of all devices of the mesh, in mesh order; `data` is absent for a
   // device of another process. Error (device_mismatch) if not committed.
@@ -114,12 +124,35 @@ std::ostream& operator<<(std::ostream& out, const Array& x);
 template <class T>
 Array array(std::span<const T> values, Shape shape);
 template <class T>
-Array array(std::initializer_list<T> values) {
-  return array<T>(std::span<const T>(values.begin(), values.size()), {static_cast<int64_t>(values.size())});
+Array array(std::initializer_list<T> values, Shape shape) {
+  return array<T>(std::span<const T>(values.begin(), values.size()), std::move(shape));
 }
 template <class T>
 Array array(const std::vector<T>& values, Shape shape) {
   return array<T>(std::span<const T>(values), std::move(shape));
+}
+// Without a shape, of one dim.
+template <class T>
+Array array(std::initializer_list<T> values) {
+  return array(values, {static_cast<int64_t>(values.size())});
+}
+template <class T>
+Array array(const std::vector<T>& values) {
+  return array(values, {static_cast<int64_t>(values.size())});
+}
+// Mistakes: other ranges without the type of their elements or with another one, sizes without braces.
+template <class T = void, class Values>
+requires(std::is_void_v<T> || !std::convertible_to<const Values&, std::span<const T>>) Array
+    array(const Values&, const Shape&) {
+  static_assert(detail::never<Values>,
+                "tessera: array takes a list or a std::vector, and a shape; of another range say the type of its "
+                "elements: array<float>(values, {3, 4}). Another type is astype's.");
+  return {};
+}
+template <class T = void, class Values, std::integral... Size>
+requires(sizeof...(Size) > 0) Array array(const Values&, Size...) {
+  static_assert(detail::never<Values>, "tessera: a shape has braces: array(values, {3, 4}).");
+  return {};
 }
 
 // The same from raw bytes in this machine's byte order, as files hold them.

@@ -112,7 +112,7 @@ class Rules : public std::vector<Rule> {
   Rules() = default;
   Rules(std::initializer_list<Rule> rules);
   template <std::same_as<char>... Other>
-  Rules(const char*, const Other*...) {
+  requires(sizeof...(Other) > 0) Rules(const char*, const Other*...) {
     static_assert(detail::never<Other...>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit Rules(std::vector<Rule> rules);
@@ -139,6 +139,12 @@ struct Resolution {
   std::vector<Decision> decisions;
 };
 
+namespace detail {
+struct LooseRule : Rule {
+  using Rule::Rule;
+};
+}  // namespace detail
+
 // What a rule that names a mesh axis which the mesh lacks is: a mistake, or (ok) a rule for an axis of size one, so
 // that one table of rules serves many meshes.
 enum class MissingAxes { error, ok };
@@ -159,11 +165,19 @@ struct LayoutOptions {
 //   const Layout layout{mesh, {{"batch", "data"}, {"embed", "data"}}, {.activations = {{"embed", replicated}}}};
 // Error (unknown_axis): a rule names an axis that the mesh lacks, unless missing_axes is ok.
 class Layout {
+  using Loose = const detail::LooseRule&;
+  static detail::LooseRule none();
+
  public:
   Layout(Mesh mesh, Rules rules, LayoutOptions options = {});
   template <class Options = LayoutOptions>
   Layout(const Rules&, const Mesh&, const Options& = {}) {
     static_assert(detail::never<Options>, "tessera: the mesh comes first: Layout(mesh, rules).");
+  }
+  template <class Nothing = void>
+  Layout(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
+         Loose = none()) {
+    static_assert(detail::never<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit Layout(const detail::LayoutImpl* impl) : impl_(impl) {}
 

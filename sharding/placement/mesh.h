@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -112,11 +113,30 @@ namespace detail {
 struct LooseAxis {
   LooseAxis(const char* name, int64_t size);
 };
+struct SwappedAxis {
+  SwappedAxis(int64_t size, const char* name);
+};
+struct LooseSizes {
+  LooseSizes(std::initializer_list<int> sizes);
+};
+struct LooseNames {
+  LooseNames(std::initializer_list<const char*> names);
+};
 }  // namespace detail
-// A mistake: axes that are no list.
+// Mistakes: axes that are no list, a size before its name, sizes apart from their names.
 template <class Nothing = void>
 Mesh make_mesh(detail::LooseAxis, detail::LooseAxis = {"", 1}, detail::LooseAxis = {"", 1}) {
   static_assert(detail::never<Nothing>, "tessera: a mesh has a list of axes, also of one: make_mesh({{\"data\", 4}}).");
+  return {};
+}
+template <class Nothing = void>
+Mesh make_mesh(std::vector<detail::SwappedAxis>) {
+  static_assert(detail::never<Nothing>, "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
+  return {};
+}
+template <class Nothing = void>
+Mesh make_mesh(detail::LooseSizes, detail::LooseNames) {
+  static_assert(detail::never<Nothing>, "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
   return {};
 }
 

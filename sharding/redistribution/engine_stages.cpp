@@ -20,9 +20,8 @@ int process_on(const MeshImpl* stage) {
 void send(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting) {
   std::vector<Message> messages;
   for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
-  process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device)
-      .beside()
-      .exchange(std::move(messages), {}, waiting);
+  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).beside();
+  (void)group.exchange(std::move(messages), {}, waiting);
 }
 
 Tensors received(const Type* from, const Type* to, const Waiting& waiting) {

@@ -64,7 +64,7 @@ scale
 
 Rules that did nothing
   "hidden" -> "data": always passed over, first at layers.0.up.kernel: 6 is not divisible by 4
-  "seq" -> "model": no dim of these arrays has the name
+  "seq" -> "model": no dim of these arrays has the name; one of a batch or an activation may
 )");
 }
 

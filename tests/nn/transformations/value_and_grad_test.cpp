@@ -1,10 +1,12 @@
 // value_and_grad: values and gradients against LibTorch's own, on every mesh, and what is refused.
 #include "nn/transformations/value_and_grad.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "nn/layers/embedding.h"
+#include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
 
 namespace tessera::nn {
@@ -294,6 +296,53 @@ TEST(ValueAndGradErrors, a_loss_that_is_no_floating_scalar) {
       ErrorKind::shape_mismatch, {"[value_and_grad]", "float32[8,4]", "expected a floating scalar"}, [] {
         nn::value_and_grad([](const Mlp& m, const Batch& b) { return square(m(b.x)); })(make_mlp(), make_batch());
       });
+}
+
+std::vector<std::string> unplaced_in(const CommLedger& ledger) {
+  std::vector<std::string> all;
+  for (const UnplacedArray& x : ledger.unplaced()) all.push_back(x.path + ' ' + x.type);
+  return all;
+}
+
+TEST(ValueAndGrad, what_was_never_placed_beside_a_mesh_is_in_the_ledger) {
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+  const Mlp model = filter_shard(make_mlp(), layout);
+  const Batch batch = filter_shard(make_batch(), layout);
+  const CommLedger ledger;
+  nn::value_and_grad(mse)(model, batch);
+  EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());
+  EXPECT_EQ(ledger.table().find("never placed"), std::string::npos) << ledger.table();
+
+  const auto line = std::source_location::current().line() + 2;
+  for (int step = 0; step < 2; ++step)  // named once for each line
+    nn::value_and_grad(mse)(model, make_batch());
+  EXPECT_EQ(unplaced_in(ledger), (std::vector<std::string>{"Batch.x float32[8,4]", "Batch.y float32[8,4]"}));
+  const std::string words = fmt::format(
+      "never placed, so each device computes with all of it: Batch.x float32[8,4], Batch.y float32[8,4] "
+      "(value_and_grad_test.cpp:{})\n",
+      line);
+  EXPECT_TRUE(ledger.table().ends_with(words)) << ledger.table();
+  EXPECT_TRUE(ledger.table_by_line().ends_with(words)) << ledger.table_by_line();
+  EXPECT_NE(ledger.to_json().find(R"("unplaced":[{"path":"Batch.x","type":"float32[8,4]","file")"), std::string::npos);
+}
+
+TEST(ValueAndGrad, a_model_and_single_arrays_that_were_never_placed_are_named_too) {
+  const Layout layout{make_mesh({{"data", 8}}), {{"batch", "data"}}};
+  const Batch batch = filter_shard(make_batch(), layout);
+  const Array scales = ones({4}), number = ones({});
+  const auto scaled = [](const Mlp& model, const Batch& batch, const Array& scales, const Array& number,
+                         const std::vector<Array>& more,
+                         int power) { return mse(model, batch) + sum(scales * more[0]) * number + power; };
+  CommLedger ledger;
+  nn::value_and_grad(scaled)(make_mlp(), batch, scales, number, std::vector{scales}, 2);
+  EXPECT_EQ(unplaced_in(ledger), (std::vector<std::string>{"Mlp.up.kernel float32[4,8]", "Mlp.up.bias float32[8]",
+                                                           "Mlp.down.kernel float32[8,4]", "Mlp.down.bias float32[4]",
+                                                           "argument 3 float32[4]", "argument 5.0 float32[4]"}));
+  EXPECT_NE(ledger.table().find("Mlp.down.kernel float32[8,4] and 3 more ("), std::string::npos) << ledger.table();
+  ledger.clear();
+  nn::value_and_grad(mse)(make_mlp(), make_batch());  // nothing lies on a mesh
+  EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());
 }
 
 }  // namespace

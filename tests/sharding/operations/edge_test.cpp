@@ -96,7 +96,6 @@ TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
        [=] {
          pad(i, {{1, 0}}, std::nan(""));
        }},
-      {kind, "[item] the number nan given for int32", [] { full({}, std::nan("")).item<int32_t>(); }},
       {kind, "[item] the number 8589934592 given for int32", [] { array<int64_t>({1LL << 33}).item<int32_t>(); }},
   });
 }
@@ -155,8 +154,35 @@ TEST(EdgeTest, NumbersThatElementsHoldAreTaken) {
   EXPECT_EQ((arange(2) < 2147483647LL).to_host<bool>(), (std::vector<bool>{true, true}));
   EXPECT_EQ((astype(arange(2), int64) + 3000000000LL).to_host<int64_t>(),
             (std::vector<int64_t>{3000000000LL, 3000000001LL}));
-  EXPECT_EQ(array<double>({-2.75}).item<int32_t>(), -2);
   EXPECT_EQ(array<double>({1e300}).item<float>(), infinity);
+}
+
+TEST(EdgeTest, ListsAndVectorsMakeArrays) {
+  const std::vector<float> values{1, 2, 3, 4};
+  const float few[] = {1, 2};
+  EXPECT_EQ(array({1.f, 2.f, 3.f, 4.f}, {2, 2}).type_string(), "float32[2,2]");
+  EXPECT_EQ(array({1, 2}).type_string(), "int32[2]");
+  EXPECT_EQ(array<double>({1, 2}, {1, 2}).type_string(), "float64[1,2]");
+  EXPECT_EQ(array(values).to_host<float>(), values);
+  EXPECT_EQ(array(values, {2, 2}).to_host<float>(), values);
+  EXPECT_EQ(array<float>(few, {2, 1}).type_string(), "float32[2,1]");
+}
+
+TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
+  EXPECT_EQ(array({7}).item<int64_t>(), 7);
+  EXPECT_EQ(array({7}).item<float>(), 7);
+  EXPECT_TRUE(array({7}).item<bool>());
+  EXPECT_EQ(array<double>({2.75}).item<float>(), 2.75f);
+  EXPECT_EQ(astype(array<double>({-2.75}), int32).item<int32_t>(), -2);
+  const ErrorKind kind = ErrorKind::dtype_mismatch;
+  expect_refusals({
+      {kind,
+       "[item] float64[1] read as int32, which has no fractions. Read item<float>(), or convert it first: "
+       "astype(x, int32) drops a fraction, astype(round(x), int32) rounds it.",
+       [] { array<double>({-2.75}).item<int32_t>(); }},
+      {kind, "[item] float32[] read as int64", [] { ones({}).item<int64_t>(); }},  // whatever the value
+      {kind, "[item] bfloat16[] read as bool", [] { ones({}, bfloat16).item<bool>(); }},
+  });
 }
 
 TEST(EdgeTest, SizesAreNamedAsTheyWereGiven) {

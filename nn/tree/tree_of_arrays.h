@@ -1,0 +1,66 @@
+// Whether a type is a tree with arrays, asked without an error; and what a program reads that prints one itself.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <iosfwd>
+#include <type_traits>
+#include <utility>
+
+#include "nn/tree/tree.h"
+
+namespace tessera {
+namespace nn {
+namespace detail {
+
+// What a type is to a walk: whether it can be walked, and whether it then has an array (an empty vector of them
+// counts).
+struct TreeKind {
+  bool is_tree = true, has_array = false;
+  constexpr TreeKind operator+(TreeKind other) const {
+    return {is_tree && other.is_tree, has_array || other.has_array};
+  }
+};
+
+// `Outer`: the structs around T. One within itself is no tree.
+template <class T, class... Outer>
+constexpr TreeKind tree_kind() {
+  if constexpr (is_leaf<T> || has_hook<T>)
+    return {.has_array = true};
+  else if constexpr (is_value<T>())
+    return {};
+  else if constexpr (is_sequence<T> || is_optional<T>)
+    return tree_kind<typename T::value_type, Outer...>() +
+           TreeKind{.is_tree = !is_std_array<T> || !is_module<typename T::value_type>};
+  else if constexpr (is_map<T>)
+    return tree_kind<typename T::mapped_type, Outer...>();
+  else if constexpr (is_container<T>)
+    return []<template <class...> class Container, class... Part>(std::type_identity<Container<Part...>>) {
+      return (TreeKind() + ... + tree_kind<Part, Outer...>());
+    }(std::type_identity<T>());
+  else if constexpr ((std::same_as<T, Outer> || ...) || !is_counted<T>)
+    return {.is_tree = false};
+  else
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (TreeKind() + ... + tree_kind<boost::pfr::tuple_element_t<I, T>, T, Outer...>());
+    }
+  (std::make_index_sequence<field_count<T>>());
+}
+template <class T>
+constexpr bool is_tree_of_arrays() {
+  const TreeKind kind = tree_kind<T>();
+  return kind.is_tree && kind.has_array;
+}
+
+template <class T>
+concept PrintedModule = std::is_class_v<T> && std::is_aggregate_v<T> && !is_leaf<T> && is_tree_of_arrays<T>();
+
+}  // namespace detail
+
+// A mistake: a module has no text of its own. For trees of arrays alone, since std::setw returns a struct, too.
+template <detail::PrintedModule Module>
+std::ostream& operator<<(std::ostream&, const Module&) = delete;  // tessera: print nn::tree_summary(model) instead
+
+}  // namespace nn
+using nn::operator<<;  // for programs with `using namespace tessera`
+}  // namespace tessera
