@@ -39,6 +39,9 @@ struct Chain : detail::Runs<Chain<Parts...>> {
 
 namespace detail {
 
+template <class... Parts>
+inline constexpr bool can_be_selected<Chain<Parts...>> = (can_be_selected<Parts> && ...);
+
 template <class T>
 std::tuple<T> parts_of(const T& transform) {
   return {transform};
@@ -121,6 +124,11 @@ struct NamedChain : detail::Runs<NamedChain<Parts...>> {
     chain.run(updates, state.states, params, step);
   }
 };
+
+namespace detail {
+template <class... Parts>
+inline constexpr bool can_be_selected<NamedChain<Parts...>> = (can_be_selected<Parts> && ...);
+}  // namespace detail
 
 // optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
 // begin with these names. Error (bad_argument): a name given twice.

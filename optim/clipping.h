@@ -53,11 +53,14 @@ struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> 
 
   template <class Model>
   void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::UpdateStep& step) const {
-    const detail::LateNumber norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+    const detail::LateNumber norm =
+        step.selected(detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm), state.norm);
     step.tell_norm(norm);
-    step.write([norm, &state] { state.norm = norm; });
+    step.at_each([norm, &state] { state.norm = norm.now(); });
   }
 };
+template <>
+inline constexpr bool detail::can_be_selected<ClipByGlobalNorm> = true;
 // Error (bad_argument) unless max_norm > 0.
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "optim/internal.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
@@ -42,44 +44,85 @@ void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z
   }
 }
 
-ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers before, const nn::Leaves& updates,
+namespace {
+
+// The numbers of an update of prodigy: on an accelerator, arrays of one element there.
+double larger(double a, double b) { return std::isnan(b) ? b : std::max(a, b); }
+Array larger(const Array& a, const Array& b) { return maximum(a, b); }
+double ratio_or(double a, double b, double otherwise) { return b == 0 ? otherwise : a / b; }
+Array ratio_or(const Array& a, const Array& b, const Array& otherwise) {
+  return where(equal(b, 0.0), otherwise, a / b);
+}
+
+template <class Number>
+struct ProdigyStep {
+  const ProdigyOptions& o;
+  int64_t count;
+  const nn::Leaves &updates, &state, &params;
+  std::function<Number(const Array& scalar, double otherwise)> number;
+
+  Array& moment_of(size_t tree, size_t i) const { return *state[tree * params.size() + i].value; }
+
+  std::pair<Number, Number> operator()(const Number& d, const Number& numerator_before) const {
+    const size_t n = params.size();
+    const auto [beta1, beta2] = o.betas;
+    const double beta3 = o.beta3.value_or(std::sqrt(beta2)), t = static_cast<double>(count + 1);
+    const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+    const Number dlr = d * value_of(o.learning_rate, count, "prodigy", "learning_rate") * correction;
+    std::vector<Array> products, sums;
+    for (size_t i = 0; i < n; ++i) {
+      if (updates[i].value->is_absent()) continue;
+      Array &m = moment_of(0, i), &v = moment_of(1, i), &s = moment_of(2, i), &p0 = moment_of(3, i);
+      const Array& p = *params[i].value;
+      check_has_state("prodigy", params[i], *updates[i].value, m);
+      for (Array* x : {&m, &v, &s, &p0}) follow("prodigy", *x, params[i]);
+      const Array g = astype(*updates[i].value, m.dtype()), dg = d * g;
+      products.push_back(sum(g * (p0 - astype(p, m.dtype()))));
+      m = kept(moment(m, dg, beta1), m, "prodigy");
+      v = kept(moment(v, square(dg), beta2), v, "prodigy");
+      s = kept(beta3 * s + (o.safeguard_warmup ? d : dlr) / o.estim_lr0 * dg, s, "prodigy");
+      sums.push_back(sum(abs(s)));
+    }
+    const Number product = number(total(products), 0), size = number(total(sums), 1);
+    const Number numerator = beta3 * numerator_before + d / o.estim_lr0 * dlr * product;
+    const Number next = larger(d, ratio_or(o.estim_lr_coef * numerator, size, d));  // size 0: nothing was seen yet
+    for (size_t i = 0; i < n; ++i) {
+      if (updates[i].value->is_absent()) continue;
+      const Array &m = moment_of(0, i), &v = moment_of(1, i);
+      *updates[i].value =
+          -o.weight_decay * dlr * astype(*params[i].value, m.dtype()) - dlr * m / (sqrt(v) + next * o.eps);
+    }
+    return {next, numerator};
+  }
+};
+
+// The first array that has a gradient, if it lies on an accelerator.
+const Array* on_accelerator(const nn::Leaves& updates, const nn::Leaves& params) {
+  for (size_t i = 0; i < params.size(); ++i)
+    if (!updates[i].value->is_absent()) return lies_on_accelerator(*params[i].value) ? params[i].value : nullptr;
+  return nullptr;
+}
+
+}  // namespace
+
+ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumbers& before, const nn::Leaves& updates,
                        const nn::Leaves& state, const nn::Leaves& params) {
   at::AutoGradMode off(false);
   check_count("prodigy", count + 1);
   check_same_tree("prodigy", "the gradient", updates, params);
-  const size_t n = params.size();
-  if (state.size() != 4 * n)
+  if (state.size() != 4 * params.size())
     fail(ErrorKind::bad_argument, "prodigy",
          "the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same model.",
-         state.size(), n);
-  const auto [beta1, beta2] = o.betas;
-  const double beta3 = o.beta3.value_or(std::sqrt(beta2)), t = static_cast<double>(count + 1);
-  const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-  const double d = before.estim_lr, dlr = d * value_of(o.learning_rate, count, "prodigy", "learning_rate") * correction;
-  std::vector<Array> products, sums;
-  for (size_t i = 0; i < n; ++i) {
-    if (updates[i].value->is_absent()) continue;
-    Array *m = state[i].value, *v = state[n + i].value, *s = state[2 * n + i].value, *p0 = state[3 * n + i].value;
-    const Array& p = *params[i].value;
-    check_has_state("prodigy", params[i], *updates[i].value, *m);
-    for (Array* x : {m, v, s, p0}) follow("prodigy", *x, params[i]);
-    const Array g = astype(*updates[i].value, m->dtype()), dg = d * g;
-    products.push_back(sum(g * (*p0 - astype(p, m->dtype()))));
-    *m = kept(moment(*m, dg, beta1), *m, "prodigy");
-    *v = kept(moment(*v, square(dg), beta2), *v, "prodigy");
-    *s = kept(beta3 * *s + (o.safeguard_warmup ? d : dlr) / o.estim_lr0 * dg, *s, "prodigy");
-    sums.push_back(sum(abs(*s)));
+         state.size(), params.size());
+  if (const Array* there = on_accelerator(updates, params)) {
+    const auto scalar = [](const Array& x, double) { return astype(x, float32); };
+    const auto [next, numerator] = ProdigyStep<Array>{o, count, updates, state, params, scalar}(
+        before.estim_lr.array(*there), before.numerator_weighted.array(*there));
+    return {LateNumber(next), LateNumber(numerator)};
   }
-  const double product = known_value(total(products)).value_or(0), size = known_value(total(sums)).value_or(1);
-  const double numerator = beta3 * before.numerator_weighted + d / o.estim_lr0 * dlr * product;
-  const double estimate = size == 0 ? d : o.estim_lr_coef * numerator / size;  // nothing was seen yet
-  const double next = std::isnan(estimate) ? estimate : std::max(d, estimate);
-  for (size_t i = 0; i < n; ++i) {
-    if (updates[i].value->is_absent()) continue;
-    const Array &m = *state[i].value, &v = *state[n + i].value;
-    *updates[i].value =
-        -o.weight_decay * dlr * astype(*params[i].value, m.dtype()) - dlr * m / (sqrt(v) + next * o.eps);
-  }
+  const auto value = [](const Array& x, double otherwise) { return known_value(x).value_or(otherwise); };
+  const auto [next, numerator] = ProdigyStep<double>{o, count, updates, state, params, value}(
+      before.estim_lr.value(), before.numerator_weighted.value());
   return {next, numerator};
 }
 

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "optim/adaptive.h"
 #include "optim/chain.h"
+#include "optim/late_number.h"
 #include "optim/optimizers.h"
 #include "optim/wrappers.h"
 
@@ -106,11 +108,22 @@ ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = 
 
 // ---- prodigy --------------------------------------------------------------------------------------------------------
 
+// Its numbers are read from an accelerator when somebody asks for them.
 template <class Model>
 struct ProdigyState {
   Model exp_avg, exp_avg_sq, grad_sum, params0;
-  double estim_lr = 0, numerator_weighted = 0;
+  detail::LateNumber estim_lr, numerator_weighted;
   int64_t count = 0;
+
+  void settle() const { estim_lr.value(), numerator_weighted.value(); }
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    visit(std::string_view("exp_avg"), exp_avg), visit(std::string_view("exp_avg_sq"), exp_avg_sq);
+    visit(std::string_view("grad_sum"), grad_sum), visit(std::string_view("params0"), params0);
+    visit(std::string_view("estim_lr"), estim_lr.known());
+    visit(std::string_view("numerator_weighted"), numerator_weighted.known());
+    visit(std::string_view("count"), count);
+  }
 };
 
 struct ProdigyOptions {
@@ -126,9 +139,9 @@ struct ProdigyOptions {
 
 namespace detail {
 struct ProdigyNumbers {
-  double estim_lr, numerator_weighted;
+  LateNumber estim_lr, numerator_weighted;
 };
-ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, ProdigyNumbers before, const nn::Leaves& updates,
+ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumbers& before, const nn::Leaves& updates,
                        const nn::Leaves& state, const nn::Leaves& params);
 }  // namespace detail
 

@@ -4,14 +4,23 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
 #include "optim/internal.h"
+#include "optim/selection.h"
+#include "sharding/array/late_checks.h"
+#include "sharding/array/ownership.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/side_by_side.h"
+#include "sharding/distributed/graph.h"
+#include "sharding/operations/elementwise.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -40,21 +49,15 @@ void ask_for_next(const Arrays& arrays, size_t i) {
 
 namespace {
 
-bool owns_memory(const at::Tensor& t) {
-  return t.use_count() == 1 && t.storage().use_count() == 1 && t.storage().unsafeGetStorageImpl()->resizable() &&
-         t.is_contiguous() && !t.requires_grad();
-}
-
 // The array's memory, for writing. Its own if nobody else holds any of it, else a copy that takes its place in the
-// tree.
+// tree. While a graph is recorded, who records it holds the memory of what the step changes once more.
 ArrayImpl& writable(Array& x) {
-  materialized(x, "Optimizer.update");
-  if (x.impl().use_count() > 1) x = like_parameter(x, x, "Optimizer.update");
-  ArrayImpl& a = *x.impl();
+  ArrayImpl& a = materialized(x, "Optimizer.update");
   if (a.details) a.details->conversions.clear();
-  for (at::Tensor& t : a.local)
-    if (!owns_memory(t)) t = copy_of(t);
-  return a;
+  const bool kept = host_work() && !a.local.empty() && a.local[0].has_storage() &&
+                    host_work()->kept.contains(a.local[0].storage().unsafeGetStorageImpl());
+  if (!is_sole_owner(x, kept ? 1 : 0)) make_sole_owner(x, kept ? 1 : 0);
+  return *x.impl();
 }
 
 // These do not enter the dispatcher where there is nothing to do.
@@ -137,8 +140,9 @@ class FusedCall {
   };
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  // The kernel takes one tensor after the other, so parts of the list may be taken side by side.
-  void run(const Group& group) {
+  // On the CPU the kernel takes one tensor after the other, so parts of the list may be taken side by side.
+  void run(Group& group) {
+    if (!group.device.is_cpu()) return kernel_(group);
     constexpr int64_t least = 1 << 14;
     std::vector<Group> parts;
     int64_t elements = least, total = 0;
@@ -217,6 +221,73 @@ bool lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) 
   return true;
 }
 
+// What the kernels read where they run, of an update that an accelerator decides on: undefined tensors of others.
+struct Decided {
+  at::Tensor skip;      // 1 where the update is not applied, else 0
+  at::Tensor rejected;  // how many the counts are too high
+  at::Tensor rate;      // if it changes
+};
+
+// As a replicated scalar of the type that the kernels read.
+Array as_number(const Array& x) { return astype(x, float32); }
+
+// The rate of the update whose number the accelerator knows.
+Array rate_there(const Selection& selection, const NumberNow& factor, int64_t count) {
+  std::vector<float> rates;
+  for (int64_t back = 0; back <= std::min(selection.updates(), count); ++back)
+    rates.push_back(static_cast<float>(-factor.at(back)));
+  const ArrayImpl& rejected = *selection.rejected().impl();
+  const at::Tensor table = at::tensor(rates, at::kFloat);
+  Tensors local;
+  for (const at::Tensor& t : rejected.local)
+    local.push_back(moved_to(table, t.device()).index_select(0, t.reshape({1})).reshape({}));
+  return Array(make_array(with_dtype(rejected.type, float32), rejected.slots, std::move(local)));
+}
+
+Decided decided(const UpdateStep& step, const NumberNow& factor, int64_t count) {
+  const Selection* selection = step.selection();
+  if (!selection) return {};
+  const at::AutoGradMode off(false);
+  const auto here = [](const Array& x) { return materialized(x, "Optimizer.update").local[0]; };
+  Decided result{here(as_number(logical_not(selection->applies()))), here(as_number(selection->rejected())), {}};
+  if (!factor.at) return result;
+  const Array rate = rate_there(*selection, factor, count);
+  step.tell_learning_rate(LateNumber(rate));
+  result.rate = here(rate);
+  return result;
+}
+
+// Before a step's numbers are read: what an accelerator decides on depends on few counts, where it has to choose.
+void read_counts_of_many(const UpdateStep& step, bool changes) {
+  constexpr int64_t many = 256;
+  if (changes && step.selection() && step.selection()->updates() >= many) step.read_counts();
+}
+
+// Calls kernel(rate), the rate being a number, or a tensor where a graph is recorded, or the accelerator decides, and
+// it changes. On an accelerator one that changes is float32 in all cases, as the kernels read it from there.
+template <class Kernel>
+void with_rate(const NumberNow& factor, const Decided& decided, const c10::Device& device, Kernel kernel) {
+  if (decided.rate.defined())
+    kernel(decided.rate);
+  else if (host_work() && factor.at)
+    kernel(host_work()->anew([at = factor.at] { return -at(0); }, at::kFloat));
+  else
+    kernel(factor.at && !device.is_cpu() ? static_cast<float>(-factor.now) : -factor.now);
+}
+
+// How many updates there are with this one.
+at::Tensor counted_with_this(const int64_t& count, const Decided& decided, const c10::Device& device) {
+  const at::TensorOptions options(device);
+  const auto number = [&count] { return static_cast<double>(count + 1); };
+  if (host_work()) return host_work()->anew(number, at::kFloat);
+  if (decided.rejected.defined()) return at::rsub(decided.rejected, number());
+  return at::scalar_tensor(number(), options);
+}
+
+std::optional<at::Tensor> found_inf(const Decided& decided) {
+  return decided.skip.defined() ? std::optional(decided.skip) : std::nullopt;
+}
+
 }  // namespace
 
 bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& o, Moments moments,
@@ -224,17 +295,20 @@ bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam&
   PendingUpdate& pending = *step.in_place();
   if (o.eps_root != 0 || o.nesterov || o.mu_dtype) return false;
   if (!lie_with(moments.mu, pending.params, updates) || !lie_with(moments.nu, pending.params, updates)) return false;
-  const int64_t count = moments.count + 1;
-  check_count("scale_by_adam", count);
-  const double learning_rate = -rate.part.factor(rate.state, step);
+  read_counts_of_many(step, !rate.part.learning_rate.constant());
+  if (decay && !decay->part.weight_decay.constant()) step.read_counts();
+  check_count("scale_by_adam", moments.count + 1);
   const double weight_decay = decay ? decay->part.value(decay->state.count) : 0;
+  const auto factor = rate.part.factor(rate.state, step);
+  const Decided there = decided(step, factor, rate.state.count);
   step.count(moments.count);
   if (decay) step.count(decay->state.count);
-  const auto kernel = [o, count, learning_rate, weight_decay](Group& g) {
-    const at::Tensor t = at::scalar_tensor(static_cast<double>(count), g.params[0].options().dtype(at::kFloat));
-    const std::vector<at::Tensor> counts(g.params.size(), t);
-    at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
-                      g.decayed ? weight_decay : 0, o.eps, false, false);
+  const auto kernel = [o, factor, there, weight_decay, &count = moments.count](Group& g) {
+    const std::vector<at::Tensor> counts(g.params.size(), counted_with_this(count, there, g.device));
+    with_rate(factor, there, g.device, [&](const auto& learning_rate) {
+      at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
+                        g.decayed ? weight_decay : 0, o.eps, false, false, {}, found_inf(there));
+    });
   };
   add_call(pending, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
            {std::move(moments.mu), std::move(moments.nu)});
@@ -246,9 +320,15 @@ bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional
   PendingUpdate& pending = *step.in_place();
   if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, pending.params, updates)))
     return false;
-  const double learning_rate = -rate.part.factor(rate.state, step), decay = momentum ? momentum->decay : 0;
-  const auto kernel = [learning_rate, decay, nesterov = momentum && momentum->nesterov](Group& g) {
-    at::_fused_sgd_(g.params, g.grads, g.first, 0.0, decay, learning_rate, 0.0, nesterov, false, false);
+  read_counts_of_many(step, !rate.part.learning_rate.constant());
+  const auto factor = rate.part.factor(rate.state, step);
+  const Decided there = decided(step, factor, rate.state.count);
+  const double decay = momentum ? momentum->decay : 0;
+  const auto kernel = [factor, there, decay, nesterov = momentum && momentum->nesterov](Group& g) {
+    with_rate(factor, there, g.device, [&](const auto& learning_rate) {
+      at::_fused_sgd_(g.params, g.grads, g.first, 0.0, decay, learning_rate, 0.0, nesterov, false, false, {},
+                      found_inf(there));
+    });
   };
   add_call(pending, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
   return true;

@@ -56,12 +56,6 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
 // tensor, then the tensor's memory. An update reads thousands of small objects that are no longer in the caches.
 void ask_for_next(const Arrays& arrays, size_t i);
 
-// A contiguous copy, outside every graph; at::_foreach_mul, and its bits. Short tensors go past LibTorch's dispatcher,
-// which costs more than their elements.
-at::Tensor copy_of(const at::Tensor& t);
-std::vector<at::Tensor> scaled(const std::vector<at::Tensor>& tensors, double factor);
-std::vector<at::Tensor> scaled(const std::vector<at::Tensor>& tensors, const at::Tensor& factor);
-
 // Error (bad_argument): `count`, the number of an update, is below 1.
 void check_count(const char* verb, int64_t count);
 

@@ -10,10 +10,14 @@ namespace tessera::optim::detail {
 class LateNumber {
  public:
   LateNumber(double value = 0) : value_(value) {}
-  explicit LateNumber(Array value) : there_(std::move(value)) {}
+  explicit LateNumber(Array value);
 
   // Reads it from the accelerator, at the first call.
   double& value() const;
+  // The number of the moment: a replay of the step that this one was recorded in changes it.
+  LateNumber now() const;
+  // As a replicated float32 scalar in the memory where `x` lies.
+  Array array(const Array& x) const;
   // What has been read so far.
   double& known() const { return value_; }
   operator double() const { return value(); }
@@ -21,6 +25,7 @@ class LateNumber {
  private:
   mutable double value_ = 0;
   mutable Array there_;
+  bool recorded_ = false;
 };
 
 }  // namespace tessera::optim::detail

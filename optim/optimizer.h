@@ -24,6 +24,17 @@
 namespace tessera::optim {
 
 namespace detail {
+struct ReadCounts {
+  template <class T>
+  void operator()(T& part, const nn::detail::Place&) const {
+    if constexpr (requires { part.read_counts(); }) part.read_counts();
+  }
+};
+template <class State>
+void read_counts(State& state) {
+  nn::detail::walk_all(state, ReadCounts());
+}
+
 template <class T>
 inline constexpr bool accumulates = false;
 template <class Inner>
@@ -87,31 +98,38 @@ class Optimizer {
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
   // as a part of a partition, and within named_chain, masked, inject_hyperparams, apply_if_finite and accumulate. An
   // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
-  // `grads` is only read; gradients that are pending sums are reduced first, all together (by accumulate at every k-th
-  // update).
+  // Gradients are only read; those that are given away, update(model, std::move(grads)), are scaled where they lie,
+  // which takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
+  // update). In a captured step (nn/transformations/captured.h) chains that end with the kernels' are repeated without
+  // the host, but for the count and the learning rate; parts that count or decide on the host are refused there
+  // (bad_argument), as are schedules of the weight decay.
   // After an error, model and state are unchanged. Errors: gradients that are all absent, of another model, or of one
   // that this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on
   // another mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the
   // transform's own. NaN is checked for by FiniteCheckScope only (not_finite): see apply_if_finite.
-  void update(Model& model, const Model& grads, const ExtraArgs& extra = {},
+  void update(Model& model, Model grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
     const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
+    detail::check_captured(&model, this);
     check(model, grads);
     const auto before = before_checks(model, grads);
-    Model updates = grads;
-    if (!detail::accumulates<Transform>) place(updates, model);
+    if (!detail::accumulates<Transform>) place(grads, model);
     if (options_.shard_state.empty() || only_adds_up())
-      step(model, std::move(updates), extra);
+      step(model, std::move(grads), extra);
     else
-      step_in_shards(model, std::move(updates), extra);
+      step_in_shards(model, std::move(grads), extra);
     if (before) check_finite_or_undo(model, *before);
-    ++count_;
+    detail::at_each_update([this] { ++count_; });
   }
 
   const Transform& transform() const { return transform_; }
-  const State& state() const { return state_; }
-  State& state() { return state_; }
+  // What an accelerator counts (apply_if_finite) is read from it.
+  const State& state() const { return const_cast<Optimizer&>(*this).state(); }
+  State& state() {
+    detail::read_counts(state_);
+    return state_;
+  }
 
   // Updates done.
   int64_t count() const { return count_; }
@@ -208,7 +226,7 @@ class Optimizer {
     if constexpr (fits) detail::UpdateStep(extra, &pending)(transform_, updates, state_, std::as_const(model));
     if (detail::any_given(nn::bare_arrays(updates).arrays)) pending.add(nn::leaves(model), nn::leaves(updates));
     pending.carry_out();
-    told_.take(pending.told);
+    detail::at_each_update([this, told = pending.told] { told_.take(*told); });
   }
 
   Transform transform_;

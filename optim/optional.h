@@ -35,6 +35,9 @@ struct Optional : detail::Runs<Optional<Inner>> {
 
 namespace detail {
 template <class Inner>
+inline constexpr bool can_be_selected<Optional<Inner>> = can_be_selected<Inner>;
+
+template <class Inner>
 Optional<Inner> when(bool used, Inner inner) {
   return used ? Optional<Inner>(std::move(inner)) : Optional<Inner>();
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "optim/transform.h"
+#include "optim/update_step.h"
 
 namespace tessera::optim {
 
@@ -110,6 +111,11 @@ struct PerArray : Formula {
     return {std::move(grads), std::move(state)};
   }
 };
+
+namespace detail {
+template <class Formula>
+inline constexpr bool can_be_selected<PerArray<Formula>> = true;
+}  // namespace detail
 
 // The states that formulas share.
 template <class Model>

@@ -3,12 +3,16 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
+#include "sharding/array/ownership.h"
+#include "sharding/array/short_tensors.h"
+#include "sharding/distributed/graph.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/random/random.h"
@@ -22,43 +26,97 @@ using namespace tessera::detail;
 
 namespace {
 
-// All blocks of all arrays in one call; the updates themselves are not written to.
+// at::_foreach_mul_, and its bits.
+void scale_in_place(std::vector<at::Tensor> tensors, const at::Tensor& factor) {
+  at::_foreach_mul_(tensors, factor);
+}
+void scale_in_place(std::vector<at::Tensor> tensors, double factor) {
+  std::erase_if(tensors, [by = static_cast<float>(factor)](const at::Tensor& t) {
+    if (!is_short(t) || t.scalar_type() != at::kFloat) return false;
+    auto* const values = t.mutable_data_ptr<float>();
+    std::transform(values, values + t.numel(), values, [by](float x) { return x * by; });
+    return true;
+  });
+  if (!tensors.empty()) at::_foreach_mul_(tensors, factor);
+}
+
+// at::_foreach_mul, and its bits.
+template <class Factor>
+std::vector<at::Tensor> scaled(const std::vector<at::Tensor>& tensors, const Factor& factor) {
+  std::vector<at::Tensor> results(tensors.size()), short_ones, others;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (is_short(tensors[i]))
+      short_ones.push_back(results[i] = copy_of(tensors[i]));
+    else
+      others.push_back(tensors[i]);
+  if (!short_ones.empty()) scale_in_place(std::move(short_ones), factor);
+  if (!others.empty()) others = at::_foreach_mul(others, factor);
+  auto next = others.begin();
+  for (at::Tensor& t : results)
+    if (!t.defined()) t = std::move(*next++);
+  return results;
+}
+
+// All blocks of all arrays in one call: where they lie, of arrays that nobody else holds, else into new memory.
 template <class Factor>
 void scale_all(const Arrays& updates, const Factor& factor) {
   at::AutoGradMode off(false);
   check_constant("scale", updates);
-  std::vector<at::Tensor> blocks, without_data;  // the latter on stages of other processes, or all
-  for (const Array* u : updates)
-    if (!u->is_absent())
-      for (const at::Tensor& t : materialized(*u, "scale").local) (t.is_meta() ? without_data : blocks).push_back(t);
-  for (std::vector<at::Tensor>* list : {&blocks, &without_data})
-    if (!list->empty()) *list = scaled(*list, factor);
-  auto next_block = blocks.begin(), next_without = without_data.begin();
+  struct Blocks {
+    Arrays arrays;
+    std::vector<at::Tensor> tensors;
+  };
+  Blocks own[2], shared[2];  // the second of each without data: on stages of other processes, or all
   for (Array* u : updates) {
     if (u->is_absent()) continue;
-    const ArrayImpl& a = *u->impl();
-    auto& next = a.local[0].is_meta() ? next_without : next_block;
-    ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
-    next += static_cast<ptrdiff_t>(a.local.size());
-    copy_facts(a, *made);
-    *u = Array(std::move(made));
+    const Tensors& local = materialized(*u, "scale").local;
+    Blocks& blocks = (is_sole_owner(*u) ? own : shared)[local[0].is_meta()];
+    blocks.arrays.push_back(u);
+    blocks.tensors.insert(blocks.tensors.end(), local.begin(), local.end());
+  }
+  for (Blocks& blocks : own)
+    if (!blocks.tensors.empty()) scale_in_place(std::move(blocks.tensors), factor);
+  for (Blocks& blocks : shared) {
+    if (blocks.tensors.empty()) continue;
+    const std::vector<at::Tensor> made_of = scaled(blocks.tensors, factor);
+    auto next = made_of.begin();
+    for (Array* u : blocks.arrays) {
+      const ArrayImpl& a = *u->impl();
+      ArrayPtr made = make_array(a.type, a.slots, Tensors(next, next + static_cast<ptrdiff_t>(a.local.size())));
+      next += static_cast<ptrdiff_t>(a.local.size());
+      copy_facts(a, *made);
+      *u = Array(std::move(made));
+    }
   }
 }
+
+// By what LibTorch's bulk calls take together.
+std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> alike(const Arrays& updates) {
+  std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> result;
+  for (Array* u : updates)
+    if (!u->is_absent()) {
+      const at::Tensor& t = materialized(*u, "scale").local[0];
+      result[{t.scalar_type(), t.device().type()}].push_back(u);
+    }
+  return result;
+}
+
+const at::Tensor& first_of(const Arrays& arrays) { return arrays[0]->impl()->local[0]; }
 
 }  // namespace
 
 void scale(const Arrays& updates, double factor) { scale_all(updates, factor); }
 
 void scale(const Arrays& updates, const Array& factor) {
-  std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> alike;  // of LibTorch's bulk calls
-  for (Array* u : updates)
-    if (!u->is_absent()) {
-      const at::Tensor& t = materialized(*u, "scale").local[0];
-      alike[{t.scalar_type(), t.device().type()}].push_back(u);
-    }
-  for (const auto& [kind, arrays] : alike) {
-    const at::Tensor& first = materialized(*arrays[0], "scale").local[0];
-    scale_all(arrays, materialized(factor, "scale").local[0].to(first.options()));
+  for (const auto& [kind, arrays] : alike(updates))
+    scale_all(arrays, materialized(factor, "scale").local[0].to(first_of(arrays).options()));
+}
+
+void scale(const Arrays& updates, const NumberNow& factor) {
+  if (!host_work() || !factor.at) return scale(updates, factor.now);
+  for (const auto& [kind, arrays] : alike(updates)) {
+    const auto wide = kind.first == at::kDouble ? at::kDouble : at::kFloat;
+    scale_all(arrays, host_work()->anew([at = factor.at] { return at(0); }, wide));
   }
 }
 
@@ -101,19 +159,33 @@ Scale scale(double step_size) {
   return {{}, step_size};
 }
 
-double ScaleBySchedule::value(int64_t count) const {
-  return detail::value_of(step_size_fn, count, "scale_by_schedule", "step_size_fn");
+namespace {
+
+detail::NumberNow number_now(const Schedule& schedule, double now, std::function<double(int64_t)> at) {
+  return {now, schedule.constant() ? nullptr : std::move(at)};
+}
+
+}  // namespace
+
+detail::NumberNow ScaleBySchedule::factor(const ScaleByScheduleState& state) const {
+  const auto value = [this, &state](int64_t back) {
+    return detail::value_of(step_size_fn, state.count - back, "scale_by_schedule", "step_size_fn");
+  };
+  return number_now(step_size_fn, value(0), value);
 }
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
   detail::check_rate("scale_by_schedule", "step_size_fn", step_size_fn);
   return {{}, std::move(step_size_fn)};
 }
 
-double ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
-  const double rate = detail::value_of(learning_rate, state.count, "scale_by_learning_rate", "learning_rate");
-  step.tell_learning_rate(rate);
+detail::NumberNow ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
+  const auto rate = [this, &state](int64_t back) {
+    return detail::value_of(learning_rate, state.count - back, "scale_by_learning_rate", "learning_rate");
+  };
+  const double sign = flip_sign ? -1 : 1, now = rate(0);
+  step.tell_learning_rate([rate] { return rate(0); });
   step.count(state.count);
-  return flip_sign ? -rate : rate;
+  return number_now(learning_rate, sign * now, [rate, sign](int64_t back) { return sign * rate(back); });
 }
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
   detail::check_rate("scale_by_learning_rate", "learning_rate", rate);
@@ -121,6 +193,8 @@ ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
 }
 
 double AddDecayedWeights::value(int64_t count) const {
+  if (!weight_decay.constant())
+    detail::refuse_in_recording("Optimizer.update", "a weight_decay that is a schedule, no number, is used");
   return detail::value_of(weight_decay, count, "add_decayed_weights", "weight_decay");
 }
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {

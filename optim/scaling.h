@@ -16,6 +16,7 @@ namespace detail {
 // These replace the arrays of `updates`, a tree that the caller has copied.
 void scale(const Arrays& updates, double factor);
 void scale(const Arrays& updates, const Array& factor);  // of one number, replicated
+void scale(const Arrays& updates, const NumberNow& factor);
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
@@ -26,6 +27,8 @@ struct Identity : detail::Runs<Identity, EmptyState> {
   template <class Model>
   void run(Model&, EmptyState&, const Model&, const detail::UpdateStep&) const {}
 };
+template <>
+inline constexpr bool detail::can_be_selected<Identity> = true;
 inline Identity identity() { return {}; }
 
 // Zeros. In place, the parameters are left alone.
@@ -46,6 +49,8 @@ struct Scale : detail::Runs<Scale, EmptyState> {
     detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
+template <>
+inline constexpr bool detail::can_be_selected<Scale> = true;
 Scale scale(double step_size);
 
 struct ScaleByScheduleState {
@@ -58,11 +63,14 @@ struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
 
   template <class Model>
   void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
-    detail::scale(nn::bare_arrays(updates).arrays, value(state.count));
+    if (!step_size_fn.constant()) step.read_counts();
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state));
     step.count(state.count);
   }
-  double value(int64_t count) const;
+  detail::NumberNow factor(const ScaleByScheduleState& state) const;
 };
+template <>
+inline constexpr bool detail::can_be_selected<ScaleBySchedule> = true;
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
 
 // -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
@@ -72,11 +80,14 @@ struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleSt
 
   template <class Model>
   void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
+    if (!learning_rate.constant()) step.read_counts();
     detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
-  // What the updates are multiplied by: told, and counted in the state.
-  double factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
+  // What the updates are multiplied by; the rate is told, and counted in the state.
+  detail::NumberNow factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
 };
+template <>
+inline constexpr bool detail::can_be_selected<ScaleByLearningRate> = true;
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
 // g + weight_decay(count) * p for the parameters that the mask takes, else g
@@ -86,11 +97,15 @@ struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState>
 
   template <class Model>
   void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::UpdateStep& step) const {
+    if (!weight_decay.constant()) step.read_counts();
     detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
     step.count(state.count);
   }
+  // Error (bad_argument): a schedule in a captured step.
   double value(int64_t count) const;
 };
+template <>
+inline constexpr bool detail::can_be_selected<AddDecayedWeights> = true;
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
 
 // trace = g + decay * trace is the update; with nesterov it is g + decay * trace, of the new trace.

@@ -11,6 +11,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/graph.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -115,12 +116,27 @@ Array kept(const Array& value, const Array& old, const char* verb) {
 
 std::optional<double> known_value(const Array& x) {
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return std::nullopt;
+  if (lies_on_accelerator(x)) refuse_in_recording("Optimizer.update", "a value is read");
   return materialized(x, "update").local[0].item<double>();
 }
 
 bool lies_on_accelerator(const Array& x) {
   const at::Tensor& t = materialized(x, "update").local[0];
   return !t.is_cpu() && !t.is_meta();
+}
+
+LateNumber::LateNumber(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {}
+
+LateNumber LateNumber::now() const {
+  if (!recorded_ || host_work() || there_.is_absent()) return *this;
+  const ArrayImpl& a = *there_.impl();
+  Tensors local;
+  for (const at::Tensor& t : a.local) local.push_back(t.clone());
+  return LateNumber(Array(make_array(a.type, a.slots, std::move(local))));
+}
+
+Array LateNumber::array(const Array& x) const {
+  return there_.is_absent() ? zeros_beside(x, {}, DType::float32) + value_ : there_;
 }
 
 double& LateNumber::value() const {

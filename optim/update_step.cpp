@@ -8,11 +8,15 @@
 #include <algorithm>
 
 #include "optim/internal.h"
+#include "optim/selection.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/graph.h"
+#include "sharding/operations/elementwise.h"
 
 namespace tessera::optim::detail {
+
+using namespace tessera::detail;
 
 std::vector<bool> taken(const Mask& mask, const nn::Leaves& params) {
   std::vector<bool> result;
@@ -47,14 +51,17 @@ auto entry_of(LabelledNumbers& numbers, const std::string& label) {
   return std::find_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
 }
 
-void add(LabelledNumbers& numbers, const std::string& label, const LateNumber& number) {
-  if (entry_of(numbers, label) == numbers.end()) numbers.emplace_back(label, number);
+// Whether it is the first of its label.
+bool add(LabelledNumbers& numbers, const std::string& label, const LateNumber& number) {
+  const bool first = entry_of(numbers, label) == numbers.end();
+  if (first) numbers.emplace_back(label, number);
+  return first;
 }
 
 void take(LabelledNumbers& numbers, const LabelledNumbers& newer) {
   for (const auto& [label, number] : newer) {
     add(numbers, label, number);
-    entry_of(numbers, label)->second = number;
+    entry_of(numbers, label)->second = number.now();
   }
 }
 
@@ -65,7 +72,22 @@ void Told::take(const Told& newer) {
   detail::take(norms, newer.norms);
 }
 
-PendingUpdate::PendingUpdate(Arrays params, Answers& answers) : params(std::move(params)), answers(answers) {
+void check_captured(const void* model, const void* optimizer) {
+  if (!is_recording() || (may_change(model) && may_change(optimizer))) return;
+  fail(ErrorKind::bad_argument, "Optimizer.update",
+       "a model is updated inside a captured step that was not given it and its optimizer to change. Pass both, to a "
+       "step with parameters Model& and Optimizer&: step(model, optimizer, batch).");
+}
+
+void at_each_update(std::function<void()> f) {
+  if (HostWork* work = host_work())
+    work->after.push_back(std::move(f));
+  else
+    f();
+}
+
+PendingUpdate::PendingUpdate(Arrays params, Answers& answers)
+    : params(std::move(params)), answers(answers), told(std::make_shared<Told>()) {
   const auto in_slots = [](const Array* x) { return tessera::detail::lies_in_slots(*x); };
   alone_ =
       std::make_unique<tessera::detail::WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
@@ -92,10 +114,10 @@ void PendingUpdate::add(const nn::Leaves& parameters, const nn::Leaves& updates)
 }
 
 void PendingUpdate::carry_out() {
-  tessera::detail::refuse_in_recording("Optimizer.update", "a model is updated");
   at::AutoGradMode off(false);
   for (const auto& prepare : preparations) prepare();
   for (const auto& write : writes) (*write)();
+  for (auto& f : at_each) at_each_update(std::move(f));
 }
 
 UpdateStep::UpdateStep(const ExtraArgs& extra, PendingUpdate* pending) : extra(extra), pending_(pending) {}
@@ -119,10 +141,37 @@ UpdateStep UpdateStep::labelled(const std::string& name) const {
   return step;
 }
 
-void UpdateStep::write(std::function<void()> f) const { pending_ ? pending_->write(std::move(f)) : f(); }
+void UpdateStep::write(std::function<void()> f) const {
+  if (pending_) decides();
+  pending_ ? pending_->write(std::move(f)) : f();
+}
+
+void UpdateStep::at_each(std::function<void()> f) const { pending_ ? pending_->at_each.push_back(std::move(f)) : f(); }
 
 void UpdateStep::count(int64_t& counted) const {
-  write([&counted] { ++counted; });
+  at_each([&counted] { ++counted; });
+}
+
+void UpdateStep::decides() const {
+  refuse_in_recording("Optimizer.update", "a part of the transform counts or decides on the host");
+}
+
+UpdateStep UpdateStep::selected(std::shared_ptr<Selection> selection) const {
+  UpdateStep step = *this;
+  step.selection_ = std::move(selection);
+  return step;
+}
+
+void UpdateStep::read_counts() const {
+  if (selection_) selection_->read();
+}
+
+void UpdateStep::select(const Arrays& next, const Arrays& before) const { selection_->select(next, before); }
+
+LateNumber UpdateStep::selected(const LateNumber& next, const LateNumber& before) const {
+  if (!selection_) return next;
+  const Array& applies = selection_->applies();
+  return LateNumber(where(applies, next.array(applies), before.array(applies)));
 }
 
 std::shared_ptr<const Taken> UpdateStep::asked(const void* whom, const std::function<Taken()>& ask) const {
@@ -137,11 +186,18 @@ void UpdateStep::set_to_zero(const Arrays& updates) const {
   for (Array* u : updates) *u = in_place() ? Array() : zeros_for(*u);
 }
 
-void UpdateStep::tell_learning_rate(double rate) const {
-  if (pending_) add(pending_->told.learning_rates, label_, rate);
+void UpdateStep::tell_learning_rate(const std::function<double()>& rate) const {
+  if (!pending_ || !add(pending_->told->learning_rates, label_, rate())) return;
+  if (HostWork* work = host_work())
+    work->after.push_back([told = pending_->told, entry = pending_->told->learning_rates.size() - 1, rate] {
+      told->learning_rates[entry].second = rate();
+    });
+}
+void UpdateStep::tell_learning_rate(const LateNumber& rate) const {
+  if (pending_) entry_of(pending_->told->learning_rates, label_)->second = rate;
 }
 void UpdateStep::tell_norm(const LateNumber& norm) const {
-  if (pending_) add(pending_->told.norms, label_, norm);
+  if (pending_) add(pending_->told->norms, label_, norm);
 }
 
 }  // namespace tessera::optim::detail

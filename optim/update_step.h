@@ -22,6 +22,11 @@ class WithoutTeams;
 
 namespace tessera::optim::detail {
 
+class Selection;
+// Whether a transform can be part of an update of which an accelerator decides whether it is applied.
+template <class Transform>
+inline constexpr bool can_be_selected = false;
+
 // For each of several parts: which parameters it updates.
 using Taken = std::vector<std::vector<bool>>;
 // Whether the mask takes each parameter.
@@ -50,6 +55,18 @@ struct Told {
   void take(const Told& newer);
 };
 
+// A number of an update; where it is another one each time, how to ask for it again: a captured step does so before
+// each replay.
+struct NumberNow {
+  double now;
+  std::function<double(int64_t back)> at;  // as it was so many updates before; none: it is always the same
+};
+
+// Error (bad_argument): a step is captured that was not given these two to change.
+void check_captured(const void* model, const void* optimizer);
+// What the host does behind each update: now, and where a graph is recorded, behind each replay instead.
+void at_each_update(std::function<void()> f);
+
 // A write that waits until the whole update has been computed.
 struct Write {
   virtual ~Write() = default;
@@ -65,7 +82,8 @@ struct Replace : Write {
 };
 
 // What an update in place will write. Nothing is written before carry_out(), so that an error leaves model and state
-// unchanged. The functions are not inline, since every program that trains would compile them.
+// unchanged. In a captured step, what writes to arrays is recorded, and what the host counts is done at each replay.
+// The functions are not inline, since every program that trains would compile them.
 struct PendingUpdate {
   PendingUpdate(Arrays params, Answers& answers);
   PendingUpdate(const PendingUpdate&) = delete;
@@ -87,9 +105,10 @@ struct PendingUpdate {
 
   Arrays params;  // of the model
   Answers& answers;
-  Told told;
+  std::shared_ptr<Told> told;
   std::vector<std::function<void()>> preparations;  // what may fail, after all else has been computed
   std::vector<std::unique_ptr<Write>> writes;
+  std::vector<std::function<void()>> at_each;  // behind the writes; at each replay of a captured step
 
  private:
   std::unique_ptr<tessera::detail::WithoutTeams> alone_;  // if parameters lie in several slots
@@ -115,25 +134,42 @@ class UpdateStep {
   // The step of a part that has a label: labels are joined by dots.
   UpdateStep labelled(const std::string& name) const;
 
+  // The step of a part whose updates count where the selection says so. What counts on the host calls `read_counts`
+  // before it uses its count.
+  UpdateStep selected(std::shared_ptr<Selection> selection) const;
+  Selection* selection() const { return selection_.get(); }
+  void read_counts() const;
+  LateNumber selected(const LateNumber& next, const LateNumber& before) const;
+  bool is_of_optimizer() const { return pending_ != nullptr; }
+  // Of a part that decides on the host. Error (bad_argument): in a captured step.
+  void decides() const;
+
   // What will be written, if the updates of this part are those of the whole: then it may add what becomes of the
   // parameters, and leave their updates absent.
   PendingUpdate* in_place() const { return last_ ? pending_ : nullptr; }
-  // At once, or when the whole update has been computed.
+  // At once, or when the whole update has been computed. Error (bad_argument): in a captured step, which could not
+  // repeat it.
   void write(std::function<void()> f) const;
+  // The same for what only counts or tells: it is done at each replay of a captured step.
+  void at_each(std::function<void()> f) const;
   void count(int64_t& counted) const;  // adds 1 to it, likewise
   // What the mask or the labels at this address say: in place they are asked once.
   std::shared_ptr<const Taken> asked(const void* whom, const std::function<Taken()>& ask) const;
   // Updates that change nothing: zeros.
   void set_to_zero(const Arrays& updates) const;
 
-  void tell_learning_rate(double rate) const;
+  void tell_learning_rate(const std::function<double()>& rate) const;
+  void tell_learning_rate(const LateNumber& rate) const;  // in place of the one told before
   void tell_norm(const LateNumber& norm) const;
 
   const ExtraArgs& extra;
 
  private:
+  void select(const Arrays& next, const Arrays& before) const;
+
   PendingUpdate* pending_;
   bool last_ = true, remembers_ = true;
+  std::shared_ptr<Selection> selection_;
   std::string label_;
 };
 
@@ -152,8 +188,11 @@ void UpdateStep::operator()(const T& part, Model& updates, State& state, const M
   if constexpr (requires { part.run(updates, state, params, *this); }) {
     part.run(updates, state, params, *this);
   } else {
+    constexpr bool counts = requires { state.count; };
+    if (counts && pending_) decides(), read_counts();
     State& next = pending_ ? pending_->changed(state) : state;
     std::tie(updates, next) = updated(part, std::move(updates), std::move(next), params, extra);
+    if (selection_) select(nn::bare_arrays(next).arrays, nn::bare_arrays(state).arrays);
   }
 }
 

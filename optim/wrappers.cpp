@@ -56,12 +56,29 @@ void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
     if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());
 }
 
-bool all_finite(const Arrays& arrays) {
+Array not_finite(const Arrays& arrays) {
   at::AutoGradMode off(false);
   std::vector<Array> wrong;
   for (const Array* x : arrays)
     if (!x->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*x)), float32)));
-  return known_value(total(wrong)).value_or(0) == 0;
+  return total(wrong);
+}
+
+bool all_finite(const Arrays& arrays) { return known_value(not_finite(arrays)).value_or(0) == 0; }
+
+bool lie_on_accelerator(const Arrays& arrays) {
+  bool any = false;
+  for (const Array* x : arrays) {
+    if (x->is_absent()) continue;
+    if (!lies_on_accelerator(*x)) return false;
+    any = true;
+  }
+  return any;
+}
+
+void subtract_from_counts(const nn::Scalars& state, int64_t n) {
+  for (const nn::Scalar& scalar : state)
+    if (scalar.path == "count" || scalar.path.ends_with(".count")) *static_cast<int64_t*>(scalar.value) -= n;
 }
 
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {

@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "nn/tree/tree_scalars.h"
 #include "optim/check_options.h"
 #include "optim/schedule.h"
+#include "optim/selection.h"
 #include "optim/update_step.h"
 
 namespace tessera::optim {
@@ -18,8 +22,13 @@ namespace detail {
 void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
 // Brings the accumulated gradients to the parameters' element types and placements, reduced all together.
 void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
-// Whether every element is finite. One all-reduce.
+// How many elements are not finite, a replicated scalar; and whether there are none. One all-reduce.
+Array not_finite(const Arrays& arrays);
 bool all_finite(const Arrays& arrays);
+// Whether the first of these lies on an accelerator.
+bool lie_on_accelerator(const Arrays& arrays);
+// Takes n from all that are called count.
+void subtract_from_counts(const nn::Scalars& state, int64_t n);
 // slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
 // Replaces the arrays that are trained by copies; in float32 for half precision.
@@ -98,16 +107,38 @@ MultiSteps<Inner> accumulate(Inner opt, std::function<int64_t(int64_t)> every_k_
 
 // ---- apply_if_finite ------------------------------------------------------------------------------------------------
 
+// After updates on an accelerator the counts are right when Optimizer::state(), a checkpoint or any other walk over the
+// state's scalars has asked for them.
 template <class State>
 struct ApplyIfFiniteState {
   int64_t notfinite_count = 0;  // in a row
   bool last_finite = true;
   int64_t total_notfinite = 0;
   State inner_state;
+  detail::LateCounts late = {};
+
+  void read_counts() {
+    if (late.rejected.is_absent()) return;
+    const detail::LateCounts read = std::exchange(late, {});
+    notfinite_count = read.in_a_row.template item<int64_t>(), total_notfinite = read.total.template item<int64_t>();
+    last_finite = read.finite.template item<bool>();
+    detail::subtract_from_counts(nn::scalars(inner_state), read.rejected.template item<int64_t>());
+  }
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    visit(std::string_view("notfinite_count"), notfinite_count);
+    visit(std::string_view("last_finite"), last_finite);
+    visit(std::string_view("total_notfinite"), total_notfinite);
+    visit(std::string_view("inner_state"), inner_state);
+  }
+  void settle() { read_counts(); }
 };
 
 // optax.apply_if_finite: gradients with an infinity or a NaN give zeros and do not change the inner state, unless more
-// than max_consecutive_errors of them came in a row: then they are applied.
+// than max_consecutive_errors of them came in a row: then they are applied. On an accelerator an Optimizer decides
+// there and waits for nothing, if the inner transform is a chain that ends with adam, adamw or sgd; around others,
+// which count on the host, the host reads whether the update before was applied; a rate that is a schedule has it read
+// once in 256 updates.
 template <class Inner>
 struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
   Inner inner;
@@ -119,15 +150,31 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
-    const bool finite = detail::all_finite(nn::bare_arrays(updates).arrays);
+    step.decides();
+    const detail::Arrays arrays = nn::bare_arrays(updates).arrays;
+    if constexpr (detail::can_be_selected<Inner>)
+      if (step.is_of_optimizer() && detail::lie_on_accelerator(arrays)) return run_there(updates, state, params, step);
+    state.read_counts();
+    const bool finite = detail::all_finite(arrays);
     const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
     if (finite || in_a_row > max_consecutive_errors)
       step(inner, updates, state.inner_state, params);
     else
-      step.set_to_zero(nn::bare_arrays(updates).arrays);
+      step.set_to_zero(arrays);
     step.write([finite, in_a_row, &state] {
       state.notfinite_count = in_a_row, state.last_finite = finite, state.total_notfinite += !finite;
     });
+  }
+
+ private:
+  template <class Model, class State>
+  void run_there(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    const auto selection = std::make_shared<detail::Selection>(
+        nn::bare_arrays(updates).arrays, state.late, state.notfinite_count, state.total_notfinite,
+        max_consecutive_errors, [&state] { state.read_counts(); });
+    step.selected(selection)(inner, updates, state.inner_state, params);
+    selection->select(nn::bare_arrays(updates).arrays);
+    step.write([next = selection->next(), &state] { state.late = next; });
   }
 };
 // Error (bad_argument): max_consecutive_errors below 0.

@@ -9,6 +9,8 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/array/late_checks.h"
+#include "sharding/array/ownership.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/graph.h"
 
 namespace tessera::nn::detail {
@@ -16,7 +18,10 @@ namespace {
 
 using tessera::detail::ArrayImpl;
 using tessera::detail::Graph;
+using tessera::detail::HostWork;
 using tessera::detail::materialized;
+using tessera::detail::RecordedFunction;
+using tessera::detail::Recording;
 using tessera::detail::Tensors;
 
 using Memory = c10::weak_intrusive_ptr<c10::StorageImpl>;
@@ -56,54 +61,152 @@ Tensors empty_like(const Tensors& all) {
   return result;
 }
 
+RecordedFunction function_of(const CapturedCall& call, HostWork* work) {
+  RecordedFunction function{.changed = {}, .work = work};
+  for (const CapturedCall::Object& object : call.objects) function.changed.push_back({object.at, object.size});
+  return function;
+}
+
 void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
   const at::AutoGradMode off(false);
   if (!to.empty()) at::_foreach_copy_(to, from);
 }
+
+// The memory of what a recorded step changes, held while it is recorded.
+class Kept {
+ public:
+  explicit Kept(const std::vector<Array*>& arrays) : arrays_(arrays) {
+    for (const Array* x : arrays) {
+      Tensors memory;
+      if (!x->is_absent())
+        for (const at::Tensor& t : x->impl()->local) memory.push_back(t.detach());
+      types_.push_back(x->is_absent() ? nullptr : x->impl()->type);
+      slots_.push_back(x->is_absent() ? 0 : x->impl()->slots);
+      memory_.push_back(std::move(memory));
+    }
+  }
+
+  // As the last part of the recording: what lies elsewhere now is copied to where it lay.
+  void copy_back() const {
+    std::vector<at::Tensor> to, from;
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      check_type(*arrays_[i], i);
+      if (!types_[i] || lies_there(i)) continue;
+      const ArrayImpl& now = materialized(*arrays_[i], "Captured");
+      to.insert(to.end(), memory_[i].begin(), memory_[i].end());
+      from.insert(from.end(), now.local.begin(), now.local.end());
+    }
+    copy_all(to, from);
+    put_back();
+  }
+
+  // The arrays as they were.
+  void put_back() const {
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      if (types_[i] && !arrays_[i]->is_absent() && !lies_there(i)) *arrays_[i] = like(*arrays_[i]->impl(), memory_[i]);
+  }
+
+ private:
+  bool lies_there(size_t i) const {
+    const Tensors& now = arrays_[i]->impl()->local;
+    for (size_t k = 0; k < memory_[i].size(); ++k)
+      if (now.size() != memory_[i].size() || now[k].data_ptr() != memory_[i][k].data_ptr()) return false;
+    return true;
+  }
+  void check_type(const Array& now, size_t i) const {
+    if (now.is_absent() ? !types_[i] : types_[i] == now.impl()->type && slots_[i] == now.impl()->slots) return;
+    fail(ErrorKind::bad_argument, "Captured", "{} given, the step makes it {}, expected an array of the same type.",
+         types_[i] ? types_[i]->to_string() : "an absent array", now.is_absent() ? "absent" : now.type_string());
+  }
+
+  std::vector<Array*> arrays_;
+  std::vector<const tessera::detail::Type*> types_;
+  std::vector<tessera::detail::AxisSet> slots_;
+  std::vector<Tensors> memory_;
+};
 
 }  // namespace
 
 // One kind of arguments.
 struct Recordings::Recorded {
   // What says that arguments are of this kind.
+  struct Kind {
+    const tessera::detail::Type* type;
+    tessera::detail::AxisSet slots;
+    friend bool operator==(const Kind&, const Kind&) = default;
+  };
   std::string rest;
-  std::vector<const tessera::detail::Type*> types;
-  std::vector<tessera::detail::AxisSet> slots;
+  std::vector<Kind> inputs, changed;
+  std::vector<const void*> objects;
+  std::vector<std::string> numbers;
+  std::vector<bool> counted;  // which of the numbers the first call changed: the host keeps them
 
   std::vector<Location> places;  // of the latest call before the recording, then of what is read in place
+  std::vector<Location> homes;   // of what is changed there
   std::vector<Array> own;        // what is copied into; absent: read in place
   std::any result;
   std::unique_ptr<Graph> graph;
   tessera::detail::RecordedChecks checks;
+  HostWork work;
 
-  explicit Recorded(const CapturedCall& call) : rest(call.rest) {
-    for (const Array* x : call.inputs) {
-      const bool there = !x->is_absent();
-      types.push_back(there ? x->impl()->type : nullptr);
-      slots.push_back(there ? x->impl()->slots : 0);
-      places.emplace_back(there ? x->impl()->local : Tensors());
-    }
+  explicit Recorded(const CapturedCall& call)
+      : rest(call.rest),
+        inputs(kinds_of(call.inputs)),
+        changed(kinds_of(call.changed)),
+        objects(addresses_of(call)),
+        numbers(call.numbers) {
+    for (const Array* x : call.inputs) places.emplace_back(x->is_absent() ? Tensors() : x->impl()->local);
+  }
+
+  static std::vector<Kind> kinds_of(const std::vector<Array*>& arrays) {
+    std::vector<Kind> kinds;
+    for (const Array* x : arrays)
+      kinds.push_back(x->is_absent() ? Kind{nullptr, 0} : Kind{x->impl()->type, x->impl()->slots});
+    return kinds;
+  }
+  static std::vector<const void*> addresses_of(const CapturedCall& call) {
+    std::vector<const void*> all;
+    for (const CapturedCall::Object& object : call.objects) all.push_back(object.at);
+    return all;
   }
 
   bool is_for(const CapturedCall& call) const {
-    if (rest != call.rest || types.size() != call.inputs.size()) return false;
-    for (size_t i = 0; i < types.size(); ++i) {
-      const Array& x = *call.inputs[i];
-      if (x.is_absent() ? types[i] != nullptr : x.impl()->type != types[i] || x.impl()->slots != slots[i]) return false;
-    }
+    return rest == call.rest && inputs == kinds_of(call.inputs) && changed == kinds_of(call.changed) &&
+           objects == addresses_of(call) && has_numbers(call.numbers);
+  }
+  bool has_numbers(const std::vector<std::string>& now) const {
+    if (now.size() != numbers.size()) return false;
+    for (size_t i = 0; i < now.size(); ++i)
+      if (!counted[i] && now[i] != numbers[i]) return false;
     return true;
   }
 
-  // Whether all that the graph reads in place still lies there.
+  // Runs it, and sees which numbers change.
+  std::any run_first(const CapturedCall& call) {
+    const RecordedFunction function = function_of(call, nullptr);
+    const Recording recording(function);
+    std::any made = call.step();
+    const std::vector<std::string> now = call.numbers_now();
+    for (size_t i = 0; i < numbers.size(); ++i) counted.push_back(i >= now.size() || now[i] != numbers[i]);
+    return made;
+  }
+
+  // Whether all that the graph reads or writes in place still lies there, and what it writes is nobody else's.
   bool is_in_place(const CapturedCall& call) const {
-    for (size_t i = 0; i < types.size(); ++i)
-      if (types[i] && own[i].is_absent() && !places[i].is_that_of(*call.inputs[i]->impl())) return false;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].type && own[i].is_absent() && !places[i].is_that_of(*call.inputs[i]->impl())) return false;
+    for (size_t i = 0; i < changed.size(); ++i) {
+      if (!changed[i].type) continue;
+      forget_derived(*call.changed[i]);
+      if (!homes[i].is_that_of(*call.changed[i]->impl()) || !tessera::detail::is_sole_owner(*call.changed[i]))
+        return false;
+    }
     return true;
   }
 
   void copy_inputs(const CapturedCall& call) const {
     std::vector<at::Tensor> to, from;
-    for (size_t i = 0; i < types.size(); ++i) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
       if (own[i].is_absent()) continue;
       const ArrayImpl &mine = *own[i].impl(), &given = *call.inputs[i]->impl();
       to.insert(to.end(), mine.local.begin(), mine.local.end());
@@ -112,26 +215,36 @@ struct Recordings::Recorded {
     copy_all(to, from);
   }
 
-  void record(const CapturedCall& call, std::unique_ptr<Graph> made) {
-    result.reset(), graph.reset(), own.clear();
-    for (size_t i = 0; i < types.size(); ++i) {
-      const bool moves = types[i] && !places[i].is_that_of(*call.inputs[i]->impl());
-      own.push_back(moves ? like(*call.inputs[i]->impl(), empty_like(call.inputs[i]->impl()->local)) : Array());
+  void record(const CapturedCall& call, c10::Device device, std::unique_ptr<Graph> made) {
+    result.reset(), graph.reset(), own.clear(), homes.clear();
+    work = HostWork(device);
+    take_inputs(call);
+    for (Array* x : call.changed) {
+      if (x->is_absent()) continue;
+      tessera::detail::make_sole_owner(*x);
+      for (const at::Tensor& t : x->impl()->local) work.kept.insert(t.storage().unsafeGetStorageImpl());
     }
-    copy_inputs(call);
-    for (size_t i = 0; i < types.size(); ++i)
-      if (types[i]) {
-        const ArrayImpl& given = *call.inputs[i]->impl();
-        *call.inputs[i] = own[i].is_absent() ? like(given, given.local) : own[i];
+    {
+      const Kept kept(call.changed);
+      try {
+        checks.during([&] { made->record([&] { run_recorded(call, kept); }); });
+        check_numbers(call);
+      } catch (...) {
+        kept.put_back();
+        throw;
       }
-    checks.during([&] {
-      made->record([&] {
-        result = call.step();
-        for (Array* x : call.arrays(result))
-          if (!x->is_absent()) materialized(*x, "Captured");
-      });
-    });
+    }
+    for (const Array* x : call.changed) homes.emplace_back(x->is_absent() ? Tensors() : x->impl()->local);
     graph = std::move(made);
+  }
+
+  void replay(const CapturedCall& call) const {
+    work.put_numbers();
+    graph->replay();
+    for (const auto& f : work.after) f();
+    for (Array* x : call.changed)
+      if (!x->is_absent()) forget_derived(*x);
+    checks.note();
   }
 
   std::any copied_result(const CapturedCall& call) const {
@@ -147,6 +260,45 @@ struct Recordings::Recorded {
     copy_all(to, from);
     return copy;
   }
+
+ private:
+  static void forget_derived(const Array& x) {
+    if (x.impl()->details) x.impl()->details->conversions.clear();
+  }
+
+  // What lies elsewhere than at the call before is copied from now on.
+  void take_inputs(const CapturedCall& call) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool moves = inputs[i].type && !places[i].is_that_of(*call.inputs[i]->impl());
+      own.push_back(moves ? like(*call.inputs[i]->impl(), empty_like(call.inputs[i]->impl()->local)) : Array());
+    }
+    copy_inputs(call);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].type) {
+        const ArrayImpl& given = *call.inputs[i]->impl();
+        *call.inputs[i] = own[i].is_absent() ? like(given, given.local) : own[i];
+      }
+  }
+
+  void run_recorded(const CapturedCall& call, const Kept& kept) {
+    const RecordedFunction function = function_of(call, &work);
+    const Recording recording(function);
+    result = call.step();
+    for (Array* x : call.arrays(result))
+      if (!x->is_absent()) materialized(*x, "Captured");
+    kept.copy_back();
+  }
+
+  // What the host counts is counted at replays, so the recording itself leaves all numbers alone.
+  void check_numbers(const CapturedCall& call) const {
+    const std::vector<std::string> now = call.numbers_now();
+    for (size_t i = 0; i < now.size(); ++i)
+      if (i >= call.numbers.size() || now[i] != call.numbers[i])
+        fail(ErrorKind::bad_argument, "Captured",
+             "{} after a captured step that began with {}, expected no other number that the step changes than those "
+             "of an Optimizer's state. Change it after the call.",
+             now[i], i < call.numbers.size() ? call.numbers[i] : "none");
+  }
 };
 
 Recordings::Recordings() = default;
@@ -154,55 +306,58 @@ Recordings::~Recordings() = default;
 
 namespace {
 
-// What makes the graphs of the device where the inputs lie; null where they lie on none that has them, on several, or
-// are recorded for a gradient.
-std::unique_ptr<Graph> graph_for(const CapturedCall& call) {
+// The device where all arrays lie, if it has graphs: not where they lie on several, or are recorded for a gradient.
+std::optional<c10::Device> device_of(const CapturedCall& call) {
   std::optional<c10::Device> device;
-  for (const Array* x : call.inputs) {
-    if (x->is_absent()) continue;
-    const ArrayImpl& a = materialized(*x, "Captured");
-    if (tessera::detail::wants_gradient(a) || a.local.empty()) return nullptr;
-    for (const at::Tensor& t : a.local) {
-      if (device && t.device() != *device) return nullptr;
-      device = t.device();
+  for (const auto* arrays : {&call.inputs, &call.changed})
+    for (const Array* x : *arrays) {
+      if (x->is_absent()) continue;
+      const ArrayImpl& a = materialized(*x, "Captured");
+      if (tessera::detail::wants_gradient(a) || a.local.empty()) return std::nullopt;
+      for (const at::Tensor& t : a.local) {
+        if (device && t.device() != *device) return std::nullopt;
+        device = t.device();
+      }
     }
-  }
-  const auto make = device ? tessera::detail::graphs_of(device->type()) : nullptr;
-  return make ? make(device->index()) : nullptr;
+  return device && tessera::detail::graphs_of(device->type()) ? device : std::nullopt;
 }
 
 }  // namespace
 
 Recordings::Recorded* Recordings::find(const CapturedCall& call) {
-  constexpr size_t kept = 8;
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& one) { return one->is_for(call); });
-  if (found == all_.end()) {
-    if (all_.size() == kept) all_.pop_back();
-    all_.insert(all_.begin(), std::make_unique<Recorded>(call));
-    return nullptr;
-  }
+  if (found == all_.end()) return nullptr;
   std::rotate(all_.begin(), found, found + 1);
   return all_.front().get();
 }
 
+// What is made at a first call, as handles of libraries, is no part of a graph.
+std::any Recordings::run_first(const CapturedCall& call) {
+  constexpr size_t kept = 8;
+  auto made = std::make_unique<Recorded>(call);
+  std::any result = made->run_first(call);
+  if (all_.size() == kept) all_.pop_back();
+  all_.insert(all_.begin(), std::move(made));
+  return result;
+}
+
 std::any Recordings::run(const CapturedCall& call) {
-  const auto as_it_is = [&] {
-    const tessera::detail::Recording forbidden;
+  if (tessera::detail::is_recording()) return call.step();
+  const std::optional<c10::Device> device = device_of(call);
+  if (!device) {
+    const RecordedFunction function = function_of(call, nullptr);
+    const Recording recording(function);
     return call.step();
-  };
-  std::unique_ptr<Graph> graph = tessera::detail::is_recording() ? nullptr : graph_for(call);
-  if (!graph) return as_it_is();
+  }
   Recorded* recorded = find(call);
-  if (!recorded) return as_it_is();  // what is made at a first call, as handles of libraries, is no part of a graph
+  if (!recorded) return run_first(call);
   if (recorded->graph && recorded->is_in_place(call)) {
     recorded->copy_inputs(call);
   } else {
-    const tessera::detail::Recording forbidden;
-    recorded->record(call, std::move(graph));
+    recorded->record(call, *device, tessera::detail::graphs_of(device->type())(device->index()));
     ++count_;
   }
-  recorded->graph->replay();
-  recorded->checks.note();
+  recorded->replay(call);
   return recorded->copied_result(call);
 }
 

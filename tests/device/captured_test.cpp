@@ -6,11 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
 
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
+#include "nn/transformations/value_and_grad.h"
+#include "nn/tree/tree_scalars.h"
 #include "sharding/array/waits.h"
 #include "sharding/distributed/graph.h"
 #include "tests/device/pretended_device.h"
@@ -23,19 +28,18 @@ using testing::expect_error;
 
 const std::string there = testing::pretended_device();
 
-// Repeats the kernels, in their order, on the memory that they had. As with CUDA a
-// recording must not read the device, nor be handed memory of the host.
+// Repeats the kernels, in their order, on the memory that they had. As with CUDA a recording runs none of them, and
+// must not read the device, nor be handed memory of the host.
 class KernelList : public detail::Graph, testing::DeviceWatcher {
  public:
   void record(const std::function<void()>& f) override {
-    testing::watch_device(this);
-    try {
-      f();
-    } catch (...) {
+    const std::unique_ptr<void, std::function<void(void*)>> end(this, [](void* self) {
+      static_cast<KernelList*>(self)->memory_.end();
       testing::watch_device(nullptr);
-      throw;
-    }
-    testing::watch_device(nullptr);
+    });
+    testing::watch_device(this);
+    memory_.begin();
+    f();
   }
   void replay() override {
     for (const auto& kernel : kernels_) kernel();
@@ -47,10 +51,10 @@ class KernelList : public detail::Graph, testing::DeviceWatcher {
         << name << " in " << detail::latest_operation().name << " at " << detail::latest_line();
     kernels_.push_back(std::move(again));
   }
-  void allocation(const at::Tensor& made) override { pool_.push_back(made.storage()); }
+  void allocation(const at::Tensor&) override {}
 
   std::vector<std::function<void()>> kernels_;
-  std::vector<c10::Storage> pool_;  // all that was made meanwhile
+  testing::RecordedMemory memory_;
 };
 
 class DeviceGraphs : public ::testing::Test {
@@ -89,7 +93,7 @@ std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, con
     const Array hidden = dropout(key, m.hidden(ids), 0.1);
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
-  const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches, {.borrow_gathers = false});
+  const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches);
   nn::Captured step(gradient);
   std::vector<float> result;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -167,6 +171,197 @@ TEST_F(DeviceGraphs, AnIndexOutsideIsSaidOfAReplayToo) {
   EXPECT_EQ(step.recordings(), 1);
 }
 
+// ---- whole steps
+
+const optim::Schedule falling = optim::exponential_decay({.init_value = 0.3, .transition_steps = 2, .decay_rate = 0.7});
+
+// Everything that a training leaves, bit for bit.
+struct Trained {
+  std::vector<float> losses, arrays;
+  std::vector<double> told;
+  std::string numbers;
+  friend bool operator==(const Trained&, const Trained&) = default;
+
+  template <class Model, class Optimizer>
+  void take(const Model& model, Optimizer& optimizer) {
+    for (const nn::Leaf& leaf : nn::named("model", model, "optimizer", optimizer)) {
+      if (leaf.value->is_absent()) continue;
+      const std::vector<float> values = host(*leaf.value);
+      arrays.insert(arrays.end(), values.begin(), values.end());
+    }
+    for (const nn::Scalar& scalar : nn::scalars(optimizer)) numbers += scalar.path + "=" + scalar.to_json() + " ";
+  }
+};
+
+template <class Model>
+Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
+  const Layout layout(mesh, nn::decoder_rules(mesh));
+  Model model = nn::filter_shard(Model::init(Key(1), config), layout);
+  model.remat = options.remat;
+  optim::Optimizer optimizer(
+      model, optim::chain(optim::clip_by_global_norm(0.5),
+                          optim::adamw({.learning_rate = falling, .weight_decay = 0.1, .mask = optim::matrices_only})));
+  const auto loss_of = [half = options.half](const Model& given, const Array& ids, const Array& labels,
+                                             const Key& key) {
+    const Model m = half ? nn::cast(given, bfloat16) : given;
+    const Array hidden = dropout(key, m.hidden(ids), 0.1);
+    return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
+  };
+  const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches);
+  const auto train = [&](Model& m, decltype(optimizer)& o, const Array& ids, const Array& labels, const Key& key) {
+    auto [loss, grads] = gradient(m, ids, labels, key);
+    o.update(m, std::move(grads));
+    return loss;
+  };
+  nn::Captured step(train);
+  Trained result;
+  for (uint32_t i = 0; i < 5; ++i) {
+    const Array ids = tokens(i, layout), labels = tokens(i + 100, layout);
+    const Array loss =
+        captured ? step(model, optimizer, ids, labels, Key(7)) : train(model, optimizer, ids, labels, Key(7));
+    result.losses.push_back(loss.item<float>());
+    result.told.push_back(optimizer.learning_rate());
+    result.told.push_back(optimizer.grad_norm().value());
+    result.told.push_back(static_cast<double>(optimizer.count()));
+  }
+  result.take(model, optimizer);
+  EXPECT_EQ(step.recordings(), captured ? 1 : 0);
+  return result;
+}
+
+TEST_F(DeviceGraphs, AWholeStepHasTheBitsOfTheStep) {
+  for (const auto& axes : std::vector<std::vector<MeshAxis>>{{{"data", 1}}, {{"fsdp", 4}}})
+    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .micro_batches = 2}}) {
+      const Mesh mesh = make_mesh(axes, {.device = there});
+      SCOPED_TRACE(fmt::format("on ({}), remat {}, bfloat16 {}", mesh.to_string(), o.remat, o.half));
+      const Trained once = whole_steps<nn::Llama>(mesh, llama(), o, false);
+      const Trained captured = whole_steps<nn::Llama>(mesh, llama(), o, true);
+      EXPECT_EQ(captured.losses, once.losses);
+      EXPECT_EQ(captured.arrays, once.arrays);
+      EXPECT_EQ(captured.told, once.told);
+      EXPECT_EQ(captured.numbers, once.numbers);
+    }
+}
+
+// Of a small model. `between` is called before each step.
+template <class Transform>
+Trained toy_steps(const Transform& transform, const optim::OptimizerOptions& options, bool captured, int recordings,
+                  const std::function<void(int, Toy&, optim::Optimizer<Toy, Transform>&)>& between = {}) {
+  const Layout layout(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}),
+                      {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
+  Toy model = nn::filter_shard(Toy::init(3), layout);
+  optim::Optimizer optimizer(model, transform, options);
+  const auto train = [](Toy& m, optim::Optimizer<Toy, Transform>& o, const Array& x) {
+    auto [loss, grads] = nn::value_and_grad(toy_loss)(m, x);
+    o.update(m, grads);
+    return loss;
+  };
+  nn::Captured step(train);
+  Trained result;
+  for (int i = 0; i < 6; ++i) {
+    if (between) between(i, model, optimizer);
+    const Array x = device_put(normal(Key(i), {8, 8}), {"batch", none}, layout);
+    const Array loss = captured ? step(model, optimizer, x) : train(model, optimizer, x);
+    result.losses.push_back(loss.item<float>());
+  }
+  result.take(model, optimizer);
+  EXPECT_EQ(step.recordings(), captured ? recordings : 0);
+  return result;
+}
+
+template <class Transform>
+void expect_same(const Transform& transform, const optim::OptimizerOptions& options = {}) {
+  const Trained once = toy_steps(transform, options, false, 1), captured = toy_steps(transform, options, true, 1);
+  EXPECT_EQ(captured.losses, once.losses);
+  EXPECT_EQ(captured.arrays, once.arrays);
+  EXPECT_EQ(captured.numbers, once.numbers);
+}
+
+TEST_F(DeviceGraphs, EveryFusedOptimizerIsCaptured) {
+  expect_same(optim::sgd({.learning_rate = falling, .momentum = 0.9, .nesterov = true}));
+  expect_same(optim::adam({.learning_rate = 0.1}));
+  expect_same(optim::chain(optim::clip(0.1), optim::scale_by_schedule(falling), optim::scale_by_sign(),
+                           optim::scale_by_learning_rate(falling)));
+  expect_same(optim::partition(by_dims, "matrix", optim::adamw({.learning_rate = falling}), "vector",
+                               optim::chain(optim::clip_by_global_norm(0.1), optim::sgd({.learning_rate = 0.1}))));
+  expect_same(optim::chain(optim::clip_by_global_norm(0.1), optim::adamw({.learning_rate = falling})),
+              {.shard_state = {"data"}});
+}
+
+TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
+  using Model = Toy;
+  using Batch = Array;
+  using Optimizer = optim::Optimizer<Model, optim::Adamw>;
+  const auto loss_fn = toy_loss;
+  const Layout layout(make_mesh({{"data", 2}}, {.device = there}),
+                      {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
+  Model model = nn::filter_shard(Model::init(3), layout);
+  Optimizer optimizer(model, optim::adamw({.learning_rate = 0.01}));
+  const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, layout);
+  float latest = INFINITY;
+  nn::Captured step([loss_fn](Model& model, Optimizer& optimizer, const Batch& batch) {
+    auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
+    optimizer.update(model, std::move(grads));
+    return loss;
+  });
+  for (int i = 0; i < 4; ++i) {
+    const Array loss = step(model, optimizer, batch);
+    EXPECT_LT(loss.item<float>(), latest);
+    latest = loss.item<float>();
+  }
+  EXPECT_EQ(optimizer.count(), 4);
+  EXPECT_EQ(step.recordings(), 1);
+}
+
+// A copy keeps what it has, and what is put back is what the next step begins with.
+TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
+  const auto transform = optim::adam({.learning_rate = falling});
+  using Optimizer = optim::Optimizer<Toy, std::remove_const_t<decltype(transform)>>;
+  const auto trained = [&](bool captured) {
+    std::optional<Toy> model;
+    std::optional<Optimizer> optimizer;
+    std::vector<float> before;
+    return toy_steps<typename std::remove_const_t<decltype(transform)>>(
+        transform, {}, captured, 3, [&](int i, Toy& m, Optimizer& o) {
+          if (i == 3) model = m, optimizer = o, before = host(m.kernel.value);
+          if (i == 5) {
+            EXPECT_EQ(host(model->kernel.value), before);
+            m = *model, o = *optimizer;
+          }
+        });
+  };
+  EXPECT_EQ(trained(true), trained(false));
+}
+
+TEST_F(DeviceGraphs, ANumberThatTheStepChangesIsRefused) {
+  struct Counting {
+    Array w;
+    int64_t steps = 0;
+  };
+  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  Counting model{device_put(full({3}, 4), {none}, layout)};
+  nn::Captured step([](Counting& m) {
+    m.w = m.w + 1.0, m.steps += 1;
+    return sum(m.w);
+  });
+  EXPECT_EQ(step(model).item<float>(), 15);
+  expect_error(ErrorKind::bad_argument, "[Captured] steps=2 after a captured step that began with steps=1",
+               [&] { step(model); });
+  EXPECT_EQ(model.w.to_host<float>()[0], 5);
+}
+
+template <class Transform>
+void expect_no_capture(Array& model, const Transform& transform) {
+  optim::Optimizer optimizer(model, transform);
+  nn::Captured step([](Array& m, decltype(optimizer)& o, const Array& grads) {
+    o.update(m, grads);
+    return m;
+  });
+  for (int i = 0; i < 2; ++i)
+    expect_error(ErrorKind::bad_argument, "inside a captured step, whose later calls run without the host",
+                 [&] { step(model, optimizer, model + model); });
+}
+
 TEST_F(DeviceGraphs, WhatTheHostDoesIsRefused) {
   for (const char* device : {"cpu", there.c_str()}) {
     const Layout layout(make_mesh({{"data", 2}}, {.device = device}), {{"batch", "data"}});
@@ -178,8 +373,17 @@ TEST_F(DeviceGraphs, WhatTheHostDoesIsRefused) {
       optimizer.update(model, grads);
       return model;
     });
-    expect_error(ErrorKind::bad_argument, "[Optimizer.update] a model is updated inside a captured step",
+    expect_error(ErrorKind::bad_argument,
+                 "[Optimizer.update] a model is updated inside a captured step that was not given it and its optimizer",
                  [&] { updates(model + model); });
+    EXPECT_EQ(model.to_host<float>()[0], 1);
+    expect_no_capture(model, optim::accumulate(optim::sgd({.learning_rate = 1.0}), 2));
+    expect_no_capture(model, optim::lookahead(optim::sgd({.learning_rate = 1.0}), 2, 0.5));
+    expect_no_capture(model, optim::nadam({.learning_rate = 1.0}));
+    expect_no_capture(model, optim::inject_hyperparams(
+                                 [](const optim::Hyperparams& h) { return optim::sgd({.learning_rate = h["rate"]}); },
+                                 {{"rate", 1.0}}));
+    expect_no_capture(model, optim::adamw({.learning_rate = 1.0, .weight_decay = falling}));
     EXPECT_EQ(model.to_host<float>()[0], 1);
     nn::Captured step([](const Array& x) { return x + x; });
     for (int i = 0; i < 3; ++i) EXPECT_EQ(step(model).to_host<float>()[0], 2);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "examples/transformer.h"
 #include "nn/transformations/value_and_grad.h"
@@ -18,25 +20,27 @@ namespace {
 
 const std::string there = testing::pretended_device();
 
-// Kernels by name, kernels by module, allocations.
+struct Counts {
+  int64_t kernels = 0, allocations = 0;
+  std::map<std::string, int64_t> by_name, by_module, allocations_before;  // the latter by the kernel that comes next
+};
+
 class Counted : public testing::DeviceWatcher {
  public:
   Counted() { testing::watch_device(this); }
   ~Counted() override { testing::watch_device(nullptr); }
   void kernel(const std::string& name, std::function<void()>) override {
-    ++kernels, ++by_name[name];
+    ++counts.kernels, ++counts.by_name[name];
     const auto& module = detail::current_module_path();
-    ++by_module[module ? *module : "none"];
+    ++counts.by_module[module ? *module : "none"];
+    if (const int64_t made = std::exchange(made_, 0)) counts.allocations_before[name] += made;
   }
-  void allocation(const at::Tensor&) override { ++allocations; }
+  void allocation(const at::Tensor&) override { ++counts.allocations, ++made_; }
 
-  int64_t kernels = 0, allocations = 0;
-  std::map<std::string, int64_t> by_name, by_module;
-};
+  Counts counts;
 
-struct Counts {
-  int64_t kernels = 0, allocations = 0;
-  std::map<std::string, int64_t> by_name, by_module;
+ private:
+  int64_t made_ = 0;
 };
 
 constexpr int64_t batch = 4, seq = 8, vocab = 32;
@@ -55,7 +59,7 @@ Counts counted(Step step) {
   const size_t before = testing::memory_used();
   step();
   EXPECT_EQ(testing::memory_used(), before) << "a fourth step takes memory that the third had not";
-  return {all.kernels, all.allocations, all.by_name, all.by_module};
+  return all.counts;
 }
 
 struct Tokens {
@@ -80,8 +84,8 @@ Counts ours(int64_t layers, const std::vector<MeshAxis>& axes, const Rules& rule
   tokens.inputs = device_put(ids(1), {"batch", none}, layout);
   tokens.targets = device_put(ids(2), {"batch", none}, layout);
   return counted([&] {
-    const auto [loss, grads] = nn::value_and_grad(examples::next_token_loss<examples::Gpt, Tokens>)(model, tokens);
-    optimizer.update(model, grads);
+    auto [loss, grads] = nn::value_and_grad(examples::next_token_loss<examples::Gpt, Tokens>)(model, tokens);
+    optimizer.update(model, std::move(grads));
     loss.item<double>();
   });
 }
@@ -98,24 +102,23 @@ Counts plain(int64_t layers) {
 }
 
 // What ours has and plain has not, and the other way round.
-std::string differences(const Counts& a, const Counts& b) {
-  std::map<std::string, int64_t> more = a.by_name;
-  for (const auto& [name, n] : b.by_name) more[name] -= n;
+std::string differences(std::map<std::string, int64_t> more, const std::map<std::string, int64_t>& than) {
+  for (const auto& [name, n] : than) more[name] -= n;
   std::string text;
   for (const auto& [name, n] : more)
     if (n) text += fmt::format("  {:+} {}\n", n, name);
   return text;
 }
 
-// The clip leaves the caller's gradients as they are, so each is made once more.
 TEST(DeviceKernels, AStepHasThoseOfPlainLibTorch) {
   for (const int64_t layers : {2, 3}) {
     const Counts a = ours(layers, {{"data", 1}}, {}), b = plain(layers);
-    const std::string how = fmt::format("{} kernels beside {}, {} allocations beside {}\n{}", a.kernels, b.kernels,
-                                        a.allocations, b.allocations, differences(a, b));
+    const std::string how =
+        fmt::format("{} kernels beside {}\n{}{} allocations beside {}, by the kernel that comes next\n{}", a.kernels,
+                    b.kernels, differences(a.by_name, b.by_name), a.allocations, b.allocations,
+                    differences(a.allocations_before, b.allocations_before));
     EXPECT_LE(static_cast<double>(a.kernels), 1.1 * static_cast<double>(b.kernels)) << how;
-    const int64_t gradients = 5 + 16 * layers;
-    EXPECT_LE(a.allocations, b.allocations + gradients + 22) << how;
+    EXPECT_LE(a.allocations, b.allocations + 22) << how;  // checks of indices, the norm and its factor
   }
 }
 

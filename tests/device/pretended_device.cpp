@@ -379,3 +379,17 @@ void tessera::testing::watch_device(DeviceWatcher* next) {
   const std::lock_guard lock(watched);
   watcher = next;
 }
+
+tessera::testing::RecordedMemory::RecordedMemory() {
+  static int pools = 0;
+  pool_ = ++pools;
+}
+tessera::testing::RecordedMemory::~RecordedMemory() { memory().dissolve(pool_); }
+void tessera::testing::RecordedMemory::begin() {
+  before_ = memory().contents();
+  memory().take_for(pool_);
+}
+void tessera::testing::RecordedMemory::end() {
+  memory().take_for(0);
+  memory().restore(before_);
+}

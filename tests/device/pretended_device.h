@@ -19,6 +19,20 @@ struct DeviceWatcher {
   // `made` is new.
   virtual void allocation(const at::Tensor& made) = 0;
 };
+// What a graph does while it is recorded, as CUDA has it: no kernel has run when that is over, and what was taken of
+// memory meanwhile is nobody else's as long as this lives.
+class RecordedMemory {
+ public:
+  RecordedMemory();
+  RecordedMemory(const RecordedMemory&) = delete;
+  ~RecordedMemory();
+  void begin();
+  void end();
+
+ private:
+  int pool_;
+  std::string before_;
+};
 // How much memory it has taken so far that nobody had before.
 size_t memory_used();
 // Null: nobody is told.

@@ -52,7 +52,7 @@ size_t PretendedMemory::size_of(size_t n) {
 c10::DataPtr PretendedMemory::allocate(size_t n) {
   const size_t size = size_of(n);
   std::unique_lock lock(mutex_);
-  std::vector<char*>& free = free_[size];
+  std::vector<char*>& free = free_[{pool_, size}];
   char* memory = nullptr;
   if (!free.empty()) {
     memory = free.back();
@@ -62,7 +62,7 @@ c10::DataPtr PretendedMemory::allocate(size_t n) {
     memory = shown_ + used_;
     used_ += size;
   }
-  sizes_[memory] = {size, n};
+  sizes_[memory] = {size, n, pool_};
   lent_ += n;
   const c10::Device device = current_device();
   c10::reportMemoryUsageToProfiler(memory, static_cast<int64_t>(n), lent_, used_, device);  // as all allocators do
@@ -75,11 +75,24 @@ void PretendedMemory::give_back(void* p) {
   PretendedMemory& m = pretended_memory();
   std::lock_guard lock(m.mutex_);
   const auto found = m.sizes_.find(static_cast<char*>(p));
-  const auto [taken, asked_for] = found->second;
-  m.free_[taken].push_back(found->first);
+  const auto [taken, asked_for, pool] = found->second;
+  m.free_[{pool, taken}].push_back(found->first);
   m.lent_ -= asked_for;
   c10::reportMemoryUsageToProfiler(p, -static_cast<int64_t>(asked_for), m.lent_, m.used_, current_device());
   m.sizes_.erase(found);
+}
+
+void PretendedMemory::dissolve(int pool) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [memory, sizes] : sizes_)
+    if (sizes.pool == pool) sizes.pool = 0;
+  std::map<size_t, std::vector<char*>> free;
+  for (auto& [key, blocks] : free_)
+    if (key.first == pool) free[key.second].swap(blocks);
+  for (auto& [size, blocks] : free) {
+    std::vector<char*>& all = free_[{0, size}];
+    all.insert(all.end(), blocks.begin(), blocks.end());
+  }
 }
 
 void PretendedMemory::copy_data(void* to, const void* from, size_t n) const { std::memcpy(real(to), real(from), n); }

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::testing {
@@ -38,6 +40,13 @@ class PretendedMemory : public c10::Allocator {
   size_t used() const { return used_; }
   bool has(const void* p) const { return p >= shown_ && p < shown_ + bytes; }
 
+  // From here on memory is taken for a pool of its own, which alone lends it again; 0: that of all.
+  void take_for(int pool) { pool_ = pool; }
+  // What has been taken for a pool is everybody's.
+  void dissolve(int pool);
+  std::string contents() const { return {real_, used_}; }
+  void restore(const std::string& contents) { contents.copy(real_, contents.size()); }
+
  private:
   static constexpr size_t bytes = size_t{16} << 30;  // taken from the system page by page, at the first use
 
@@ -48,9 +57,11 @@ class PretendedMemory : public c10::Allocator {
   char *shown_, *real_;
   std::mutex mutex_;
   size_t used_ = 0, lent_ = 0;
-  std::map<size_t, std::vector<char*>> free_;
+  int pool_ = 0;
+  std::map<std::pair<int, size_t>, std::vector<char*>> free_;  // by pool and size
   struct Sizes {
     size_t taken, asked_for;
+    int pool;
   };
   std::map<char*, Sizes> sizes_;
 };

@@ -11,7 +11,9 @@
 #include "nn/models/llama.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
+#include "nn/transformations/value_and_grad.h"
 #include "nn/tree/tree_scalars.h"
+#include "optim/contrib.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/waits.h"
 #include "sharding/random/device_draws.h"
@@ -139,9 +141,93 @@ TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
                            line),
                [&] { total.impl()->local[0].item<float>(); });
   EXPECT_EQ(sum(y).item<float>(), 16);  // the program asks for it
-  optim::Optimizer optimizer(x, optim::apply_if_finite(optim::sgd({.learning_rate = 1.0}), 3));
-  Array model = x;
-  expect_error(ErrorKind::device_mismatch, "the host waits for the accelerator", [&] { optimizer.update(model, y); });
+  const auto placed = [&](const Array& host) { return device_put(host, NamedSharding(mesh, P{})); };
+  const Array rows = placed(ones({4, 2})), kernels = placed(ones({2, 2, 3})), sizes = placed(array<int32_t>({1, 3}));
+  expect_error(ErrorKind::device_mismatch, "the host waits for the accelerator",
+               [&] { ragged_dot(rows, kernels, sizes); });
+}
+
+// ---- optimizers that decide on values
+
+// Eight updates, of which some have a NaN, as on the CPU; no wait but for what is read at the end.
+template <class Transform>
+void expect_update_without_wait(const Transform& transform, double tolerance, const std::string& what) {
+  SCOPED_TRACE(what);
+  struct Result {
+    Toy model;
+    std::string numbers;
+  };
+  const auto trained = [&](const char* device) {
+    const Layout layout(make_mesh({{"data", 2}, {"model", 2}}, {.device = device}),
+                        {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
+    Toy model = nn::filter_shard(Toy::init(3), layout);
+    optim::Optimizer optimizer(model, transform);
+    Waits waits;
+    for (int i = 0; i < 8; ++i) {
+      const Array x = device_put(normal(Key(i), {8, 8}), {"batch", none}, layout);
+      auto [loss, grads] = nn::value_and_grad(toy_loss)(model, x);
+      if (i == 1 || i == 4 || i == 5) grads.bias.value = grads.bias.value * std::numeric_limits<float>::quiet_NaN();
+      optimizer.update(model, grads);
+    }
+    if (device == there) {
+      EXPECT_EQ(waits.all(), 0) << waits.text();
+    }
+    std::string numbers = fmt::format("rate {:.6f}", optimizer.learning_rate());
+    for (const nn::Scalar& scalar : nn::scalars(optimizer))
+      if (scalar.path.ends_with("count") || scalar.path.ends_with("finite"))
+        numbers += " " + scalar.path + "=" + scalar.to_json();
+    return Result{model, numbers};
+  };
+  const Result here = trained("cpu"), far = trained(there.c_str());
+  expect_tree_near(far.model, here.model, tolerance);
+  EXPECT_EQ(far.numbers, here.numbers);
+}
+
+TEST(DeviceSteps, ApplyIfFiniteWaitsForNothing) {
+  using namespace optim;
+  const Schedule falling = exponential_decay({.init_value = 0.1, .transition_steps = 1, .decay_rate = 0.5});
+  expect_update_without_wait(apply_if_finite(adamw({.learning_rate = falling, .weight_decay = 0.1}), 5), 1e-5, "adamw");
+  expect_update_without_wait(
+      apply_if_finite(chain(clip_by_global_norm(0.5), sgd({.learning_rate = falling, .momentum = 0.9})), 5), 1e-5,
+      "sgd");
+  expect_update_without_wait(apply_if_finite(sign_sgd({.learning_rate = 0.1}), 5), 1e-5, "sign_sgd");
+}
+
+// Of whose inner state the host must know the count.
+TEST(DeviceSteps, ApplyIfFiniteCountsAsOnTheHost) {
+  const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
+  const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
+  Array model = placed(full({2}, 1)), plain = model;
+  optim::Optimizer optimizer(model, optim::apply_if_finite(optim::nadam({.learning_rate = 0.1}), 1));
+  optim::Optimizer reference(plain, optim::nadam({.learning_rate = 0.1}));
+  const Array good = placed(array<float>({1, -2})), bad = placed(array<float>({NAN, 1}));
+  for (const Array& g : {good, bad, good, bad, good}) optimizer.update(model, g);
+  for (int i = 0; i < 3; ++i) reference.update(plain, good);
+  expect_near(model, host(plain), 1e-6);
+  EXPECT_EQ(optimizer.state().total_notfinite, 2);
+  EXPECT_EQ(std::get<0>(optimizer.state().inner_state).count, 3);
+  for (int i = 0; i < 2; ++i) optimizer.update(model, bad);
+  EXPECT_TRUE(std::isnan(host(model)[0]));
+  EXPECT_EQ(optimizer.state().notfinite_count, 2);
+}
+
+TEST(DeviceSteps, ProdigyWaitsForNothing) {
+  const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
+  const Array w = normal(Key(1), {8, 4}), x = normal(Key(2), {8, 8});
+  const auto loss = [](const Array& m, const Array& rows) { return mean(square(matmul(rows, m))); };
+  const auto trained = [&](Array model, const Array& rows) {
+    optim::Optimizer optimizer(model, optim::prodigy({.estim_lr0 = 1e-2}));
+    Waits waits;
+    for (int i = 0; i < 5; ++i) optimizer.update(model, nn::value_and_grad(loss)(model, rows).second);
+    EXPECT_EQ(waits.all(), 0) << waits.text();
+    return std::pair(host(model), optimizer.state().estim_lr.value());
+  };
+  const auto placed = [&](const Array& host) { return device_put(host, NamedSharding(mesh, P{})); };
+  const auto [here, rate] = trained(w, x);
+  const auto [far, rate_there] = trained(placed(w), placed(x));
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(far[i], here[i], 1e-5);
+  EXPECT_NEAR(rate_there, rate, 1e-6);
+  EXPECT_GT(rate, 1e-2);
 }
 
 TEST(DeviceSteps, TheNormOfTheGradientsIsReadWhenItIsAskedFor) {

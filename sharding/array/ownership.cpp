@@ -1,0 +1,36 @@
+// Holders counted: of the array, of its tensors, of their storages.
+#include "sharding/array/ownership.h"
+
+#include <algorithm>
+
+#include "sharding/array/array_impl.h"
+#include "sharding/array/short_tensors.h"
+
+namespace tessera::detail {
+
+bool owns_memory(const at::Tensor& t, size_t others) {
+  const size_t own = t.is_view() && t._base().use_count() == 1 ? 2 : 1;  // autograd keeps what a view was made of
+  return t.use_count() == 1 && t.storage().use_count() == own + others &&
+         t.storage().unsafeGetStorageImpl()->resizable() && t.is_contiguous() && !t.requires_grad();
+}
+
+bool is_sole_owner(const Array& x, size_t others) {
+  const ArrayImpl& a = *x.impl();
+  if (x.impl().use_count() > 1 || (a.details && !a.details->conversions.empty())) return false;
+  return std::all_of(a.local.begin(), a.local.end(), [&](const at::Tensor& t) { return owns_memory(t, others); });
+}
+
+void make_sole_owner(Array& x, size_t others) {
+  if (x.impl().use_count() > 1) {
+    ArrayPtr own = make_array(x.impl()->type, x.impl()->slots, x.impl()->local);
+    copy_facts(*x.impl(), *own);
+    own->weight = x.impl()->weight;
+    x = Array(std::move(own));
+  }
+  ArrayImpl& a = *x.impl();
+  if (a.details) a.details->conversions.clear();
+  for (at::Tensor& t : a.local)
+    if (!owns_memory(t, others)) t = copy_of(t);
+}
+
+}  // namespace tessera::detail
