@@ -4,7 +4,9 @@
 
 #include <limits>
 
-#include "optim/internal.h"
+#include "optim/scaling.h"
+#include "sharding/array/array_impl.h"
+#include "sharding/array/short_tensors.h"
 
 namespace tessera::optim::detail {
 namespace {
@@ -28,16 +30,20 @@ void expect_same(const at::Tensor& given, const at::Tensor& expected) {
 }
 
 TEST(ShortTensors, AreMultipliedWithLibTorchsBits) {
-  for (const double factor : {0.3, -1.0, 1e-30, std::numeric_limits<double>::quiet_NaN()}) {
-    const std::vector<at::Tensor> given = scaled(tensors(), factor), expected = at::_foreach_mul(tensors(), factor);
-    ASSERT_EQ(given.size(), expected.size());
-    for (size_t i = 0; i < given.size(); ++i) expect_same(given[i], expected[i]);
-  }
+  for (const bool is_shared : {false, true})
+    for (const double factor : {0.3, -1.0, 1e-30, std::numeric_limits<double>::quiet_NaN()})
+      for (const at::Tensor& t : tensors()) {
+        Array given = from_tensor(t.clone());
+        const Array other = is_shared ? given : Array();
+        scale({&given}, factor);
+        expect_same(given.impl()->local[0], at::_foreach_mul({t}, factor)[0]);
+        if (is_shared) expect_same(other.impl()->local[0], t);
+      }
 }
 
 TEST(ShortTensors, AreCopiedIntoMemoryOfTheirOwn) {
   for (const at::Tensor& t : tensors()) {
-    const at::Tensor copy = copy_of(t);
+    const at::Tensor copy = tessera::detail::copy_of(t);
     expect_same(copy, t);
     EXPECT_TRUE(copy.is_contiguous());
     EXPECT_TRUE(copy.storage().unsafeGetStorageImpl()->resizable());
