@@ -87,7 +87,7 @@ FAULTS = {
          "data_test Split.*"),
         ("data/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}", "data_test Mix.*"),
         (LOADER, "plan_.after(start, batch)", "plan_.after(start, batch + 1)", "data_test Loader.*"),
-        (LOADER, "(at + from.input) % size;", "at % size;", "data_test Chains.*"),
+        (LOADER, "(at + from.input) % size;", "at % size;", "data_test StreamLoader.*"),
         ("data/random.cpp", "philox({++block_, 0, 0, index_}, key_)", "philox({block_++, 0, 0, index_}, key_)",
          "data_test Philox.*"),
         ("data/pack.h", "push_back(static_cast<int32_t>(i));", "push_back(static_cast<int32_t>(i + 1));",
