@@ -26,15 +26,18 @@ using namespace tessera::detail;
 
 namespace {
 
-// at::_foreach_mul_, and its bits.
+// at::_foreach_mul's bits, in place. On the CPU at::_foreach_mul_ rounds the number first where tensors are of half
+// precision.
 void scale_in_place(std::vector<at::Tensor> tensors, const at::Tensor& factor) {
   at::_foreach_mul_(tensors, factor);
 }
 void scale_in_place(std::vector<at::Tensor> tensors, double factor) {
-  std::erase_if(tensors, [by = static_cast<float>(factor)](const at::Tensor& t) {
-    if (!is_short(t) || t.scalar_type() != at::kFloat) return false;
+  std::erase_if(tensors, [factor](const at::Tensor& t) {
+    const bool is_half = t.is_cpu() && at::isReducedFloatingType(t.scalar_type());
+    if (is_half) t.copy_(at::_foreach_mul({t}, factor)[0]);
+    if (is_half || !is_short(t) || t.scalar_type() != at::kFloat) return is_half;
     auto* const values = t.mutable_data_ptr<float>();
-    std::transform(values, values + t.numel(), values, [by](float x) { return x * by; });
+    std::transform(values, values + t.numel(), values, [by = static_cast<float>(factor)](float x) { return x * by; });
     return true;
   });
   if (!tensors.empty()) at::_foreach_mul_(tensors, factor);

@@ -45,10 +45,10 @@ std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::st
   return entries;
 }
 
-// x placed on its dims as y is.
+// x placed on its dims as y is, on its own mesh: y may lie on an earlier stage.
 Array placed_as(const Array& x, const Array& y) {
   if (!x.is_committed() || !y.is_committed()) return x;
-  return with_sharding_constraint(x, NamedSharding(y.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
+  return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
 }
 
 // (batch, seq, experts)
