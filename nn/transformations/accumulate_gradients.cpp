@@ -17,12 +17,8 @@ namespace {
 bool has_rows(const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->ndim() > 0; }
 
 // Dim 0 as (blocks, parts, rows), of which one part is taken.
-Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n, const char* verb) {
+Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
   const Array& x = *leaf.value;
-  if (x.shape(0) == 0 || x.shape(0) % (blocks * n))
-    fail(ErrorKind::uneven, verb,
-         "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.", leaf.path,
-         leaf.path.empty() ? x.type_string() : "", x.shape(0) / blocks, blocks, n);
   Shape apart = x.shape(), joined = x.shape();
   apart[0] = blocks;
   apart.insert(apart.begin() + 1, {n, x.shape(0) / (blocks * n)});
@@ -60,9 +56,21 @@ void check_micro_batches(int64_t n, const char* verb) {
   if (n < 1) fail(ErrorKind::bad_argument, verb, "{} micro-batches given, expected 1 or more.", n);
 }
 
-void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n, const char* verb) {
+void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb) {
+  for (const Leaves& batch : batches)
+    for (const Leaf& leaf : batch) {
+      if (n == 1 || !has_rows(leaf)) continue;
+      const int64_t rows = leaf.value->shape(0) / blocks;
+      if (rows == 0 || leaf.value->shape(0) % blocks || rows % n)
+        fail(ErrorKind::uneven, verb,
+             "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",
+             leaf.path, leaf.path.empty() ? leaf.value->type_string() : "", rows, blocks, n);
+    }
+}
+
+void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {
   for (const Leaf& leaf : batch)
-    if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n, verb);
+    if (has_rows(leaf)) *leaf.value = part_of(leaf, blocks, i, n);
 }
 
 void fold_keys(const Parts& parts, int64_t i) {

@@ -18,17 +18,18 @@ void check_micro_batches(int64_t n, const char* verb = "accumulate_gradients");
 // The number of shards of dim 0: the least common multiple over all arrays of these trees.
 int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
 // Replaces each array by micro-batch `i` of `n` along dim 0: an n-th of the rows of each of `blocks` blocks. So every
-// device keeps rows of its own, nothing is communicated, and matching rows of different arrays stay together. `verb`
-// begins the message of an error.
-void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n, const char* verb);
+// device keeps rows of its own, nothing is communicated, and matching rows of different arrays stay together.
+void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
+// Error (uneven) unless that can be done with all arrays of these trees.
+void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb);
 void fold_keys(const Parts& parts, int64_t i);
 // sums += gradients, in float32 at least.
 void add(const Leaves& sums, const Leaves& gradients);
 
 template <class Tree>
-Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n, const char* verb = "accumulate_gradients") {
+Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
   if (n == 1) return tree;
-  take_micro_batch(leaves(tree), blocks, i, n, verb);
+  take_micro_batch(leaves(tree), blocks, i, n);
   fold_keys(parts_of(tree), i);
   return tree;
 }
@@ -113,6 +114,7 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
   using Tree = std::remove_const_t<Model>;
   Tree running = model;  // the model gets its Buffers only after the last micro-batch
   const int64_t blocks = blocks_of_rows({leaves(batch)...});
+  check_rows({leaves(batch)...}, blocks, n, "accumulate_gradients");
   const auto part = [&](int64_t i) { return call(static_cast<Model&>(running), micro_batch(batch, blocks, i, n)...); };
   auto [first, gradients] = part(0);
   using Aux = decltype(aux_in(first));

@@ -71,6 +71,8 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   using Tree = std::remove_const_t<Model>;
   using Result = decltype(part_loss(model, batch...));
   const int64_t n = options.micro_batches, blocks = blocks_of_rows({leaves(batch)...});
+  check_rows({leaves(batch)...}, blocks, n, "pipeline");
+  if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
   std::vector<Underway<Result>> parts(n);
   std::optional<Tree> gradients;
   Tree running = model;  // the model gets its Buffers only after the last micro-batch
@@ -82,7 +84,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
       Tree shadow = running;
       const std::vector<Array> given = training->shadows();
       set_values(bare_arrays(shadow).arrays, given);
-      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n, "pipeline")...);
+      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
       training->pause();
       if constexpr (!std::is_const_v<Model>)
         write_back(running, training->model(),

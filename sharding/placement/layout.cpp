@@ -158,7 +158,8 @@ Rules merged(Rules first, const Rules& rest) {
   for (const Rule& rule : first)
     if (rule.is_by_name()) names.insert(rule.logical);
   for (const Rule& rule : rest)
-    if (!rule.is_by_name() || !names.contains(rule.logical)) first.push_back(rule);
+    if (rule.is_by_name() ? !names.contains(rule.logical) : std::find(first.begin(), first.end(), rule) == first.end())
+      first.push_back(rule);
   return first;
 }
 

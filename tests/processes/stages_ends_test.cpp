@@ -86,6 +86,8 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   first.push_back({Arrays{"**.embedding.**"}, on_stage("pipe", 0)});
   const Layout layout(mesh, first);
   const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  EXPECT_EQ(nn::explain(model).arrays().size(), nn::explain(Model::init(Key(0), depth), layout).arrays().size())
+      << "some arrays on a stage, some on all";
   const Batch batch = placed(make_batch(0), layout);
   const nn::PipelineOptions gpipe{.micro_batches = 4}, eager{.micro_batches = 4, .schedule = nn::Schedule::one_f_one_b};
   const double expected = loss_of(Model::init(Key(0), depth), make_batch(0)).item<double>();

@@ -55,8 +55,20 @@ TEST(Stages, SayWhoCutsTheBatch) {
   expect_error(ErrorKind::uneven,
                "[pipeline] ids: 16 rows on each of 1 devices are not divisible by 3 micro-batches. Change one of them.",
                [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), layout)); });
+  expect_error(ErrorKind::uneven, "are not divisible by 1099511627776 micro-batches", [&] {
+    nn::pipeline(loss_of, {.micro_batches = int64_t{1} << 40})(model, placed(make_batch(0), layout));
+  });
   expect_error(ErrorKind::bad_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
                [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
+}
+
+TEST(Stages, SayWhatWasNeverPlaced) {
+  const Layout layout(make_mesh(strategy("pipe4").mesh), pipe);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  const CommLedger ledger;
+  nn::pipeline(loss_of, {.micro_batches = 2})(model, make_batch(0));
+  ASSERT_EQ(ledger.unplaced().size(), 2u);
+  EXPECT_TRUE(ledger.unplaced()[0].path.ends_with(".ids")) << ledger.unplaced()[0].path;
 }
 
 std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
