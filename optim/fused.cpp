@@ -52,11 +52,10 @@ namespace {
 // The array's memory, for writing. Its own if nobody else holds any of it, else a copy that takes its place in the
 // tree. While a graph is recorded, who records it holds the memory of what the step changes once more.
 ArrayImpl& writable(Array& x) {
-  ArrayImpl& a = materialized(x, "Optimizer.update");
-  if (a.details) a.details->conversions.clear();
+  const ArrayImpl& a = materialized(x, "Optimizer.update");
   const bool kept = host_work() && !a.local.empty() && a.local[0].has_storage() &&
                     host_work()->kept.contains(a.local[0].storage().unsafeGetStorageImpl());
-  if (!is_sole_owner(x, kept ? 1 : 0)) make_sole_owner(x, kept ? 1 : 0);
+  make_sole_owner(x, kept ? 1 : 0);
   return *x.impl();
 }
 

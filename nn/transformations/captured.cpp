@@ -23,6 +23,7 @@ using tessera::detail::materialized;
 using tessera::detail::RecordedFunction;
 using tessera::detail::Recording;
 using tessera::detail::Tensors;
+using tessera::detail::with_tensors;
 
 using Memory = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
@@ -46,14 +47,6 @@ struct Location {
     return true;
   }
 };
-
-// The same facts over other tensors, without what has been derived from `a`.
-Array like(const ArrayImpl& a, Tensors local) {
-  auto same = tessera::detail::make_array(a.type, a.slots, std::move(local));
-  tessera::detail::copy_facts(a, *same);
-  same->weight = a.weight;
-  return Array(std::move(same));
-}
 
 Tensors empty_like(const Tensors& all) {
   Tensors result;
@@ -103,7 +96,8 @@ class Kept {
   // The arrays as they were.
   void put_back() const {
     for (size_t i = 0; i < arrays_.size(); ++i)
-      if (types_[i] && !arrays_[i]->is_absent() && !lies_there(i)) *arrays_[i] = like(*arrays_[i]->impl(), memory_[i]);
+      if (types_[i] && !arrays_[i]->is_absent() && !lies_there(i))
+        *arrays_[i] = with_tensors(*arrays_[i]->impl(), memory_[i]);
   }
 
  private:
@@ -254,7 +248,7 @@ struct Recordings::Recorded {
       if (x->is_absent()) continue;
       const ArrayImpl& a = *x->impl();
       from.insert(from.end(), a.local.begin(), a.local.end());
-      *x = like(a, empty_like(a.local));
+      *x = with_tensors(a, empty_like(a.local));
       to.insert(to.end(), x->impl()->local.begin(), x->impl()->local.end());
     }
     copy_all(to, from);
@@ -270,13 +264,13 @@ struct Recordings::Recorded {
   void take_inputs(const CapturedCall& call) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool moves = inputs[i].type && !places[i].is_that_of(*call.inputs[i]->impl());
-      own.push_back(moves ? like(*call.inputs[i]->impl(), empty_like(call.inputs[i]->impl()->local)) : Array());
+      own.push_back(moves ? with_tensors(*call.inputs[i]->impl(), empty_like(call.inputs[i]->impl()->local)) : Array());
     }
     copy_inputs(call);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].type) {
         const ArrayImpl& given = *call.inputs[i]->impl();
-        *call.inputs[i] = own[i].is_absent() ? like(given, given.local) : own[i];
+        *call.inputs[i] = own[i].is_absent() ? with_tensors(given, given.local) : own[i];
       }
   }
 

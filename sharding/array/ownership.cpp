@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "sharding/array/array_impl.h"
 #include "sharding/array/short_tensors.h"
 
 namespace tessera::detail {
@@ -20,13 +19,15 @@ bool is_sole_owner(const Array& x, size_t others) {
   return std::all_of(a.local.begin(), a.local.end(), [&](const at::Tensor& t) { return owns_memory(t, others); });
 }
 
+Array with_tensors(const ArrayImpl& a, Tensors local) {
+  ArrayPtr made = make_array(a.type, a.slots, std::move(local));
+  copy_facts(a, *made);
+  made->weight = a.weight;
+  return Array(std::move(made));
+}
+
 void make_sole_owner(Array& x, size_t others) {
-  if (x.impl().use_count() > 1) {
-    ArrayPtr own = make_array(x.impl()->type, x.impl()->slots, x.impl()->local);
-    copy_facts(*x.impl(), *own);
-    own->weight = x.impl()->weight;
-    x = Array(std::move(own));
-  }
+  if (x.impl().use_count() > 1) x = with_tensors(*x.impl(), x.impl()->local);
   ArrayImpl& a = *x.impl();
   if (a.details) a.details->conversions.clear();
   for (at::Tensor& t : a.local)

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "sharding/array/array.h"
+#include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
 
@@ -11,6 +11,8 @@ namespace tessera::detail {
 bool owns_memory(const at::Tensor& t, size_t others = 0);
 // Whether nobody else holds the array or any of its memory, but so many who have its storages.
 bool is_sole_owner(const Array& x, size_t others = 0);
+// The same facts over other tensors, without what was derived from `a`.
+Array with_tensors(const ArrayImpl& a, Tensors local);
 // Puts copies in the place of what somebody else holds, and forgets what was derived from the array.
 void make_sole_owner(Array& x, size_t others = 0);
 

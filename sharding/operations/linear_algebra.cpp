@@ -127,16 +127,17 @@ std::optional<uint64_t> turn_of_weight(const Prepared& call) {
 void record_product(Factors factors, const Tensors& x, const Tensors& w, Tensors& out, std::optional<uint64_t> turn) {
   factors.x_count = x.size(), factors.w_count = w.size();
   for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
-  Factors of_w = factors;
-  if (is_recorded(x[0])) factors.w = w;
-  if (is_recorded(w[0])) of_w.x = x;
+  const bool has_x = is_recorded(x[0]), has_w = is_recorded(w[0]);
   Tensors inputs = x;
-  if (!turn || factors.w.empty() || of_w.x.empty()) {
-    factors.x = std::move(of_w.x);
+  if (!turn || !has_x || !has_w) {
+    if (has_x) factors.w = w;
+    if (has_w) factors.x = x;
     inputs.append(w.begin(), w.end());
     return record_function("matmul", inputs, out,
                            [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
   }
+  Factors of_w = factors;
+  factors.w = w, of_w.x = x;
   Tensors passed = out;
   record_function(
       "matmul", w, passed,
