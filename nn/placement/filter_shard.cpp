@@ -59,6 +59,7 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (leaves[i].value->is_absent()) continue;
     const Mesh mesh = shardings[i]->mesh();
+    if (mesh.process_count() == 1) continue;
     if (lines.empty() || lines.back().first != mesh) lines.emplace_back(mesh, line_of(mesh));
     lines.back().second += line_of(leaves[i], shardings[i]->spec());
   }
