@@ -60,10 +60,10 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // the gathers of the next blocks' weights (GradientOptions::prefetch), the reduce_scatters of a block's gradients, the
 // gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
 // program stops where it needs one that is not there. So a block during which c seconds of communication are under way
-// takes max(its computation, c); with nothing ahead, the sum of both. All other collectives are waited for at once,
-// sums of whole gradients too, which between processes begin earlier. Small operations are not
-// modelled. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that are not above 0, a
-// latency below 0.
+// takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part
+// Hardware::overlap costs no time. All other collectives are waited for at once, sums of whole gradients too, which
+// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that
+// are not above 0, a latency below 0, an overlap that is no part from 0 to 1.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

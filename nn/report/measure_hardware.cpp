@@ -1,4 +1,4 @@
-// The least times of products and collectives, made one on all processes, and solved for speed and latency.
+// The least times of products, collectives and small steps, made one on all processes, and solved for the speeds.
 #include "nn/report/measure_hardware.h"
 
 #include <algorithm>
@@ -8,6 +8,10 @@
 #include <limits>
 #include <vector>
 
+#include "nn/layers/linear.h"
+#include "nn/placement/filter_shard.h"
+#include "nn/placement/table.h"
+#include "nn/transformations/value_and_grad.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
@@ -41,6 +45,13 @@ void wait_for(const Array& x) {
   astype(one, float32).to_host<float>();
 }
 
+double seconds_of(const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return taken.count();
+}
+
 // Of `rounds` calls after one that is not measured, each with an argument of its own: what an array was once moved to
 // is kept with it.
 double least_seconds(int64_t rounds, const std::function<Array()>& argument,
@@ -49,10 +60,8 @@ double least_seconds(int64_t rounds, const std::function<Array()>& argument,
   for (int64_t r = 0; r <= rounds; ++r) {
     const Array x = argument();
     wait_for(x);
-    const auto start = std::chrono::steady_clock::now();
-    wait_for(call(x));
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (r > 0) least = std::min(least, taken.count());
+    const double taken = seconds_of([&] { wait_for(call(x)); });
+    if (r > 0) least = std::min(least, taken);
   }
   return least;
 }
@@ -87,16 +96,6 @@ double memory_bytes_per_second(const Mesh& mesh, const MeasureOptions& options) 
   const int64_t elements = options.bytes / 4;
   return 2 * 4 * static_cast<double>(elements) /
          seconds_on_each(mesh, options, {elements}, float32, [](const Array& x) { return -x; });
-}
-
-// Each device computes one number after another.
-double call_seconds(const Mesh& mesh, const MeasureOptions& options) {
-  constexpr int calls = 100;
-  const auto compute = [](Array x) {
-    for (int i = 0; i < calls; ++i) x = -x;
-    return x;
-  };
-  return seconds_on_each(mesh, options, {}, float32, compute) / calls;
 }
 
 // ---- collectives along one axis, by all devices of the other axes as well
@@ -141,6 +140,104 @@ class AlongAxis {
   int64_t rounds_;
 };
 
+// ---- steps of a small model, which take what the formulas do not know
+
+// Layers one after the other, whose weights and rows are cut over all devices.
+struct Chain {
+  std::vector<Linear> layers;
+
+  static Chain init(int64_t count, int64_t side) {
+    Chain chain;
+    for (int64_t i = 0; i < count; ++i)
+      chain.layers.push_back(Linear::init(Key(static_cast<uint64_t>(i)), {"in", side}, {"out", side}));
+    return chain;
+  }
+  Array operator()(Array x) const {
+    for (const Linear& layer : layers) x = gelu(layer(x));
+    return x;
+  }
+};
+
+Array mean_square(const Chain& chain, const Array& x) { return mean(square(chain(x))); }
+
+class ChainStep {
+ public:
+  // Of so many rows a device. The weights are whole, or each device has a part of each.
+  ChainStep(const Mesh& mesh, int64_t count, int64_t side, int64_t rows, bool is_cut)
+      : mesh_(mesh), chain_(Chain::init(count, side)), rows_(rows * mesh.size()), side_(side) {
+    rules_ = {{"rows", axes_of(mesh)}, {"in", is_cut ? axes_of(mesh) : std::vector<std::string>{}}, {"out", replicated}};
+  }
+
+  // The median of those of each way, which take turns.
+  std::vector<double> seconds(int64_t rounds, const std::vector<GradientOptions>& ways) const {
+    const Placed placed = this->placed(mesh_);
+    std::vector<std::vector<double>> taken(ways.size());
+    for (int64_t r = 0; r <= rounds + 1; ++r)  // the first learns what is gathered, the second has done so
+      for (size_t i = 0; i < ways.size(); ++i) {
+        const double seconds = seconds_of([&] { wait_for(step(placed, ways[i])); });
+        if (r > 1) taken[i].push_back(seconds);
+      }
+    std::vector<double> medians;
+    for (std::vector<double>& of_a_way : taken) {
+      const auto middle = of_a_way.begin() + static_cast<ptrdiff_t>(of_a_way.size() / 2);
+      std::nth_element(of_a_way.begin(), middle, of_a_way.end());
+      medians.push_back(slowest(mesh_, *middle));
+    }
+    return medians;
+  }
+
+  StepForecast forecast(const Hardware& hardware) const {
+    const Mesh abstract = make_mesh(mesh_.axes(), {.abstract = true});
+    return detail::forecast_step(
+        abstract,
+        [&] {
+          const Placed placed = this->placed(abstract);
+          step(placed, {});
+          return placement_table(named("model", placed.chain));
+        },
+        hardware);
+  }
+
+ private:
+  struct Placed {
+    Chain chain;
+    Array x;
+  };
+
+  Placed placed(const Mesh& mesh) const {
+    const Layout layout(mesh, rules_);
+    return {filter_shard(chain_, layout), device_put(ones({rows_, side_}), {"rows", none}, layout)};
+  }
+  static Array step(const Placed& placed, const GradientOptions& gradients) {
+    return std::get<0>(value_and_grad(mean_square, gradients)(placed.chain, placed.x));
+  }
+
+  const Mesh& mesh_;
+  Chain chain_;
+  Rules rules_;
+  int64_t rows_, side_;
+};
+
+// Of elements so few that nothing but the calls counts.
+double call_seconds(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
+  const ChainStep step(mesh, /*count=*/32, /*side=*/4, /*rows=*/4, /*is_cut=*/false);
+  const StepForecast forecast = step.forecast(hardware);
+  const double taken = step.seconds(options.rounds, {{}}).front();
+  return std::max(0.0, taken - forecast.seconds()) / static_cast<double>(forecast.calls);
+}
+
+// By how much a step is faster whose weights are gathered ahead, of what it would be if they cost nothing. A process
+// begins nothing ahead for its own devices.
+double overlap(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
+  if (mesh.process_count() == 1) return 0;
+  const int64_t side = (128 + mesh.size() - 1) / mesh.size() * mesh.size();
+  const ChainStep step(mesh, /*count=*/8, side, /*rows=*/256, /*is_cut=*/true);
+  const double hidden = step.forecast(hardware).hidden_seconds;
+  if (hidden == 0) return hardware.overlap;
+  const std::vector<double> taken = step.seconds(4 * options.rounds, {{.prefetch = 0}, {.prefetch = 1}});
+  return std::clamp((taken[0] - taken[1]) / hidden, 0.0, 1.0);
+}
+
 void check(const Mesh& mesh, const MeasureOptions& options) {
   if (mesh.empty() || mesh.is_abstract())
     fail(ErrorKind::bad_argument, "measure_hardware", "{} given, expected a mesh of devices. Make one with make_mesh.",
@@ -169,8 +266,7 @@ Link link_of(const tessera::detail::JsonPart& part) {
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
   check(mesh, options);
   Hardware hardware{.flops_per_second = flops_per_second(mesh, options),
-                    .memory_bytes_per_second = memory_bytes_per_second(mesh, options),
-                    .call_seconds = call_seconds(mesh, options)};
+                    .memory_bytes_per_second = memory_bytes_per_second(mesh, options)};
   for (const MeshAxis& axis : mesh.axes())
     if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.rounds).link(options.bytes);
   const tessera::detail::AxisSet across_machines = mesh.impl()->across_machines();
@@ -181,6 +277,8 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
   };
   const auto slowest_link = std::min_element(hardware.links.begin(), hardware.links.end(), slower);
   if (slowest_link != hardware.links.end()) hardware.link = slowest_link->second;
+  hardware.call_seconds = call_seconds(mesh, options, hardware);
+  hardware.overlap = overlap(mesh, options, hardware);
   return hardware;
 }
 
@@ -193,7 +291,8 @@ std::string to_json(const Hardware& hardware) {
                           {"links", std::move(links)},
                           {"across", boost::json::array(hardware.across.begin(), hardware.across.end())},
                           {"memory_bytes_per_second", hardware.memory_bytes_per_second},
-                          {"call_seconds", hardware.call_seconds}});
+                          {"call_seconds", hardware.call_seconds},
+                          {"overlap", hardware.overlap}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -207,7 +306,8 @@ Hardware load_hardware(const std::filesystem::path& file) {
   Hardware hardware{.flops_per_second = whole.at("flops_per_second").number(),
                     .link = link_of(whole.at("link")),
                     .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0),
-                    .call_seconds = whole.number("call_seconds", 0)};
+                    .call_seconds = whole.number("call_seconds", 0),
+                    .overlap = whole.number("overlap", 1)};
   if (whole.has("links"))
     for (const auto& [axis, link] : whole.at("links").members()) hardware.links[axis] = link_of(link);
   if (whole.has("across"))

@@ -94,12 +94,13 @@ double memory_seconds(const Forecast& forecast, const StepForecast& step, const 
   return 2 * static_cast<double>(bytes) / hardware.memory_bytes_per_second;
 }
 
-double hidden_seconds(const Forecast& forecast, const StepForecast& step, const CommTime& time) {
+double hidden_seconds(const Forecast& forecast, const StepForecast& step, const CommTime& time,
+                      const Hardware& hardware) {
   if (step.flops == 0) return 0;
   const double end =
       predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
   const double hidden = step.compute_seconds + step.communication_seconds - end;
-  return hidden > 1e-12 * end ? hidden : 0;  // else it is rounding
+  return hidden > 1e-12 * end ? hidden * hardware.overlap : 0;  // else it is rounding
 }
 
 StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
@@ -121,7 +122,7 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
                            static_cast<double>(result.calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
-  result.hidden_seconds = hidden_seconds(forecast, result, time);
+  result.hidden_seconds = hidden_seconds(forecast, result, time, hardware);
   result.bubble_seconds = result.compute_seconds * forecast.bubble() / (1 - forecast.bubble());
   return result;
 }
@@ -174,6 +175,8 @@ void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "flops_per_second", hardware.flops_per_second);
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
   check_speed(verb, "call_seconds", hardware.call_seconds, /*may_be_zero=*/true);
+  if (!(hardware.overlap >= 0 && hardware.overlap <= 1))
+    fail(ErrorKind::bad_argument, verb, "overlap {} given, expected a part from 0 to 1.", hardware.overlap);
   const auto check_link = [&](const Link& link) {
     check_speed(verb, "bytes_per_second", link.bytes_per_second);
     check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);

@@ -31,8 +31,11 @@ struct Hardware {
   std::vector<std::string> across = {};
   // Of one device in reading and writing its memory; 0: as if that took no time.
   double memory_bytes_per_second = 0;
-  // That an operation takes beside its work: to be called, or launched as a kernel.
+  // That an operation takes beside its work: to be called and recorded, or launched as a kernel.
   double call_seconds = 0;
+  // The part of a collective's time, where it is under way beside a computation, that does not hold that up: 1 where
+  // cards and copy engines of their own carry it, less where the cores that compute do.
+  double overlap = 1;
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
 

@@ -38,7 +38,8 @@ class Forecast {
   // Floating point operations of one device in matrix products, convolutions and attention, where a multiplication and
   // an addition are two; causal attention counts as if nothing were masked. A double, since 2^63 is soon exceeded.
   double flops() const;
-  // The operations of LibTorch on one device that make or write memory: what is called, or launched as a kernel.
+  // The operations of LibTorch on one device that make or write memory: what is called, or launched as a kernel. An
+  // array that a collective moves, whose parts are packed and unpacked, counts as one.
   int64_t calls() const;
   // Of a model on stages (sub_mesh.h), all of this is that of a device of the stage that has most. And the part of the
   // time that a stage waits for others, (S - 1) / (M + S - 1) for S stages and the M micro-batches of nn::pipeline (one

@@ -1,6 +1,7 @@
 // The abstract engine: nothing moves, and each result has the shape that it has on every device.
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/redistribution/engine.h"
+#include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
 namespace {
@@ -53,10 +54,17 @@ Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor&
   }
 }
 
+// A device packs what it sends and unpacks what it gets: copies that no tape records, both together about one call.
+void count_copies(const Exchange& e) {
+  const auto& meter = current_meter();
+  if (meter && traits_of(e.collective).name) meter->add_call(metered_stage());
+}
+
 }  // namespace
 
 Tensors exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) {
   out[0] = result_of(e, in[0]);
+  count_copies(e);
   return buffers_of(e, in[0], out[0]);
 }
 

@@ -87,6 +87,33 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
 }
 
+// Fully sharded layers, whose gathers are begun while the layer before computes.
+TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
+  const auto layers = [](const Mesh& mesh) {
+    const Layout layout(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
+    std::vector<Mlp> chain;
+    for (uint64_t i = 0; i < 4; ++i) chain.push_back(Mlp::init(Key(i), {"embed", embed}, {"hidden", hidden}));
+    const auto model = filter_shard(std::move(chain), layout);
+    const auto loss = [](const std::vector<Mlp>& mlps, Array x) {
+      for (const Mlp& mlp : mlps) x = mlp(x);
+      return mean(square(x));
+    };
+    const Array x = device_put(zeros({batch, embed}), {"rows", none}, layout);
+    const auto [value, grads] = value_and_grad(loss)(model, x);
+    return placement_table(named("model", model, "gradients", grads));
+  };
+  Hardware hardware{.flops_per_second = 1e9, .link = {.bytes_per_second = 1e8, .latency = 1e-6}};
+  const auto predicted = [&](double overlap) {
+    hardware.overlap = overlap;
+    return compare_meshes(layers, {make_mesh({{"data", 4}})}, hardware).steps()[0];
+  };
+  const StepForecast all = predicted(1), half = predicted(0.5), nothing = predicted(0);
+  ASSERT_EQ(all.error, "");
+  EXPECT_GT(all.hidden_seconds, 0.1 * all.communication_seconds);
+  EXPECT_DOUBLE_EQ(half.hidden_seconds, all.hidden_seconds / 2);
+  EXPECT_DOUBLE_EQ(nothing.seconds(), all.seconds() + all.hidden_seconds);
+}
+
 // Machines of 4 devices along "model", 3 of them along "data".
 TEST(CompareMeshes, CountsASumOverMachinesInTwoStages) {
   const Hardware hardware{.link = {.bytes_per_second = 8e9, .latency = 1e-6},

@@ -362,6 +362,9 @@ TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
     EXPECT_GE(link.latency, 0) << axis;
     EXPECT_LE(measured.link.bytes_per_second, link.bytes_per_second);
   }
+  EXPECT_GT(measured.call_seconds, 1e-8);
+  EXPECT_LT(measured.call_seconds, 0.1);
+  EXPECT_EQ(measured.overlap, 0) << "in one process";
   const data::ScratchFolder folder;
   const std::string file = folder.path("hardware.json");
   save_hardware(file, measured);
@@ -389,6 +392,8 @@ TEST(MeasureHardware, RefusesMeshesAndFiles) {
   const std::string still =
       folder.write("still.json", R"({"flops_per_second": 1e12, "link": {"bytes_per_second": 0, "latency": 0}})");
   expect_error(ErrorKind::bad_argument, "[load_hardware] bytes_per_second 0 given", [&] { load_hardware(still); });
+  expect_error(ErrorKind::bad_argument, "[save_hardware] overlap 1.5 given, expected a part from 0 to 1.",
+               [&] { save_hardware(folder.path("more.json"), {.overlap = 1.5}); });
 }
 
 }  // namespace
