@@ -1,7 +1,10 @@
 // The arithmetic of clipping.
 #include "optim/clipping.h"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,6 +14,7 @@
 #include "optim/global_norm.h"
 #include "optim/internal.h"
 #include "optim/scaling.h"
+#include "sharding/array/kept_tensors.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -19,12 +23,28 @@ namespace tessera::optim {
 
 namespace detail {
 
+namespace {
+
+// 1 where the length is below the norm, else their quotient.
+Array clip_factor(const Array& length, double max_norm) {
+  static auto* kept = new tessera::detail::KeptTensors;
+  const tessera::detail::ArrayImpl& of = tessera::detail::materialized(length, "clip_by_global_norm");
+  tessera::detail::Tensors local;
+  for (const at::Tensor& t : of.local) {
+    at::Tensor factor = kept->get({}, t.options());
+    local.push_back(at::div_out(factor, at::scalar_tensor(max_norm, at::kDouble), t).clamp_max_(1));
+  }
+  return Array(tessera::detail::make_array(of.type, of.slots, std::move(local)));
+}
+
+}  // namespace
+
 LateNumber clip_by_global_norm(const Arrays& updates, double max_norm) {
   at::AutoGradMode off(false);
   check_constant("clip_by_global_norm", updates);
   const Array length = global_norm(updates);
   if (lies_on_accelerator(length)) {
-    scale(updates, where(length < max_norm, 1.0, max_norm / length));
+    scale(updates, clip_factor(length, max_norm));
     return LateNumber(length);
   }
   // Where there are no values, as if it were too large.

@@ -15,6 +15,7 @@
 
 #include "optim/internal.h"
 #include "optim/selection.h"
+#include "sharding/array/kept_tensors.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/ownership.h"
 #include "sharding/array/padding.h"
@@ -276,11 +277,12 @@ void with_rate(const NumberNow& factor, const Decided& decided, const c10::Devic
 
 // How many updates there are with this one.
 at::Tensor counted_with_this(const int64_t& count, const Decided& decided, const c10::Device& device) {
-  const at::TensorOptions options(device);
+  static auto* kept = new KeptTensors;
   const auto number = [&count] { return static_cast<double>(count + 1); };
   if (host_work()) return host_work()->anew(number, at::kFloat);
   if (decided.rejected.defined()) return at::rsub(decided.rejected, number());
-  return at::scalar_tensor(number(), options);
+  if (device.is_cpu()) return at::scalar_tensor(number());
+  return kept->get({}, at::TensorOptions(device).dtype(at::kFloat)).fill_(number());
 }
 
 std::optional<at::Tensor> found_inf(const Decided& decided) {

@@ -15,6 +15,7 @@
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/kept_tensors.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
@@ -112,6 +113,29 @@ double norm_of_few(const at::Tensor& t) {
   return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+// A result of this shape, whose memory accelerators keep from step to step.
+at::Tensor result_like(const at::Tensor& x, at::IntArrayRef shape, at::ScalarType dtype) {
+  static auto* kept = new KeptTensors;
+  return kept->get(shape, x.options().dtype(dtype));
+}
+
+at::Tensor stacked(const std::vector<at::Tensor>& numbers) {
+  const at::ScalarType dtype = numbers[0].scalar_type();
+  for (const at::Tensor& n : numbers)
+    if (n.scalar_type() != dtype) return at::stack(numbers);
+  at::Tensor result = result_like(numbers[0], {static_cast<int64_t>(numbers.size())}, dtype);
+  return at::stack_out(result, numbers);
+}
+
+at::Tensor length_of(const at::Tensor& numbers) {
+  at::Tensor result = result_like(numbers, {}, at::kDouble);
+  return at::linalg_vector_norm_out(result, numbers, 2, std::nullopt, false, at::kDouble);
+}
+
+at::Tensor rounded(const at::Tensor& number, at::ScalarType dtype) {
+  return number.scalar_type() == dtype ? number : result_like(number, {}, dtype).copy_(number);
+}
+
 // Appends the norm of each row of these parts.
 void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
   std::vector<double> of_small;
@@ -122,7 +146,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));
   if (!tensors.empty() && !tensors[0].is_cpu() && !tensors[0].is_meta()) {  // one kernel for all
-    norms.push_back(at::stack(at::_foreach_norm(tensors, 2, dtype)));
+    norms.push_back(stacked(at::_foreach_norm(tensors, 2, dtype)));
     return;
   }
   const std::vector<at::Tensor> parts = parts_of(tensors);
@@ -166,8 +190,8 @@ at::Tensor norm_of(const Blocks& blocks) {
   add_norms(blocks.exact, std::nullopt, norms);
   add_norms(blocks.rounded, at::kFloat, norms);
   const at::Tensor here = norms.empty() ? in_memory_of(blocks.mesh, at::zeros({}, at::kDouble))
-                                        : at::linalg_vector_norm(at::cat(norms), 2, std::nullopt, false, at::kDouble);
-  return over_devices(here, blocks).to(static_cast<at::ScalarType>(blocks.dtype));
+                                        : length_of(norms.size() == 1 ? norms[0] : at::cat(norms));
+  return rounded(over_devices(here, blocks), static_cast<at::ScalarType>(blocks.dtype));
 }
 
 }  // namespace

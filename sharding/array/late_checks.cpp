@@ -3,32 +3,46 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
+#include "sharding/array/kept_tensors.h"
 #include "sharding/array/waits.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
 
-// What is checked where.
+// What is checked where, by the element type of the integers.
 struct Check {
   c10::DeviceIndex device;
-  std::string verb, line;
+  std::string verb, line, what;
   int64_t lowest, size;
+  at::ScalarType dtype;
 
   friend auto operator<=>(const Check&, const Check&) = default;
 };
 
-// By check, the least and the greatest integer so far: int64[2].
+// The memory for what is read together: a short value, and behind it a row for each check.
+struct Table {
+  static constexpr int64_t value = 4096, row = 16;  // bytes
+
+  at::Tensor bytes;
+  std::map<Check, int64_t> rows;  // by check, its row: the least and the greatest integer so far
+
+  int64_t size() const { return value + row * static_cast<int64_t>(rows.size()); }
+  // The elements that begin at this byte.
+  at::Tensor elements(int64_t first, int64_t count, at::ScalarType dtype) const {
+    return bytes.narrow(0, first, count * static_cast<int64_t>(at::elementSize(dtype))).view(dtype);
+  }
+  at::Tensor bounds(const Check& check, int64_t number) const { return elements(value + row * number, 2, check.dtype); }
+};
+
 struct Noted {
   std::mutex mutex;
-  std::map<Check, at::Tensor> bounds;
+  std::map<c10::DeviceIndex, Table> tables;
 };
 
 namespace {
@@ -40,59 +54,82 @@ Noted& noted() {
   return *all;
 }
 
-void add(Noted& all, const Check& check, at::Tensor bounds) {
-  const std::lock_guard lock(all.mutex);
-  at::Tensor& known = all.bounds[check];
-  if (known.defined())
-    bounds = at::stack(
-        {at::minimum(known.select(0, 0), bounds.select(0, 0)), at::maximum(known.select(0, 1), bounds.select(0, 1))});
-  known = bounds;
+at::Tensor memory_for_table(int64_t bytes, const c10::Device& device) {
+  static auto* kept = new KeptTensors;
+  return kept->get({bytes}, at::TensorOptions(device).dtype(at::kByte));
 }
 
-using Pending = std::vector<std::pair<Check, at::Tensor>>;
+// A row more, in larger memory if there is none left.
+at::Tensor add_row(Table& table, const Check& check, const c10::Device& device) {
+  constexpr int64_t rows = 256;
+  if (!table.bytes.defined()) table.bytes = memory_for_table(Table::value + rows * Table::row, device);
+  if (table.size() + Table::row > table.bytes.numel()) {
+    const at::Tensor larger = memory_for_table(2 * table.bytes.numel(), device);
+    larger.narrow(0, 0, table.size()).copy_(table.bytes.narrow(0, 0, table.size()));
+    table.bytes = larger;
+  }
+  const auto number = static_cast<int64_t>(table.rows.size());
+  table.rows.emplace(check, number);
+  return table.bounds(check, number);
+}
 
-Pending take_pending(c10::DeviceIndex device) {
+// Notes what `write` writes into two integers, beside what is noted of this check.
+void add(Noted& all, const Check& check, const c10::Device& device,
+         const std::function<void(const at::Tensor& bounds)>& write) {
+  static auto* kept = new KeptTensors;
+  const std::lock_guard lock(all.mutex);
+  Table& table = all.tables[check.device];
+  const auto known = table.rows.find(check);
+  if (known == table.rows.end()) return write(add_row(table, check, device));
+  const at::Tensor more = kept->get({2}, at::TensorOptions(device).dtype(check.dtype));
+  write(more);
+  const at::Tensor bounds = table.bounds(check, known->second);
+  at::Tensor least = bounds.select(0, 0), greatest = bounds.select(0, 1);
+  at::minimum_out(least, least, more.select(0, 0));
+  at::maximum_out(greatest, greatest, more.select(0, 1));
+}
+
+// Who takes the table has its memory to himself: the next check gets another.
+Table take_table(c10::DeviceIndex device) {
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);
-  Pending pending;
-  std::erase_if(all.bounds, [&](const auto& entry) {
-    if (entry.first.device != device) return false;
-    pending.push_back(entry);
-    return true;
-  });
-  return pending;
+  const auto found = all.tables.find(device);
+  return found == all.tables.end() ? Table() : std::exchange(found->second, Table());
 }
 
-// `bounds`: on the host, two for each check.
-void refuse_outside(const Pending& pending, const at::Tensor& bounds) {
-  const auto* values = static_cast<const int64_t*>(bounds.const_data_ptr());
-  for (size_t i = 0; i < pending.size(); ++i) {
-    const Check& check = pending[i].first;
-    const int64_t first = values[2 * i], last = values[2 * i + 1];
+// `rows`: all of them, on the host.
+void refuse_outside(const Table& table, const at::Tensor& rows) {
+  for (const auto& [check, number] : table.rows) {
+    const at::Tensor bounds = rows.narrow(0, Table::row * number, 2 * at::elementSize(check.dtype)).view(check.dtype);
+    const auto first = bounds[0].item<int64_t>(), last = bounds[1].item<int64_t>();
     if (first >= check.lowest && last < check.size) continue;
-    fail(ErrorKind::bad_argument, check.verb.c_str(),
-         "indices from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: "
-         "what was computed since then used the nearest indices.",
-         first, last, check.lowest, check.size - 1, check.line);
+    fail(
+        ErrorKind::bad_argument, check.verb.c_str(),
+        "{} from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: what was "
+        "computed since then used the nearest {}.",
+        check.what, first, last, check.lowest, check.size - 1, check.line, check.what);
   }
 }
 
-at::Tensor bounds_of(const Pending& pending) {
-  std::vector<at::Tensor> all;
-  for (const auto& [check, bounds] : pending) all.push_back(bounds);
-  return at::cat(all);
+at::Tensor kept_indices(const at::Tensor& like, at::ScalarType dtype) {
+  static auto* kept = new KeptTensors(64);  // those of a step are held until its end
+  return kept->get(like.sizes(), like.options().dtype(dtype));
 }
 
 }  // namespace
 
-at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size) {
-  if (integers.numel() == 0) return integers;
-  if (size == 0) fail(ErrorKind::bad_argument, verb, "{} indices given for a dim without elements.", integers.numel());
-  const auto [least, greatest] = at::aminmax(integers);
-  at::Tensor bounds = at::stack({least, greatest});
-  if (bounds.scalar_type() != at::kLong) bounds = bounds.to(at::kLong);
-  add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), lowest, size}, bounds);
-  return at::clamp(integers, lowest, size - 1);
+at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size,
+                         at::ScalarType dtype, const char* what) {
+  if (integers.numel() == 0) return integers.to(dtype);
+  if (size == 0) fail(ErrorKind::bad_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
+  at::Tensor inside = kept_indices(integers, dtype);
+  const at::Tensor read = integers.scalar_type() == dtype ? integers : inside.copy_(integers);
+  add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), what, lowest, size, dtype},
+      integers.device(), [&](const at::Tensor& bounds) {
+        at::Tensor least = bounds.select(0, 0), greatest = bounds.select(0, 1);
+        at::aminmax_out(least, greatest, read);
+      });
+  return at::clamp_out(inside, read, lowest, size - 1);
 }
 
 void RecordedChecks::during(const std::function<void()>& f) {
@@ -102,23 +139,27 @@ void RecordedChecks::during(const std::function<void()>& f) {
 }
 
 void RecordedChecks::note() const {
-  for (const auto& [check, bounds] : noted_->bounds) add(noted(), check, bounds.clone());
+  for (const auto& [index, table] : noted_->tables)
+    for (const auto& [check, number] : table.rows)
+      add(noted(), check, table.bytes.device(),
+          [&, &check = check, &number = number, &table = table](const at::Tensor& bounds) {
+            bounds.copy_(table.bounds(check, number));
+          });
 }
 
 at::Tensor read_back(const at::Tensor& t) {
-  constexpr size_t few = 4096;  // bytes, which are copied together with the checks
-  const Pending pending = take_pending(t.device().index());
-  if (pending.empty()) return t.to(at::kCPU);
-  const at::Tensor bounds = bounds_of(pending);
-  if (t.nbytes() > few) {
-    refuse_outside(pending, bounds.to(at::kCPU));
+  const Table table = take_table(t.device().index());
+  if (table.rows.empty()) return t.to(at::kCPU);
+  const auto bytes = static_cast<int64_t>(t.nbytes());
+  if (bytes > Table::value) {
+    refuse_outside(table, table.bytes.narrow(0, Table::value, table.size() - Table::value).to(at::kCPU));
     return t.to(at::kCPU);
   }
-  const at::Tensor values = t.detach().contiguous().reshape({-1}).view(at::kByte);
-  const at::Tensor bytes = at::cat({bounds.view(at::kByte), values}).to(at::kCPU);
-  const auto before = static_cast<int64_t>(bounds.nbytes());
-  refuse_outside(pending, bytes.narrow(0, 0, before));
-  return bytes.narrow(0, before, bytes.numel() - before).view(t.scalar_type()).reshape(t.sizes()).clone();
+  const int64_t first = (Table::value - bytes) / Table::row * Table::row;
+  if (bytes) table.elements(first, t.numel(), t.scalar_type()).copy_(t.detach().reshape({-1}));
+  const at::Tensor read = table.bytes.narrow(0, first, table.size() - first).to(at::kCPU);
+  refuse_outside(table, read.narrow(0, Table::value - first, table.size() - Table::value));
+  return read.narrow(0, 0, bytes).view(t.scalar_type()).reshape(t.sizes()).clone();
 }
 
 at::Tensor moved_to(const at::Tensor& t, c10::Device device) {

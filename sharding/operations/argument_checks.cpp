@@ -96,22 +96,23 @@ bool lies_elsewhere(const at::Tensor& index) { return !index.is_cpu() && !index.
 
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
   const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
+  if (lies_elsewhere(integers))
+    return checked_later(verb, integers, 0, size, readable ? integers.scalar_type() : at::kLong);
   const at::Tensor index = readable ? integers : as_long(integers);
-  if (lies_elsewhere(index)) return checked_later(verb, index, 0, size);
   checked_least(verb, index, 0, size);
   return index;
 }
 
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  if (lies_elsewhere(integers)) return checked_later(verb, integers, 0, size, at::kLong);
   const at::Tensor index = as_long(integers);
-  if (lies_elsewhere(index)) return checked_later(verb, index, 0, size);
   checked_least(verb, index, 0, size);
   return index;
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
+  if (lies_elsewhere(integers)) return at::remainder(checked_later(verb, integers, -size, size, at::kLong), size);
   const at::Tensor index = as_long(integers);
-  if (lies_elsewhere(index)) return at::remainder(checked_later(verb, index, -size, size), size);
   return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
 }
 

@@ -9,8 +9,13 @@ namespace tessera {
 // group 0, the next sizes[..., 1] to group 1, and so on; kernels (groups, in, out); sizes (..., groups), integers
 // -> (..., rows, out). Rows beyond all groups get zeros. Groups may be sharded: each device computes the rows of its
 // own, and the result is a pending sum. On an abstract mesh, which has no sizes, groups count as equal.
-// Errors: sizes that are not integers (dtype_mismatch), shapes that do not fit (shape_mismatch), a size below zero or
-// more rows than there are (bad_argument).
+// On a CPU the sizes are read, and each group's product has its rows. On an accelerator the host reads nothing: rows
+// lie in tiles of ceil(n / groups) places (n: of all matrices), filled up with zeros, in as many as any sizes could
+// need. So n rows cost as much as less than 2 n + groups in one batched product, and each direction copies the kernels
+// of the tiles, at most 2 groups, half of them at a time; no group costs the rows of the others. Nothing of it is kept
+// for the backward pass but x and the places. Errors: sizes that are not integers (dtype_mismatch), shapes that do not
+// fit (shape_mismatch), a size below zero or more rows than there are (bad_argument; on an accelerator with the next
+// value read from it, the nearest sizes used).
 Array ragged_dot(Operand x, const Array& kernels, const Array& sizes);
 
 }  // namespace tessera

@@ -122,7 +122,7 @@ TEST(DeviceKernels, AStepHasThoseOfPlainLibTorch) {
                     b.kernels, differences(a.by_name, b.by_name), a.allocations, b.allocations,
                     differences(a.allocations_before, b.allocations_before));
     EXPECT_LE(static_cast<double>(a.kernels), 1.1 * static_cast<double>(b.kernels)) << how;
-    EXPECT_LE(a.allocations, b.allocations + 22) << how;  // checks of indices, the norm and its factor
+    EXPECT_LE(a.allocations, b.allocations) << how;  // checks of indices, the norm and its factor
   }
 }
 

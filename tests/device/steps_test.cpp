@@ -1,12 +1,14 @@
 // Training steps on an accelerator: where the host waits for it.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <map>
 
+#include "nn/layers/moe.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/transformations/accumulate_gradients.h"
@@ -141,10 +143,81 @@ TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
                            line),
                [&] { total.impl()->local[0].item<float>(); });
   EXPECT_EQ(sum(y).item<float>(), 16);  // the program asks for it
-  const auto placed = [&](const Array& host) { return device_put(host, NamedSharding(mesh, P{})); };
-  const Array rows = placed(ones({4, 2})), kernels = placed(ones({2, 2, 3})), sizes = placed(array<int32_t>({1, 3}));
-  expect_error(ErrorKind::device_mismatch, "the host waits for the accelerator",
-               [&] { ragged_dot(rows, kernels, sizes); });
+}
+
+// ---- rows by group, whose sizes the host does not read
+
+Layout four_slots(Rules rules) {
+  for (const char* name : {"batch", "group", "out", "embed", "hidden", "experts"}) rules.push_back({name, replicated});
+  return Layout(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}), rules);
+}
+
+// The sum of its products with `weights` has gradients for x and kernels.
+std::vector<Array> ragged_dot_and_gradients(const Array& x, const Array& kernels, const Array& sizes,
+                                            const Array& weights) {
+  const auto loss = [&](const std::vector<Array>& given) {
+    return sum(ragged_dot(given[0], given[1], sizes) * weights);
+  };
+  std::vector<Array> all = nn::value_and_grad(loss)(std::vector<Array>{x, kernels}).second;
+  all.push_back(ragged_dot(x, kernels, sizes));
+  return all;
+}
+
+TEST(DeviceSteps, RowsByGroupAreThoseOfTheHostWithoutAWait) {
+  constexpr int64_t rows = 12, in = 3, out = 5;
+  const std::vector<std::vector<int32_t>> tables{{3, 3, 3, 3, 3, 3, 3, 3},   {12, 0, 0, 0, 0, 0, 0, 12},
+                                                 {0, 12, 0, 0, 0, 12, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0},
+                                                 {1, 2, 0, 9, 7, 0, 1, 1},   {0, 0, 5, 0, 0, 0, 6, 0}};
+  for (const DType dtype : {float32, bfloat16})
+    for (const std::vector<int32_t>& table : tables)
+      for (const Rules& rules : {Rules{}, Rules{{"group", "model"}}, Rules{{"out", "model"}, {"batch", "data"}}}) {
+        const Array x = astype(normal(Key(1), {2, rows, in}), dtype), w = astype(normal(Key(2), {4, in, out}), dtype),
+                    sizes = array(table, {2, 4}), weights = normal(Key(3), {2, rows, out});
+        const Layout layout = four_slots(rules);
+        const Array far_x = device_put(x, {"batch", none, none}, layout),
+                    far_w = device_put(w, {"group", none, "out"}, layout),
+                    far_sizes = device_put(sizes, {"batch", none}, layout),
+                    far_weights = device_put(weights, {"batch", none, none}, layout);
+        auto waits = std::make_unique<Waits>();
+        const std::vector<Array> far = ragged_dot_and_gradients(far_x, far_w, far_sizes, far_weights);
+        EXPECT_EQ(waits->all(), 0) << waits->text();
+        waits.reset();
+        const std::vector<Array> here = ragged_dot_and_gradients(x, w, sizes, weights);
+        for (size_t i = 0; i < here.size(); ++i)
+          expect_near(far[i], host(here[i]), dtype == float32 ? 1e-5 : 0.1, fmt::format("sizes {}: {}", table, i));
+      }
+}
+
+TEST(DeviceSteps, GroupsOfMoreRowsThanThereAreAreSaidWithTheNextValue) {
+  const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
+  const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
+  const Array rows = placed(ones({4, 2})), kernels = placed(ones({2, 2, 3}));
+  for (const auto& [sizes, words] : {std::pair(std::vector<int32_t>{1, 4}, "ends of groups from 1 to 5 given"),
+                                     {std::vector<int32_t>{-1, 4}, "sizes from -1 to 4 given"},
+                                     {std::vector<int32_t>{5, -7}, "sizes from -7 to 5 given"}}) {
+    const Array y = ragged_dot(rows, kernels, placed(array(sizes)));
+    expect_error(ErrorKind::bad_argument, fmt::format("[ragged_dot] {}, expected 0 to 4. At steps_test.cpp:", words),
+                 [&] { y.to_host<float>(); });
+  }
+}
+
+TEST(DeviceSteps, ExpertsWithoutACapacityWaitForNothing) {
+  for (const Rules& rules : {Rules{{"batch", "data"}}, Rules{{"batch", "data"}, {"experts", "model"}}}) {
+    const Layout layout = four_slots(rules);
+    const auto loss = [](const nn::MoeMlp& m, const Array& x) { return mean(square(m(x).out)); };
+    nn::MoeMlp layer =
+        nn::MoeMlp::init(Key(0), {"embed", 4}, {"hidden", 6}, {"experts", 4}, {.capacity_factor = {}, .gated = true});
+    const Array x = normal(Key(1), {2, 8, 4});
+    const auto [here, grads_here] = nn::value_and_grad(loss)(layer, x);
+    layer = nn::filter_shard(layer, layout);
+    const Array far_x = device_put(x, {"batch", none, none}, layout);
+    nn::value_and_grad(loss)(layer, far_x);
+    const auto waits = std::make_unique<Waits>();
+    const auto [far, grads] = nn::value_and_grad(loss)(layer, far_x);
+    EXPECT_EQ(waits->all(), 0) << waits->text();
+    EXPECT_NEAR(far.item<float>(), here.item<float>(), 1e-5);
+    expect_tree_near(grads, grads_here, 1e-5);
+  }
 }
 
 // ---- optimizers that decide on values
