@@ -32,7 +32,7 @@ Array clip_factor(const Array& length, double max_norm) {
   tessera::detail::Tensors local;
   for (const at::Tensor& t : of.local) {
     at::Tensor factor = kept->get({}, t.options());
-    local.push_back(at::div_out(factor, at::scalar_tensor(max_norm, at::kDouble), t).clamp_max_(1));
+    local.push_back(at::div_out(factor, at::scalar_tensor(max_norm, t.scalar_type()), t).clamp_max_(1));
   }
   return Array(tessera::detail::make_array(of.type, of.slots, std::move(local)));
 }
