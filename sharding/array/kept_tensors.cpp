@@ -6,10 +6,15 @@
 
 #include <utility>
 
-#include "sharding/array/ownership.h"
 #include "sharding/distributed/graph.h"
 
 namespace tessera::detail {
+
+namespace {
+
+bool is_nobodys(const at::Tensor& t) { return t.use_count() == 1 && t.storage().use_count() == 1; }
+
+}  // namespace
 
 at::Tensor KeptTensors::get(at::IntArrayRef shape, const at::TensorOptions& options) {
   constexpr size_t small = 1 << 20;  // bytes
@@ -20,7 +25,7 @@ at::Tensor KeptTensors::get(at::IntArrayRef shape, const at::TensorOptions& opti
   for (const Kept& kept : kept_) {
     const at::Tensor& t = kept.tensor;
     if (kept.stream == stream && t.sizes() == shape && t.dtype() == options.dtype() && t.device() == device &&
-        owns_memory(t))
+        is_nobodys(t))
       return t;
   }
   at::Tensor made = at::empty(shape, options);
