@@ -69,11 +69,17 @@ double megabytes_resident() {
 // Llama 2 and 3's largest shape, in mixed precision, its blocks computed again in the backward pass.
 void forecast_llama() {
   const double start = processor_seconds();
-  examples::Llama llama = examples::Llama::init(
-      Key(0), {.vocab = 128256, .embed = 8192, .heads = 64, .kv_heads = 8, .layers = 80, .mlp = 28672});
+  auto llama = nn::Llama::init(Key(0), {.vocab = 128256,
+                                        .embed = 8192,
+                                        .layers = 80,
+                                        .heads = 64,
+                                        .kv_heads = 8,
+                                        .head_dim = 128,
+                                        .mlp = 28672,
+                                        .tied = true});
   llama.remat = true;
   const auto step = [&](const Mesh& mesh) {
-    return train_step(llama, examples::next_token_loss_in<examples::Llama, data::TokenBatch>(bfloat16),
+    return train_step(llama, examples::next_token_loss_in<nn::Llama, data::TokenBatch>(bfloat16),
                       examples::empty_rows(512, 4096), {mesh, fully_sharded});
   };
   const nn::MeshComparison comparison = nn::compare_meshes(

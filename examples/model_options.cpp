@@ -23,15 +23,6 @@ GptConfig ModelOptions::gpt() const {
           .mlp = mlp > 0 ? mlp : 4 * embed};
 }
 
-LlamaConfig ModelOptions::llama() const {
-  return {.vocab = byte_values,
-          .embed = embed,
-          .heads = heads,
-          .kv_heads = kv_heads > 0 ? kv_heads : default_kv_heads(heads),
-          .layers = layers,
-          .mlp = mlp > 0 ? mlp : (8 * embed / 3 + 31) / 32 * 32};
-}
-
 nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
   const bool is_gpt = name == "gpt", is_mixtral = name == "mixtral";
   const nn::DecoderFamily not_gpt = is_mixtral ? nn::DecoderFamily::mixtral : nn::DecoderFamily::llama;
@@ -40,9 +31,13 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
           .embed = embed,
           .layers = layers,
           .heads = heads,
-          .kv_heads = is_gpt ? heads : llama().kv_heads,
-          .head_dim = std::max<int64_t>(1, embed / heads),
-          .mlp = is_gpt ? gpt().mlp : llama().mlp,
+          .kv_heads = is_gpt         ? heads
+                      : kv_heads > 0 ? kv_heads
+                                     : default_kv_heads(heads),
+          .head_dim = embed / heads,
+          .mlp = mlp > 0  ? mlp
+                 : is_gpt ? 4 * embed
+                          : (8 * embed / 3 + 31) / 32 * 32,
           .positions = seq,
           .eps = 1e-5,
           .activation = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},

@@ -281,6 +281,11 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
+  const ModelOptions& model = options.model;
+  if (model.embed % model.heads)
+    refuse("--heads", fmt::format("{} given, expected a divisor of --embed = {}.", model.heads, model.embed));
+  if (model.kv_heads > 0 && model.heads % model.kv_heads)
+    refuse("--kv-heads", fmt::format("{} given, expected a divisor of --heads = {}.", model.kv_heads, model.heads));
   if (options.model.name != "mixtral" && contains(given, "--experts"))
     refuse("--experts", fmt::format("{} has none. Give --model mixtral too, or leave it out.", options.model.name));
   if (!options.automatic.is_on && contains(given, "--context-parallelism") && !is_cut("stream_seq", options.rules))

@@ -32,8 +32,7 @@ struct ModelOptions {
 
   std::string title() const { return name == "gpt" ? "GPT" : name == "llama" ? "Llama" : "Mixtral"; }
   GptConfig gpt() const;
-  LlamaConfig llama() const;
-  nn::DecoderConfig decoder(int64_t vocab) const;  // of tokens
+  nn::DecoderConfig decoder(int64_t vocab) const;  // of llama and mixtral, and of gpt on tokens
 };
 
 // Training on tokens, in place of bytes: of texts by a tokenizer, or of token files.

@@ -312,7 +312,7 @@ void train(const TrainOptions& options, const Layout& layout) {
   if (options.tokens.used())
     train_on_tokens(options, layout);
   else if (options.model.name == "llama")
-    train_on_bytes<Llama>(options, layout, options.model.llama());
+    train_on_bytes<nn::Llama>(options, layout, options.model.decoder(byte_values));
   else if (options.model.name == "mixtral")
     train_on_bytes<nn::Mixtral>(options, layout, options.model.decoder(byte_values));
   else
@@ -337,7 +337,7 @@ nn::PipelineStep step_on_tokens(const TrainOptions& options) {
 
 nn::PipelineStep step_of(const TrainOptions& options) {
   if (options.tokens.used()) return step_on_tokens(options);
-  if (options.model.name == "llama") return step_on_bytes<Llama>(options, options.model.llama());
+  if (options.model.name == "llama") return step_on_bytes<nn::Llama>(options, options.model.decoder(byte_values));
   if (options.model.name == "mixtral") return step_on_bytes<nn::Mixtral>(options, options.model.decoder(byte_values));
   return step_on_bytes<Gpt>(options, options.model.gpt());
 }

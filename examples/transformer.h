@@ -1,4 +1,4 @@
-// Two decoders as plain structs, in the style of GPT-2 and of Llama.
+// Gpt: a decoder as plain structs, written from layers; Llama and others are in nn/models.h.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,6 @@ struct StartingWeights {
   explicit StartingWeights(int64_t layers)
       : inner(nn::init::normal(0.02)), output(nn::init::normal(0.02 / std::sqrt(2.0 * layers))) {}
 };
-
-// ---- Gpt: GPT-2's manner, with a head of its own
 
 struct GptConfig {
   int64_t vocab = 256, embed = 64, heads = 4, layers = 2, seq = 32, mlp = 256;
@@ -126,83 +124,7 @@ struct Gpt {
   }
 };
 
-// ---- Llama: no biases, fewer kv heads than heads, the embedding as its head (Touvron et al., 2023)
-
-struct LlamaConfig {
-  int64_t vocab = 256, embed = 64, heads = 4, kv_heads = 2, layers = 2, mlp = 176;
-  double eps = 1e-5;
-  double rope_base = 10000;
-};
-
-struct LlamaBlock {
-  nn::RMSNorm norm1;
-  nn::MultiheadAttention attn;
-  nn::RMSNorm norm2;
-  nn::GatedMlp mlp;
-
-  static LlamaBlock init(const Key& key, const LlamaConfig& c, const Axis& embed) {
-    const auto [k1, k2] = split<2>(key);
-    const StartingWeights start(c.layers);
-    return {.norm1 = nn::RMSNorm::init({"norm", c.embed}, c.eps),
-            .attn = nn::MultiheadAttention::init(k1, embed, {"heads", c.embed}, c.heads,
-                                                 {.bias = false,
-                                                  .kv_heads = Axis{"kv_heads", c.embed / c.heads * c.kv_heads},
-                                                  .rope = nn::RotaryEmbedding{.base = c.rope_base},
-                                                  .init = start.inner,
-                                                  .output_init = start.output}),
-            .norm2 = nn::RMSNorm::init({"norm", c.embed}, c.eps),
-            .mlp = nn::GatedMlp::init(k2, embed, {"mlp", c.mlp}, {.up_init = start.inner, .down_init = start.output})};
-  }
-
-  Array operator()(Array x, const Constrain& constrain) const {
-    const nn::ModuleScope scope(*this);
-    x = constrain(x + attn(norm1(x)));
-    return constrain(x + mlp(norm2(x)));
-  }
-
-  Array decode(Array x, nn::KeyValueCache& cache) const {
-    const nn::ModuleScope scope(*this);
-    x = x + attn.decode(norm1(x), cache);
-    return x + mlp(norm2(x));
-  }
-};
-
-struct Llama {
-  nn::Embedding embed;
-  std::vector<LlamaBlock> layers;
-  nn::RMSNorm final_norm;
-  bool remat = false;  // as Gpt's
-
-  static Llama init(const Key& key, const LlamaConfig& c) {
-    const Axis embed{"embed", c.embed};
-    const auto keys = split(key, c.layers + 1);
-    Llama llama{.embed = nn::Embedding::init(keys[0], {"vocab", c.vocab}, embed),
-                .layers = {},
-                .final_norm = nn::RMSNorm::init({"norm", c.embed}, c.eps)};
-    for (int64_t i = 0; i < c.layers; ++i) llama.layers.push_back(LlamaBlock::init(keys[i + 1], c, embed));
-    return llama;
-  }
-
-  // Token ids (batch, seq) -> logits (batch, seq, vocab).
-  Array operator()(const Array& ids, const Constrain& constrain = constrain_by_names) const {
-    Array x = constrain(embed(ids));
-    for (const LlamaBlock& block : layers) x = remat ? nn::remat(block)(x, constrain) : block(x, constrain);
-    return embed.attend(final_norm(x));
-  }
-
-  // As Gpt's.
-  Array decode(const Array& ids, nn::DecoderCache& cache) const {
-    Array x = embed(ids);
-    nn::DecoderCache longer = cache;
-    longer.layers.resize(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
-    const Array logits = embed.attend(final_norm(x));
-    cache = longer;
-    return logits;
-  }
-};
-
-// ---- all
+// ---- of any decoder
 
 // How attention reads a sequence that devices hold parts of.
 template <class Model>
@@ -224,8 +146,7 @@ auto next_token_loss_in(DType dtype) {
   };
 }
 
-// Adds a rule `replicated` for every logical axis of the models here, and for nn::Mixtral's experts, that `rules` does
-// not name.
+// Adds a rule `replicated` for every logical axis of Gpt and of nn/models.h that `rules` does not name.
 inline Rules with_all_names(Rules rules) {
   for (const char* name :
        {"batch", "stream_seq", "vocab", "embed", "seq", "norm", "heads", "kv_heads", "mlp", "experts"})

@@ -93,7 +93,7 @@ void with_both_models(F f) {
   SCOPED_TRACE("gpt");
   f(Gpt::init(Key(0), {}));
   SCOPED_TRACE("llama");
-  f(Llama::init(Key(0), {}));
+  f(nn::Llama::init(Key(0), {.kv_heads = 2, .eps = 1e-5, .tied = true}));
 }
 
 class ForecastOfTransformer : public ::testing::TestWithParam<Strategy> {};

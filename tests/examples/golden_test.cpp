@@ -111,13 +111,20 @@ TEST(Golden, TrainTransformer) {
   both.push_back({"embed", "data"});
   expect_one_table("gpt_fsdp", Gpt::init(Key(0), {}), {make_mesh({{"data", 8}}), with_all_names({{"embed", "data"}})});
   expect_one_table("gpt_2d", Gpt::init(Key(0), {}), {data_model(), with_all_names(tp)});
-  expect_one_table("llama_fsdp_tp", Llama::init(Key(0), {}), {data_model(), with_all_names(both)});
+  expect_one_table("llama_fsdp_tp", nn::Llama::init(Key(0), {.kv_heads = 2, .tied = true}),
+                   {data_model(), with_all_names(both)});
 }
 
 // A decoder of 70 billion parameters on 512 devices, model and optimizer: tests/benchmarks/placement_70b.cpp times it.
 TEST(Golden, SeventyBillionParametersInOneScreen) {
-  const Llama llama =
-      Llama::init(Key(0), {.vocab = 128256, .embed = 8192, .heads = 64, .kv_heads = 8, .layers = 80, .mlp = 28672});
+  const auto llama = nn::Llama::init(Key(0), {.vocab = 128256,
+                                              .embed = 8192,
+                                              .layers = 80,
+                                              .heads = 64,
+                                              .kv_heads = 8,
+                                              .head_dim = 128,
+                                              .mlp = 28672,
+                                              .tied = true});
   const Layout layout(
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       with_all_names(

@@ -15,11 +15,11 @@ namespace {
 // Of one device, each weight gathered once.
 int64_t bytes_of_step(const TransformerFile& file, const Json& strategy, bool private_replicas) {
   const Layout layout(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
-  auto model = nn::filter_shard(examples::Llama::init(Key(0), llama_config(file.config())), layout);
+  auto model = nn::filter_shard(nn::Llama::init(Key(0), llama_config(file.config())), layout);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
   const TokenBatch batch = data::from_process_local(file.batch(0), layout);
-  const auto loss_fn = examples::next_token_loss<examples::Llama, TokenBatch>;
+  const auto loss_fn = examples::next_token_loss<nn::Llama, TokenBatch>;
   CommLedger ledger;
   const auto [loss, grads] = nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
   optimizer.update(model, grads);

@@ -68,7 +68,6 @@ struct Case {
   std::string name;
   Mode mode;
   Layout layout;
-  std::optional<PartitionSpec> residual;
   const Json* strategy = nullptr;  // null: none of JAX's
 
   // The batch's mesh axes.
@@ -84,8 +83,6 @@ struct Case {
       if (layout.mesh().has_axis(axis)) parts *= layout.mesh().size(axis);
     return rows % parts == 0;
   }
-
-  Array constrain(const Array& x) const { return residual ? with_sharding_constraint(x, *residual) : x; }
 };
 
 auto transform_of(const Json& json) {
@@ -174,9 +171,7 @@ class Run {
 
  private:
   static auto loss_and_gradients(const Case& c, const Model& model, const TokenBatch& batch) {
-    const auto loss_fn = [&](const Model& m, const TokenBatch& b) {
-      return cross_entropy(m(b.inputs, [&](const Array& x) { return c.constrain(x); }), b.targets);
-    };
+    const auto loss_fn = examples::next_token_loss<Model, TokenBatch>;
     const GradientOptions options{.borrow_gathers = c.mode.borrow_gathers, .reduce = !c.mode.zero1};
     if (c.mode.schedule)
       return nn::pipeline(loss_fn, {.micro_batches = c.mode.micro_batches, .schedule = *c.mode.schedule}, options)(
@@ -219,7 +214,7 @@ class Run {
 
   void check_logits(const Case& c, const Model& model) {
     const TokenBatch batch = placed_batch(file_.batch(0), c.layout);
-    const Array logits = model(batch.inputs, [&](const Array& x) { return c.constrain(x); });
+    const Array logits = model(batch.inputs);
     report_.near(largest_difference(values_of(logits), file_.floats("logits0")), 0, 1e-5, c.name + " logits");
   }
 
@@ -268,23 +263,21 @@ void run_on_stages(Run<Model>& run, int64_t layers) {
                                                   {"kv_heads", "model"},
                                                   {"mlp", "model"},
                                                   {"vocab", "model"}});
-    run.run({s.name, s.mode, Layout(mesh, rules, {.missing_axes = MissingAxes::ok}),
-             mesh.has_axis("data") ? PartitionSpec{"data"} : PartitionSpec{}});
+    run.run({s.name, s.mode, Layout(mesh, rules, {.missing_axes = MissingAxes::ok})});
   }
 }
 
 template <class Model>
 void run_all(Model model, const TransformerFile& file, Report& report) {
   Run run(std::move(model), file, report);
-  if (process_count() == 1) run.run({"one", {}, Layout(make_mesh({{"data", 1}}), examples::with_all_names({})), {}});
+  if (process_count() == 1) run.run({"one", {}, Layout(make_mesh({{"data", 1}}), examples::with_all_names({}))});
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
       if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
       const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
                           {.missing_axes = MissingAxes::ok});
-      const Case c{std::string(name) + mode.name, mode, layout, spec_of(strategy.at("residual_stream_spec")),
-                   &strategy};
+      const Case c{std::string(name) + mode.name, mode, layout, &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }
   }
@@ -296,7 +289,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
 void run_transformer(const std::filesystem::path& path, Report& report) {
   const TransformerFile file = TransformerFile::open(path);
   if (file.kind() == "gpt") return run_all(examples::Gpt::init(Key(0), gpt_config(file.config())), file, report);
-  if (file.kind() == "llama") return run_all(examples::Llama::init(Key(0), llama_config(file.config())), file, report);
+  if (file.kind() == "llama") return run_all(nn::Llama::init(Key(0), llama_config(file.config())), file, report);
   fail(ErrorKind::bad_argument, "reference_runner",
        fmt::format("{}: a model of kind \"{}\", expected gpt or llama.", path.string(), file.kind()));
 }

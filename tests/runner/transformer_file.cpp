@@ -50,15 +50,17 @@ examples::GptConfig gpt_config(const Json& c) {
           .eps = number(c, "eps")};
 }
 
-examples::LlamaConfig llama_config(const Json& c) {
+nn::DecoderConfig llama_config(const Json& c) {
   return {.vocab = integer(c, "vocab"),
           .embed = integer(c, "d"),
+          .layers = integer(c, "layers"),
           .heads = integer(c, "heads"),
           .kv_heads = integer(c, "kv_heads"),
-          .layers = integer(c, "layers"),
+          .head_dim = integer(c, "d") / integer(c, "heads"),
           .mlp = integer(c, "mlp"),
           .eps = number(c, "eps"),
-          .rope_base = number(c, "rope_base")};
+          .rope = {.base = number(c, "rope_base")},
+          .tied = true};
 }
 
 TransformerFile TransformerFile::open(const std::filesystem::path& file) {

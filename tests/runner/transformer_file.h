@@ -16,7 +16,7 @@ Shape shape_of(const Json& value);
 Mesh mesh_of(const Json& value, bool private_replicas);
 Rules rules_of(const Json& value);
 examples::GptConfig gpt_config(const Json& config);
-examples::LlamaConfig llama_config(const Json& config);
+nn::DecoderConfig llama_config(const Json& config);
 
 struct TokenBatch {
   NamedArray inputs{"batch", none};
