@@ -17,6 +17,7 @@
 #include "sharding/operations.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera::nn {
 namespace {
@@ -54,13 +55,9 @@ void change(Model& model, const std::function<void(Model&)>& how) {
 std::vector<Row> rows() {
   return {
       {"filter_shard", ErrorKind::unknown_axis, "layers.0.mlp.up.kernel",
-       [] {
-         filter_shard(Model(), layout_of({{"embed", "data"}}));
-       }},
+       CALL(filter_shard(Model(), layout_of({{"embed", "data"}})))},
       {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
-       [] {
-         filter_shard(Model(), layout_of({{"embed", "data"}, {"hidden", "model"}}));
-       }},
+       CALL(filter_shard(Model(), layout_of({{"embed", "data"}, {"hidden", "model"}})))},
       {"filter_shard", ErrorKind::rank_mismatch, "layers.1.mlp.down.bias",
        [] {
          Model model;
@@ -74,9 +71,7 @@ std::vector<Row> rows() {
          filter_shard(model, layout_of(fitting()));
        }},
       {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
-       [] {
-         filter_shard(Model(), NamedSharding(make_mesh({{"model", 3}}), P{"model"}));
-       }},
+       CALL(filter_shard(Model(), NamedSharding(make_mesh({{"model", 3}}), P{"model"})))},
       {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
        [] {
          filter_shard(Model(), [](const std::string&, const Array& x) {
@@ -84,9 +79,7 @@ std::vector<Row> rows() {
          });
        }},
       {"placement_table", ErrorKind::unknown_axis, "layers.0.mlp.up.kernel",
-       [] {
-         placement_table(Model(), layout_of({{"embed", "data"}}));
-       }},
+       CALL(placement_table(Model(), layout_of({{"embed", "data"}})))},
       {"value_and_grad", ErrorKind::bad_argument, "layers.2.mlp.down.bias",
        [] {
          Model model;
@@ -94,9 +87,7 @@ std::vector<Row> rows() {
          value_and_grad(loss_of)(model, ones({8, 4}));
        }},
       {"value_and_grad", ErrorKind::bad_argument, "layers.0.mlp.up.kernel",
-       [] {
-         value_and_grad(loss_of, by_path("layer.**"))(Model(), ones({8, 4}));
-       }},
+       CALL(value_and_grad(loss_of, by_path("layer.**"))(Model(), ones({8, 4})))},
       {"value_and_grad", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
        [] {
          Model model;
@@ -144,13 +135,8 @@ std::vector<Row> rows() {
       {"tree_map", ErrorKind::absent, "layers.0.mean",
        [] { tree_map([](const Array& x, const Array& y) { return x + y; }, Model(), filter(Model(), !is_buffer)); }},
       {"tree_at", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
-       [] {
-         tree_at("layers.1.mlp.up.kernal", Model(), ones({4, 8}));
-       }},
-      {"tree_at", ErrorKind::bad_argument, "layers.1.mlp",
-       [] {
-         tree_at("layers.1.mlp", Model(), ones({4, 8}));
-       }},
+       CALL(tree_at("layers.1.mlp.up.kernal", Model(), ones({4, 8})))},
+      {"tree_at", ErrorKind::bad_argument, "layers.1.mlp", CALL(tree_at("layers.1.mlp", Model(), ones({4, 8})))},
       {"update", ErrorKind::bad_argument, "layers.1.mean",
        [] {
          Model model;
@@ -162,10 +148,7 @@ std::vector<Row> rows() {
          from.layers[0].mean.value = ones({8});
          copy_buffers(from, to);
        }},
-      {"Linear", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
-       [] {
-         placed().layers[1].mlp(ones({8, 3}));
-       }},
+      {"Linear", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel", CALL(placed().layers[1].mlp(ones({8, 3})))},
       {"Linear", ErrorKind::shape_mismatch, "layers.1.mlp.up.kernel",
        [] {
          const Model model = placed();
@@ -173,17 +156,10 @@ std::vector<Row> rows() {
          model.layers[1].mlp(ones({8, 3}));
        }},
       {"Linear", ErrorKind::absent, "layers.1.mlp.up: its parameter (embed, hidden) is absent",
-       [] {
-         filter(placed(), !by_path("**.kernel")).layers[1].mlp(ones({8, 4}));
-       }},
+       CALL(filter(placed(), !by_path("**.kernel")).layers[1].mlp(ones({8, 4})))},
       {"tree_at", ErrorKind::bad_argument, "layers.0.lost: the tree has no such path. Near it are ",
-       [] {
-         tree_at("layers.0.lost", Model(), ones({4, 8}));
-       }},
-      {"tree_at", ErrorKind::bad_argument, "the tree: it is a Model",
-       [] {
-         tree_at("", Model(), ones({4, 8}));
-       }},
+       CALL(tree_at("layers.0.lost", Model(), ones({4, 8})))},
+      {"tree_at", ErrorKind::bad_argument, "the tree: it is a Model", CALL(tree_at("", Model(), ones({4, 8})))},
       {"update", ErrorKind::bad_argument, "up.kernel: not in the tree, which has no such arrays",
        [] {
          Model empty{.layers = {}};

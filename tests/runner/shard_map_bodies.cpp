@@ -11,6 +11,9 @@ using Blocks = std::vector<Array>;
 using Pairs = std::vector<std::pair<int, int>>;
 using Table = std::map<std::string, ShardMapBody>;
 
+// Expressions of the blocks b.
+#define BLOCKS(...) [](const Blocks& b) -> Blocks { return {__VA_ARGS__}; }
+
 Pairs ring(int n) {
   Pairs pairs;
   for (int i = 0; i < n; ++i) pairs.emplace_back(i, (i + 1) % n);
@@ -37,94 +40,69 @@ Blocks gradient_mean(const Blocks& b) {
 }
 
 const Table one_axis{
-    {"elementwise", [](const Blocks& b) -> Blocks { return {2 * sin(b[0]) + 1}; }},
-    {"times_two_int", [](const Blocks& b) -> Blocks { return {b[0] * 2}; }},
-    {"local_sum_keepdims", [](const Blocks& b) -> Blocks { return {sum(b[0], {}, true)}; }},
-    {"psum_scalar", [](const Blocks& b) -> Blocks { return {psum(sum(b[0]), "x")}; }},
-    {"psum_int", [](const Blocks& b) -> Blocks { return {psum(sum(b[0]), "x")}; }},
-    {"psum_array", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
-    {"pmean_array", [](const Blocks& b) -> Blocks { return {pmean(b[0], "x")}; }},
-    {"pmax_array", [](const Blocks& b) -> Blocks { return {pmax(b[0], "x")}; }},
-    {"pmin_array", [](const Blocks& b) -> Blocks { return {pmin(b[0], "x")}; }},
-    {"psum_kept_sharded", [](const Blocks& b) -> Blocks { return {b[0] - psum(b[0], "x")}; }},
-    {"psum_of_replicated", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
-    {"psum_of_one", [](const Blocks& b) -> Blocks { return {b[0] * psum(1, "x")}; }},
-    {"axis_index", [](const Blocks& b) -> Blocks { return {b[0] * axis_index("x")}; }},
-    {"axis_size", [](const Blocks& b) -> Blocks { return {b[0] / axis_size("x")}; }},
-    {"sigmoid_layer", [](const Blocks& b) -> Blocks { return {sigmoid(psum(matmul(b[0], b[1]), "x") + b[2])}; }},
-    {"linear_contracting_sharded", [](const Blocks& b) -> Blocks { return {psum(matmul(b[0], b[1]), "x")}; }},
-    {"linear_reduce_scatter",
-     [](const Blocks& b) -> Blocks { return {psum_scatter(matmul(b[0], b[1]), "x", {.tiled = true})}; }},
+    {"elementwise", BLOCKS(2 * sin(b[0]) + 1)},
+    {"times_two_int", BLOCKS(b[0] * 2)},
+    {"local_sum_keepdims", BLOCKS(sum(b[0], {}, true))},
+    {"psum_scalar", BLOCKS(psum(sum(b[0]), "x"))},
+    {"psum_int", BLOCKS(psum(sum(b[0]), "x"))},
+    {"psum_array", BLOCKS(psum(b[0], "x"))},
+    {"pmean_array", BLOCKS(pmean(b[0], "x"))},
+    {"pmax_array", BLOCKS(pmax(b[0], "x"))},
+    {"pmin_array", BLOCKS(pmin(b[0], "x"))},
+    {"psum_kept_sharded", BLOCKS(b[0] - psum(b[0], "x"))},
+    {"psum_of_replicated", BLOCKS(psum(b[0], "x"))},
+    {"psum_of_one", BLOCKS(b[0] * psum(1, "x"))},
+    {"axis_index", BLOCKS(b[0] * axis_index("x"))},
+    {"axis_size", BLOCKS(b[0] / axis_size("x"))},
+    {"sigmoid_layer", BLOCKS(sigmoid(psum(matmul(b[0], b[1]), "x") + b[2]))},
+    {"linear_contracting_sharded", BLOCKS(psum(matmul(b[0], b[1]), "x"))},
+    {"linear_reduce_scatter", BLOCKS(psum_scatter(matmul(b[0], b[1]), "x", {.tiled = true}))},
 };
 
 const Table exchanges{
-    {"all_gather_stacked", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x")}; }},
-    {"all_gather_stacked_axis1", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.axis = 1})}; }},
-    {"all_gather_tiled", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
-    {"all_gather_tiled_axis1",
-     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.axis = 1, .tiled = true})}; }},
-    {"all_gather_replicated",
-     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true, .to = Vma::invarying})}; }},
-    {"all_gather_out_replicated_rejected",
-     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
-    {"all_gather_out_replicated_unchecked",
-     [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x", {.tiled = true})}; }},
-    {"psum_scatter_tiled", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.tiled = true})}; }},
-    {"psum_scatter_tiled_dim1",
-     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.scatter_dimension = 1, .tiled = true})}; }},
-    {"psum_scatter_untiled", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x")}; }},
-    {"psum_scatter_bad_size_rejected", [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x")}; }},
-    {"ppermute_ring", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", ring(8))}; }},
-    {"ppermute_shift_no_wrap", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", shift(8))}; }},
-    {"ppermute_swap_pairs", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "x", swaps(8))}; }},
-    {"all_to_all_tiled", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0, {.tiled = true})}; }},
-    {"all_to_all_untiled", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0)}; }},
+    {"all_gather_stacked", BLOCKS(all_gather(b[0], "x"))},
+    {"all_gather_stacked_axis1", BLOCKS(all_gather(b[0], "x", {.axis = 1}))},
+    {"all_gather_tiled", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
+    {"all_gather_tiled_axis1", BLOCKS(all_gather(b[0], "x", {.axis = 1, .tiled = true}))},
+    {"all_gather_replicated", BLOCKS(all_gather(b[0], "x", {.tiled = true, .to = Vma::invarying}))},
+    {"all_gather_out_replicated_rejected", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
+    {"all_gather_out_replicated_unchecked", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
+    {"psum_scatter_tiled", BLOCKS(psum_scatter(b[0], "x", {.tiled = true}))},
+    {"psum_scatter_tiled_dim1", BLOCKS(psum_scatter(b[0], "x", {.scatter_dimension = 1, .tiled = true}))},
+    {"psum_scatter_untiled", BLOCKS(psum_scatter(b[0], "x"))},
+    {"psum_scatter_bad_size_rejected", BLOCKS(psum_scatter(b[0], "x"))},
+    {"ppermute_ring", BLOCKS(ppermute(b[0], "x", ring(8)))},
+    {"ppermute_shift_no_wrap", BLOCKS(ppermute(b[0], "x", shift(8)))},
+    {"ppermute_swap_pairs", BLOCKS(ppermute(b[0], "x", swaps(8)))},
+    {"all_to_all_tiled", BLOCKS(all_to_all(b[0], "x", 1, 0, {.tiled = true}))},
+    {"all_to_all_untiled", BLOCKS(all_to_all(b[0], "x", 1, 0))},
 };
 
 const Table refused{
-    {"out_replicated_but_varying_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"uneven_input_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"in_spec_too_long_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"unknown_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"out_missing_axis_rejected", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
+    {"out_replicated_but_varying_rejected", BLOCKS(b[0])},
+    {"uneven_input_rejected", BLOCKS(b[0])},
+    {"in_spec_too_long_rejected", BLOCKS(b[0])},
+    {"unknown_axis_rejected", BLOCKS(b[0])},
+    {"out_missing_axis_rejected", BLOCKS(psum(b[0], "x"))},
 };
 
 const Table two_axes{
-    {"psum_x_of_xy", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
-    {"psum_y_of_xy", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
-    {"psum_both",
-     [](const Blocks& b) -> Blocks {
-       return {psum(b[0], {"x", "y"})};
-     }},
-    {"pmean_y", [](const Blocks& b) -> Blocks { return {pmean(b[0], "y")}; }},
-    {"pmax_both",
-     [](const Blocks& b) -> Blocks {
-       return {pmax(b[0], {"x", "y"})};
-     }},
-    {"psum_x_of_x_only", [](const Blocks& b) -> Blocks { return {psum(b[0], "x")}; }},
-    {"psum_y_of_x_only", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
-    {"all_gather_y",
-     [](const Blocks& b) -> Blocks {
-       return {all_gather(b[0], "y", {.axis = 1, .tiled = true, .to = Vma::invarying})};
-     }},
-    {"all_gather_both_tuple",
-     [](const Blocks& b) -> Blocks {
-       return {all_gather(b[0], {"x", "y"}, {.tiled = true, .to = Vma::invarying})};
-     }},
-    {"psum_scatter_y",
-     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "y", {.scatter_dimension = 1, .tiled = true})}; }},
-    {"ppermute_y", [](const Blocks& b) -> Blocks { return {ppermute(b[0], "y", ring(4))}; }},
-    {"axis_index_both", [](const Blocks& b) -> Blocks { return {b[0] + 10 * axis_index("x") + axis_index("y")}; }},
-    {"spec_tuple_in",
-     [](const Blocks& b) -> Blocks {
-       return {b[0] + axis_index({"x", "y"})};
-     }},
+    {"psum_x_of_xy", BLOCKS(psum(b[0], "x"))},
+    {"psum_y_of_xy", BLOCKS(psum(b[0], "y"))},
+    {"psum_both", BLOCKS(psum(b[0], {"x", "y"}))},
+    {"pmean_y", BLOCKS(pmean(b[0], "y"))},
+    {"pmax_both", BLOCKS(pmax(b[0], {"x", "y"}))},
+    {"psum_x_of_x_only", BLOCKS(psum(b[0], "x"))},
+    {"psum_y_of_x_only", BLOCKS(psum(b[0], "y"))},
+    {"all_gather_y", BLOCKS(all_gather(b[0], "y", {.axis = 1, .tiled = true, .to = Vma::invarying}))},
+    {"all_gather_both_tuple", BLOCKS(all_gather(b[0], {"x", "y"}, {.tiled = true, .to = Vma::invarying}))},
+    {"psum_scatter_y", BLOCKS(psum_scatter(b[0], "y", {.scatter_dimension = 1, .tiled = true}))},
+    {"ppermute_y", BLOCKS(ppermute(b[0], "y", ring(4)))},
+    {"axis_index_both", BLOCKS(b[0] + 10 * axis_index("x") + axis_index("y"))},
+    {"spec_tuple_in", BLOCKS(b[0] + axis_index({"x", "y"}))},
     {"dp_gradient_mean", gradient_mean},
-    {"tp_mlp", [](const Blocks& b) -> Blocks { return {psum(matmul(tanh(matmul(b[0], b[1])), b[2]), "model")}; }},
-    {"two_outputs",
-     [](const Blocks& b) -> Blocks {
-       return {b[0] * 2, psum(sum(b[0]), {"x", "y"})};
-     }},
+    {"tp_mlp", BLOCKS(psum(matmul(tanh(matmul(b[0], b[1])), b[2]), "model"))},
+    {"two_outputs", BLOCKS(b[0] * 2, psum(sum(b[0]), {"x", "y"}))},
 };
 
 // ---- shard_map_more.json
@@ -160,76 +138,52 @@ Blocks gradient_of_psum_inside(const Blocks& b) {
 }
 
 const Table more_sums{
-    {"mixed_replicated_operand", [](const Blocks& b) -> Blocks { return {tanh(b[0] * b[1]) + b[1]}; }},
-    {"psum_mixed", [](const Blocks& b) -> Blocks { return {psum(sum(b[0] * b[1], {0}), "x") * b[1]}; }},
-    {"pmax_kept", [](const Blocks& b) -> Blocks { return {exp(b[0] - pmax(b[0], "x"))}; }},
+    {"mixed_replicated_operand", BLOCKS(tanh(b[0] * b[1]) + b[1])},
+    {"psum_mixed", BLOCKS(psum(sum(b[0] * b[1], {0}), "x") * b[1])},
+    {"pmax_kept", BLOCKS(exp(b[0] - pmax(b[0], "x")))},
     {"sharded_softmax", sharded_softmax},
-    {"pmean_scalar",
-     [](const Blocks& b) -> Blocks {
-       return {pmean(mean(b[0]), {"x", "y"})};
-     }},
-    {"pmean_int", [](const Blocks& b) -> Blocks { return {pmean(b[0], "x")}; }},
-    {"pmin_int", [](const Blocks& b) -> Blocks { return {pmin(b[0], "x")}; }},
-    {"axis_index_unknown_rejected", [](const Blocks& b) -> Blocks { return {b[0] + axis_index("y")}; }},
-    {"out_spec_too_long_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"out_unknown_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"in_spec_twice_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"out_sharded_of_replicated", [](const Blocks& b) -> Blocks { return {2 * b[0]}; }},
-    {"out_scalar_sum_minor", [](const Blocks& b) -> Blocks { return {psum(sum(b[0], {1}), "y")}; }},
-    {"unchecked_first", [](const Blocks& b) -> Blocks { return {all_gather(tanh(b[0]), "x", {.tiled = true})}; }},
-    {"subset_manual", [](const Blocks& b) -> Blocks { return {b[0] - pmean(b[0], "x")}; }},
-    {"subset_matmul", [](const Blocks& b) -> Blocks { return {psum(sum(matmul(b[0], b[1]), {0}), "data")}; }},
-    {"subset_other_axis_rejected", [](const Blocks& b) -> Blocks { return {b[0]}; }},
-    {"subset_psum_other_axis_rejected", [](const Blocks& b) -> Blocks { return {psum(b[0], "y")}; }},
+    {"pmean_scalar", BLOCKS(pmean(mean(b[0]), {"x", "y"}))},
+    {"pmean_int", BLOCKS(pmean(b[0], "x"))},
+    {"pmin_int", BLOCKS(pmin(b[0], "x"))},
+    {"axis_index_unknown_rejected", BLOCKS(b[0] + axis_index("y"))},
+    {"out_spec_too_long_rejected", BLOCKS(b[0])},
+    {"out_unknown_axis_rejected", BLOCKS(b[0])},
+    {"in_spec_twice_rejected", BLOCKS(b[0])},
+    {"out_sharded_of_replicated", BLOCKS(2 * b[0])},
+    {"out_scalar_sum_minor", BLOCKS(psum(sum(b[0], {1}), "y"))},
+    {"unchecked_first", BLOCKS(all_gather(tanh(b[0]), "x", {.tiled = true}))},
+    {"subset_manual", BLOCKS(b[0] - pmean(b[0], "x"))},
+    {"subset_matmul", BLOCKS(psum(sum(matmul(b[0], b[1]), {0}), "data"))},
+    {"subset_other_axis_rejected", BLOCKS(b[0])},
+    {"subset_psum_other_axis_rejected", BLOCKS(psum(b[0], "y"))},
     {"value_and_grad_inside", value_and_grad_inside},
     {"gradient_of_psum_inside", gradient_of_psum_inside},
-    {"bfloat16_psum", [](const Blocks& b) -> Blocks { return {astype(psum(astype(b[0], bfloat16), "x"), float32)}; }},
+    {"bfloat16_psum", BLOCKS(astype(psum(astype(b[0], bfloat16), "x"), float32))},
 };
 
 const Table more_exchanges{
-    {"all_to_all_same_axis", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 0, {.tiled = true})}; }},
-    {"all_to_all_untiled_same_axis", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 0)}; }},
-    {"all_to_all_untiled_end", [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 0, 2)}; }},
-    {"all_to_all_both",
-     [](const Blocks& b) -> Blocks {
-       return {all_to_all(b[0], {"x", "y"}, 1, 0, {.tiled = true})};
-     }},
-    {"all_to_all_bad_size_rejected",
-     [](const Blocks& b) -> Blocks { return {all_to_all(b[0], "x", 1, 0, {.tiled = true})}; }},
-    {"all_gather_reversed_axes",
-     [](const Blocks& b) -> Blocks {
-       return {all_gather(b[0], {"y", "x"}, {.tiled = true, .to = Vma::invarying})};
-     }},
-    {"all_gather_used",
-     [](const Blocks& b) -> Blocks { return {b[0] * sum(all_gather(b[0], "x", {.tiled = true}), {0})}; }},
-    {"all_gather_of_replicated", [](const Blocks& b) -> Blocks { return {all_gather(b[0], "x")}; }},
-    {"psum_scatter_both",
-     [](const Blocks& b) -> Blocks {
-       return {psum_scatter(b[0] * (1 + axis_index({"x", "y"})), {"x", "y"}, {.tiled = true})};
-     }},
-    {"psum_scatter_uneven_rejected",
-     [](const Blocks& b) -> Blocks { return {psum_scatter(b[0], "x", {.tiled = true})}; }},
-    {"ppermute_partial",
-     [](const Blocks& b) -> Blocks {
-       return {b[0] + ppermute(b[0], "x", {{0, 3}, {5, 1}})};
-     }},
+    {"all_to_all_same_axis", BLOCKS(all_to_all(b[0], "x", 0, 0, {.tiled = true}))},
+    {"all_to_all_untiled_same_axis", BLOCKS(all_to_all(b[0], "x", 0, 0))},
+    {"all_to_all_untiled_end", BLOCKS(all_to_all(b[0], "x", 0, 2))},
+    {"all_to_all_both", BLOCKS(all_to_all(b[0], {"x", "y"}, 1, 0, {.tiled = true}))},
+    {"all_to_all_bad_size_rejected", BLOCKS(all_to_all(b[0], "x", 1, 0, {.tiled = true}))},
+    {"all_gather_reversed_axes", BLOCKS(all_gather(b[0], {"y", "x"}, {.tiled = true, .to = Vma::invarying}))},
+    {"all_gather_used", BLOCKS(b[0] * sum(all_gather(b[0], "x", {.tiled = true}), {0}))},
+    {"all_gather_of_replicated", BLOCKS(all_gather(b[0], "x"))},
+    {"psum_scatter_both", BLOCKS(psum_scatter(b[0] * (1 + axis_index({"x", "y"})), {"x", "y"}, {.tiled = true}))},
+    {"psum_scatter_uneven_rejected", BLOCKS(psum_scatter(b[0], "x", {.tiled = true}))},
+    {"ppermute_partial", BLOCKS(b[0] + ppermute(b[0], "x", {{0, 3}, {5, 1}}))},
     {"ppermute_both",
      [](const Blocks& b) -> Blocks {
        Pairs pairs;
        for (int i = 0; i < 8; ++i) pairs.emplace_back(i, (i + 3) % 8);
        return {ppermute(b[0], {"x", "y"}, pairs)};
      }},
-    {"ppermute_duplicate_rejected",
-     [](const Blocks& b) -> Blocks {
-       return {ppermute(b[0], "x", {{0, 1}, {2, 1}})};
-     }},
+    {"ppermute_duplicate_rejected", BLOCKS(ppermute(b[0], "x", {{0, 1}, {2, 1}}))},
     {"halo_exchange", halo_exchange},
     {"column_then_row",
-     [](const Blocks& b) -> Blocks {
-       return {psum_scatter(matmul(relu(matmul(b[0], b[1])), b[2]), "model", {.scatter_dimension = 1, .tiled = true})};
-     }},
-    {"gathered_weight",
-     [](const Blocks& b) -> Blocks { return {matmul(b[0], transpose(all_gather(b[1], "x", {.tiled = true})))}; }},
+     BLOCKS(psum_scatter(matmul(relu(matmul(b[0], b[1])), b[2]), "model", {.scatter_dimension = 1, .tiled = true}))},
+    {"gathered_weight", BLOCKS(matmul(b[0], transpose(all_gather(b[1], "x", {.tiled = true}))))},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera::nn {
 namespace {
@@ -28,58 +29,41 @@ TEST(LayerErrors, InputsOfAnotherShape) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   const std::string given = "given float32[3,7], expected ";
   expect_errors({
-      {kind, "[Linear] " + given + "(..., embed) with embed = 8.", [] { Linear::init(Key(0), embed, hidden)(wrong); }},
+      {kind, "[Linear] " + given + "(..., embed) with embed = 8.", CALL(Linear::init(Key(0), embed, hidden)(wrong))},
       {kind, "[Embedding.attend] " + given + "(..., embed) with embed = 8.",
-       [] {
-         Embedding::init(Key(0), {"vocab", 5}, embed).attend(wrong);
-       }},
-      {kind, "[LayerNorm] " + given + "(..., embed) with embed = 8.", [] { LayerNorm::init(embed)(wrong); }},
-      {kind, "[RMSNorm] " + given + "(..., embed) with embed = 8.", [] { RMSNorm::init(embed)(wrong); }},
-      {kind, "[GroupNorm] " + given + "(..., embed) with embed = 8.", [] { GroupNorm::init(embed, 2)(wrong); }},
+       CALL(Embedding::init(Key(0), {"vocab", 5}, embed).attend(wrong))},
+      {kind, "[LayerNorm] " + given + "(..., embed) with embed = 8.", CALL(LayerNorm::init(embed)(wrong))},
+      {kind, "[RMSNorm] " + given + "(..., embed) with embed = 8.", CALL(RMSNorm::init(embed)(wrong))},
+      {kind, "[GroupNorm] " + given + "(..., embed) with embed = 8.", CALL(GroupNorm::init(embed, 2)(wrong))},
       {kind, "[GroupNorm] given float32[8], expected (batch, spatial dims..., features).",
-       [] { GroupNorm::init(embed, 2)(ones({8})); }},
-      {kind, "[BatchNorm] " + given + "(..., embed) with embed = 8.", [] { BatchNorm::init(embed)(wrong); }},
-      {kind, "[BatchNorm] given float32[8], expected (batch..., features).", [] { BatchNorm::init(embed)(ones({8})); }},
-      {kind, "[PReLU] " + given + "(..., embed) with embed = 8.", [] { PReLU::init(embed)(wrong); }},
+       CALL(GroupNorm::init(embed, 2)(ones({8})))},
+      {kind, "[BatchNorm] " + given + "(..., embed) with embed = 8.", CALL(BatchNorm::init(embed)(wrong))},
+      {kind, "[BatchNorm] given float32[8], expected (batch..., features).", CALL(BatchNorm::init(embed)(ones({8})))},
+      {kind, "[PReLU] " + given + "(..., embed) with embed = 8.", CALL(PReLU::init(embed)(wrong))},
       {kind, "[Conv] " + given + "(batch, 2 spatial dims, features) with 8 features.",
-       [] {
-         Conv::init(Key(0), embed, hidden, {3, 3})(wrong);
-       }},
+       CALL(Conv::init(Key(0), embed, hidden, {3, 3})(wrong))},
       {kind, "[ConvTranspose] " + given + "(batch, 1 spatial dims, features) with 8 features.",
-       [] { ConvTranspose::init(Key(0), embed, hidden, {3})(wrong); }},
-      {kind, "[AdaptiveAvgPool] " + given + "(..., 2 spatial dims, features).",
-       [] {
-         AdaptiveAvgPool{{2, 2}}(wrong);
-       }},
+       CALL(ConvTranspose::init(Key(0), embed, hidden, {3})(wrong))},
+      {kind, "[AdaptiveAvgPool] " + given + "(..., 2 spatial dims, features).", CALL(AdaptiveAvgPool{{2, 2}}(wrong))},
       {kind, "[LSTMCell] " + given + "(..., embed) with embed = 8.",
-       [] { LSTMCell::init(Key(0), embed, hidden)(wrong, {}); }},
+       CALL(LSTMCell::init(Key(0), embed, hidden)(wrong, {}))},
       {kind, "[LSTMCell] an absent state given, expected one of (..., hidden): cell.start(x).",
-       [] {
-         LSTMCell::init(Key(0), embed, hidden)(ones({3, 8}), {});
-       }},
+       CALL(LSTMCell::init(Key(0), embed, hidden)(ones({3, 8}), {}))},
       {kind, "[GRUCell] state h = float32[3,7], expected (3, 6) for x float32[3,8]. Begin with cell.start(x).",
-       [] {
-         GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong});
-       }},
+       CALL(GRUCell::init(Key(0), embed, hidden)(ones({3, 8}), {wrong}))},
       {kind, "[start] given float32[], expected (..., in).",
-       [] { GRUCell::init(Key(0), embed, hidden).start(ones({})); }},
+       CALL(GRUCell::init(Key(0), embed, hidden).start(ones({})))},
       {kind,
        "[conv_general_dilated] given float32[1,3,0] and float32[1,0,2]: no features, expected 1 or more in and out.",
-       [] {
-         Conv::init(Key(0), {"none", 0}, {"two", 2}, {1})(zeros({1, 3, 0}));
-       }},
+       CALL(Conv::init(Key(0), {"none", 0}, {"two", 2}, {1})(zeros({1, 3, 0})))},
       {ErrorKind::dtype_mismatch,
        "[MultiheadAttention] mask float32[3,3], expected booleans. What is added to the logits is a bias.",
-       [] {
-         MultiheadAttention::init(Key(0), embed, {"heads", 8}, 2, {.dropout = 0.1})(
-             ones({1, 3, 8}), {.mask = ones({3, 3}), .key = Key(0)});
-       }},
+       CALL(MultiheadAttention::init(Key(0), embed, {"heads", 8}, 2, {.dropout = 0.1})(
+           ones({1, 3, 8}), {.mask = ones({3, 3}), .key = Key(0)}))},
       {kind, "[scan] " + given + "(batch, time, features) with one step or more.",
-       [] { scan(GRUCell::init(Key(0), embed, hidden), wrong); }},
+       CALL(scan(GRUCell::init(Key(0), embed, hidden), wrong))},
       {kind, "[MoeMlp] " + given + "(batch, seq, embed).",
-       [] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(wrong);
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(wrong))},
   });
 }
 
@@ -87,87 +71,67 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
   constexpr auto kind = ErrorKind::bad_argument;
   expect_errors({
       {kind, "[GroupNorm] axis \"embed\" = 8 is not divisible by 3 groups. Change one of them.",
-       [] { GroupNorm::init(embed, 3); }},
+       CALL(GroupNorm::init(embed, 3))},
       {kind, "[Conv] axes \"embed\" = 8 and \"hidden\" = 6 are not both divisible by 4 groups. Change one of them.",
-       [] { Conv::init(Key(0), embed, hidden, {3}, {.groups = 4}); }},
+       CALL(Conv::init(Key(0), embed, hidden, {3}, {.groups = 4}))},
       {kind, "[BatchNorm] momentum = nan, expected 0 (the last batch's statistics) to 1.",
-       [] { BatchNorm::init(embed, {.momentum = NAN}); }},
+       CALL(BatchNorm::init(embed, {.momentum = NAN}))},
       {kind, "[BatchNorm] momentum = 2, expected 0 (the last batch's statistics) to 1.",
-       [] { BatchNorm::init(embed, {.momentum = 2}); }},
-      {kind, "[BatchNorm] eps = -1, expected a number of 0 or more.", [] { BatchNorm::init(embed, {.eps = -1}); }},
-      {kind, "[LayerNorm] eps = -1, expected a number of 0 or more.", [] { LayerNorm::init(embed, -1); }},
-      {kind, "[RMSNorm] eps = -1, expected a number of 0 or more.", [] { RMSNorm::init(embed, -1); }},
-      {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", [] { GroupNorm::init(embed, 2, NAN); }},
+       CALL(BatchNorm::init(embed, {.momentum = 2}))},
+      {kind, "[BatchNorm] eps = -1, expected a number of 0 or more.", CALL(BatchNorm::init(embed, {.eps = -1}))},
+      {kind, "[LayerNorm] eps = -1, expected a number of 0 or more.", CALL(LayerNorm::init(embed, -1))},
+      {kind, "[RMSNorm] eps = -1, expected a number of 0 or more.", CALL(RMSNorm::init(embed, -1))},
+      {kind, "[GroupNorm] eps = nan, expected a number of 0 or more.", CALL(GroupNorm::init(embed, 2, NAN))},
       {kind, "[SpectralNorm] eps = -1, expected a number of 0 or more.",
-       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden), {.eps = -1}); }},
+       CALL(SpectralNorm<Linear>::init(Key(0), Linear::init(Key(1), embed, hidden), {.eps = -1}))},
       {kind, "[with_lora] alpha = nan, expected a number.",
-       [] { with_lora(Key(0), Linear::init(Key(1), embed, hidden), {.alpha = NAN}); }},
+       CALL(with_lora(Key(0), Linear::init(Key(1), embed, hidden), {.alpha = NAN}))},
       {kind, "[EncoderBlock] context = \"hidden\" given, which only a DecoderBlock reads. Leave it out.",
-       [] { EncoderBlock::init(Key(0), embed, embed, 2, hidden, {.context = hidden}); }},
-      {kind, "[Conv] a kernel size = 0, expected 1 or more.", [] { Conv::init(Key(0), embed, hidden, {0}); }},
+       CALL(EncoderBlock::init(Key(0), embed, embed, 2, hidden, {.context = hidden}))},
+      {kind, "[Conv] a kernel size = 0, expected 1 or more.", CALL(Conv::init(Key(0), embed, hidden, {0}))},
       {kind, "[Conv] a stride = 0, expected 1 or more.",
-       [] { Conv::init(Key(0), embed, hidden, {3}, {.strides = {0}}); }},
+       CALL(Conv::init(Key(0), embed, hidden, {3}, {.strides = {0}}))},
       {kind, "[Conv] 4 kernel sizes given, expected one for each of 1 to 3 spatial dims.",
-       [] {
-         Conv::init(Key(0), embed, hidden, {3, 3, 3, 3});
-       }},
+       CALL(Conv::init(Key(0), embed, hidden, {3, 3, 3, 3}))},
       {kind, "[ConvTranspose] padding \"SAME_LOWER\" given, expected SAME, VALID or pairs.",
-       [] {
-         ConvTranspose::init(Key(0), embed, hidden, {3}, {.padding = "SAME_LOWER"})(ones({1, 4, 8}));
-       }},
-      {kind, "[AdaptiveMaxPool] size = 0, expected 1 or more.", [] { AdaptiveMaxPool{{0}}(wrong); }},
+       CALL(ConvTranspose::init(Key(0), embed, hidden, {3}, {.padding = "SAME_LOWER"})(ones({1, 4, 8})))},
+      {kind, "[AdaptiveMaxPool] size = 0, expected 1 or more.", CALL(AdaptiveMaxPool{{0}}(wrong))},
       {kind, "[AdaptiveMaxPool] 0 sizes given, expected one for each of 1 to 3 spatial dims.",
-       [] { AdaptiveMaxPool{{}}(wrong); }},
+       CALL(AdaptiveMaxPool{{}}(wrong))},
       {kind, "[Dropout] no key given, expected one: dropout(x, key). For evaluation set inference = true.",
-       [] { Dropout{}(wrong); }},
+       CALL(Dropout{}(wrong))},
       {kind, "[DeepMlp] depth -1, expected 0 or more hidden layers.",
-       [] { DeepMlp::init(Key(0), embed, hidden, embed, -1); }},
+       CALL(DeepMlp::init(Key(0), embed, hidden, embed, -1))},
       {kind, "[MoeMlp] given float32[2,0,8], expected one position or more to balance the experts over.",
-       [] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(zeros({2, 0, 8}));
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4})(zeros({2, 0, 8})))},
       {kind, "[Conv] 1 strides given, expected one for each of 2 spatial dims.",
-       [] {
-         Conv::init(Key(0), embed, hidden, {3, 3}, {.strides = {1}});
-       }},
+       CALL(Conv::init(Key(0), embed, hidden, {3, 3}, {.strides = {1}}))},
       {kind, "[MoeMlp] top_k = 5 of 4 experts, expected 1 to 4.",
-       [] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5});
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5}))},
       {kind, "[MoeMlp] shared = -1, expected a number of experts from 0 on.",
-       [&] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.shared = -1});
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.shared = -1}))},
       {kind, "[rebalance] the experts have no bias. Give MoeOptions{.balance_bias = true}.",
        [&] {
          MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4});
          moe.rebalance(full({4}, 0.25));
        }},
       {kind, "[MoeMlp] capacity_factor = 0, expected a number above 0.",
-       [] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0});
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0}))},
       {kind, "[SpectralNorm] iterations = 0, expected 1 or more.",
-       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.iterations = 0}); }},
+       CALL(SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.iterations = 0}))},
       {kind, "[with_lora] rank = 0, expected 1 or more.",
-       [] { with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}); }},
+       CALL(with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}))},
       {kind,
        "[MultiheadAttention] a context given to a layer that is causal or rotates positions, which a context has not. "
        "Make it with {.causal = false} and no rope.",
-       [] {
-         MultiheadAttention::init(Key(0), embed, heads, 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})});
-       }},
+       CALL(MultiheadAttention::init(Key(0), embed, heads, 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
       {kind, "[DecoderBlock] a context given to a block without cross-attention. Make it with {.context = Axis{...}}.",
-       [] {
-         DecoderBlock::init(Key(0), embed, heads, 2, hidden)(ones({1, 3, 8}), {.context = ones({1, 3, 8})});
-       }},
+       CALL(DecoderBlock::init(Key(0), embed, heads, 2, hidden)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
       {kind,
        "[DecoderBlock] no context given to a block with cross-attention, expected block(x, {.context = encoded}).",
-       [] {
-         DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.context = embed})(ones({1, 3, 8}));
-       }},
+       CALL(DecoderBlock::init(Key(0), embed, heads, 2, hidden, {.context = embed})(ones({1, 3, 8})))},
       {ErrorKind::dtype_mismatch, "[DTypePolicy] params = int32 given, expected a floating type.",
-       [] { Linear::init(Key(0), embed, hidden, {.dtypes = {.params = int32}}); }},
+       CALL(Linear::init(Key(0), embed, hidden, {.dtypes = {.params = int32}}))},
   });
 }
 
@@ -177,20 +141,16 @@ TEST(LayerErrors, OptionsThatNoCallTakes) {
   const Axis in{"in", 3}, out{"out", 4};
   expect_errors({
       {kind, "[Conv] padding \"SAMEE\" given, expected SAME, SAME_LOWER, VALID or pairs.",
-       [&] {
-         Conv::init(Key(0), in, out, {3, 3}, {.padding = "SAMEE"});
-       }},
+       CALL(Conv::init(Key(0), in, out, {3, 3}, {.padding = "SAMEE"}))},
       {kind, "[ConvTranspose] padding \"SAME_LOWER\" given, expected SAME, VALID or pairs.",
-       [&] {
-         ConvTranspose::init(Key(0), in, out, {3, 3}, {.padding = "SAME_LOWER"});
-       }},
+       CALL(ConvTranspose::init(Key(0), in, out, {3, 3}, {.padding = "SAME_LOWER"}))},
       {kind, "[MultiheadAttention] dropout = 7, expected a rate of 0 to 1.",
-       [] { MultiheadAttention::init(Key(0), embed, heads, 2, {.dropout = 7}); }},
+       CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.dropout = 7}))},
       {kind, "[MultiheadAttention] dropout = nan, expected a rate of 0 to 1.",
-       [] { EncoderBlock::init(Key(0), embed, heads, 2, hidden, {.dropout = NAN}); }},
-      {kind, "[PReLU] slope = nan, expected a finite number.", [] { PReLU::init(embed, {.slope = NAN}); }},
+       CALL(EncoderBlock::init(Key(0), embed, heads, 2, hidden, {.dropout = NAN}))},
+      {kind, "[PReLU] slope = nan, expected a finite number.", CALL(PReLU::init(embed, {.slope = NAN}))},
       {kind, "[SpectralNorm] eps = inf, expected a number of 0 or more.",
-       [] { SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.eps = INFINITY}); }},
+       CALL(SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.eps = INFINITY}))},
   });
 }
 
@@ -198,29 +158,15 @@ TEST(LayerErrors, NothingToPoolOrConvolve) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   expect_errors({
       {kind, "[Conv] given float32[1,0,3], expected one place or more in every spatial dim.",
-       [] {
-         Conv::init(Key(0), {"in", 3}, {"out", 4}, {3})(zeros({1, 0, 3}));
-       }},
+       CALL(Conv::init(Key(0), {"in", 3}, {"out", 4}, {3})(zeros({1, 0, 3})))},
       {kind, "[ConvTranspose] given float32[1,4,0,3], expected one place or more in every spatial dim.",
-       [] {
-         ConvTranspose::init(Key(0), {"in", 3}, {"out", 4}, {3, 3})(zeros({1, 4, 0, 3}));
-       }},
+       CALL(ConvTranspose::init(Key(0), {"in", 3}, {"out", 4}, {3, 3})(zeros({1, 4, 0, 3})))},
       {kind, "[AdaptiveAvgPool] given float32[2,0,3], expected one place or more in every spatial dim.",
-       [] {
-         AdaptiveAvgPool{{2}}(zeros({2, 0, 3}));
-       }},
+       CALL(AdaptiveAvgPool{{2}}(zeros({2, 0, 3})))},
       {kind, "[AdaptiveMaxPool] given float32[2,4,0,3], expected one place or more in every spatial dim.",
-       [] {
-         AdaptiveMaxPool{{2, 2}}(zeros({2, 4, 0, 3}));
-       }},
-      {kind, "[max_pool] given float32[2,4,0]: no features, expected 1 or more.",
-       [] {
-         MaxPool{{2}}(zeros({2, 4, 0}));
-       }},
-      {kind, "[avg_pool] given float32[2,4,0]: no features, expected 1 or more.",
-       [] {
-         AvgPool{{2}}(zeros({2, 4, 0}));
-       }},
+       CALL(AdaptiveMaxPool{{2, 2}}(zeros({2, 4, 0, 3})))},
+      {kind, "[max_pool] given float32[2,4,0]: no features, expected 1 or more.", CALL(MaxPool{{2}}(zeros({2, 4, 0})))},
+      {kind, "[avg_pool] given float32[2,4,0]: no features, expected 1 or more.", CALL(AvgPool{{2}}(zeros({2, 4, 0})))},
   });
   EXPECT_EQ(AdaptiveAvgPool{{2}}(zeros({0, 4, 3})).shape(), (Shape{0, 2, 3}));
 }
@@ -231,9 +177,7 @@ TEST(LayerErrors, ConvWithoutItsKernel) {
   expect_error(ErrorKind::absent,
                "[Conv] its parameter (none, in, out) is absent: it was never set, or a filter took it out of its tree. "
                "Set it, or combine the tree.",
-               [&] {
-                 conv(ones({1, 5, 3}));
-               });
+               CALL(conv(ones({1, 5, 3}))));
 }
 
 // The state of a layer is that of its last call that succeeded.
@@ -255,12 +199,12 @@ TEST(LayerErrors, NormsOfIntegers) {
   const Array ids = ones({3, 8}, int32);
   constexpr auto kind = ErrorKind::dtype_mismatch;
   expect_errors({
-      {kind, "[layer_norm] x is int32[3,8], expected a floating type.", [&] { LayerNorm::init(embed)(ids); }},
-      {kind, "[rms_norm] x is int32[3,8], expected a floating type.", [&] { RMSNorm::init(embed)(ids); }},
+      {kind, "[layer_norm] x is int32[3,8], expected a floating type.", CALL(LayerNorm::init(embed)(ids))},
+      {kind, "[rms_norm] x is int32[3,8], expected a floating type.", CALL(RMSNorm::init(embed)(ids))},
       {kind, "[GroupNorm] given int32[3,8], expected a floating type. Convert with astype.",
-       [&] { GroupNorm::init(embed, 2)(ids); }},
+       CALL(GroupNorm::init(embed, 2)(ids))},
       {kind, "[BatchNorm] given int32[3,8], expected a floating type. Convert with astype.",
-       [&] { BatchNorm::init(embed)(ids); }},
+       CALL(BatchNorm::init(embed)(ids))},
   });
 }
 
@@ -270,9 +214,7 @@ TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   expect_error(ErrorKind::bad_argument,
                "[BatchNorm] given float32[0,8], expected one row or more to take statistics of. Leave the empty batch "
                "out, or set inference = true.",
-               [&] {
-                 norm(zeros({0, 8}));
-               });
+               CALL(norm(zeros({0, 8}))));
   EXPECT_EQ(norm.mean.value.to_host<float>(), std::vector<float>(8, 0));
   EXPECT_EQ(norm.variance.value.to_host<float>(), std::vector<float>(8, 1));
   norm.inference = true;
@@ -303,9 +245,9 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   Linear unbiased = Linear::init(Key(0), {"in", 5}, {"out", 7}, {.bias = false});
   expect_error(ErrorKind::bad_file,
                "[load_weights] layers.safetensors: in no row of the map: equinox.linear.weights.bias" + advice,
-               [&] { load_weights(unbiased, testing::stored_layers(), "equinox.linear.weights", Library::equinox); });
+               CALL(load_weights(unbiased, testing::stored_layers(), "equinox.linear.weights", Library::equinox)));
   expect_error(ErrorKind::bad_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
-               [] { weight_map(DeepMlp{}, Library::flax); });
+               CALL(weight_map(DeepMlp{}, Library::flax)));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "nn/layers/transformer.h"
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera::nn {
 namespace {
@@ -101,22 +102,14 @@ TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
   const auto cross = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .context = Axis{"c", 5}});
   const std::string expected = ", expected to broadcast to (batch, heads, seq, keys) = (1, 2, 3, 3).";
   expect_errors({
-      {kind, "[MultiheadAttention] mask bool[3,2]" + expected,
-       [&] {
-         layer(text, {.mask = ones({3, 2}, boolean)});
-       }},
-      {kind, "[MultiheadAttention] bias float32[2,2,3,3]" + expected,
-       [&] {
-         layer(text, {.bias = ones({2, 2, 3, 3})});
-       }},
+      {kind, "[MultiheadAttention] mask bool[3,2]" + expected, CALL(layer(text, {.mask = ones({3, 2}, boolean)}))},
+      {kind, "[MultiheadAttention] bias float32[2,2,3,3]" + expected, CALL(layer(text, {.bias = ones({2, 2, 3, 3})}))},
       {kind, "[MultiheadAttention] given a batch of 1 and a context of 2, expected as many.",
-       [&] {
-         cross(text, {.context = ones({2, 4, 5})});
-       }},
+       CALL(cross(text, {.context = ones({2, 4, 5})}))},
       {ErrorKind::bad_argument,
        "[MultiheadAttention] no context given to a layer whose keys and values read one of (batch, keys, c) with 5 "
        "features, expected attention(x, {.context = encoded}).",
-       [&] { cross(text); }},
+       CALL(cross(text))},
   });
   EXPECT_EQ(layer(text, {.bias = ones({2, 1, 3})}).shape(), text.shape());
   EXPECT_EQ(cross(text, {.context = ones({1, 4, 5}), .mask = ones({4}, boolean)}).shape(), text.shape());
@@ -127,7 +120,7 @@ TEST(LayerFields, DecodeAsksForACausalLayer) {
   expect_error(ErrorKind::bad_argument,
                "[MultiheadAttention.decode] the layer is not causal, so that what it says of a position changes with "
                "those that follow. Make it with {.causal = true}.",
-               [&] { MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false}).decode(text, cache); });
+               CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false}).decode(text, cache)));
   EXPECT_EQ(cache.length(), 0);
 }
 
@@ -138,7 +131,7 @@ TEST(LayerFields, DecodeAsksForItsOwnCache) {
                  "[MultiheadAttention.decode] the cache's keys are " + keys + " and its values " + values +
                      ", expected (batch, length, kv_heads, head_dim) with a batch of 1 and 2 kv heads of 3. Give each "
                      "layer and each text a cache of its own.",
-                 [&] { layer.decode(text, cache); });
+                 CALL(layer.decode(text, cache)));
   };
   const Array of_three = ones({1, 2, 3, 2}), of_two = ones({2, 3, 2, 3}), own = ones({1, 2, 2, 3});
   refused({of_three, of_three}, "float32[1,2,3,2]", "float32[1,2,3,2]");
@@ -157,18 +150,9 @@ TEST(LayerFields, StatesOfCells) {
   const auto gru = GRUCell::init(Key(0), embed, hidden);
   const std::string rest = ", expected (2, 6) for x float32[2,6]. Begin with cell.start(x).";
   expect_errors({
-      {kind, "[LSTMCell] state h = float32[3,6]" + rest,
-       [&] {
-         lstm(x, {ones({3, 6}), x});
-       }},
-      {kind, "[LSTMCell] state c = float32[2,7]" + rest,
-       [&] {
-         lstm(x, {x, ones({2, 7})});
-       }},
-      {kind, "[GRUCell] state h = float32[2,1]" + rest,
-       [&] {
-         gru(x, {ones({2, 1})});
-       }},
+      {kind, "[LSTMCell] state h = float32[3,6]" + rest, CALL(lstm(x, {ones({3, 6}), x}))},
+      {kind, "[LSTMCell] state c = float32[2,7]" + rest, CALL(lstm(x, {x, ones({2, 7})}))},
+      {kind, "[GRUCell] state h = float32[2,1]" + rest, CALL(gru(x, {ones({2, 1})}))},
   });
   testing::expect_near(gru(x, {ones({6})}).h, gru(x, {x}).h, 0, "one state for all rows");
 }
@@ -180,30 +164,24 @@ TEST(LayerFields, AxesAndInitializers) {
     return "[" + layer + " gave float32[7], expected (" + shape + "), the shape that it was asked for.";
   };
   expect_errors({
-      {kind, gave("Linear] kernel_init", "6, 6"), [&] { Linear::init(Key(0), embed, hidden, {.kernel_init = other}); }},
-      {kind, gave("Linear] bias_init", "6"), [&] { Linear::init(Key(0), embed, hidden, {.bias_init = other}); }},
-      {kind, gave("Embedding] initializer", "6, 6"), [&] { Embedding::init(Key(0), embed, hidden, other); }},
+      {kind, gave("Linear] kernel_init", "6, 6"), CALL(Linear::init(Key(0), embed, hidden, {.kernel_init = other}))},
+      {kind, gave("Linear] bias_init", "6"), CALL(Linear::init(Key(0), embed, hidden, {.bias_init = other}))},
+      {kind, gave("Embedding] initializer", "6, 6"), CALL(Embedding::init(Key(0), embed, hidden, other))},
       {kind, gave("Conv] kernel_init", "3, 6, 6"),
-       [&] { Conv::init(Key(0), embed, hidden, {3}, {.kernel_init = other}); }},
+       CALL(Conv::init(Key(0), embed, hidden, {3}, {.kernel_init = other}))},
       {kind, gave("LSTMCell] recurrent_init", "6, 6"),
-       [&] { LSTMCell::init(Key(0), embed, hidden, {.recurrent_init = other}); }},
-      {kind, gave("GRUCell] bias_init", "6"), [&] { GRUCell::init(Key(0), embed, hidden, {.bias_init = other}); }},
+       CALL(LSTMCell::init(Key(0), embed, hidden, {.recurrent_init = other}))},
+      {kind, gave("GRUCell] bias_init", "6"), CALL(GRUCell::init(Key(0), embed, hidden, {.bias_init = other}))},
       {kind, gave("MoeMlp] down_init", "2, 6, 6"),
-       [&] {
-         MoeMlp::init(Key(0), embed, hidden, {"experts", 2}, {.down_init = other});
-       }},
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 2}, {.down_init = other}))},
       {ErrorKind::bad_argument, "[Linear] kernel_init is empty, expected an initializer of nn::init.",
-       [] { Linear::init(Key(0), embed, hidden, {.kernel_init = Initializer()}); }},
+       CALL(Linear::init(Key(0), embed, hidden, {.kernel_init = Initializer()}))},
       {ErrorKind::bad_argument, "[Linear] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
-       [] {
-         Linear::init(Key(0), {"in", -3}, hidden);
-       }},
+       CALL(Linear::init(Key(0), {"in", -3}, hidden))},
       {ErrorKind::bad_argument, "[Linear] axis \"in\" = -1, expected 0 or more. Give its size: Axis{\"in\", 512}.",
-       [] { Linear::init(Key(0), Axis{"in"}, hidden); }},
+       CALL(Linear::init(Key(0), Axis{"in"}, hidden))},
       {ErrorKind::bad_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
-       [] {
-         RMSNorm::init({"in", -3});
-       }},
+       CALL(RMSNorm::init({"in", -3}))},
   });
 }
 
@@ -215,9 +193,9 @@ TEST(LayerFields, AbsentArrays) {
       {kind, "[BatchNorm] mean" + rest, call_with(BatchNorm::init(embed), [](auto& n) { n.mean.value = Array(); })},
       {kind, "[BatchNorm] variance" + rest,
        call_with(BatchNorm::init(embed), [](auto& n) { n.variance.value = Array(); })},
-      {kind, "[WeightNorm] kernel" + rest, [] { WeightNorm<Linear>::init(Linear{}); }},
-      {kind, "[SpectralNorm] kernel" + rest, [] { SpectralNorm<Linear>::init(Key(0), Linear{}); }},
-      {kind, "[with_lora] kernel" + rest, [] { with_lora(Key(0), Linear{}); }},
+      {kind, "[WeightNorm] kernel" + rest, CALL(WeightNorm<Linear>::init(Linear{}))},
+      {kind, "[SpectralNorm] kernel" + rest, CALL(SpectralNorm<Linear>::init(Key(0), Linear{}))},
+      {kind, "[with_lora] kernel" + rest, CALL(with_lora(Key(0), Linear{}))},
   });
 }
 

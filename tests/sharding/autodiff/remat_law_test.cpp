@@ -1,5 +1,6 @@
 // remat under the law: on any placement, value and gradients are those of plain LibTorch without it.
 #include "sharding/autodiff/remat.h"
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -21,27 +22,22 @@ std::vector<Function> functions() {
   const at::Tensor x = random_tensor({12, 6}, 1), w = random_tensor({6, 6}, 2), v = random_tensor({6, 6}, 3);
   const at::Tensor row = random_tensor({6}, 4), ids = random_integers({12}, 6, 5);
   return {
-      {"a block",
-       {x, w, v},
-       [](Arrays a) { return remat(block, a)[0]; },
-       [](Values a) { return block_of(a[0], a[1], a[2]); }},
+      {"a block", {x, w, v}, OURS(remat(block, x)[0]), THEIRS(block_of(x[0], x[1], x[2]))},
       {"two blocks of the same weights",
        {x, w, v},
-       [](Arrays a) {
-         return remat(block, {remat(block, a)[0], a[1], a[2]})[0];
-       },
-       [](Values a) { return block_of(block_of(a[0], a[1], a[2]), a[1], a[2]); }},
+       OURS(remat(block, {remat(block, x)[0], x[1], x[2]})[0]),
+       THEIRS(block_of(block_of(x[0], x[1], x[2]), x[1], x[2]))},
       {"a weight used inside and outside",
        {x, w, v},
-       [](Arrays a) { return matmul(remat(block, a)[0] * sum(a[2]), a[1]) + matmul(a[0], a[1]); },
-       [](Values a) { return at::matmul(block_of(a[0], a[1], a[2]) * a[2].sum(), a[1]) + at::matmul(a[0], a[1]); }},
+       OURS(matmul(remat(block, x)[0] * sum(x[2]), x[1]) + matmul(x[0], x[1])),
+       THEIRS(at::matmul(block_of(x[0], x[1], x[2]) * x[2].sum(), x[1]) + at::matmul(x[0], x[1]))},
       {"remat in remat",
        {x, w, v},
        [](Arrays a) {
          const auto twice = [](Arrays b) -> List { return remat(block, {remat(block, b)[0], b[2], b[1]}); };
          return remat(twice, a)[0];
        },
-       [](Values a) { return block_of(block_of(a[0], a[1], a[2]), a[2], a[1]); }},
+       THEIRS(block_of(block_of(x[0], x[1], x[2]), x[2], x[1]))},
       {"a scaled, a transposed and a sliced weight",
        {x, w, v},
        [](Arrays a) {
@@ -71,27 +67,25 @@ std::vector<Function> functions() {
          return matmul(a[0], remat([](Arrays b) -> List { return {matmul(b[0], tanh(b[1]))}; }, {a[1], a[2]})[0]) +
                 a[0];
        },
-       [](Values a) { return at::matmul(a[0], at::matmul(a[1], a[2].tanh())) + a[0]; }},
+       THEIRS(at::matmul(x[0], at::matmul(x[1], x[2].tanh())) + x[0])},
       {"several results, some of them arguments",
        {x, w, v},
        [](Arrays a) {
          const List r = remat([](Arrays b) -> List { return {tanh(b[0]), b[1], b[0], matmul(b[0], b[2]), b[1]}; }, a);
          return matmul(r[0] + r[2] * r[3], r[1]) + sum(r[4] * r[1]);
        },
-       [](Values a) { return at::matmul(a[0].tanh() + a[0] * at::matmul(a[0], a[2]), a[1]) + (a[1] * a[1]).sum(); }},
+       THEIRS(at::matmul(x[0].tanh() + x[0] * at::matmul(x[0], x[2]), x[1]) + (x[1] * x[1]).sum())},
       {"a result that nothing uses",
        {x, w, v},
        [](Arrays a) {
          const List r = remat([](Arrays b) -> List { return {matmul(b[0], b[1]), matmul(b[0], b[2])}; }, a);
          return r[0] + sum(a[2]);
        },
-       [](Values a) { return at::matmul(a[0], a[1]) + a[2].sum(); }},
+       THEIRS(at::matmul(x[0], x[1]) + x[2].sum())},
       {"an argument given twice",
        {x, w},
-       [](Arrays a) {
-         return remat(block, {a[0], a[1], a[1]})[0];
-       },
-       [](Values a) { return block_of(a[0], a[1], a[1]); }},
+       OURS(remat(block, {x[0], x[1], x[1]})[0]),
+       THEIRS(block_of(x[0], x[1], x[1]))},
       {"integers",
        {x, w, ids},
        [](Arrays a) {

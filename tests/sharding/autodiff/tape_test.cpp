@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
 namespace tessera {
@@ -11,31 +12,22 @@ namespace {
 
 using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
-using Values = const std::vector<at::Tensor>&;
-
-#define BOTH(expression) [](Arrays x) { return expression; }, [](Values x) { return expression; }
 
 // x[0]: data (6, 6); x[1]: the weight (6, 6).
 TEST(Traps, WeightsUsedInSeveralWays) {
   const std::vector<at::Tensor> xw{random_tensor({6, 6}, 1), random_tensor({6, 6}, 2)};
   const std::vector<Function> table{
       {"decay", xw, BOTH(mean(square(matmul(x[0], x[1]))) + 0.1 * sum(x[1] * x[1]))},
-      {"decay of a scaled view", xw,
-       [](Arrays x) { return sum(matmul(x[0], 0.5 * transpose(x[1]))) + sum(square(transpose(x[1]))); },
-       [](Values x) { return at::matmul(x[0], 0.5 * x[1].t()).sum() + x[1].square().sum(); }},
+      {"decay of a scaled view", xw, OURS(sum(matmul(x[0], 0.5 * transpose(x[1]))) + sum(square(transpose(x[1])))),
+       THEIRS(at::matmul(x[0], 0.5 * x[1].t()).sum() + x[1].square().sum())},
       {"w @ w", xw, BOTH(sum(matmul(matmul(x[0], x[1]), matmul(x[1], x[1])) * x[0]) + sum(x[1]))},
       {"w plus its image", xw, BOTH(matmul(tanh(matmul(x[0], x[1]) + x[1]), x[1]))},
-      {"float32 cast", xw,
-       [](Arrays x) { return astype(matmul(astype(x[0], float32), astype(x[1], float32)), float64) + x[1]; },
-       [](Values x) { return at::matmul(x[0].to(at::kFloat), x[1].to(at::kFloat)).to(at::kDouble) + x[1]; }, 1e-6},
+      {"float32 cast", xw, OURS(astype(matmul(astype(x[0], float32), astype(x[1], float32)), float64) + x[1]),
+       THEIRS(at::matmul(x[0].to(at::kFloat), x[1].to(at::kFloat)).to(at::kDouble) + x[1]), 1e-6},
       {"norm of both", xw, BOTH(sqrt(sum(square(x[0])) + sum(square(x[1]))))},
       {"view of a cast of a slice", xw,
-       [](Arrays x) {
-         return matmul(x[0], reshape(slice_in_dim(0.5 * x[1], 0, 3, 0), {6, 3})) + sum(x[1]);
-       },
-       [](Values x) {
-         return at::matmul(x[0], (0.5 * x[1]).narrow(0, 0, 3).reshape({6, 3})) + x[1].sum();
-       }},
+       OURS(matmul(x[0], reshape(slice_in_dim(0.5 * x[1], 0, 3, 0), {6, 3})) + sum(x[1])),
+       THEIRS(at::matmul(x[0], (0.5 * x[1]).narrow(0, 0, 3).reshape({6, 3})) + x[1].sum())},
   };
   int cases = 0;
   for (const Function& f : table) cases += expect_law(f, {{"a", 2}, {"b", 3}}, 200, /*with_reduced=*/true);
@@ -284,14 +276,14 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
       EXPECT_NE(std::string(e.what()).find(c.text), std::string::npos) << e.what();
     }
   // After a refusal everything works as before.
-  EXPECT_NO_THROW(step({w}, [](Arrays p) { return sum(p[0]); }));
+  EXPECT_NO_THROW(step({w}, OURS(sum(x[0]))));
 }
 
 TEST(TapeTest, AParameterItselfMayBeTheLoss) {
   for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 1}}, {{"a", 3}}})
     for (const Mesh mesh : shared_and_private(axes)) {
       for (const Array& w : {placed(random_tensor({}, 1), mesh, {}), from_tensor(random_tensor({}, 1))})
-        EXPECT_EQ(to_tensor(step({w}, [](Arrays p) { return p[0]; }).gradients[0]).item<double>(), 1.0);
+        EXPECT_EQ(to_tensor(step({w}, OURS(x[0])).gradients[0]).item<double>(), 1.0);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera::testing {

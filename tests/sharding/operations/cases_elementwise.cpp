@@ -8,9 +8,6 @@ namespace {
 using Arrays = const std::vector<Array>&;
 using Tensors = const std::vector<at::Tensor>&;
 
-// Both languages spell most functions alike.
-#define BOTH(expression) [](Arrays x) { return expression; }, [](Tensors x) { return expression; }
-
 at::Tensor anywhere() { return random_tensor({4, 8}, 1); }
 at::Tensor positive() { return at::abs(anywhere()) + 0.5; }
 at::Tensor within_one() { return at::tanh(anywhere()) * 0.9; }
@@ -156,11 +153,11 @@ std::vector<Case> arithmetic() {
       {{"where"}, {"where", three(), BOTH(where(x[0] > 0, x[1], x[2])), 1e-12, true}},
       {{"where"}, {"where of a number", three(), BOTH(where(x[0] > 0, x[1], 0.5) + where(x[0] > 0, 2.0, x[2]))}},
       {{"astype"},
-       {"astype", two(), [](Arrays x) { return astype(astype(x[0], float32) * astype(x[1], float32), float64); },
-        [](Tensors t) { return (t[0].to(at::kFloat) * t[1].to(at::kFloat)).to(at::kDouble); }, 1e-6}},
+       {"astype", two(), OURS(astype(astype(x[0], float32) * astype(x[1], float32), float64)),
+        THEIRS((x[0].to(at::kFloat) * x[1].to(at::kFloat)).to(at::kDouble)), 1e-6}},
       {{"astype"},
-       {"astype to integers", counts(), [](Arrays x) { return counted(astype(astype(x[0], float64), int32), x[2]); },
-        [](Tensors t) { return counted(t[0], t[2]); }}},
+       {"astype to integers", counts(), OURS(counted(astype(astype(x[0], float64), int32), x[2])),
+        THEIRS(counted(x[0], x[2]))}},
   };
 }
 
@@ -172,8 +169,6 @@ std::vector<Case> triangles() {
       {{"tril", "triu"}, {"tril and triu", {random_tensor({8, 4}, 1)}, BOTH(tril(x[0]) + triu(x[0], 3)), 1e-12, true}},
   };
 }
-
-#undef BOTH
 
 }  // namespace
 

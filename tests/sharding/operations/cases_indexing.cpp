@@ -5,9 +5,6 @@ namespace tessera::testing {
 
 namespace {
 
-using Arrays = const std::vector<Array>&;
-using Tensors = const std::vector<at::Tensor>&;
-
 at::Tensor wrapped(const at::Tensor& ids, int64_t size) { return at::where(ids < 0, ids + size, ids).to(at::kLong); }
 
 // From -below on, so that some count from the end.
@@ -27,106 +24,66 @@ at::Tensor written(const at::Tensor& x, const at::Tensor& ids, const at::Tensor&
   return at::stack(columns, 1);
 }
 
-Case lookup_in_table() {
-  return {{"embedding"},
-          {"embedding",
-           {random_tensor({8, 4}, 1), random_integers({4, 8}, 8, 2)},
-           [](Arrays x) { return embedding(x[0], x[1]); },
-           [](Tensors t) { return at::embedding(t[0], t[1]); }}};
-}
-
-Case take_rows() {
-  return {{"take"},
-          {"take rows",
-           {random_tensor({8, 4}, 3), signed_ids({4, 2}, 8, 4)},
-           [](Arrays x) { return take(x[0], x[1], 0); },
-           [](Tensors t) { return at::embedding(t[0], wrapped(t[1], 8)); }}};
-}
-
-Case take_inside() {
-  return {{"take"},
-          {"take along the middle dim",
-           {random_tensor({2, 8, 4}, 5), signed_ids({4}, 8, 6)},
-           [](Arrays x) { return take(x[0], x[1], -2); },
-           [](Tensors t) { return t[0].index_select(1, wrapped(t[1], 8)); }}};
-}
-
-Case take_flat() {
-  return {{"take", "reshape"},
-          {"take of all",
-           {random_tensor({4, 4}, 7), signed_ids({8}, 16, 8)},
-           [](Arrays x) { return take(x[0], x[1]); },
-           [](Tensors t) { return t[0].reshape({-1}).index_select(0, wrapped(t[1], 16)); }}};
-}
-
-Case take_pairs() {
-  return {{"take_along_axis"},
-          {"take_along_axis",
-           {random_tensor({4, 8}, 9), signed_ids({4, 4}, 8, 10)},
-           [](Arrays x) { return take_along_axis(x[0], x[1], 1); },
-           [](Tensors t) { return at::gather(t[0], 1, wrapped(t[1], 8)); }}};
-}
-
-Case take_pairs_broadcast() {
-  return {{"take_along_axis"},
-          {"take_along_axis, broadcast",
-           {random_tensor({1, 8, 4}, 11), signed_ids({4, 4, 1}, 8, 12)},
-           [](Arrays x) { return take_along_axis(x[0], x[1], -2); },
-           [](Tensors t) {
-             return at::gather(t[0].expand({4, 8, 4}), 1, wrapped(t[1], 8).expand({4, 4, 4}));
-           }}};
-}
-
-Case unit_rows() {
-  return {{"one_hot"},
-          {"one_hot",
-           {signed_ids({4, 8}, 6, 13)},
-           [](Arrays x) { return one_hot(x[0], 5); },
-           [](Tensors t) { return t[0].unsqueeze(-1).eq(at::arange(5)).to(at::kFloat); }}};
-}
-
 Case write(bool adds, const std::string& what, const Shape& updates) {
   return {{adds ? "scatter_add" : "scatter_set"},
           {what,
            {random_tensor({4, 8, 4}, 14), signed_ids({2, 4}, 8, 15), random_tensor(updates, 16)},
-           [=](Arrays x) { return adds ? scatter_add(x[0], x[1], x[2], 1) : scatter_set(x[0], x[1], x[2], 1); },
-           [=](Tensors t) { return written(t[0], t[1], t[2], adds); }}};
-}
-
-Case write_row() {
-  return {{"scatter_set"},
-          {"one row set",
-           {random_tensor({8, 4}, 17), random_tensor({4}, 18)},
-           [](Arrays x) { return scatter_set(x[0], -3, x[1]); },
-           [](Tensors t) {
-             return at::cat({t[0].narrow(0, 0, 5), t[1].unsqueeze(0), t[0].narrow(0, 6, 2)});
-           }}};
-}
-
-Case counts() {
-  return {{"scatter_add"},
-          {"bincount",
-           {random_integers({4, 8}, 6, 19)},
-           [](Arrays x) { return bincount(x[0], 8); },
-           [](Tensors t) { return at::bincount(t[0].reshape({-1}), {}, 8); }}};
+           OURS(adds ? scatter_add(x[0], x[1], x[2], 1) : scatter_set(x[0], x[1], x[2], 1)),
+           THEIRS(written(x[0], x[1], x[2], adds))}};
 }
 
 }  // namespace
 
 std::vector<Case> indexing_cases() {
-  return {lookup_in_table(),
-          take_rows(),
-          take_inside(),
-          take_flat(),
-          take_pairs(),
-          take_pairs_broadcast(),
-          unit_rows(),
+  return {{{"embedding"},
+           {"embedding",
+            {random_tensor({8, 4}, 1), random_integers({4, 8}, 8, 2)},
+            OURS(embedding(x[0], x[1])),
+            THEIRS(at::embedding(x[0], x[1]))}},
+          {{"take"},
+           {"take rows",
+            {random_tensor({8, 4}, 3), signed_ids({4, 2}, 8, 4)},
+            OURS(take(x[0], x[1], 0)),
+            THEIRS(at::embedding(x[0], wrapped(x[1], 8)))}},
+          {{"take"},
+           {"take along the middle dim",
+            {random_tensor({2, 8, 4}, 5), signed_ids({4}, 8, 6)},
+            OURS(take(x[0], x[1], -2)),
+            THEIRS(x[0].index_select(1, wrapped(x[1], 8)))}},
+          {{"take", "reshape"},
+           {"take of all",
+            {random_tensor({4, 4}, 7), signed_ids({8}, 16, 8)},
+            OURS(take(x[0], x[1])),
+            THEIRS(x[0].reshape({-1}).index_select(0, wrapped(x[1], 16)))}},
+          {{"take_along_axis"},
+           {"take_along_axis",
+            {random_tensor({4, 8}, 9), signed_ids({4, 4}, 8, 10)},
+            OURS(take_along_axis(x[0], x[1], 1)),
+            THEIRS(at::gather(x[0], 1, wrapped(x[1], 8)))}},
+          {{"take_along_axis"},
+           {"take_along_axis, broadcast",
+            {random_tensor({1, 8, 4}, 11), signed_ids({4, 4, 1}, 8, 12)},
+            OURS(take_along_axis(x[0], x[1], -2)),
+            THEIRS(at::gather(x[0].expand({4, 8, 4}), 1, wrapped(x[1], 8).expand({4, 4, 4})))}},
+          {{"one_hot"},
+           {"one_hot",
+            {signed_ids({4, 8}, 6, 13)},
+            OURS(one_hot(x[0], 5)),
+            THEIRS(x[0].unsqueeze(-1).eq(at::arange(5)).to(at::kFloat))}},
           write(true, "scatter_add", {4, 2, 4, 4}),
           write(true, "scatter_add, broadcast", {4, 1}),
           write(false, "scatter_set", {4, 2, 4, 4}),
           write(false, "scatter_set, broadcast", {2, 1, 1}),
-          write_row(),
-          counts()};
+          {{"scatter_set"},
+           {"one row set",
+            {random_tensor({8, 4}, 17), random_tensor({4}, 18)},
+            OURS(scatter_set(x[0], -3, x[1])),
+            THEIRS(at::cat({x[0].narrow(0, 0, 5), x[1].unsqueeze(0), x[0].narrow(0, 6, 2)}))}},
+          {{"scatter_add"},
+           {"bincount",
+            {random_integers({4, 8}, 6, 19)},
+            OURS(bincount(x[0], 8)),
+            THEIRS(at::bincount(x[0].reshape({-1}), {}, 8))}}};
 }
 
 }  // namespace tessera::testing

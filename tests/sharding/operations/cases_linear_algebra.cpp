@@ -6,22 +6,18 @@ namespace tessera::testing {
 
 namespace {
 
-using Arrays = const std::vector<Array>&;
 using Tensors = const std::vector<at::Tensor>&;
 
 at::Tensor of(const Shape& shape, uint64_t seed = 1) { return random_tensor(shape, seed); }
 
 Case product(const char* name, std::vector<at::Tensor> inputs) {
-  return {{"matmul"},
-          {name, std::move(inputs), [](Arrays x) { return matmul(x[0], x[1]); },
-           [](Tensors t) { return at::matmul(t[0], t[1]); }}};
+  return {{"matmul"}, {name, std::move(inputs), OURS(matmul(x[0], x[1])), THEIRS(at::matmul(x[0], x[1]))}};
 }
 
 // A diagonal must be whole, so that work on it may be divided less than its operand.
 Case equation(const std::string& text, std::vector<at::Tensor> inputs, bool keeps_division = false) {
   return {{"einsum"},
-          {text, std::move(inputs), [text](Arrays x) { return einsum(text, x); },
-           [text](Tensors t) { return at::einsum(text, t); }, 1e-12, keeps_division}};
+          {text, std::move(inputs), OURS(einsum(text, x)), THEIRS(at::einsum(text, x)), 1e-12, keeps_division}};
 }
 
 std::vector<Case> matrix_products() {
@@ -60,40 +56,23 @@ std::vector<Case> other_products() {
       {{"einsum"},
        {"dot_general",
         {of({4, 2, 8}), of({8, 4, 2}, 2)},
-        [](Arrays x) {
-          return dot_general(x[0], x[1], {.contract = {{2}, {0}}, .batch = {{0}, {1}}});
-        },
-        [](Tensors t) { return at::einsum("abc,cad->abd", t); }}},
+        OURS(dot_general(x[0], x[1], {.contract = {{2}, {0}}, .batch = {{0}, {1}}})),
+        THEIRS(at::einsum("abc,cad->abd", x))}},
       {{"einsum"},
        {"tensordot",
         {of({4, 2, 8}), of({2, 8, 4}, 2)},
-        [](Arrays x) { return tensordot(x[0], x[1]); },
-        [](Tensors t) { return at::einsum("abc,bcd->ad", t); }}},
+        OURS(tensordot(x[0], x[1])),
+        THEIRS(at::einsum("abc,bcd->ad", x))}},
       {{"einsum"},
-       {"dot",
-        {of({4, 8}), of({2, 8, 4}, 2)},
-        [](Arrays x) { return dot(x[0], x[1]); },
-        [](Tensors t) { return at::einsum("ab,cbd->acd", t); }}},
-      {{"einsum"},
-       {"vdot",
-        {of({4, 8}), of({4, 8}, 2)},
-        [](Arrays x) { return vdot(x[0], x[1]); },
-        [](Tensors t) { return (t[0] * t[1]).sum(); }}},
-      {{"einsum"},
-       {"inner",
-        {of({4, 8}), of({2, 8}, 2)},
-        [](Arrays x) { return inner(x[0], x[1]); },
-        [](Tensors t) { return at::matmul(t[0], t[1].t()); }}},
-      {{"outer"},
-       {"outer",
-        {of({4}), of({8}, 2)},
-        [](Arrays x) { return outer(x[0], x[1]); },
-        [](Tensors t) { return at::outer(t[0], t[1]); }}},
+       {"dot", {of({4, 8}), of({2, 8, 4}, 2)}, OURS(dot(x[0], x[1])), THEIRS(at::einsum("ab,cbd->acd", x))}},
+      {{"einsum"}, {"vdot", {of({4, 8}), of({4, 8}, 2)}, OURS(vdot(x[0], x[1])), THEIRS((x[0] * x[1]).sum())}},
+      {{"einsum"}, {"inner", {of({4, 8}), of({2, 8}, 2)}, OURS(inner(x[0], x[1])), THEIRS(at::matmul(x[0], x[1].t()))}},
+      {{"outer"}, {"outer", {of({4}), of({8}, 2)}, OURS(outer(x[0], x[1])), THEIRS(at::outer(x[0], x[1]))}},
       {{"mul", "reshape"},
        {"outer of matrices",
         {of({4, 2}), of({2, 2}, 2)},
-        [](Arrays x) { return outer(x[0], x[1]); },
-        [](Tensors t) { return at::outer(t[0].reshape({-1}), t[1].reshape({-1})); }}},
+        OURS(outer(x[0], x[1])),
+        THEIRS(at::outer(x[0].reshape({-1}), x[1].reshape({-1})))}},
   };
 }
 
@@ -109,12 +88,12 @@ std::vector<Case> ragged_products() {
   return {{{"ragged_dot"},
            {"ragged_dot",
             {of({2, 8, 4}), of({4, 4, 2}, 2), random_integers({2, 4}, 3, 3)},
-            [](Arrays x) { return ragged_dot(x[0], x[1], x[2]); },
+            OURS(ragged_dot(x[0], x[1], x[2])),
             by_mask}},
           {{"ragged_mlp"},
            {"ragged_mlp",
             {of({2, 8, 4}), of({4, 4, 2}, 2), of({4, 4, 2}, 4), of({4, 2, 4}, 5), random_integers({2, 4}, 3, 3)},
-            [](Arrays x) { return ragged_mlp(x[0], x[1], x[2], x[3], x[4]); },
+            OURS(ragged_mlp(x[0], x[1], x[2], x[3], x[4])),
             [](Tensors t) {
               const at::Tensor hidden = at::silu(by_mask({t[0], t[1], t[4]})) * by_mask({t[0], t[2], t[4]});
               return by_mask({hidden, t[3], t[4]});

@@ -18,13 +18,13 @@ std::vector<Case> normalizations() {
   return {{{"layer_norm"},
            {"layer_norm",
             {x, scale, bias},
-            [](Arrays x) { return layer_norm(x[0], x[1], x[2]); },
-            [](Values x) { return at::layer_norm(x[0], {8}, x[1], x[2]); }}},
+            OURS(layer_norm(x[0], x[1], x[2])),
+            THEIRS(at::layer_norm(x[0], {8}, x[1], x[2]))}},
           {{"rms_norm"},
            {"rms_norm",
             {x, scale},
-            [](Arrays x) { return rms_norm(x[0], x[1], 1e-5); },
-            [](Values x) { return x[0] * (x[0].square().mean(-1, true) + 1e-5).rsqrt() * x[1]; }}}};
+            OURS(rms_norm(x[0], x[1], 1e-5)),
+            THEIRS(x[0] * (x[0].square().mean(-1, true) + 1e-5).rsqrt() * x[1])}}};
 }
 
 // Weighted losses (...), written out; a label of 3 is ignored.
@@ -48,28 +48,24 @@ std::vector<Case> losses_cases() {
       {{"cross_entropy"},
        {"cross_entropy",
         {logits, labels},
-        [](Arrays x) { return cross_entropy(x[0], x[1]); },
-        [](Values x) {
-          return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong));
-        }}},
+        OURS(cross_entropy(x[0], x[1])),
+        THEIRS(at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong)))}},
       {{"cross_entropy"},
        {"cross_entropy of labels that are ignored",
         {logits, labels},
-        [](Arrays x) { return cross_entropy(x[0], x[1], {.ignore_label = 3}); },
-        [](Values x) {
-          return at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong), {}, at::Reduction::Mean,
-                                        3);
-        }}},
+        OURS(cross_entropy(x[0], x[1], {.ignore_label = 3})),
+        THEIRS(at::cross_entropy_loss(x[0].reshape({8, 8}), x[1].reshape({8}).to(at::kLong), {}, at::Reduction::Mean,
+                                      3))}},
       {{"cross_entropy"},
        {"cross_entropy with all options",
         {logits, labels, weights},
-        [](Arrays x) { return cross_entropy(x[0], x[1], everything(x[2])); },
-        [](Values x) { return losses(x[0], x[1], x[2], everything({})).sum() / (x[2] * x[1].ne(3)).sum(); }}},
+        OURS(cross_entropy(x[0], x[1], everything(x[2]))),
+        THEIRS(losses(x[0], x[1], x[2], everything({})).sum() / (x[2] * x[1].ne(3)).sum())}},
       {{"cross_entropy"},
        {"cross_entropy_each",
         {logits, labels, weights},
-        [](Arrays x) { return cross_entropy_each(x[0], x[1], everything(x[2])); },
-        [](Values x) { return losses(x[0], x[1], x[2], everything({})); }}},
+        OURS(cross_entropy_each(x[0], x[1], everything(x[2]))),
+        THEIRS(losses(x[0], x[1], x[2], everything({})))}},
       {{"cross_entropy"},
        {"cross_entropy_sum",
         {logits, labels, weights},
@@ -77,7 +73,7 @@ std::vector<Case> losses_cases() {
           const WeightedSum loss = cross_entropy_sum(x[0], x[1], everything(x[2]));
           return loss.sum * loss.weight;
         },
-        [](Values x) { return losses(x[0], x[1], x[2], everything({})).sum() * (x[2] * x[1].ne(3)).sum(); }}},
+        THEIRS(losses(x[0], x[1], x[2], everything({})).sum() * (x[2] * x[1].ne(3)).sum())}},
   };
 }
 
@@ -97,20 +93,18 @@ LinearCrossEntropyOptions chunks(const Array& weights = {}) {
 std::vector<Case> head_losses() {
   const at::Tensor x = random_tensor({4, 4, 4}, 23), kernel = random_tensor({4, 8}, 24),
                    labels = random_integers({4, 4}, 8, 25), weights = random_tensor({4, 4}, 26).abs();
-  const auto capped = [](Values x) { return 2 * at::tanh(at::matmul(x[0], x[1].t()) / 2); };
+  const auto capped = THEIRS(2 * at::tanh(at::matmul(x[0], x[1].t()) / 2));
   return {
       {{"linear_cross_entropy"},
        {"linear_cross_entropy",
         {x, kernel, labels},
-        [](Arrays x) { return linear_cross_entropy(x[0], x[1], x[2]); },
-        [](Values x) {
-          return at::cross_entropy_loss(at::matmul(x[0], x[1]).reshape({16, 8}), x[2].reshape({16}).to(at::kLong));
-        }}},
+        OURS(linear_cross_entropy(x[0], x[1], x[2])),
+        THEIRS(at::cross_entropy_loss(at::matmul(x[0], x[1]).reshape({16, 8}), x[2].reshape({16}).to(at::kLong)))}},
       {{"linear_cross_entropy"},
        {"linear_cross_entropy of a tied embedding, with all options",
         {x, kernel.t().contiguous(), labels},
-        [](Arrays x) { return linear_cross_entropy(x[0], x[1], x[2], chunks()); },
-        [=](Values x) { return losses(capped(x), x[2], x[2].ne(3), everything({})).sum() / x[2].ne(3).sum(); }}},
+        OURS(linear_cross_entropy(x[0], x[1], x[2], chunks())),
+        THEIRS(losses(capped(x), x[2], x[2].ne(3), everything({})).sum() / x[2].ne(3).sum())}},
       {{"linear_cross_entropy"},
        {"linear_cross_entropy_sum of a tied embedding, with weights",
         {x, kernel.t().contiguous(), labels, weights},
@@ -118,14 +112,12 @@ std::vector<Case> head_losses() {
           const WeightedSum loss = linear_cross_entropy_sum(x[0], x[1], x[2], chunks(x[3]));
           return loss.sum * loss.weight;
         },
-        [=](Values x) { return losses(capped(x), x[2], x[3], everything({})).sum() * (x[3] * x[2].ne(3)).sum(); }}},
+        THEIRS(losses(capped(x), x[2], x[3], everything({})).sum() * (x[3] * x[2].ne(3)).sum())}},
       // Of four devices the last has nothing but padding.
       {{"linear_cross_entropy"},
        {"linear_cross_entropy of a padded kernel",
         {x, kernel, random_integers({4, 4}, 5, 27)},
-        [](Arrays x) {
-          return linear_cross_entropy(x[0], x[1], x[2], {.label_smoothing = 0.1, .vocab = 5, .chunk = 3});
-        },
+        OURS(linear_cross_entropy(x[0], x[1], x[2], {.label_smoothing = 0.1, .vocab = 5, .chunk = 3})),
         [](Values x) {
           const at::Tensor logits = at::matmul(x[0], x[1].narrow(1, 0, 5)).reshape({16, 5});
           return at::cross_entropy_loss(logits, x[2].reshape({16}).to(at::kLong), {}, at::Reduction::Mean, -100, 0.1);
@@ -155,8 +147,8 @@ Case attention_case(const std::string& what, const Shape& query, const Shape& ke
   return {{"dot_product_attention"},
           {what,
            {random_tensor(query, 6), random_tensor(keys, 7), random_tensor(keys, 8)},
-           [=](Arrays x) { return dot_product_attention(x[0], x[1], x[2], options); },
-           [=](Values x) { return attention(x, {}, mask, scale ? scale : 1 / std::sqrt(query.back())); }}};
+           OURS(dot_product_attention(x[0], x[1], x[2], options)),
+           THEIRS(attention(x, {}, mask, scale ? scale : 1 / std::sqrt(query.back())))}};
 }
 
 // The keys less than `window` away.
@@ -167,12 +159,11 @@ at::Tensor near(int64_t queries, int64_t keys, int64_t offset, int64_t window) {
 
 Case capped_attention() {
   const Shape heads{4, 4, 4, 2}, groups{4, 4, 2, 2};
-  return {
-      {"dot_product_attention"},
-      {"causal attention with capped logits",
-       {random_tensor(heads, 6), random_tensor(groups, 7), random_tensor(groups, 8)},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true, .scale = 2, .softcap = 0.7}); },
-       [](Values x) { return attention(x, {}, before(4, 4, 0), 2, 0.7); }}};
+  return {{"dot_product_attention"},
+          {"causal attention with capped logits",
+           {random_tensor(heads, 6), random_tensor(groups, 7), random_tensor(groups, 8)},
+           OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true, .scale = 2, .softcap = 0.7})),
+           THEIRS(attention(x, {}, before(4, 4, 0), 2, 0.7))}};
 }
 
 Case attention_of_segments() {
@@ -180,9 +171,7 @@ Case attention_of_segments() {
   return {{"dot_product_attention"},
           {"attention within segments and a window",
            {random_tensor(heads, 6), random_tensor(heads, 7), random_tensor(heads, 8), random_integers({4, 4}, 2, 9)},
-           [](Arrays x) {
-             return dot_product_attention(x[0], x[1], x[2], {.causal = true, .window = 3, .segment_ids = x[3]});
-           },
+           OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true, .window = 3, .segment_ids = x[3]})),
            [](Values x) {
              const at::Tensor same = x[3].unsqueeze(2).eq(x[3].unsqueeze(1)).unsqueeze(1);
              return attention(x, {}, same.logical_and(before(4, 4, 0)).logical_and(near(4, 4, 0, 3)), 1 / std::sqrt(2));
@@ -201,8 +190,8 @@ Case masked_attention() {
   return {{"dot_product_attention"},
           {"attention under a mask",
            {random_tensor(heads, 6), random_tensor(heads, 7), random_tensor(heads, 8), some_seen()},
-           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); },
-           [](Values x) { return attention(x, {}, x[3], 1 / std::sqrt(2)); }}};
+           OURS(dot_product_attention(x[0], x[1], x[2], {.mask = x[3]})),
+           THEIRS(attention(x, {}, x[3], 1 / std::sqrt(2)))}};
 }
 
 Case biased_attention() {
@@ -210,8 +199,8 @@ Case biased_attention() {
           {"causal attention of groups with a bias",
            {random_tensor({2, 4, 8, 2}, 6), random_tensor({2, 4, 4, 2}, 7), random_tensor({2, 4, 4, 2}, 8),
             random_tensor({8, 4, 4}, 10)},
-           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.bias = x[3], .causal = true}); },
-           [](Values x) { return attention(x, x[3], before(4, 4, 0), 1 / std::sqrt(2)); }}};
+           OURS(dot_product_attention(x[0], x[1], x[2], {.bias = x[3], .causal = true})),
+           THEIRS(attention(x, x[3], before(4, 4, 0), 1 / std::sqrt(2)))}};
 }
 
 // Two kv heads for four devices; the mask is a different one for each head.
@@ -220,8 +209,8 @@ Case masked_heads_apart() {
           {"attention of kv heads on more devices under a mask",
            {random_tensor({2, 2, 8, 2}, 6), random_tensor({2, 2, 2, 2}, 7), random_tensor({2, 2, 2, 2}, 8),
             random_tensor({1, 8, 1, 2}, 10).gt(-0.5)},
-           [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); },
-           [](Values x) { return attention(x, {}, x[3], 1 / std::sqrt(2)); }}};
+           OURS(dot_product_attention(x[0], x[1], x[2], {.mask = x[3]})),
+           THEIRS(attention(x, {}, x[3], 1 / std::sqrt(2)))}};
 }
 
 // The first `dims` coordinates of each head, at positions (..., seq).
@@ -245,28 +234,22 @@ std::vector<Case> rotations() {
   const at::Tensor x = random_tensor({2, 4, 4, 4}, 11);
   const RotaryScaling dynamic{.kind = RotaryScaling::dynamic, .factor = 3, .original_positions = 8};
   return {{{"rotary_embedding"},
-           {"rotary_embedding",
-            {x},
-            [](Arrays x) { return rotary_embedding(x[0]); },
-            [](Values x) { return rotated(x[0], at::arange(4), 4, 10000); }}},
+           {"rotary_embedding", {x}, OURS(rotary_embedding(x[0])), THEIRS(rotated(x[0], at::arange(4), 4, 10000))}},
           {{"rotary_embedding"},
            {"rotary_embedding of half a head at positions of each token",
             {x, random_integers({2, 4}, 50, 12)},
-            [](Arrays x) { return rotary_embedding(x[0], {.positions = x[1], .base = 30, .dims = 2}); },
-            [](Values x) { return rotated(x[0], x[1], 2, 30); }}},
+            OURS(rotary_embedding(x[0], {.positions = x[1], .base = 30, .dims = 2})),
+            THEIRS(rotated(x[0], x[1], 2, 30))}},
           {{"rotary_embedding"},
            {"rotary_embedding at positions of all rows",
             {x, random_integers({4}, 50, 12)},
-            [](Arrays x) {
-              return rotary_embedding(x[0],
-                                      {.positions = x[1], .scaling = {.kind = RotaryScaling::linear, .factor = 2}});
-            },
-            [](Values x) { return rotated(x[0], x[1] / 2.0, 4, 10000); }}},
+            OURS(rotary_embedding(x[0], {.positions = x[1], .scaling = {.kind = RotaryScaling::linear, .factor = 2}})),
+            THEIRS(rotated(x[0], x[1] / 2.0, 4, 10000))}},
           {{"rotary_embedding"},
            {"rotary_embedding by the largest of all positions",
             {x, random_integers({2, 4}, 50, 12)},
-            [=](Arrays x) { return rotary_embedding(x[0], {.positions = x[1], .base = 30, .scaling = dynamic}); },
-            [](Values x) { return rotated(x[0], x[1], 4, dynamic_base(x[1])); }}}};
+            OURS(rotary_embedding(x[0], {.positions = x[1], .base = 30, .scaling = dynamic})),
+            THEIRS(rotated(x[0], x[1], 4, dynamic_base(x[1])))}}};
 }
 
 std::vector<Case> attentions() {
@@ -300,8 +283,8 @@ Case dropped() {
   return {{"dropout"},
           {"dropout",
            {random_tensor(shape, 12)},
-           [](Arrays x) { return dropout(Key(5), x[0], 0.3); },
-           [=](Values x) { return x[0] * to_tensor(bernoulli(Key(5), 0.7, shape)) / 0.7; }}};
+           OURS(dropout(Key(5), x[0], 0.3)),
+           THEIRS(x[0] * to_tensor(bernoulli(Key(5), 0.7, shape)) / 0.7)}};
 }
 
 // ---- convolution and pooling
@@ -313,30 +296,18 @@ std::vector<Case> convolutions() {
       {{"conv_general_dilated"},
        {"conv, features last",
         {random_tensor({4, 3, 4, 4}, 13), random_tensor({3, 3, 4, 8}, 14)},
-        [=](Arrays x) {
-          return conv_general_dilated(x[0], x[1], {1, 1}, "SAME", {.dimension_numbers = last});
-        },
-        [=](Values x) {
-          return at::conv2d(first(x[0]), x[1].permute({3, 2, 0, 1}), {}, 1, 1).permute({0, 2, 3, 1});
-        }}},
+        OURS(conv_general_dilated(x[0], x[1], {1, 1}, "SAME", {.dimension_numbers = last})),
+        THEIRS(at::conv2d(first(x[0]), x[1].permute({3, 2, 0, 1}), {}, 1, 1).permute({0, 2, 3, 1}))}},
       {{"conv_general_dilated"},
        {"conv of groups, strided and dilated",
         {random_tensor({2, 8, 9}, 15), random_tensor({8, 2, 3}, 16)},
-        [](Arrays x) {
-          return conv_general_dilated(x[0], x[1], {2}, {{1, 2}}, {.rhs_dilation = {2}, .feature_group_count = 4});
-        },
-        [](Values x) {
-          return at::conv1d(at::constant_pad_nd(x[0], {1, 2}), x[1], {}, Sizes{2}, Sizes{0}, Sizes{2}, 4);
-        }}},
+        OURS(conv_general_dilated(x[0], x[1], {2}, {{1, 2}}, {.rhs_dilation = {2}, .feature_group_count = 4})),
+        THEIRS(at::conv1d(at::constant_pad_nd(x[0], {1, 2}), x[1], {}, Sizes{2}, Sizes{0}, Sizes{2}, 4))}},
       {{"conv_general_dilated"},
        {"transposed conv of volumes",
         {random_tensor({2, 4, 2, 3, 2}, 17), random_tensor({4, 4, 2, 2, 2}, 18)},
-        [](Arrays x) {
-          return conv_general_dilated(x[0], x[1], {1, 1, 1}, {{1, 1}, {1, 1}, {1, 1}}, {.lhs_dilation = {2, 3, 1}});
-        },
-        [](Values x) {
-          return at::conv_transpose3d(x[0], x[1].flip({2, 3, 4}).transpose(0, 1), {}, Sizes{2, 3, 1});
-        }}},
+        OURS(conv_general_dilated(x[0], x[1], {1, 1, 1}, {{1, 1}, {1, 1}, {1, 1}}, {.lhs_dilation = {2, 3, 1}})),
+        THEIRS(at::conv_transpose3d(x[0], x[1].flip({2, 3, 4}).transpose(0, 1), {}, Sizes{2, 3, 1}))}},
   };
 }
 
@@ -345,9 +316,7 @@ std::vector<Case> pools() {
       {{"max_pool"},
        {"max_pool",
         {random_tensor({4, 5, 4, 4}, 19)},
-        [](Arrays x) {
-          return max_pool(x[0], {2, 3}, {2, 1}, "SAME");
-        },
+        OURS(max_pool(x[0], {2, 3}, {2, 1}, "SAME")),
         [](Values x) {
           const at::Tensor rows = at::constant_pad_nd(x[0].permute({0, 3, 1, 2}), {1, 1, 0, 1}, -INFINITY);
           return at::max_pool2d(rows, {2, 3}, {2, 1}).permute({0, 2, 3, 1});
@@ -355,9 +324,7 @@ std::vector<Case> pools() {
       {{"avg_pool"},
        {"avg_pool of a row",
         {random_tensor({2, 4, 6, 4}, 20)},
-        [](Arrays x) {
-          return avg_pool(x[0], {3}, {2}, {{1, 0}});
-        },
+        OURS(avg_pool(x[0], {3}, {2}, {{1, 0}})),
         [](Values x) {
           const at::Tensor rows = at::constant_pad_nd(x[0].transpose(2, 3), {1, 0}).reshape({8, 4, 7});
           return at::avg_pool1d(rows, 3, 2).reshape({2, 4, 4, 3}).transpose(2, 3);
@@ -365,9 +332,7 @@ std::vector<Case> pools() {
       {{"avg_pool"},
        {"avg_pool of volumes, of what is there",
         {random_tensor({2, 2, 3, 2, 4}, 21)},
-        [](Arrays x) {
-          return avg_pool(x[0], {2, 2, 2}, {}, "SAME", false);
-        },
+        OURS(avg_pool(x[0], {2, 2, 2}, {}, "SAME", false)),
         [](Values x) {
           const at::Tensor volumes = at::constant_pad_nd(x[0].movedim(-1, 1), {0, 1, 0, 1, 0, 1});
           const at::Tensor ones = at::constant_pad_nd(at::ones({1, 1, 2, 3, 2}, at::kDouble), {0, 1, 0, 1, 0, 1});

@@ -117,8 +117,8 @@ void add_along(std::vector<Case>& cases, const at::Tensor& x) {
       cases.push_back({std::move(operations),
                        {fmt::format("{} along {}", name, dim),
                         {x},
-                        [=](Arrays a) { return ours(a[0], dim); },
-                        [=](Values a) { return theirs(a[0], dim); },
+                        OURS(ours(x[0], dim)),
+                        THEIRS(theirs(x[0], dim)),
                         1e-12,
                         true}});
     };
@@ -142,39 +142,27 @@ void add_norms(std::vector<Case>& cases, const at::Tensor& x, const at::Tensor& 
   cases.push_back({{"layer_norm"},
                    {"layer_norm",
                     {x, scale, bias},
-                    [](Arrays a) { return layer_norm(a[0], a[1], a[2]); },
-                    [](Values a) { return at::layer_norm(a[0], {a[1].size(0)}, a[1], a[2]); },
+                    OURS(layer_norm(x[0], x[1], x[2])),
+                    THEIRS(at::layer_norm(x[0], {x[1].size(0)}, x[1], x[2])),
                     1e-12,
                     true}});
   cases.push_back({{"layer_norm"},
                    {"layer_norm without scale",
                     {x},
-                    [](Arrays a) { return layer_norm(a[0]); },
-                    [](Values a) { return at::layer_norm(a[0], {a[0].size(-1)}); },
+                    OURS(layer_norm(x[0])),
+                    THEIRS(at::layer_norm(x[0], {x[0].size(-1)})),
                     1e-12,
                     true}});
-  cases.push_back({{"rms_norm"},
-                   {"rms_norm",
-                    {x, scale},
-                    [](Arrays a) { return rms_norm(a[0], a[1]); },
-                    [=](Values a) { return rms(a[0]) * a[1]; },
-                    1e-12,
-                    true}});
-  cases.push_back({{"rms_norm"},
-                   {"rms_norm without scale",
-                    {x},
-                    [](Arrays a) { return rms_norm(a[0]); },
-                    [=](Values a) { return rms(a[0]); },
-                    1e-12,
-                    true}});
+  cases.push_back(
+      {{"rms_norm"}, {"rms_norm", {x, scale}, OURS(rms_norm(x[0], x[1])), THEIRS(rms(x[0]) * x[1]), 1e-12, true}});
+  cases.push_back(
+      {{"rms_norm"}, {"rms_norm without scale", {x}, OURS(rms_norm(x[0])), THEIRS(rms(x[0])), 1e-12, true}});
   cases.push_back(
       {{"cross_entropy"},
        {"cross_entropy",
         {x, random_integers({4, 2}, 8, 5)},
-        [](Arrays a) { return cross_entropy(a[0], a[1]); },
-        [](Values a) {
-          return at::cross_entropy_loss(a[0].reshape({-1, a[0].size(-1)}), a[1].reshape({-1}).to(at::kLong));
-        }}});
+        OURS(cross_entropy(x[0], x[1])),
+        THEIRS(at::cross_entropy_loss(x[0].reshape({-1, x[0].size(-1)}), x[1].reshape({-1}).to(at::kLong)))}});
 }
 
 }  // namespace

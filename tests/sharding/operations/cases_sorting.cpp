@@ -15,16 +15,15 @@ void add_sorts(std::vector<Case>& cases, const at::Tensor& x) {
       cases.push_back({{"sort"},
                        {"sort" + how,
                         {x},
-                        [=](Arrays a) { return sort(a[0], dim, descending); },
-                        [=](Values a) { return std::get<0>(at::sort(a[0], true, dim, descending)); },
+                        OURS(sort(x[0], dim, descending)),
+                        THEIRS(std::get<0>(at::sort(x[0], true, dim, descending))),
                         1e-12,
                         true}});
-      cases.push_back(
-          {{"argsort"},
-           {"argsort" + how,
-            {x},
-            [=](Arrays a) { return a[0] * astype(argsort(a[0], dim, descending), float64); },
-            [=](Values a) { return a[0] * at::argsort(a[0].detach(), true, dim, descending).to(at::kDouble); }}});
+      cases.push_back({{"argsort"},
+                       {"argsort" + how,
+                        {x},
+                        OURS(x[0] * astype(argsort(x[0], dim, descending), float64)),
+                        THEIRS(x[0] * at::argsort(x[0].detach(), true, dim, descending).to(at::kDouble))}});
     }
 }
 
@@ -35,8 +34,8 @@ void add_selections(std::vector<Case>& cases, const at::Tensor& x) {
     cases.push_back({{"top_k", "top_k_of_blocks", "top_k_of_candidates"},
                      {fmt::format("the values of top_k({})", k),
                       {x},
-                      [=](Arrays a) { return top_k(a[0], k).values; },
-                      [=](Values a) { return std::get<0>(sorted(a[0])).narrow(-1, 0, k); }}});
+                      OURS(top_k(x[0], k).values),
+                      THEIRS(std::get<0>(sorted(x[0])).narrow(-1, 0, k))}});
     cases.push_back({{"top_k", "top_k_of_blocks", "top_k_of_candidates"},
                      {fmt::format("the indices of top_k({})", k),
                       {x},

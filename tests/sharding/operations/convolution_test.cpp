@@ -7,6 +7,7 @@
 #include "sharding/operations.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera {
 namespace {
@@ -77,36 +78,28 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
   const auto conv = [](const Array& x, const Array& k, const Padding& padding, const ConvOptions& options = {}) {
     conv_general_dilated(x, k, {1}, padding, options);
   };
-  expect_error(ErrorKind::shape_mismatch, "1 groups of 3 features, and kernels for 4 of them", [&] {
-    conv(image, ones({5, 4, 3}), "SAME");
-  });
-  expect_error(ErrorKind::dtype_mismatch, "given float32[2,3,7] and float64[5,3,3], expected one element type", [&] {
-    conv(image, ones({5, 3, 3}, float64), "SAME");
-  });
-  expect_error(ErrorKind::bad_argument, "padding \"FULL\" given", [&] { conv(image, kernel, "FULL"); });
-  expect_error(ErrorKind::shape_mismatch, "2 pairs of padding given, expected 1", [&] {
-    conv(image, kernel, {{0, 0}, {0, 0}});
-  });
-  expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 places", [&] {
-    conv(ones({2, 3, 2}), kernel, "VALID");
-  });
-  expect_error(ErrorKind::shape_mismatch, "dimension numbers \"NWC\", \"WIO\", \"NWW\"", [&] {
-    conv(image, kernel, "SAME", {.dimension_numbers = {"NWC", "WIO", "NWW"}});
-  });
-  expect_error(ErrorKind::shape_mismatch, "strides (1, 1) given, expected 1 sizes", [&] {
-    conv_general_dilated(image, kernel, {1, 1}, "SAME");
-  });
+  expect_error(ErrorKind::shape_mismatch, "1 groups of 3 features, and kernels for 4 of them",
+               CALL(conv(image, ones({5, 4, 3}), "SAME")));
+  expect_error(ErrorKind::dtype_mismatch, "given float32[2,3,7] and float64[5,3,3], expected one element type",
+               CALL(conv(image, ones({5, 3, 3}, float64), "SAME")));
+  expect_error(ErrorKind::bad_argument, "padding \"FULL\" given", CALL(conv(image, kernel, "FULL")));
+  expect_error(ErrorKind::shape_mismatch, "2 pairs of padding given, expected 1",
+               CALL(conv(image, kernel, {{0, 0}, {0, 0}})));
+  expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 places",
+               CALL(conv(ones({2, 3, 2}), kernel, "VALID")));
+  expect_error(ErrorKind::shape_mismatch, "dimension numbers \"NWC\", \"WIO\", \"NWW\"",
+               CALL(conv(image, kernel, "SAME", {.dimension_numbers = {"NWC", "WIO", "NWW"}})));
+  expect_error(ErrorKind::shape_mismatch, "strides (1, 1) given, expected 1 sizes",
+               CALL(conv_general_dilated(image, kernel, {1, 1}, "SAME")));
   expect_error(ErrorKind::bad_argument, "with lhs_dilation, expected pairs",
-               [&] { conv(image, kernel, "SAME", {.lhs_dilation = {2}}); });
-  expect_error(ErrorKind::shape_mismatch, "[max_pool] a window (2) over int32[4,4]", [&] {
-    max_pool(ones({4, 4}, int32), {2});
-  });
+               CALL(conv(image, kernel, "SAME", {.lhs_dilation = {2}})));
+  expect_error(ErrorKind::shape_mismatch, "[max_pool] a window (2) over int32[4,4]",
+               CALL(max_pool(ones({4, 4}, int32), {2})));
 }
 
 TEST(Convolution, AKernelHasAnExtent) {
-  expect_error(ErrorKind::shape_mismatch, "kernel float32[4,3,0,3] has a spatial dim of 0, expected 1 or more.", [] {
-    conv_general_dilated(ones({2, 3, 9, 7}), zeros({4, 3, 0, 3}), {1, 1}, "SAME");
-  });
+  expect_error(ErrorKind::shape_mismatch, "kernel float32[4,3,0,3] has a spatial dim of 0, expected 1 or more.",
+               CALL(conv_general_dilated(ones({2, 3, 9, 7}), zeros({4, 3, 0, 3}), {1, 1}, "SAME")));
 }
 
 }  // namespace

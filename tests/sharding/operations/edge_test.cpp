@@ -14,6 +14,7 @@
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera {
 namespace {
@@ -39,28 +40,26 @@ TEST(EdgeTest, ParametersAreNoPendingSums) {
   const Mesh mesh = make_mesh({{"a", 2}});
   for (const PartitionSpec& form : {P{}.unreduced({"a"}), P{}.reduced({"a"})})
     expect_error(ErrorKind::bad_argument, "a parameter is sharded or replicated",
-                 [&] { place_parameter(ones({4}), NamedSharding(mesh, form), "w"); });
+                 CALL(place_parameter(ones({4}), NamedSharding(mesh, form), "w")));
 }
 
 TEST(EdgeTest, ShapesFitIntoMemory) {
   const int64_t large = int64_t{1} << 40;
-  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes", [&] { zeros({large, large}); });
-  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes", [] {
-    array<float>(std::vector<float>{}, {int64_t{1} << 32, int64_t{1} << 32});
-  });
+  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes", CALL(zeros({large, large})));
+  expect_error(ErrorKind::bad_argument, "fewer than 2^63 bytes",
+               CALL(array<float>(std::vector<float>{}, {int64_t{1} << 32, int64_t{1} << 32})));
   expect_error(ErrorKind::bad_argument, "expected sizes from 0",
-               [] { NamedSharding(make_mesh({}), P{}).shard_shape({-4}); });
-  expect_error(ErrorKind::other, "[place] no memory for a block of float32[1099511627776]", [&] {
-    device_put(ones({large}), NamedSharding(make_mesh({{"a", 1}}), P{}));
-  });
+               CALL(NamedSharding(make_mesh({}), P{}).shard_shape({-4})));
+  expect_error(ErrorKind::other, "[place] no memory for a block of float32[1099511627776]",
+               CALL(device_put(ones({large}), NamedSharding(make_mesh({{"a", 1}}), P{}))));
 }
 
 TEST(EdgeTest, KernelsRefuseInOneLine) {
   const Array bits = array<bool>({true, false});
-  expect_error(ErrorKind::dtype_mismatch, "[sub] given bool[2] and bool[2], expected numbers.", [&] { bits - bits; });
+  expect_error(ErrorKind::dtype_mismatch, "[sub] given bool[2] and bool[2], expected numbers.", CALL(bits - bits));
   const char* by_zero = "given int32[8]: an integer by 0, which has no value.";
-  expect_error(ErrorKind::bad_argument, std::string("[remainder] ") + by_zero, [] { arange(8) % 0; });
-  expect_error(ErrorKind::bad_argument, std::string("[floor_divide] ") + by_zero, [] { floor_divide(arange(8), 0); });
+  expect_error(ErrorKind::bad_argument, std::string("[remainder] ") + by_zero, CALL(arange(8) % 0));
+  expect_error(ErrorKind::bad_argument, std::string("[floor_divide] ") + by_zero, CALL(floor_divide(arange(8), 0)));
 }
 
 // ---- what is given does not fit
@@ -80,23 +79,20 @@ TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
   const ErrorKind kind = ErrorKind::bad_argument;
   expect_refusals({
       {kind, "[less] the number 3000000000 given for int32, expected -2147483648 to 2147483647.",
-       [=] { (void)(i < 3000000000LL); }},
-      {kind, "[less] the number 18446744073709551615 given for int64", [=] { (void)(large < UINT64_MAX); }},
-      {kind, "[equal] the number 4294967297 given for int32", [=] { equal(i, 4294967297LL); }},
-      {kind, "[clip] the number -3000000000 given for int32", [=] { clip(i, -3000000000LL, 3000000000LL); }},
-      {kind, "[maximum] the number 4294967300 given for int32", [=] { maximum(i, 4294967300LL); }},
-      {kind, "[power] the number 4294967296 given for int32", [=] { power(i, 4294967296LL); }},
-      {kind, "[add_scalar] the number 3000000000 given for int32", [=] { i + 3000000000LL; }},
-      {kind, "[scale] the number 3000000000 given for int32", [=] { i * 3000000000LL; }},
-      {kind, "[where] the number 4294967296 given for int32", [=] { where(i > 3, 4294967296LL, i); }},
-      {kind, "[full] the number -1 given for uint8, expected 0 to 255.", [] { full({2}, -1, uint8); }},
-      {kind, "[full] the number nan given for int32", [] { full({2}, std::nan(""), int32); }},
-      {kind, "[full] the number 1e+30 given for int32", [=] { full_like(i, 1e30); }},
-      {kind, "[pad] the number nan given for int32",
-       [=] {
-         pad(i, {{1, 0}}, std::nan(""));
-       }},
-      {kind, "[item] the number 8589934592 given for int32", [] { array<int64_t>({1LL << 33}).item<int32_t>(); }},
+       CALL((void)(i < 3000000000LL))},
+      {kind, "[less] the number 18446744073709551615 given for int64", CALL((void)(large < UINT64_MAX))},
+      {kind, "[equal] the number 4294967297 given for int32", CALL(equal(i, 4294967297LL))},
+      {kind, "[clip] the number -3000000000 given for int32", CALL(clip(i, -3000000000LL, 3000000000LL))},
+      {kind, "[maximum] the number 4294967300 given for int32", CALL(maximum(i, 4294967300LL))},
+      {kind, "[power] the number 4294967296 given for int32", CALL(power(i, 4294967296LL))},
+      {kind, "[add_scalar] the number 3000000000 given for int32", CALL(i + 3000000000LL)},
+      {kind, "[scale] the number 3000000000 given for int32", CALL(i * 3000000000LL)},
+      {kind, "[where] the number 4294967296 given for int32", CALL(where(i > 3, 4294967296LL, i))},
+      {kind, "[full] the number -1 given for uint8, expected 0 to 255.", CALL(full({2}, -1, uint8))},
+      {kind, "[full] the number nan given for int32", CALL(full({2}, std::nan(""), int32))},
+      {kind, "[full] the number 1e+30 given for int32", CALL(full_like(i, 1e30))},
+      {kind, "[pad] the number nan given for int32", CALL(pad(i, {{1, 0}}, std::nan("")))},
+      {kind, "[item] the number 8589934592 given for int32", CALL(array<int64_t>({1LL << 33}).item<int32_t>())},
   });
 }
 
@@ -104,28 +100,28 @@ TEST(EdgeTest, NumbersBesideNarrowIntegersAreNamedToo) {
   const Array u = array<uint8_t>({0, 1, 200, 255}), s = astype(u, int16), b = astype(arange(4), int8);
   const ErrorKind kind = ErrorKind::bad_argument;
   expect_refusals({
-      {kind, "[less] the number 300 given for uint8, expected 0 to 255.", [=] { (void)(u < 300); }},
-      {kind, "[greater] the number -1 given for uint8", [=] { (void)(u > -1); }},
-      {kind, "[greater] the number 1000 given for uint8", [=] { where(u > 1000, 1, 0); }},
-      {kind, "[equal] the number 256 given for uint8", [=] { equal(u, 256); }},
-      {kind, "[add_scalar] the number 300 given for uint8", [=] { u + 300; }},
-      {kind, "[add_scalar] the number 300 given for uint8", [=] { 300 - u; }},
-      {kind, "[scale] the number 256 given for uint8", [=] { u * 256; }},
-      {kind, "[remainder] the number 256 given for uint8", [=] { u % 256; }},
-      {kind, "[floor_divide] the number 256 given for uint8", [=] { floor_divide(u, 256); }},
-      {kind, "[maximum] the number 300 given for uint8", [=] { maximum(u, 300); }},
-      {kind, "[power] the number 256 given for uint8", [=] { power(u, 256); }},
-      {kind, "[bitwise_and] the number 255 given for int8, expected -128 to 127.", [=] { bitwise_and(b, 255); }},
-      {kind, "[minimum] the number -129 given for int8", [=] { minimum(-129, b); }},
-      {kind, "[maximum] the number 40000 given for int16, expected -32768 to 32767.", [=] { maximum(s, 40000); }},
-      {kind, "[clip] the number 300 given for uint8", [=] { clip(u, 0, 300); }},
-      {kind, "[clip] the number -1 given for uint8", [=] { clip(u, -1, 3); }},
-      {kind, "[where] the number 256 given for uint8", [=] { where(u > 1, u, 256); }},
-      {kind, "[arange] the number 3000000000 given for int32", [] { arange(3000000000LL, 3000000002LL); }},
-      {kind, "[arange] the number 256 given for uint8", [] { arange(0, 257, 1, {.dtype = uint8}); }},
-      {kind, "[arange] the number 255.5 given for int8", [] { arange(0.5, 256, 1, {.dtype = int8}); }},
-      {kind, "[linspace] the number 256 given for uint8", [] { linspace(0, 256, 3, {.dtype = uint8}); }},
-      {kind, "[linspace] the number -1 given for uint8", [] { linspace(-1, 255, 3, {.dtype = uint8}); }},
+      {kind, "[less] the number 300 given for uint8, expected 0 to 255.", CALL((void)(u < 300))},
+      {kind, "[greater] the number -1 given for uint8", CALL((void)(u > -1))},
+      {kind, "[greater] the number 1000 given for uint8", CALL(where(u > 1000, 1, 0))},
+      {kind, "[equal] the number 256 given for uint8", CALL(equal(u, 256))},
+      {kind, "[add_scalar] the number 300 given for uint8", CALL(u + 300)},
+      {kind, "[add_scalar] the number 300 given for uint8", CALL(300 - u)},
+      {kind, "[scale] the number 256 given for uint8", CALL(u * 256)},
+      {kind, "[remainder] the number 256 given for uint8", CALL(u % 256)},
+      {kind, "[floor_divide] the number 256 given for uint8", CALL(floor_divide(u, 256))},
+      {kind, "[maximum] the number 300 given for uint8", CALL(maximum(u, 300))},
+      {kind, "[power] the number 256 given for uint8", CALL(power(u, 256))},
+      {kind, "[bitwise_and] the number 255 given for int8, expected -128 to 127.", CALL(bitwise_and(b, 255))},
+      {kind, "[minimum] the number -129 given for int8", CALL(minimum(-129, b))},
+      {kind, "[maximum] the number 40000 given for int16, expected -32768 to 32767.", CALL(maximum(s, 40000))},
+      {kind, "[clip] the number 300 given for uint8", CALL(clip(u, 0, 300))},
+      {kind, "[clip] the number -1 given for uint8", CALL(clip(u, -1, 3))},
+      {kind, "[where] the number 256 given for uint8", CALL(where(u > 1, u, 256))},
+      {kind, "[arange] the number 3000000000 given for int32", CALL(arange(3000000000LL, 3000000002LL))},
+      {kind, "[arange] the number 256 given for uint8", CALL(arange(0, 257, 1, {.dtype = uint8}))},
+      {kind, "[arange] the number 255.5 given for int8", CALL(arange(0.5, 256, 1, {.dtype = int8}))},
+      {kind, "[linspace] the number 256 given for uint8", CALL(linspace(0, 256, 3, {.dtype = uint8}))},
+      {kind, "[linspace] the number -1 given for uint8", CALL(linspace(-1, 255, 3, {.dtype = uint8}))},
   });
 }
 
@@ -179,9 +175,9 @@ TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
       {kind,
        "[item] float64[1] read as int32, which has no fractions. Read item<float>(), or convert it first: "
        "astype(x, int32) drops a fraction, astype(round(x), int32) rounds it.",
-       [] { array<double>({-2.75}).item<int32_t>(); }},
-      {kind, "[item] float32[] read as int64", [] { ones({}).item<int64_t>(); }},  // whatever the value
-      {kind, "[item] bfloat16[] read as bool", [] { ones({}, bfloat16).item<bool>(); }},
+       CALL(array<double>({-2.75}).item<int32_t>())},
+      {kind, "[item] float32[] read as int64", CALL(ones({}).item<int64_t>())},  // whatever the value
+      {kind, "[item] bfloat16[] read as bool", CALL(ones({}, bfloat16).item<bool>())},
   });
 }
 
@@ -190,34 +186,26 @@ TEST(EdgeTest, SizesAreNamedAsTheyWereGiven) {
   const Array i = arange(8), f = ones({4, 8}), image = ones({1, 3, 9, 9}), kernel = ones({3, 3, 3, 3});
   const ErrorKind kind = ErrorKind::bad_argument;
   expect_refusals({
-      {kind, "[arange] 0 to nan in steps of 1 given", [] { arange(std::nan("")); }},
-      {kind, "[arange] 0 to inf in steps of 1 given", [] { arange(std::numeric_limits<double>::infinity()); }},
-      {kind, "[arange] 0 to 1e+30 in steps of 1 given", [] { arange(1e30); }},
-      {kind, "[arange] 0 to 9223372036854775807 in steps of 1 given", [] { arange(INT64_MAX); }},
+      {kind, "[arange] 0 to nan in steps of 1 given", CALL(arange(std::nan("")))},
+      {kind, "[arange] 0 to inf in steps of 1 given", CALL(arange(std::numeric_limits<double>::infinity()))},
+      {kind, "[arange] 0 to 1e+30 in steps of 1 given", CALL(arange(1e30))},
+      {kind, "[arange] 0 to 9223372036854775807 in steps of 1 given", CALL(arange(INT64_MAX))},
       {kind, "[pad] widths 4611686018427387904 and 4611686018427387904 of dim 0 of int32[8]",
-       [=] {
-         pad(i, {{huge, huge}});
-       }},
-      {kind, "[tile] reps (1, 4611686018427387904) of float32[4,8]", [=] { tile(f, {huge}); }},
-      {kind, "[repeat] repeats 4611686018427387904 of dim 1 of float32[4,8]", [=] { repeat(f, huge, 1); }},
+       CALL(pad(i, {{huge, huge}}))},
+      {kind, "[tile] reps (1, 4611686018427387904) of float32[4,8]", CALL(tile(f, {huge}))},
+      {kind, "[repeat] repeats 4611686018427387904 of dim 1 of float32[4,8]", CALL(repeat(f, huge, 1))},
       {ErrorKind::shape_mismatch,
        "[conv_general_dilated] padding (4611686018427387904, 4611686018427387904) of spatial dim 0 given",
-       [=] {
-         conv_general_dilated(image, kernel, {1, 1}, {{huge, huge}, {0, 0}});
-       }},
+       CALL(conv_general_dilated(image, kernel, {1, 1}, {{huge, huge}, {0, 0}}))},
       {ErrorKind::shape_mismatch,
        "[conv_general_dilated] rhs_dilation (4611686018427387904, 1) given, expected 2 sizes",
-       [=] {
-         conv_general_dilated(image, kernel, {1, 1}, "VALID", {.rhs_dilation = {huge, 1}});
-       }},
-      {kind, "[zeros] the shape (-1) given, expected sizes from 0", [] { zeros({-1}); }},
-      {kind, "[array] the shape (-1) given", [] { array<float>(std::vector<float>{1}, {-1}); }},
-      {kind, "[normal] the shape (-1) given", [] { normal(Key(0), {-1}); }},
-      {kind, "[eye] the shape (-1, -1) given", [] { eye(-1); }},
+       CALL(conv_general_dilated(image, kernel, {1, 1}, "VALID", {.rhs_dilation = {huge, 1}}))},
+      {kind, "[zeros] the shape (-1) given, expected sizes from 0", CALL(zeros({-1}))},
+      {kind, "[array] the shape (-1) given", CALL(array<float>(std::vector<float>{1}, {-1}))},
+      {kind, "[normal] the shape (-1) given", CALL(normal(Key(0), {-1}))},
+      {kind, "[eye] the shape (-1, -1) given", CALL(eye(-1))},
       {ErrorKind::shape_mismatch, "[dynamic_slice] sizes (-1, 2) for float32[4,8], expected 0 to its own.",
-       [=] {
-         dynamic_slice(f, {0, 0}, {-1, 2});
-       }},
+       CALL(dynamic_slice(f, {0, 0}, {-1, 2}))},
   });
 }
 
@@ -227,49 +215,25 @@ TEST(EdgeTest, ErrorsSpeakOfTheCallThatWasMade) {
                   dtype = ErrorKind::dtype_mismatch;
   expect_refusals({
       {dtype, "[cross_entropy] logits int32[2,2], expected a floating type.",
-       [=] {
-         cross_entropy(whole, array<int32_t>({0, 1}));
-       }},
+       CALL(cross_entropy(whole, array<int32_t>({0, 1})))},
       {dtype, "int32[1,2,4,4], expected one floating type.",
-       [=] { dot_product_attention(heads, heads, astype(heads, int32)); }},
-      {dtype, "expected one floating type.", [=] { dot_product_attention(heads, astype(heads, bfloat16), heads); }},
+       CALL(dot_product_attention(heads, heads, astype(heads, int32)))},
+      {dtype, "expected one floating type.", CALL(dot_product_attention(heads, astype(heads, bfloat16), heads))},
       {shape, "6 heads, 4 kv heads, expected a multiple.",
-       [=] {
-         dot_product_attention(ones({1, 2, 6, 4}), heads, heads);
-       }},
-      {dtype, "[round] decimals -1 of int32[8], expected 0 or more of integers.", [=] { round(i, -1); }},
-      {argument, "[flip] dim 0 of float32[4,8] given twice.",
-       [=] {
-         flip(f, {0, 0});
-       }},
-      {shape, "[einsum] \"ii\": 'i' of float32[4,8] is 4 and 8, expected one size.", [=] { einsum("ii", {f}); }},
-      {shape, "[einsum] \"ij,jk\": int32[8] has 1 dims, expected 2.",
-       [=] {
-         einsum("ij,jk", {i, whole});
-       }},
-      {argument, "[celu] alpha 0 given", [=] { celu(f, 0); }},
+       CALL(dot_product_attention(ones({1, 2, 6, 4}), heads, heads))},
+      {dtype, "[round] decimals -1 of int32[8], expected 0 or more of integers.", CALL(round(i, -1))},
+      {argument, "[flip] dim 0 of float32[4,8] given twice.", CALL(flip(f, {0, 0}))},
+      {shape, "[einsum] \"ii\": 'i' of float32[4,8] is 4 and 8, expected one size.", CALL(einsum("ii", {f}))},
+      {shape, "[einsum] \"ij,jk\": int32[8] has 1 dims, expected 2.", CALL(einsum("ij,jk", {i, whole}))},
+      {argument, "[celu] alpha 0 given", CALL(celu(f, 0))},
       {argument, "[bincount] indices from -1 to 5 given, expected 0 to 2.",
-       [] {
-         bincount(array<int32_t>({0, 5, 5, -1}), 3);
-       }},
-      {shape, "[stack] given float32[4,8] and int32[8], expected equal shapes.",
-       [=] {
-         stack({f, i});
-       }},
-      {argument, "[stack] dim 3 of a stack of float32[4,8], expected -3 to 2.", [=] { stack({f}, 3); }},
-      {argument, "[sum] dim 0 of float32[], which has no dims.", [] { sum(ones({}), {0}); }},
-      {argument, "[at] index 0 of dim 0 of float32[0,3], which has no elements.",
-       [] {
-         zeros({0, 3}).at(0);
-       }},
-      {argument, "of dim 0 of float32[2,3], expected -2 to 1.",
-       [] {
-         zeros({2, 3}).at(UINT64_MAX);
-       }},
-      {argument, "[make_mesh] mesh axis \"x,y\" has a comma",
-       [] {
-         make_mesh({{"x,y", 2}});
-       }},
+       CALL(bincount(array<int32_t>({0, 5, 5, -1}), 3))},
+      {shape, "[stack] given float32[4,8] and int32[8], expected equal shapes.", CALL(stack({f, i}))},
+      {argument, "[stack] dim 3 of a stack of float32[4,8], expected -3 to 2.", CALL(stack({f}, 3))},
+      {argument, "[sum] dim 0 of float32[], which has no dims.", CALL(sum(ones({}), {0}))},
+      {argument, "[at] index 0 of dim 0 of float32[0,3], which has no elements.", CALL(zeros({0, 3}).at(0))},
+      {argument, "of dim 0 of float32[2,3], expected -2 to 1.", CALL(zeros({2, 3}).at(UINT64_MAX))},
+      {argument, "[make_mesh] mesh axis \"x,y\" has a comma", CALL(make_mesh({{"x,y", 2}}))},
   });
 }
 
@@ -284,13 +248,11 @@ TEST(EdgeTest, CallsOfTooManyDimsNameTheLimit) {
          reshape(i, shape);
        }},
       {kind, "[sum] float32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]: 16 dims to reduce, expected at most 15.",
-       [=] { sum(many); }},
+       CALL(sum(many))},
       {kind, "[broadcast_to] float32[1,1,1,1,1,1,1,1,1]: 18 dims of operand and result together, expected at most 16.",
-       [] { broadcast_to(ones(Shape(9, 1)), Shape(9, 2)); }},
+       CALL(broadcast_to(ones(Shape(9, 1)), Shape(9, 2)))},
       {kind, "[expand_dims] int32[8]: 17 new dims, expected at most 16.",
-       [=] {
-         expand_dims(i, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
-       }},
+       CALL(expand_dims(i, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}))},
   });
   EXPECT_EQ(sum(ones(Shape(15, 1))).item<float>(), 1);
   EXPECT_EQ(reshape(many, {1}).shape(), Shape{1});
@@ -340,9 +302,8 @@ TEST(EdgeTest, AReshapeGivesUpTheAxesWhoseLossCostsLeast) {
 }
 
 TEST(EdgeTest, NothingHasNoMean) {
-  expect_error(ErrorKind::shape_mismatch, "nothing has no mean", [] {
-    cross_entropy(zeros({0, 4}), array<int32_t>(std::vector<int32_t>{}, {0}));
-  });
+  expect_error(ErrorKind::shape_mismatch, "nothing has no mean",
+               CALL(cross_entropy(zeros({0, 4}), array<int32_t>(std::vector<int32_t>{}, {0}))));
 }
 
 TEST(EdgeTest, AnEmptyArrayTakesAnyEmptyShape) {
@@ -351,7 +312,7 @@ TEST(EdgeTest, AnEmptyArrayTakesAnyEmptyShape) {
     EXPECT_EQ(reshape(ones({0, 6}), shape).shape(), shape);
     EXPECT_EQ(reshape(placed, shape).shape(), shape);
   }
-  expect_error(ErrorKind::shape_mismatch, "another number", [&] { reshape(placed, {1, 6}); });
+  expect_error(ErrorKind::shape_mismatch, "another number", CALL(reshape(placed, {1, 6})));
 }
 
 TEST(EdgeTest, APadKeepsItsValueAlongAShardedDim) {
@@ -363,19 +324,19 @@ TEST(EdgeTest, APadKeepsItsValueAlongAShardedDim) {
 }
 
 TEST(EdgeTest, NoMeshIsAnError) {
-  expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().size(); });
-  expect_error(ErrorKind::bad_argument, "this is no mesh", [] { Mesh().has_axis("a"); });
+  expect_error(ErrorKind::bad_argument, "this is no mesh", CALL(Mesh().size()));
+  expect_error(ErrorKind::bad_argument, "this is no mesh", CALL(Mesh().has_axis("a")));
 }
 
 TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {
   const int64_t large = int64_t{1} << 40;
   const Mesh mesh = make_mesh({{"a", 2}});
   const auto refused = [](const char* words, auto&& make) { expect_error(ErrorKind::other, words, make); };
-  refused("no memory for a block of int64[1099511627776]", [&] { arange(large, {.dtype = int64}); });
-  refused("no memory for a block of float32[1099511627776]", [&] { linspace(0, 1, large); });
-  refused("no memory for a block of float32[4194304,4194304]", [] { eye(int64_t{1} << 22); });
+  refused("no memory for a block of int64[1099511627776]", CALL(arange(large, {.dtype = int64})));
+  refused("no memory for a block of float32[1099511627776]", CALL(linspace(0, 1, large)));
+  refused("no memory for a block of float32[4194304,4194304]", CALL(eye(int64_t{1} << 22)));
   refused("no memory for a block of int64[549755813888]",
-          [&] { arange(large, {.dtype = int64, .out_sharding = NamedSharding(mesh, P{"a"})}); });
+          CALL(arange(large, {.dtype = int64, .out_sharding = NamedSharding(mesh, P{"a"})})));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "sharding/operations/shapes.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera {
 namespace {
@@ -71,7 +72,7 @@ TEST(EinsumTest, ElementTypesAreJaxs) {
 TEST(EinsumTest, ErrorsSayWhatIsWrongWithTheEquation) {
   const Array x = numbers({2, 3});
   const auto refused = [&](const char* equation, std::vector<Array> operands, const char* words) {
-    expect_error(ErrorKind::bad_argument, words, [&] { einsum(equation, operands); });
+    expect_error(ErrorKind::bad_argument, words, CALL(einsum(equation, operands)));
   };
   refused("ij,jk->ik", {x}, "[einsum] \"ij,jk->ik\": it is for 2 operands, given 1");
   refused("ij->k", {x}, "the result has 'k', which no operand has");
@@ -79,10 +80,9 @@ TEST(EinsumTest, ErrorsSayWhatIsWrongWithTheEquation) {
   refused("i1->i", {x}, "'1' is no letter");
   refused("......->", {x}, "two ellipses");
   refused("", {}, "no operands given");
-  expect_error(ErrorKind::shape_mismatch, "[einsum] given float32[2,3] and float32[2,3]: dim \"j\" is", [&] {
-    einsum("ij,jk->ik", {x, x});
-  });
-  expect_error(ErrorKind::shape_mismatch, "float32[2,3] has 2 dims, expected 3", [&] { einsum("ijk->", {x}); });
+  expect_error(ErrorKind::shape_mismatch, "[einsum] given float32[2,3] and float32[2,3]: dim \"j\" is",
+               CALL(einsum("ij,jk->ik", {x, x})));
+  expect_error(ErrorKind::shape_mismatch, "float32[2,3] has 2 dims, expected 3", CALL(einsum("ijk->", {x})));
 }
 
 TEST(ProductTest, AreNumpysProducts) {
@@ -101,17 +101,14 @@ TEST(ProductTest, AreNumpysProducts) {
 
 TEST(ProductTest, ErrorsNameTheOperandsByTheirTypes) {
   const Array x = numbers({2, 3});
-  expect_error(ErrorKind::shape_mismatch, "[dot_general] dim 1 of float32[2,3] and dim 0 of float32[2,3]", [&] {
-    dot_general(x, x, {.contract = {{1}, {0}}});
-  });
-  expect_error(ErrorKind::bad_argument, "[tensordot] over 3 dims", [&] { tensordot(x, x, 3); });
-  expect_error(ErrorKind::bad_argument, "[tensordot] a dim of float32[2,3] given twice", [&] {
-    tensordot(x, x, {{0, 0}, {0, 1}});
-  });
-  expect_error(ErrorKind::bad_argument, "[dot_general] 1 dims of float32[2,3] and 0 of float32[2,3]", [&] {
-    dot_general(x, x, {.contract = {{1}, {}}});
-  });
-  expect_error(ErrorKind::shape_mismatch, "[matmul] given float32[2,3] and float32[2,3]", [&] { matmul(x, x); });
+  expect_error(ErrorKind::shape_mismatch, "[dot_general] dim 1 of float32[2,3] and dim 0 of float32[2,3]",
+               CALL(dot_general(x, x, {.contract = {{1}, {0}}})));
+  expect_error(ErrorKind::bad_argument, "[tensordot] over 3 dims", CALL(tensordot(x, x, 3)));
+  expect_error(ErrorKind::bad_argument, "[tensordot] a dim of float32[2,3] given twice",
+               CALL(tensordot(x, x, {{0, 0}, {0, 1}})));
+  expect_error(ErrorKind::bad_argument, "[dot_general] 1 dims of float32[2,3] and 0 of float32[2,3]",
+               CALL(dot_general(x, x, {.contract = {{1}, {}}})));
+  expect_error(ErrorKind::shape_mismatch, "[matmul] given float32[2,3] and float32[2,3]", CALL(matmul(x, x)));
 }
 
 TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {
@@ -138,7 +135,7 @@ TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {
 TEST(OutShardingTest, NeedsAMesh) {
   const Array x = numbers({2, 2});
   expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which lies on no mesh",
-               [&] { einsum("ij->ji", {x}, {.out_sharding = P{"x"}}); });
+               CALL(einsum("ij->ji", {x}, {.out_sharding = P{"x"}})));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "sharding/autodiff/remat.h"
 #include "sharding/shard_map.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -222,25 +223,23 @@ TEST(LinearCrossEntropy, Errors) {
   expect_error(shape,
                "[linear_cross_entropy] given float32[3,4] and the kernel float32[4,8], expected (..., embed) and "
                "(vocab, embed).",
-               [&] { linear_cross_entropy(x, kernel, labels, {.transposed = true}); });
+               CALL(linear_cross_entropy(x, kernel, labels, {.transposed = true})));
   expect_error(shape,
                "[linear_cross_entropy] given float32[3,4] and labels int32[1], expected labels of the shape (3).",
-               [&] { linear_cross_entropy(x, kernel, array<int32_t>({0})); });
-  expect_error(argument, "[linear_cross_entropy] indices from 0 to 8 given, expected 0 to 7.", [&] {
-    linear_cross_entropy(x, kernel, array<int32_t>({0, 1, 8}));
-  });
+               CALL(linear_cross_entropy(x, kernel, array<int32_t>({0}))));
+  expect_error(argument, "[linear_cross_entropy] indices from 0 to 8 given, expected 0 to 7.",
+               CALL(linear_cross_entropy(x, kernel, array<int32_t>({0, 1, 8}))));
   expect_error(argument, "[linear_cross_entropy] chunk 0, expected 1 or more.",
-               [&] { linear_cross_entropy(x, kernel, labels, {.chunk = 0}); });
+               CALL(linear_cross_entropy(x, kernel, labels, {.chunk = 0})));
   expect_error(argument, "[linear_cross_entropy] logit_softcap 0, expected a positive number.",
-               [&] { linear_cross_entropy(x, kernel, labels, {.logit_softcap = 0.0}); });
-  expect_error(shape, "[linear_cross_entropy] labels int32[0] have no element, and nothing has no mean.", [&] {
-    linear_cross_entropy(ones({0, 4}), kernel, zeros({0}, int32));
-  });
+               CALL(linear_cross_entropy(x, kernel, labels, {.logit_softcap = 0.0})));
+  expect_error(shape, "[linear_cross_entropy] labels int32[0] have no element, and nothing has no mean.",
+               CALL(linear_cross_entropy(ones({0, 4}), kernel, zeros({0}, int32))));
   expect_error(argument, "[linear_cross_entropy] indices from 0 to 7 given, expected 0 to 5.",
-               [&] { linear_cross_entropy(x, kernel, labels, {.vocab = 6}); });
+               CALL(linear_cross_entropy(x, kernel, labels, {.vocab = 6})));
   for (const int64_t vocab : {-1, 9})
     expect_error(argument, "of the kernel float32[4,8], expected 1 to 8, or 0 for all.",
-                 [&] { linear_cross_entropy(x, kernel, labels, {.vocab = vocab}); });
+                 CALL(linear_cross_entropy(x, kernel, labels, {.vocab = vocab})));
 }
 
 // Of no positions the sum is 0; without features all logits are; without classes there is nothing to say.
@@ -261,12 +260,10 @@ TEST(LinearCrossEntropy, OfNothingIsAsThePlainLoss) {
   const auto refused = [](const char* verb, const char* of) {
     return fmt::format("[{}] a vocabulary of 0 for {} and labels int32[3], expected one class or more.", verb, of);
   };
-  expect_error(ErrorKind::shape_mismatch, refused("linear_cross_entropy", "float32[3,4]"), [&] {
-    linear_cross_entropy(ones({3, 4}), ones({4, 0}), labels);
-  });
-  expect_error(ErrorKind::shape_mismatch, refused("cross_entropy", "float32[3,0]"), [&] {
-    cross_entropy(ones({3, 0}), labels);
-  });
+  expect_error(ErrorKind::shape_mismatch, refused("linear_cross_entropy", "float32[3,4]"),
+               CALL(linear_cross_entropy(ones({3, 4}), ones({4, 0}), labels)));
+  expect_error(ErrorKind::shape_mismatch, refused("cross_entropy", "float32[3,0]"),
+               CALL(cross_entropy(ones({3, 0}), labels)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What neural networks are made of, beyond the law: what moves, half precision, and errors.
 #include "sharding/propagation/run.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -45,12 +46,10 @@ TEST(Attention, AGroupIsDividedWhereItsKvHeadLies) {
 
 TEST(Attention, Errors) {
   const Array q = ones({2, 4, 3, 2}), k = ones({2, 4, 2, 2});
-  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", [&] { dot_product_attention(q, k, k); });
-  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", [&] {
-    dot_product_attention(ones({4, 2}), k, k);
-  });
+  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", CALL(dot_product_attention(q, k, k)));
+  expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", CALL(dot_product_attention(ones({4, 2}), k, k)));
   expect_error(ErrorKind::bad_argument, "[dot_product_attention] offset -1, expected 0 or more.",
-               [&] { dot_product_attention(k, k, k, {.causal = true, .offset = -1}); });
+               CALL(dot_product_attention(k, k, k, {.causal = true, .offset = -1})));
 }
 
 TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
@@ -65,15 +64,12 @@ TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
 
 TEST(RaggedDot, Errors) {
   const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
-  expect_error(ErrorKind::bad_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows", [&] {
-    ragged_dot(x, kernels, array<int32_t>({1, 4}));
-  });
-  expect_error(ErrorKind::bad_argument, "size -1 of group 0", [&] { ragged_dot(x, kernels, array<int32_t>({-1, 4})); });
+  expect_error(ErrorKind::bad_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows",
+               CALL(ragged_dot(x, kernels, array<int32_t>({1, 4}))));
+  expect_error(ErrorKind::bad_argument, "size -1 of group 0", CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
   expect_error(ErrorKind::shape_mismatch, "[ragged_dot] given float32[4,2], kernels float32[2,2,3] and sizes int32[3]",
-               [&] {
-                 ragged_dot(x, kernels, array<int32_t>({1, 1, 1}));
-               });
-  expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", [&] { ragged_dot(x, kernels, ones({2})); });
+               CALL(ragged_dot(x, kernels, array<int32_t>({1, 1, 1}))));
+  expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", CALL(ragged_dot(x, kernels, ones({2}))));
 }
 
 TEST(RotaryEmbedding, ProductsDependOnTheDistanceOnly) {
@@ -140,25 +136,21 @@ TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
 
 TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::bad_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
-               [] {
-                 rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
-                                                                .original_positions = 8,
-                                                                .short_factors = {1},
-                                                                .long_factors = {1, 1}}});
-               });
-  expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", [] { rotary_embedding(ones({2, 4, 3})); });
-  expect_error(ErrorKind::shape_mismatch, "float32[4,2]", [] { rotary_embedding(ones({4, 2})); });
-  expect_error(ErrorKind::shape_mismatch, "int32", [] { rotary_embedding(ones({4, 2, 2}, int32)); });
-  expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.", [] {
-    rotary_embedding(ones({4, 2, 2}), {.offset = -2});
-  });
+               CALL(rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
+                                                                   .original_positions = 8,
+                                                                   .short_factors = {1},
+                                                                   .long_factors = {1, 1}}})));
+  expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", CALL(rotary_embedding(ones({2, 4, 3}))));
+  expect_error(ErrorKind::shape_mismatch, "float32[4,2]", CALL(rotary_embedding(ones({4, 2}))));
+  expect_error(ErrorKind::shape_mismatch, "int32", CALL(rotary_embedding(ones({4, 2, 2}, int32))));
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.",
+               CALL(rotary_embedding(ones({4, 2, 2}), {.offset = -2})));
   for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
     expect_error(ErrorKind::bad_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
       rotary_embedding(ones({4, 2, 2}), {.offset = offset});
     });
-  expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.", [] {
-    rotary_embedding(ones({4, 2, 2}), {.base = 0});
-  });
+  expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.",
+               CALL(rotary_embedding(ones({4, 2, 2}), {.base = 0})));
 }
 
 TEST(RmsNorm, OfHalfPrecisionIsRoundedOnce) {
@@ -184,13 +176,12 @@ TEST(Concatenate, AnyNumberOfArraysOfAnyTypesAndPlaces) {
 }
 
 TEST(Concatenate, Errors) {
-  expect_error(ErrorKind::bad_argument, "[concatenate] no arrays given", [] { concatenate({}); });
-  expect_error(ErrorKind::bad_argument, "[concatenate] dim 1", [] { concatenate({ones({2}), ones({2})}, 1); });
-  expect_error(ErrorKind::shape_mismatch, "[concatenate] given float32[2,3] and float32[2,4]", [] {
-    concatenate({ones({2, 3}), ones({2, 4})});
-  });
-  expect_error(ErrorKind::shape_mismatch, "[concatenate]", [] { concatenate({ones({2, 3}), ones({3})}); });
-  expect_error(ErrorKind::absent, "[concatenate]", [] { concatenate({Array(), ones({3})}); });
+  expect_error(ErrorKind::bad_argument, "[concatenate] no arrays given", CALL(concatenate({})));
+  expect_error(ErrorKind::bad_argument, "[concatenate] dim 1", CALL(concatenate({ones({2}), ones({2})}, 1)));
+  expect_error(ErrorKind::shape_mismatch, "[concatenate] given float32[2,3] and float32[2,4]",
+               CALL(concatenate({ones({2, 3}), ones({2, 4})})));
+  expect_error(ErrorKind::shape_mismatch, "[concatenate]", CALL(concatenate({ones({2, 3}), ones({3})})));
+  expect_error(ErrorKind::absent, "[concatenate]", CALL(concatenate({Array(), ones({3})})));
 }
 
 // ---- what is not finite

@@ -1,6 +1,7 @@
 // Every operation on a broad table of placements: value and gradients equal plain LibTorch's.
 #include "sharding/operations.h"
 
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -11,9 +12,6 @@ using Arrays = const std::vector<Array>&;
 using Values = const std::vector<at::Tensor>&;
 
 at::Tensor normal_values(const Shape& shape, uint64_t seed = 1) { return random_tensor(shape, seed); }
-
-// Both languages spell most functions alike.
-#define BOTH(expression) [](Arrays x) { return expression; }, [](Values x) { return expression; }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, int64_t offset = 0) {
   const int64_t group = q.size(2) / k.size(2);
@@ -62,10 +60,7 @@ std::vector<Function> products() {
       {"chain",
        {normal_values({6, 6}), normal_values({6, 6}, 2)},
        BOTH(matmul(matmul(x[0], x[1]), matmul(x[0], x[1])))},
-      {"x x^T",
-       {normal_values({6, 12})},
-       [](Arrays x) { return matmul(x[0], transpose(x[0])); },
-       [](Values x) { return at::matmul(x[0], x[0].t()); }},
+      {"x x^T", {normal_values({6, 12})}, OURS(matmul(x[0], transpose(x[0]))), THEIRS(at::matmul(x[0], x[0].t()))},
   };
 }
 
@@ -90,31 +85,21 @@ std::vector<Function> elementwise() {
       {"sigmoid", {a}, BOTH(sigmoid(x[0]))},
       {"relu", {a}, BOTH(relu(x[0]))},
       {"silu", {a}, BOTH(silu(x[0]))},
-      {"gelu", {a}, [](Arrays x) { return gelu(x[0]); }, [](Values x) { return at::gelu(x[0], "tanh"); }},
-      {"exact gelu", {a}, [](Arrays x) { return gelu(x[0], false); }, [](Values x) { return at::gelu(x[0]); }},
+      {"gelu", {a}, OURS(gelu(x[0])), THEIRS(at::gelu(x[0], "tanh"))},
+      {"exact gelu", {a}, OURS(gelu(x[0], false)), THEIRS(at::gelu(x[0]))},
       {"astype",
        {a, row},
-       [](Arrays x) { return astype(astype(x[0], float32) * astype(x[1], float32), float64); },
-       [](Values x) { return (x[0].to(at::kFloat) * x[1].to(at::kFloat)).to(at::kDouble); },
+       OURS(astype(astype(x[0], float32) * astype(x[1], float32), float64)),
+       THEIRS((x[0].to(at::kFloat) * x[1].to(at::kFloat)).to(at::kDouble)),
        1e-6},
-      {"promotion",
-       {a, row},
-       [](Arrays x) { return astype(x[0], float32) * x[1]; },
-       [](Values x) { return x[0].to(at::kFloat) * x[1]; },
-       1e-6},
-      {"stop_gradient",
-       {a, b},
-       [](Arrays x) { return x[0] * stop_gradient(x[1]) + x[1]; },
-       [](Values x) { return x[0] * x[1].detach() + x[1]; }},
+      {"promotion", {a, row}, OURS(astype(x[0], float32) * x[1]), THEIRS(x[0].to(at::kFloat) * x[1]), 1e-6},
+      {"stop_gradient", {a, b}, OURS(x[0] * stop_gradient(x[1]) + x[1]), THEIRS(x[0] * x[1].detach() + x[1])},
   };
 }
 
 std::vector<Function> shapes() {
   const at::Tensor a = normal_values({12, 6}), cube = normal_values({6, 2, 12});
-  const auto to = [](Shape shape) {
-    return std::pair([shape](Arrays x) { return reshape(x[0], shape); },
-                     [shape](Values x) { return x[0].reshape(shape); });
-  };
+  const auto to = [](Shape shape) { return std::pair(OURS(reshape(x[0], shape)), THEIRS(x[0].reshape(shape))); };
   std::vector<Function> table;
   for (const auto& [name, input, shape] : std::vector<std::tuple<std::string, at::Tensor, Shape>>{
            {"split major", a, {2, 6, 6}},
@@ -131,59 +116,27 @@ std::vector<Function> shapes() {
     table.push_back({"reshape: " + name, {input}, ours, theirs});
   }
   const std::vector<Function> more{
-      {"transpose", {a}, [](Arrays x) { return transpose(x[0]); }, [](Values x) { return x[0].t(); }, 1e-12, true},
-      {"transpose 3d",
-       {cube},
-       [](Arrays x) {
-         return transpose(x[0], {2, 0, 1});
-       },
-       [](Values x) {
-         return x[0].permute({2, 0, 1});
-       },
-       1e-12,
-       true},
-      {"swapaxes",
-       {cube},
-       [](Arrays x) { return swapaxes(x[0], 0, -1); },
-       [](Values x) { return x[0].transpose(0, 2); },
-       1e-12,
-       true},
-      {"slice",
-       {a},
-       [](Arrays x) { return slice_in_dim(x[0], 2, 8, 0); },
-       [](Values x) { return x[0].narrow(0, 2, 6); }},
-      {"slice of one",
-       {a},
-       [](Arrays x) { return slice_in_dim(x[0], 5, 6, -1); },
-       [](Values x) { return x[0].narrow(1, 5, 1); }},
+      {"transpose", {a}, OURS(transpose(x[0])), THEIRS(x[0].t()), 1e-12, true},
+      {"transpose 3d", {cube}, OURS(transpose(x[0], {2, 0, 1})), THEIRS(x[0].permute({2, 0, 1})), 1e-12, true},
+      {"swapaxes", {cube}, OURS(swapaxes(x[0], 0, -1)), THEIRS(x[0].transpose(0, 2)), 1e-12, true},
+      {"slice", {a}, OURS(slice_in_dim(x[0], 2, 8, 0)), THEIRS(x[0].narrow(0, 2, 6))},
+      {"slice of one", {a}, OURS(slice_in_dim(x[0], 5, 6, -1)), THEIRS(x[0].narrow(1, 5, 1))},
       {"concatenate",
        {a, normal_values({2, 6}, 2), normal_values({6, 6}, 3)},
-       [](Arrays x) { return concatenate(x); },
-       [](Values x) {
-         return at::cat({x[0], x[1], x[2]}, 0);
-       }},
+       OURS(concatenate(x)),
+       THEIRS(at::cat({x[0], x[1], x[2]}, 0))},
       {"concatenate the last",
        {cube, normal_values({6, 2, 1}, 2)},
-       [](Arrays x) { return concatenate(x, -1); },
-       [](Values x) {
-         return at::cat({x[0], x[1]}, -1);
-       }},
+       OURS(concatenate(x, -1)),
+       THEIRS(at::cat({x[0], x[1]}, -1))},
       {"concatenate products",
        {a, normal_values({6, 12}, 2)},
-       [](Arrays x) {
-         return concatenate({matmul(x[0], x[1]), matmul(x[0], x[1])}, 1);
-       },
-       [](Values x) {
-         return at::cat({at::matmul(x[0], x[1]), at::matmul(x[0], x[1])}, 1);
-       }},
+       OURS(concatenate({matmul(x[0], x[1]), matmul(x[0], x[1])}, 1)),
+       THEIRS(at::cat({at::matmul(x[0], x[1]), at::matmul(x[0], x[1])}, 1))},
       {"split heads",
        {cube, normal_values({12, 12}, 2)},
-       [](Arrays x) {
-         return transpose(reshape(matmul(x[0], x[1]), {6, 2, 6, 2}), {0, 2, 1, 3});
-       },
-       [](Values x) {
-         return at::matmul(x[0], x[1]).reshape({6, 2, 6, 2}).transpose(1, 2);
-       }},
+       OURS(transpose(reshape(matmul(x[0], x[1]), {6, 2, 6, 2}), {0, 2, 1, 3})),
+       THEIRS(at::matmul(x[0], x[1]).reshape({6, 2, 6, 2}).transpose(1, 2))},
   };
   table.insert(table.end(), more.begin(), more.end());
   return table;
@@ -197,28 +150,18 @@ std::vector<Function> reductions() {
       std::vector<int64_t> their_dims(dims.begin(), dims.end());
       const std::string how = fmt::format(" over ({}){}", fmt::join(dims, ","), keepdims ? " keepdims" : "");
       if (their_dims.empty()) their_dims = {0, 1, 2};
-      table.push_back({"sum" + how,
-                       {a},
-                       [=](Arrays x) { return sum(x[0], dims, keepdims); },
-                       [=](Values x) { return x[0].sum(their_dims, keepdims); },
-                       1e-12,
-                       true});
-      table.push_back({"mean" + how,
-                       {a},
-                       [=](Arrays x) { return mean(x[0], dims, keepdims); },
-                       [=](Values x) { return x[0].mean(their_dims, keepdims); },
-                       1e-12,
-                       true});
+      table.push_back(
+          {"sum" + how, {a}, OURS(sum(x[0], dims, keepdims)), THEIRS(x[0].sum(their_dims, keepdims)), 1e-12, true});
+      table.push_back(
+          {"mean" + how, {a}, OURS(mean(x[0], dims, keepdims)), THEIRS(x[0].mean(their_dims, keepdims)), 1e-12, true});
     }
   table.push_back({"sum of a product",
                    {normal_values({12, 6}), normal_values({6, 6}, 2)},
-                   [](Arrays x) { return sum(square(matmul(x[0], x[1])), {1}); },
-                   [](Values x) { return at::matmul(x[0], x[1]).square().sum(1); }});
+                   OURS(sum(square(matmul(x[0], x[1])), {1})),
+                   THEIRS(at::matmul(x[0], x[1]).square().sum(1))});
   for (const int dim : {0, 1, -1})
-    table.push_back({fmt::format("softmax over {}", dim),
-                     {a},
-                     [=](Arrays x) { return softmax(x[0], dim); },
-                     [=](Values x) { return at::softmax(x[0], dim); }});
+    table.push_back(
+        {fmt::format("softmax over {}", dim), {a}, OURS(softmax(x[0], dim)), THEIRS(at::softmax(x[0], dim))});
   return table;
 }
 
@@ -233,80 +176,70 @@ std::vector<Function> networks() {
   return {
       {"layer_norm",
        {x3, scale, bias},
-       [](Arrays x) { return layer_norm(x[0], x[1], x[2]); },
-       [](Values x) { return at::layer_norm(x[0], {6}, x[1], x[2]); }},
-      {"rms_norm",
-       {x3, scale},
-       [](Arrays x) { return rms_norm(x[0], x[1], 1e-5); },
-       [](Values x) { return rms(x[0], x[1]); }},
-      {"embedding",
-       {table, ids},
-       [](Arrays x) { return embedding(x[0], x[1]); },
-       [](Values x) { return at::embedding(x[0], x[1]); }},
+       OURS(layer_norm(x[0], x[1], x[2])),
+       THEIRS(at::layer_norm(x[0], {6}, x[1], x[2]))},
+      {"rms_norm", {x3, scale}, OURS(rms_norm(x[0], x[1], 1e-5)), THEIRS(rms(x[0], x[1]))},
+      {"embedding", {table, ids}, OURS(embedding(x[0], x[1])), THEIRS(at::embedding(x[0], x[1]))},
       {"embedding of bytes",
        {table, ids.to(at::kByte)},
-       [](Arrays x) { return embedding(x[0], x[1]); },
-       [](Values x) { return at::embedding(x[0], x[1].to(at::kLong)); }},
+       OURS(embedding(x[0], x[1])),
+       THEIRS(at::embedding(x[0], x[1].to(at::kLong)))},
       {"attention",
        {q, k, v},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2]); },
-       [](Values x) { return attention(x[0], x[1], x[2], false); }},
+       OURS(dot_product_attention(x[0], x[1], x[2])),
+       THEIRS(attention(x[0], x[1], x[2], false))},
       {"causal attention",
        {q, k, v},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true}); },
-       [](Values x) { return attention(x[0], x[1], x[2], true); }},
+       OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true})),
+       THEIRS(attention(x[0], x[1], x[2], true))},
       {"grouped attention",
        {q, k6, v6},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true}); },
-       [](Values x) { return attention(x[0], x[1], x[2], true); }},
+       OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true})),
+       THEIRS(attention(x[0], x[1], x[2], true))},
       {"grouped attention after a cache",
        {q, k4, v4},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true, .offset = 2}); },
-       [](Values x) { return attention(x[0], x[1], x[2], true, 2); }},
+       OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true, .offset = 2})),
+       THEIRS(attention(x[0], x[1], x[2], true, 2))},
       {"attention of one position",
        {normal_values({6, 1, 12, 2}, 6), k2, v2},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true, .offset = 5}); },
-       [](Values x) { return attention(x[0], x[1], x[2], false); }},
+       OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true, .offset = 5})),
+       THEIRS(attention(x[0], x[1], x[2], false))},
       {"two kv heads",
        {q, k2, v2},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2]); },
-       [](Values x) { return attention(x[0], x[1], x[2], false); }},
+       OURS(dot_product_attention(x[0], x[1], x[2])),
+       THEIRS(attention(x[0], x[1], x[2], false))},
       {"one kv head",
        {q, normal_values({6, 4, 1, 2}, 7), normal_values({6, 4, 1, 2}, 8)},
-       [](Arrays x) { return dot_product_attention(x[0], x[1], x[2], {.causal = true}); },
-       [](Values x) { return attention(x[0], x[1], x[2], true); }},
+       OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true})),
+       THEIRS(attention(x[0], x[1], x[2], true))},
       {"rotary_embedding",
        {normal_values({2, 6, 6, 4})},
-       [](Arrays x) { return rotary_embedding(x[0]); },
-       [](Values x) { return rotated(x[0], 0, 10000); }},
+       OURS(rotary_embedding(x[0])),
+       THEIRS(rotated(x[0], 0, 10000))},
       {"rotary_embedding further on",
        {normal_values({2, 6, 6, 4})},
-       [](Arrays x) { return rotary_embedding(x[0], {.offset = 1000, .base = 500}); },
-       [](Values x) { return rotated(x[0], 1000, 500.0); }},
+       OURS(rotary_embedding(x[0], {.offset = 1000, .base = 500})),
+       THEIRS(rotated(x[0], 1000, 500.0))},
       {"rotary_embedding of products",
        {normal_values({6, 12, 6}), normal_values({6, 12}, 2)},
-       [](Arrays x) {
-         return rotary_embedding(reshape(matmul(x[0], x[1]), {6, 12, 6, 2}));
-       },
-       [](Values x) {
-         return rotated(at::matmul(x[0], x[1]).reshape({6, 12, 6, 2}), 0, 10000);
-       }},
+       OURS(rotary_embedding(reshape(matmul(x[0], x[1]), {6, 12, 6, 2}))),
+       THEIRS(rotated(at::matmul(x[0], x[1]).reshape({6, 12, 6, 2}), 0, 10000))},
       {"cross_entropy",
        {normal_values({6, 2, 12}), random_integers({6, 2}, 12, 3)},
-       [](Arrays x) { return tessera::cross_entropy(x[0], x[1]); },
-       [](Values x) { return cross_entropy(x[0], x[1]); }},
+       OURS(tessera::cross_entropy(x[0], x[1])),
+       THEIRS(cross_entropy(x[0], x[1]))},
       {"cross_entropy of logits",
        {normal_values({6, 6}), normal_values({6, 12}, 2), random_integers({6}, 12, 3, at::kLong)},
-       [](Arrays x) { return tessera::cross_entropy(matmul(x[0], x[1]), x[2]); },
-       [](Values x) { return cross_entropy(at::matmul(x[0], x[1]), x[2]); }},
+       OURS(tessera::cross_entropy(matmul(x[0], x[1]), x[2])),
+       THEIRS(cross_entropy(at::matmul(x[0], x[1]), x[2]))},
       {"tied head",
        {table, ids, random_integers({6, 2}, 12, 9)},
-       [](Arrays x) { return tessera::cross_entropy(matmul(tanh(embedding(x[0], x[1])), transpose(x[0])), x[2]); },
-       [](Values x) { return cross_entropy(at::matmul(at::tanh(at::embedding(x[0], x[1])), x[0].t()), x[2]); }},
+       OURS(tessera::cross_entropy(matmul(tanh(embedding(x[0], x[1])), transpose(x[0])), x[2])),
+       THEIRS(cross_entropy(at::matmul(at::tanh(at::embedding(x[0], x[1])), x[0].t()), x[2]))},
       {"mlp",
        {x3, normal_values({6, 12}, 2), normal_values({12}, 3), normal_values({12, 6}, 4), bias},
-       [](Arrays x) { return matmul(gelu(matmul(x[0], x[1]) + x[2]), x[3]) + x[4]; },
-       [](Values x) { return at::matmul(at::gelu(at::matmul(x[0], x[1]) + x[2], "tanh"), x[3]) + x[4]; }},
+       OURS(matmul(gelu(matmul(x[0], x[1]) + x[2]), x[3]) + x[4]),
+       THEIRS(at::matmul(at::gelu(at::matmul(x[0], x[1]) + x[2], "tanh"), x[3]) + x[4])},
       {"normalized projections",
        {x3, scale, normal_values({6, 6}, 3), normal_values({6, 6}, 4)},
        [](Arrays x) {

@@ -5,6 +5,7 @@
 
 #include "sharding/placement/mesh.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera {
 namespace {
@@ -77,30 +78,22 @@ TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
   expect_error(ErrorKind::device_mismatch,
                "[make_mesh] mesh axis \"data\" = 3 is `across`, and 2 machines do not divide it. Give a multiple of "
                "them (several axes: each of a part of them above one), or leave `across` out.",
-               [] {
-                 detail::device_order({{"model", 2}, {"data", 3, across}}, {0, 1}, 3);
-               });
+               CALL(detail::device_order({{"model", 2}, {"data", 3, across}}, {0, 1}, 3)));
   expect_error(
       ErrorKind::device_mismatch,
-      "[make_mesh] mesh axes \"pipe\" = 2 x \"data\" = 2 are `across`, and 2 machines do not divide them so. Give", [] {
-        detail::device_order({{"pipe", 2, across}, {"data", 2, across}}, {0, 1}, 2);
-      });
+      "[make_mesh] mesh axes \"pipe\" = 2 x \"data\" = 2 are `across`, and 2 machines do not divide them so. Give",
+      CALL(detail::device_order({{"pipe", 2, across}, {"data", 2, across}}, {0, 1}, 2)));
   expect_error(
       ErrorKind::device_mismatch,
       "[make_mesh] mesh axis \"data\" = 2 is `across`, and machine 0 has 3 processes, machine 1 has 1, expected "
       "as many on each. Start as many on each, or leave `across` out.",
-      [] {
-        detail::device_order({{"data", 2, across}, {"model", 2}}, {0, 0, 1, 0}, 1);
-      });
-  expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices are no equal parts for 2 processes.", [] {
-    detail::device_order({{"data", 3}}, {0, 1}, 4);
-  });
+      CALL(detail::device_order({{"data", 2, across}, {"model", 2}}, {0, 0, 1, 0}, 1)));
+  expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices are no equal parts for 2 processes.",
+               CALL(detail::device_order({{"data", 3}}, {0, 1}, 4)));
   expect_error(ErrorKind::bad_argument,
                "[make_mesh] `devices` are given, and mesh axis \"data\" is `across`: both say the order. Leave one of "
                "them out.",
-               [] {
-                 make_mesh({{"data", 2, across}}, {.devices = {1, 0}});
-               });
+               CALL(make_mesh({{"data", 2, across}}, {.devices = {1, 0}})));
 }
 
 }  // namespace

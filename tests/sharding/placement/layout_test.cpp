@@ -5,6 +5,7 @@
 
 #include "sharding/placement/path_pattern.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 
 namespace tessera {
 namespace {
@@ -191,11 +192,9 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
   expect_error(ErrorKind::bad_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
     const Axes axes{"embed", ""};
   });
-  expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", [] { Layout(Mesh(), {}); });
+  expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", CALL(Layout(Mesh(), {})));
   expect_error(ErrorKind::duplicate_axis, "[Layout] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
-               [] {
-                 Layout(mesh, {{"vocab", {"data", "data"}}});
-               });
+               CALL(Layout(mesh, {{"vocab", {"data", "data"}}})));
 }
 
 TEST(LayoutTest, RefusesAxesThatTheMeshLacks) {
@@ -203,15 +202,11 @@ TEST(LayoutTest, RefusesAxesThatTheMeshLacks) {
                "[Layout] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
                "does not have. Name one of its axes, or let missing ones count as size one: {.missing_axes = "
                "MissingAxes::ok}.",
-               [] {
-                 Layout(mesh, {{"hidden", "model"}, {"embed", "pipe"}});
-               });
-  expect_error(ErrorKind::unknown_axis, "the rule ** -> P('data', 'pipe') names the mesh axis \"pipe\"", [] {
-    Layout(mesh, {{Arrays{}, P{"data", "pipe"}}});
-  });
-  expect_error(ErrorKind::unknown_axis, "the rule \"embed\" -> \"pipe\"", [] {
-    Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", "pipe"}}});
-  });
+               CALL(Layout(mesh, {{"hidden", "model"}, {"embed", "pipe"}})));
+  expect_error(ErrorKind::unknown_axis, "the rule ** -> P('data', 'pipe') names the mesh axis \"pipe\"",
+               CALL(Layout(mesh, {{Arrays{}, P{"data", "pipe"}}})));
+  expect_error(ErrorKind::unknown_axis, "the rule \"embed\" -> \"pipe\"",
+               CALL(Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", "pipe"}}})));
 }
 
 TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
@@ -241,25 +236,19 @@ TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
                "dim 0 \"embed\" = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule ** -> "
                "P('data') or the mesh.",
                resolve({{Arrays{}, P{"data"}}}, {"embed"}, {6}));
-  expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.", [] {
-    Layout(mesh, {{Arrays{}, P{unconstrained}}});
-  });
-  expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.", [] {
-    Layout(mesh, {{Arrays{""}, P{"data"}}});
-  });
-  expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.", [] {
-    Layout(mesh, {{"embed", static_cast<const char*>(nullptr)}});
-  });
+  expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.",
+               CALL(Layout(mesh, {{Arrays{}, P{unconstrained}}})));
+  expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.",
+               CALL(Layout(mesh, {{Arrays{""}, P{"data"}}})));
+  expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.",
+               CALL(Layout(mesh, {{"embed", static_cast<const char*>(nullptr)}})));
   const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
-  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless, [] {
-    Layout(mesh, {{"", "data"}, {"embed", "data"}});
-  });
-  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> replicated" + nameless, [] {
-    Layout(mesh, {{"", replicated}});
-  });
-  expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.", [] {
-    Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}});
-  });
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless,
+               CALL(Layout(mesh, {{"", "data"}, {"embed", "data"}})));
+  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> replicated" + nameless,
+               CALL(Layout(mesh, {{"", replicated}})));
+  expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.",
+               CALL(Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}})));
 }
 
 TEST(PathPattern, MatchesNameByName) {

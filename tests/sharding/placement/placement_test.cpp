@@ -5,6 +5,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {
@@ -130,9 +131,7 @@ TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
   const Array bare = from_tensor(random_tensor({4, 6, 8}, 1));
   EXPECT_TRUE(with_sharding_constraint(bare, {"batch", "seq", "embed"}).is_same(bare));
   expect_error(ErrorKind::unknown_axis, "[with_sharding_constraint] dim 2 is named \"heads\", which is in no rule.",
-               [&] {
-                 with_sharding_constraint(h, {"batch", "seq", "heads"});
-               });
+               CALL(with_sharding_constraint(h, {"batch", "seq", "heads"})));
 }
 
 struct Environment {
@@ -147,13 +146,11 @@ TEST(Placement, TheEnvironmentLimitsTheDevices) {
       ErrorKind::device_mismatch,
       "[make_mesh] the mesh needs 8 devices, there are 4 (TESSERA_CPU_DEVICES). Choose a smaller mesh, or raise or "
       "unset TESSERA_CPU_DEVICES.",
-      [] {
-        make_mesh({{"a", 8}});
-      });
-  expect_error(ErrorKind::device_mismatch, "device 7", [] { make_mesh({{"a", 2}}, {.devices = {0, 7}}); });
+      CALL(make_mesh({{"a", 8}})));
+  expect_error(ErrorKind::device_mismatch, "device 7", CALL(make_mesh({{"a", 2}}, {.devices = {0, 7}})));
   for (const char* wrong : {"four", "0", "-1", "4x"}) {
     const Environment environment(wrong);
-    expect_error(ErrorKind::bad_argument, "expected a number of devices from 1", [] { make_mesh({{"a", 1}}); });
+    expect_error(ErrorKind::bad_argument, "expected a number of devices from 1", CALL(make_mesh({{"a", 1}})));
   }
 }
 
@@ -205,26 +202,13 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        on(x, P{"data", "data"})},
       {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})",
        on(x, P{"data"}.unreduced({"data"}))},
-      {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice",
-       [] {
-         make_mesh({{"a", 2}, {"a", 2}});
-       }},
-      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1",
-       [] {
-         make_mesh({{"a", 0}});
-       }},
-      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name",
-       [] {
-         make_mesh({{"", 2}});
-       }},
+      {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice", CALL(make_mesh({{"a", 2}, {"a", 2}}))},
+      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1", CALL(make_mesh({{"a", 0}}))},
+      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name", CALL(make_mesh({{"", 2}}))},
       {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2",
-       [] {
-         make_mesh({{"a", 2}}, {.devices = {0, 1, 2}});
-       }},
+       CALL(make_mesh({{"a", 2}}, {.devices = {0, 1, 2}}))},
       {ErrorKind::device_mismatch, "[make_mesh] a device is given twice",
-       [] {
-         make_mesh({{"a", 2}}, {.devices = {1, 1}});
-       }},
+       CALL(make_mesh({{"a", 2}}, {.devices = {1, 1}}))},
       {ErrorKind::uneven,
        "[device_put] dim 0 of (3, 4) = 3 is not divisible by mesh axis \"data\" = 4. Change the spec, the mesh or the "
        "dim.",
@@ -253,7 +237,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        [=] { x + Array(); }},
       {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
       {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
-      {ErrorKind::absent, "the array is absent", [] { Array().shape(); }},
+      {ErrorKind::absent, "the array is absent", CALL(Array().shape())},
       {ErrorKind::shape_mismatch,
        "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
       {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.",
@@ -274,15 +258,13 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::shape_mismatch, "[dot_product_attention] given", [=] { dot_product_attention(x, x, x); }},
       {ErrorKind::shape_mismatch, "[cross_entropy] given", [=] { cross_entropy(x, ids); }},
       {ErrorKind::shape_mismatch, "[array] 3 values for the shape (2, 2), expected 4.",
-       [] {
-         array<float>(std::vector<float>{1, 2, 3}, {2, 2});
-       }},
+       CALL(array<float>(std::vector<float>{1, 2, 3}, {2, 2}))},
       {ErrorKind::shape_mismatch, "[item] float64[8@data,4] has 32 elements, expected one.", [=] { x.item<double>(); }},
       {ErrorKind::dtype_mismatch, "[to_host] float64[8@data,4] read as float32. Read it as its own type.",
        [=] { x.to_host<float>(); }},
       {ErrorKind::dtype_mismatch, "[embedding] ids are float64[3,4], expected integers.", [=] { embedding(x, tall); }},
       {ErrorKind::dtype_mismatch, "[normal] dtype int32 given, expected a floating one.",
-       [] { normal(Key(0), {2}, int32); }},
+       CALL(normal(Key(0), {2}, int32))},
       {ErrorKind::bad_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
        [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
       {ErrorKind::bad_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
@@ -306,7 +288,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::bad_argument,
        "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size or name=size:across, as in "
        "data=4,model=2.",
-       [] { parse_mesh_axes("data,model=2"); }},
+       CALL(parse_mesh_axes("data,model=2"))},
   };
   for (const Case& c : cases) expect_error(c.kind, c.words, c.call);
 }

@@ -1,4 +1,5 @@
 // Borrowed gathers: a weight is gathered again only where the backward pass reads it.
+#include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
 namespace tessera {
@@ -7,8 +8,6 @@ namespace {
 using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
 using Values = const std::vector<at::Tensor>&;
-
-#define BOTH(expression) [](Arrays w) { return expression; }, [](Values w) { return expression; }
 
 constexpr GradientOptions kept{.borrow_gathers = false};
 
@@ -45,96 +44,82 @@ std::vector<Use> uses() {
     return x * at::rsqrt((x * x).mean(-1, true) + 1e-5) * scale;
   };
   return {
-      {"a bias", {row}, 1, 0, 1, BOTH(w[0] + w[1])},
-      {"a factor", {row}, 1, 1, 1, BOTH(w[0] * w[1])},
-      {"a product", {matrix}, 1, 1, 1, BOTH(matmul(w[0], w[1]))},
-      {"a product with a column of blocks", {{{8, 8}, P{none, "data"}}}, 1, 1, 1, BOTH(matmul(w[0], w[1]))},
+      {"a bias", {row}, 1, 0, 1, BOTH(x[0] + x[1])},
+      {"a factor", {row}, 1, 1, 1, BOTH(x[0] * x[1])},
+      {"a product", {matrix}, 1, 1, 1, BOTH(matmul(x[0], x[1]))},
+      {"a product with a column of blocks", {{{8, 8}, P{none, "data"}}}, 1, 1, 1, BOTH(matmul(x[0], x[1]))},
       {"a first layer",
        {matrix},
        1,
        0,
        1,
-       [](Arrays w) { return matmul(stop_gradient(w[0]), w[1]); },
-       [](Values w) { return at::matmul(w[0].detach(), w[1]); }},
+       OURS(matmul(stop_gradient(x[0]), x[1])),
+       THEIRS(at::matmul(x[0].detach(), x[1]))},
       {"a table",
        {{{12, 8}, P{"data"}}},
        1,
        0,
        1,
-       [](Arrays w) { return w[0] + embedding(w[1], placed_ids(w[0])); },
-       [](Values w) { return w[0] + at::embedding(w[1], ids().to(at::kLong)); }},
+       OURS(x[0] + embedding(x[1], placed_ids(x[0]))),
+       THEIRS(x[0] + at::embedding(x[1], ids().to(at::kLong)))},
       {"a table and a tied head",
        {{{12, 8}, P{none, "data"}}},
        2,
        1,
        2,
-       [](Arrays w) { return matmul(w[0] + embedding(w[1], placed_ids(w[0])), transpose(w[1])); },
-       [](Values w) { return at::matmul(w[0] + at::embedding(w[1], ids().to(at::kLong)), w[1].t()); }},
-      {"the scale of an rms_norm",
-       {row},
-       1,
-       1,
-       1,
-       [](Arrays w) { return rms_norm(w[0], w[1]); },
-       [rms](Values w) { return rms(w[0], w[1]); }},
+       OURS(matmul(x[0] + embedding(x[1], placed_ids(x[0])), transpose(x[1]))),
+       THEIRS(at::matmul(x[0] + at::embedding(x[1], ids().to(at::kLong)), x[1].t()))},
+      {"the scale of an rms_norm", {row}, 1, 1, 1, OURS(rms_norm(x[0], x[1])), THEIRS(rms(x[0], x[1]))},
       // LibTorch's layer_norm hands its bias to the backward pass, too.
       {"scale and bias of a layer_norm",
        {row, row},
        2,
        2,
        2,
-       [](Arrays w) { return layer_norm(w[0], w[1], w[2]); },
-       [](Values w) { return at::layer_norm(w[0], {8}, w[1], w[2]); }},
+       OURS(layer_norm(x[0], x[1], x[2])),
+       THEIRS(at::layer_norm(x[0], {8}, x[1], x[2]))},
       {"two operands of one operation",
        {row},
        1,
        1,
        1,
-       [](Arrays w) { return layer_norm(w[0], w[1], w[1]); },
-       [](Values w) { return at::layer_norm(w[0], {8}, w[1], w[1]); }},
-      {"two operations", {matrix}, 2, 2, 1, BOTH(matmul(tanh(matmul(w[0], w[1])), w[1]))},
-      {"two operations, one of which reads it", {row}, 2, 1, 1, BOTH(w[0] * w[1] + w[1])},
-      {"w @ w", {matrix}, 2, 2, 2, BOTH(matmul(w[0], matmul(w[1], w[1])))},
-      {"a scaled weight", {matrix}, 1, 1, 1, BOTH(matmul(w[0], 0.5 * w[1]))},
-      {"a function of a weight", {matrix}, 1, 1, 1, BOTH(matmul(w[0], tanh(w[1])))},
+       OURS(layer_norm(x[0], x[1], x[1])),
+       THEIRS(at::layer_norm(x[0], {8}, x[1], x[1]))},
+      {"two operations", {matrix}, 2, 2, 1, BOTH(matmul(tanh(matmul(x[0], x[1])), x[1]))},
+      {"two operations, one of which reads it", {row}, 2, 1, 1, BOTH(x[0] * x[1] + x[1])},
+      {"w @ w", {matrix}, 2, 2, 2, BOTH(matmul(x[0], matmul(x[1], x[1])))},
+      {"a scaled weight", {matrix}, 1, 1, 1, BOTH(matmul(x[0], 0.5 * x[1]))},
+      {"a function of a weight", {matrix}, 1, 1, 1, BOTH(matmul(x[0], tanh(x[1])))},
       {"a transposed weight",
        {matrix},
        1,
        1,
        1,
-       [](Arrays w) { return matmul(w[0], transpose(w[1])); },
-       [](Values w) { return at::matmul(w[0], w[1].t()); }},
+       OURS(matmul(x[0], transpose(x[1]))),
+       THEIRS(at::matmul(x[0], x[1].t()))},
       {"a slice whose blocks are exchanged",
        {{{16}, P{"data"}}},
        1,
        1,
        1,
-       [](Arrays w) { return w[0] * slice_in_dim(w[1], 4, 12, 0); },
-       [](Values w) { return w[0] * w[1].narrow(0, 4, 8); }},
+       OURS(x[0] * slice_in_dim(x[1], 4, 12, 0)),
+       THEIRS(x[0] * x[1].narrow(0, 4, 8))},
       // A view of the gathered weight is read in its stead, and keeps the memory.
       {"a reshape",
        {{{6, 16}, P{none, "data"}}},
        1,
        0,
        1,
-       [](Arrays w) {
-         return matmul(w[0], reshape(w[1], {8, 12}));
-       },
-       [](Values w) {
-         return at::matmul(w[0], w[1].reshape({8, 12}));
-       }},
+       OURS(matmul(x[0], reshape(x[1], {8, 12}))),
+       THEIRS(at::matmul(x[0], x[1].reshape({8, 12})))},
       {"a reshape whose blocks are exchanged",
        {{{4, 16}, P{none, "data"}}},
        1,
        1,
        1,
-       [](Arrays w) {
-         return matmul(w[0], reshape(w[1], {8, 8}));
-       },
-       [](Values w) {
-         return at::matmul(w[0], w[1].reshape({8, 8}));
-       }},
-      {"no use at all", {matrix}, 0, 0, 0, BOTH(w[0] * 1.0)},
+       OURS(matmul(x[0], reshape(x[1], {8, 8}))),
+       THEIRS(at::matmul(x[0], x[1].reshape({8, 8})))},
+      {"no use at all", {matrix}, 0, 0, 0, BOTH(x[0] * 1.0)},
   };
 }
 
@@ -218,8 +203,8 @@ std::vector<Function> functions_of_weights() {
   const at::Tensor x = random_tensor({12, 6}, 1), w = random_tensor({6, 6}, 2), v = random_tensor({6, 6}, 3);
   const at::Tensor row = random_tensor({6}, 4);
   return {
-      {"residual blocks", {x, w, v}, BOTH(w[0] + matmul(tanh(matmul(w[0], w[1])), w[2]) * tanh(matmul(w[0], w[2])))},
-      {"powers", {w, v}, BOTH(matmul(matmul(w[0], w[1]), matmul(w[1], w[1])) + w[1])},
+      {"residual blocks", {x, w, v}, BOTH(x[0] + matmul(tanh(matmul(x[0], x[1])), x[2]) * tanh(matmul(x[0], x[2])))},
+      {"powers", {w, v}, BOTH(matmul(matmul(x[0], x[1]), matmul(x[1], x[1])) + x[1])},
       {"slices and reshapes",
        {x, w, row},
        [](Arrays w) {
