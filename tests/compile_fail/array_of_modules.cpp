@@ -1,10 +1,7 @@
 // expect: tessera: a module has no std::array of modules; use std::vector.
 #include <array>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Layer {
   Param kernel;

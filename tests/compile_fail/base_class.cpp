@@ -1,8 +1,5 @@
 // expect: tessera: a module has no base class; make the base a field.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Base {
   Param scale;

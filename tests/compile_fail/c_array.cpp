@@ -1,8 +1,5 @@
 // expect: tessera: a module has no C array; use std::array or std::vector.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   Param kernel;

@@ -1,8 +1,5 @@
 // expect: tessera: combine takes trees of one type.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Layer {
   Param kernel;

@@ -1,8 +1,5 @@
 // expect: tessera: a module has no const field and no reference, since it is assigned to; leave out the const, and hold values.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   Param kernel;

@@ -1,10 +1,7 @@
 // expect: tessera: a module has no const field and no reference, since it is assigned to; leave out the const, and hold values.
 #include <vector>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Layer {
   const Param kernel;

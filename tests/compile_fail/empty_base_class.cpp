@@ -1,10 +1,7 @@
 // expect: tessera: a module has no base class; make the base a field.
 #include <optional>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Base {};
 struct Model : Base {

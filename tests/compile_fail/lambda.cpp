@@ -1,8 +1,5 @@
 // expect: tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a std::variant of structs with operator().
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 template <class Activation>
 struct Model {

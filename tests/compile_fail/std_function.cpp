@@ -1,10 +1,7 @@
 // expect: tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a std::variant of structs with operator().
 #include <functional>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   Param kernel;

@@ -1,10 +1,7 @@
 // expect: tessera: a module holds values, no pointers and no views; use the value itself, a std::optional, std::vector or std::variant.
 #include <string_view>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   Param kernel;

@@ -1,8 +1,5 @@
 // expect: tessera: a module has at most 100 fields; group some of them in structs.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   int64_t f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19;

@@ -1,8 +1,5 @@
 // expect: tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return m.head; }.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   Param kernel;

@@ -1,8 +1,5 @@
 // expect: tessera: tree_at replaces a part by one of the same type, or by what a function makes of it.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Layer {
   Param kernel;

@@ -1,8 +1,5 @@
 // expect: tessera: a module is no union; use std::variant.
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 union Either {
   int64_t count;

@@ -2,10 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   std::vector<std::unique_ptr<Param>> layers;

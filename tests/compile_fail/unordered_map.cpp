@@ -2,10 +2,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "nn/tree.h"
-
-using namespace tessera;
-using nn::Param;
+#include "tests/compile_fail/module.h"
 
 struct Model {
   std::unordered_map<std::string, Param> heads;
