@@ -2,9 +2,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <tuple>
@@ -19,6 +17,7 @@
 #include "nn/tree/tree_summary.h"
 #include "optim/optimizer.h"
 #include "sharding/operations.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
@@ -82,14 +81,7 @@ void raw_gradients(const std::vector<at::Tensor>& blocks) {
 }
 
 double nanoseconds(int rounds, const std::function<void()>& call) {
-  std::vector<double> times;
-  for (int round = 0; round < rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    call();
-    times.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[rounds / 2];
+  return 1e3 * benchmarks::time(rounds, 1, [&](int) { call(); }).median;
 }
 
 struct Subject {

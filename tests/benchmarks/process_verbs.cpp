@@ -3,8 +3,6 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -16,21 +14,12 @@
 
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/processes.h"
+#include "tests/benchmarks/timing.h"
 
 namespace tessera {
 namespace {
 
 using Gloo = c10d::ProcessGroupGloo;
-
-struct Times {
-  std::vector<double> ms;
-  double best() const { return *std::min_element(ms.begin(), ms.end()); }
-  double median() const {
-    std::vector<double> sorted = ms;
-    std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-};
 
 // Another group of c10d's own, that meets at a port beside the program's.
 c10::intrusive_ptr<Gloo> plain_gloo() {
@@ -77,19 +66,18 @@ void compare(int64_t bytes, int turns) {
   if (me == 0)
     fmt::print("{:15} {:>20} {:>20} {:>13}\n", "", "ours: best, median", "Gloo: best, median", "ratio of both");
   for (const auto& [name, mine, theirs] : verbs) {
-    Times a, b;
+    std::vector<double> a, b;  // milliseconds
     for (int turn = 0; turn < turns + 2; ++turn)
       for (const auto& [verb, times] : {std::pair(&mine, &a), std::pair(&theirs, &b)}) {
         x.fill_(1e-3f);
         gloo->barrier()->wait();
-        const auto from = std::chrono::steady_clock::now();
-        (*verb)();
-        const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
-        if (turn >= 2) times->ms.push_back(ms);
+        const double ms = 1e3 * benchmarks::seconds_of(*verb);
+        if (turn >= 2) times->push_back(ms);
       }
+    const benchmarks::Times o = benchmarks::summary(a), g = benchmarks::summary(b);
     if (me == 0)
-      fmt::print("{:15} {:9.2f} {:7.2f} ms {:9.2f} {:7.2f} ms {:6.2f} {:6.2f}\n", name, a.best(), a.median(), b.best(),
-                 b.median(), a.best() / b.best(), a.median() / b.median());
+      fmt::print("{:15} {:9.2f} {:7.2f} ms {:9.2f} {:7.2f} ms {:6.2f} {:6.2f}\n", name, o.least, o.median, g.least,
+                 g.median, o.least / g.least, o.median / g.median);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
@@ -16,21 +15,13 @@
 #include "optim/optimizer.h"
 #include "sharding/accounting/ledger.h"
 #include "sharding/files/json.h"
+#include "tests/examples/rows.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t batch = 16, seq = 32, embed = 64, layers = 2, vocab = 256, mlp = 256;
 constexpr int64_t parameters = 134912;  // of the whole model
-
-data::TokenBatch tokens() {
-  std::vector<int32_t> ids(batch * seq);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % vocab);
-  data::TokenBatch batch_of_ids;
-  batch_of_ids.inputs = array<int32_t>(ids, {batch, seq});
-  batch_of_ids.targets = array<int32_t>(ids, {batch, seq});
-  return batch_of_ids;
-}
 
 // How a step is computed on a layout.
 struct Mode {
@@ -80,7 +71,7 @@ std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
     CommLedger ledger;
     const auto [loss, grads] = nn::value_and_grad(
         loss_fn, {.borrow_gathers = mode.borrow_gathers, .group = mode.group, .reduce = !mode.zero1})(
-        model, data::from_process_local(tokens(), layout));
+        model, data::from_process_local(examples::counted_rows(batch, seq), layout));
     optimizer.update(model, grads);
     return ledger.records();
   };

@@ -6,7 +6,6 @@
 #include <ostream>
 #include <vector>
 
-#include "data/text.h"
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
@@ -14,6 +13,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/array/autograd.h"
+#include "tests/examples/rows.h"
 #include "tests/sharding/allocations.h"
 
 namespace tessera::examples {
@@ -54,15 +54,6 @@ Layout layout_of(const Mode& mode) {
   return {make_mesh({{"data", devices}}, {.private_replicas = mode.private_replicas}), with_all_names(rules)};
 }
 
-data::TokenBatch tokens(const Size& size) {
-  std::vector<int32_t> ids(size.batch * size.config.seq);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % size.config.vocab);
-  data::TokenBatch batch;
-  batch.inputs = array<int32_t>(ids, {size.batch, size.config.seq});
-  batch.targets = batch.inputs.value;
-  return batch;
-}
-
 // x, where `seen` runs when its gradient comes.
 Array watched(const Array& x, std::function<void()> seen) {
   const detail::ArrayPtr& a = x.impl();
@@ -92,7 +83,8 @@ Measured measure(const Size& size, const Mode& mode) {
   model.remat = mode.remat;
   optim::Optimizer optimizer(model,
                              optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
-  const data::TokenBatch batch = data::from_process_local(tokens(size), layout);
+  const data::TokenBatch batch =
+      data::from_process_local(counted_rows(size.batch, size.config.seq, size.config.vocab), layout);
   Measured result{.before = memory.live()};
   const auto note = [&](std::vector<int64_t>& list) { list.push_back(memory.live() - result.before); };
   const Constrain constrain = [&](const Array& x) {

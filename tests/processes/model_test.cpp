@@ -1,5 +1,4 @@
 // A whole model across processes, on every layout: the same parameters, the same step, the same ledger as without any.
-#include "data/text.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
@@ -9,6 +8,7 @@
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/redistribution/gather_schedule.h"
+#include "tests/examples/rows.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -52,15 +52,7 @@ Layout layout_of(const Strategy& s, bool abstract) {
   return Layout(make_mesh(s.mesh, {.abstract = abstract}), examples::with_all_names(s.rules));
 }
 
-TokenBatch tokens() {
-  constexpr int64_t batch = 8, seq = 32;
-  std::vector<int32_t> ids(batch * seq);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % 256);
-  TokenBatch all;
-  all.inputs = array<int32_t>(ids, {batch, seq});
-  all.targets = array<int32_t>(ids, {batch, seq});
-  return all;
-}
+TokenBatch tokens() { return examples::counted_rows(8, 32); }
 
 TokenBatch placed_tokens(const Layout& layout) {
   TokenBatch all = tokens();
