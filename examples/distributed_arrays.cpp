@@ -16,7 +16,6 @@ using namespace tessera;
 void say(const char* what, const Array& x) { std::cout << what << ": " << x << '\n'; }
 
 // ---- Where an array lies
-// ---------------------------------------------------------------------------------------------
 
 Array numbers() { return reshape(arange(32.0), {4, 8}); }
 
@@ -35,7 +34,6 @@ void data_sharding() {
 }
 
 // ---- 1. Computation follows data
-// -------------------------------------------------------------------------------------
 
 void automatic() {
   const Array arr_sharded = sharded_numbers();
@@ -49,7 +47,6 @@ void automatic() {
 }
 
 // ---- 2. Constraints: a result where it is wanted, here on another mesh over the same devices
-// --------------------------
 
 void with_constraints() {
   const Mesh mesh = make_mesh({{"x", 8}}, {.devices = {0, 1, 2, 3, 6, 7, 4, 5}});
@@ -59,7 +56,6 @@ void with_constraints() {
 }
 
 // ---- 3. shard_map: the function of one device
-// -------------------------------------------------------------------------
 
 void manual() {
   const Mesh mesh = make_mesh({{"x", 8}});
@@ -81,7 +77,6 @@ void manual() {
 }
 
 // ---- One layer, three ways
-// ---------------------------------------------------------------------------------------------
 
 Array layer(const Array& x, const Array& weights, const Array& bias) { return sigmoid(matmul(x, weights) + bias); }
 

@@ -19,7 +19,6 @@
 using namespace tessera;
 
 // ---- A mesh is a named grid of devices, a spec says which of its axes cut which dim
-// ----------------------------------
 
 void show(const char* what, const Array& x) {
   std::cout << std::left << std::setw(28) << what << ' ' << std::setw(29) << x.type_string() << " each device holds "
@@ -39,7 +38,6 @@ void specs() {
 }
 
 // ---- Placement follows the data: where the operands lie, the result lies
-// ---------------------------------------------
 
 void propagation() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
@@ -55,7 +53,6 @@ void propagation() {
 }
 
 // ---- Four strategies
-// --------------------------------------------------------------------------------------------------
 
 struct Mlp {
   nn::Linear up, down;
@@ -113,7 +110,6 @@ void train(const Strategy& s) {
 }
 
 // ---- What full sharding saves, known before anything is placed
-// ---------------------------------------------------------
 
 void memory() {
   const Mesh mesh = make_mesh({{"fsdp", 8}});

@@ -202,7 +202,6 @@ TEST(PlacementTable, other_text_than_its_own_is_refused) {
 }
 
 // ---- formats for large trees
-// -----------------------------------------------------------------------------------------
 
 struct Deep {
   std::vector<Mlp> layers;
