@@ -177,11 +177,21 @@ bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibilit
   return !sight.bias || sight.bias->numel() == 0 || is_finite(at::amax(sight.bias->detach(), -1));
 }
 
+// Whether they are all numbers but 0.
+bool are_nonzero(const float* element, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  if (sizes.empty()) return std::abs(*element) > 0;
+  for (int64_t i = 0; i < sizes[0]; ++i)
+    if (!are_nonzero(element + i * strides[0], sizes.slice(1), strides.slice(1))) return false;
+  return true;
+}
+
 // Of a row without a logit that is a number, LibTorch's kernel for CPUs makes zeros, and of one with a NaN out of sight
 // NaN. Either shows in the row's first element, so that the operands need not be read for it.
 bool is_doubtful(const at::Tensor& result) {
   if (!result.is_cpu() || result.numel() == 0) return false;
   const at::Tensor first = result.detach().select(-1, 0);
+  if (first.scalar_type() == at::kFloat)
+    return !are_nonzero(first.const_data_ptr<float>(), first.sizes(), first.strides());
   return !at::all(at::gt(at::abs(first), 0)).item<bool>();
 }
 
