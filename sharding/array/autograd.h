@@ -69,6 +69,10 @@ Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& lea
 
 // A fresh variable over the same storage, outside every graph, that requires a gradient.
 at::Tensor make_leaf(const at::Tensor& tensor);
+// The same for tensors of one array. The backward pass goes to all of them at once, where each by itself would cost it
+// as much as a function does.
+Tensors make_leaves(const Tensors& tensors);
+bool is_leaf(const at::Tensor& tensor);
 
 // Stand-ins for `tensors`, over the same storage and version: what is computed from them is a graph of its own, which
 // no other thread need know of. It holds no storage but what its operations save.

@@ -26,12 +26,14 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
   for (const ArrayPtr& known : a.detail().leaves)
     if (known->type == type) return known;
   Tensors tensors;
-  if (const auto outside = a.details->tape->outside.find(&a); outside != a.details->tape->outside.end())
+  if (const auto outside = a.details->tape->outside.find(&a); outside != a.details->tape->outside.end()) {
     for (const at::Tensor& t : convert(*outside->second, outside->second, type, {.operation = "value_and_grad"})->local)
       tensors.push_back(t.view_as(t));
-  else
+  } else {
     for (int i = 0; i < (type->mesh ? type->mesh->slots(type->slots) : 1); ++i)
-      tensors.push_back(make_leaf(in_memory_of(type->mesh, a.local[project(type->mesh, type->slots, i, a.slots)])));
+      tensors.push_back(in_memory_of(type->mesh, a.local[project(type->mesh, type->slots, i, a.slots)]));
+    tensors = make_leaves(tensors);
+  }
   ArrayPtr made = make_array(type, std::move(tensors));
   made->weight = true;
   made->layout = a.layout;

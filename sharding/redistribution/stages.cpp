@@ -108,7 +108,7 @@ ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
 Tensors no_gradients(const Tensors& like) {
   Tensors none(like.size());
   for (size_t i = 0; i < like.size(); ++i)
-    if (!like[i].is_leaf()) none[i] = at::zeros({}, like[i].options()).expand(like[i].sizes());
+    if (!is_leaf(like[i])) none[i] = at::zeros({}, like[i].options()).expand(like[i].sizes());
   return none;
 }
 
