@@ -1,7 +1,7 @@
-// Short tensors, as the blocks of ZeRO-1 and FSDP are: LibTorch's dispatcher takes longer than their elements.
+// Short tensors, as the blocks of ZeRO-1 and FSDP are, and views: the dispatcher takes longer than their elements.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
 
@@ -9,5 +9,15 @@ namespace tessera::detail {
 bool is_short(const at::Tensor& t);
 // Of any tensor a contiguous copy, that nothing is recorded of.
 at::Tensor copy_of(const at::Tensor& t);
+// The blocks, of one shape, joined along `dim`.
+at::Tensor joined(const Tensors& blocks, int dim);
+
+// A view of block i of n along `dim`, and the same made contiguous; t.reshape(sizes); t.t() and its contiguous copy.
+// For who records nothing.
+at::Tensor block(const at::Tensor& t, int dim, int i, int n);
+at::Tensor contiguous_block(const at::Tensor& t, int dim, int i, int n);
+at::Tensor reshaped(const at::Tensor& t, at::IntArrayRef sizes);
+at::Tensor transposed(const at::Tensor& matrix);
+at::Tensor transposed_copy(const at::Tensor& matrix);
 
 }  // namespace tessera::detail

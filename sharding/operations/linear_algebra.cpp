@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "sharding/array/autograd.h"
+#include "sharding/array/short_tensors.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -43,7 +44,7 @@ const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear, Padded:
 // (..., k) as (rows, k)
 at::Tensor as_matrix(const at::Tensor& t) {
   if (t.dim() == 2) return t;
-  return t.reshape({c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
+  return reshaped(t, {c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
 }
 
 // a b + a' b' + ... of matrices, of half precision in float32. Where it has few columns, MKL is several times faster at
@@ -53,19 +54,23 @@ class SumOfProducts {
   void add(const at::Tensor& a, const at::Tensor& b) {
     if (!sum_.defined()) {
       narrow_ = 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096;
-      sum_ = narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b);
+      sum_ = times(a, b);
     } else if (a.itemsize() < 4) {
-      sum_ = sum_.to(at::kFloat).add_(narrow_ ? at::mm(b.t(), a.t()) : at::mm(a, b));
+      sum_ = sum_.to(at::kFloat).add_(times(a, b));
     } else if (narrow_) {
-      sum_.addmm_(b.t(), a.t());
+      sum_.addmm_(transposed(b), transposed(a));
     } else {
       sum_.addmm_(a, b);
     }
   }
   bool empty() const { return !sum_.defined(); }
-  at::Tensor result() const { return narrow_ ? sum_.t().contiguous() : sum_; }
+  at::Tensor result() const { return narrow_ ? transposed_copy(sum_) : sum_; }
 
  private:
+  at::Tensor times(const at::Tensor& a, const at::Tensor& b) const {
+    return narrow_ ? at::mm(transposed(b), transposed(a)) : at::mm(a, b);
+  }
+
   at::Tensor sum_;
   bool narrow_ = false;
 };
@@ -76,7 +81,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
   if (x.dim() == 2) return y.result();
   c10::DimVector sizes(x.sizes());
   sizes.back() = w.size(1);
-  return y.result().view(sizes);
+  return reshaped(y.result(), sizes);
 }
 
 // What the gradient of x w needs: x for that of w, w for that of x. Slots that share a tensor add to one gradient.
@@ -102,9 +107,10 @@ struct Factors {
       SumOfProducts sum;
       for (size_t s = 0; s < g.size(); ++s) {
         if ((is_w ? w_of : x_of)[s] != mine) continue;
-        is_w ? sum.add(as_matrix(x[x_of[s]]).t(), g[s]) : sum.add(g[s], w[w_of[s]].t());
+        is_w ? sum.add(transposed(as_matrix(x[x_of[s]])), g[s]) : sum.add(g[s], transposed(w[w_of[s]]));
       }
-      if (!sum.empty()) result[is_w ? x_count + mine : mine] = is_w ? sum.result() : sum.result().view(shapes[mine]);
+      if (!sum.empty())
+        result[is_w ? x_count + mine : mine] = is_w ? sum.result() : reshaped(sum.result(), shapes[mine]);
     });
     return result;
   }

@@ -16,8 +16,7 @@ struct Exchange {
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
 };
 
-// Block i of n of `t` along `dim`, as a view; and zeros n times as long along `dim`, with `t` as block i.
-at::Tensor block(const at::Tensor& t, int dim, int i, int n);
+// Zeros n times as long as `t` along `dim`, with `t` as block i.
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
 // Whether a sum of such tensors is taken in double: few elements, of a floating type narrower than double.
 bool is_small_sum(const at::Tensor& t);

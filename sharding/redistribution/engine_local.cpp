@@ -1,7 +1,5 @@
 // The local engine: all devices of a group are slots of this process.
-#include <ATen/core/DimVector.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -9,22 +7,11 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "sharding/array/add_up.h"
+#include "sharding/array/short_tensors.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
-
-at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
-  const int64_t width = t.size(dim) / n;
-  if (!t.is_cpu() || t.requires_grad() || t.is_inference()) return t.narrow(dim, i * width, width);
-  // The same without the dispatcher, which costs as much as to copy a short block.
-  const at::TensorImpl& whole = *t.unsafeGetTensorImpl();
-  const auto part = whole.shallow_copy_and_detach(whole.version_counter(), /*allow_tensor_metadata_change=*/true);
-  at::DimVector sizes(t.sizes());
-  sizes[dim] = width;
-  part->set_sizes_and_strides(sizes, t.strides(), t.storage_offset() + i * width * t.stride(dim));
-  return at::Tensor(part);
-}
 
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   std::vector<int64_t> sizes = t.sizes().vec();
@@ -57,13 +44,9 @@ int64_t cost_of(const Tensors& tensors) {
   return static_cast<int64_t>(tensors.size()) * nanoseconds_of(1, tensors[0].numel());
 }
 
-at::Tensor join(const Tensors& parts, int dim) {
-  return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim);
-}
-
-// The same, each part written by itself.
+// Each part written by itself.
 at::Tensor join_side_by_side(const Tensors& parts, int dim) {
-  if (!parts[0].is_cpu() || parts[0].nbytes() < least_bytes) return join(parts, dim);
+  if (!parts[0].is_cpu() || parts[0].nbytes() < least_bytes) return joined(parts, dim);
   std::vector<int64_t> sizes = parts[0].sizes().vec();
   sizes[dim] *= static_cast<int64_t>(parts.size());
   const at::Tensor whole = at::empty(sizes, parts[0].options());
@@ -96,13 +79,13 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       return fill(join_side_by_side(in, e.dim));
     case Collective::reduce_scatter: {
       const at::Tensor total = sum(in, is_small_sum(block(in[0], e.dim, 0, n)));
-      return each([&](int i) { return block(total, e.dim, i, n).contiguous(); });
+      return each([&](int i) { return contiguous_block(total, e.dim, i, n); });
     }
     case Collective::all_to_all:
       return each([&](int i) {
         Tensors parts;
         for (const at::Tensor& t : in) parts.push_back(block(t, e.to_dim, i, n));
-        return join(parts, e.dim);
+        return joined(parts, e.dim);
       });
     case Collective::slice:
       for (size_t i = 0; i < out.size(); ++i) out[i] = block(own(i), e.dim, i, n);

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <map>
 
+#include "sharding/array/short_tensors.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/engine.h"

@@ -51,5 +51,30 @@ TEST(ShortTensors, AreCopiedIntoMemoryOfTheirOwn) {
   }
 }
 
+TEST(ShortTensors, AreViewedJoinedAndTransposedAsByLibTorch) {
+  using namespace tessera::detail;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (const bool is_recorded : {false, true}) {
+      const at::Tensor made = (at::arange(8 * 6 * 4) * 1.7).sin().view({8, 6, 4}).to(type);
+      const at::Tensor t = is_recorded ? made.requires_grad_(true) : made, other = t.transpose(0, 2);
+      for (const at::Tensor& x : {t, other, t.narrow(1, 2, 2)})
+        for (int dim = 0; dim < 3; ++dim) {
+          const int64_t half = x.size(dim) / 2;
+          expect_same(block(x, dim, 1, 2), x.narrow(dim, half, half));
+          expect_same(contiguous_block(x, dim, 1, 2), x.narrow(dim, half, half));
+          EXPECT_TRUE(contiguous_block(x, dim, 1, 2).is_contiguous());
+          expect_same(joined({x, x, x}, dim), at::cat({x, x, x}, dim));
+          expect_same(reshaped(x, {x.size(0) * x.size(1), x.size(2)}), x.reshape({-1, x.size(2)}));
+          expect_same(transposed(x.select(dim, 0)), x.select(dim, 0).t());
+          expect_same(transposed_copy(x.select(dim, 0)), x.select(dim, 0).t());
+          EXPECT_EQ(block(x, dim, 0, 2).requires_grad(), is_recorded);
+          EXPECT_EQ(joined({x, x}, dim).requires_grad(), is_recorded);
+          EXPECT_EQ(transposed_copy(x.select(dim, 0)).requires_grad(), is_recorded);
+        }
+      EXPECT_TRUE(block(t, 1, 0, 2).is_alias_of(t));
+      EXPECT_TRUE(reshaped(t, {48, 4}).is_alias_of(t));
+    }
+}
+
 }  // namespace
 }  // namespace tessera::optim::detail
