@@ -7,7 +7,6 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "nn/tree/filter.h"
 #include "optim/check_options.h"
@@ -47,9 +46,9 @@ LateNumber clip_by_global_norm(const Arrays& updates, double max_norm) {
     scale(updates, clip_factor(length, max_norm));
     return LateNumber(length);
   }
-  // Where there are no values, as if it were too large.
-  const double norm = known_value(length).value_or(std::numeric_limits<double>::quiet_NaN());
-  if (!(norm < max_norm)) scale(updates, max_norm / norm);
+  const std::optional<double> known = known_value(length);
+  const LateNumber norm = known ? LateNumber(*known) : LateNumber(length);
+  if (!(norm < max_norm)) scale(updates, max_norm / norm);  // also where there are no values
   return norm;
 }
 

@@ -1,7 +1,9 @@
 // Optimizer: a transform with its state, which updates a model in place and in bulk.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -43,10 +45,15 @@ inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 template <class Self>
 void take_transform(const Runs<Self>&);
 
+struct LeftOut {};  // in place of a transform, or of the model before it
+
 // True, or a compile-time error before anything else of an optimizer is compiled.
 template <class Model, class Transform>
 constexpr bool check_transform() {
-  if constexpr (requires(const Model& model) { take_transform(model); }) {
+  if constexpr (std::same_as<Transform, LeftOut>) {
+    static_assert(tessera::detail::never<Model>,
+                  "tessera: an optimizer has a model and a transform: Optimizer(model, transform).");
+  } else if constexpr (requires(const Model& model) { take_transform(model); }) {
     static_assert(tessera::detail::never<Model>, "tessera: the model comes first: Optimizer(model, transform).");
   } else if constexpr (nn::detail::check_tree<Model>()) {
     static_assert(
@@ -93,6 +100,9 @@ class Optimizer {
         made_for_(model) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
+  // A mistake: a transform or a model alone.
+  explicit Optimizer(const Model&)
+  requires std::same_as<Transform, detail::LeftOut>;
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
@@ -141,10 +151,13 @@ class Optimizer {
     return count_ == 0 ? 0 : detail::number_of("learning_rate", told_.learning_rates, label).value_or(0);
   }
   // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt before the first, and if
-  // the transform has none. By label as above.
+  // the transform has none. By label as above. Error (bad_argument): the model lies on a mesh that has no values here,
+  // an abstract one or one over the devices of other processes.
   std::optional<double> grad_norm(const std::string& label = "") const {
     return detail::number_of("grad_norm", told_.norms, label);
   }
+
+  friend std::ostream& operator<<(std::ostream&, const Optimizer&) = delete;  // print nn::tree_summary(optimizer)
 
   template <class Visit>
   void visit_fields(Visit&& visit) {
@@ -237,5 +250,7 @@ class Optimizer {
   detail::MadeFor made_for_;
   detail::Answers answers_;
 };
+template <class Only>
+Optimizer(const Only&) -> Optimizer<Only, detail::LeftOut>;
 
 }  // namespace tessera::optim

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
+
 #include "nn/tree/filter.h"
 #include "optim/chain.h"
 #include "optim/internal.h"
@@ -15,6 +17,7 @@
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
@@ -125,7 +128,15 @@ bool lies_on_accelerator(const Array& x) {
   return !t.is_cpu() && !t.is_meta();
 }
 
-LateNumber::LateNumber(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {}
+namespace {
+
+bool has_values(const Array& x) { return !x.is_committed() || !x.impl()->type->mesh->abstract; }
+
+}  // namespace
+
+LateNumber::LateNumber(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {
+  if (!has_values(there_)) value_ = std::numeric_limits<double>::quiet_NaN();
+}
 
 LateNumber LateNumber::now() const {
   if (!recorded_ || host_work() || there_.is_absent()) return *this;
@@ -140,8 +151,19 @@ Array LateNumber::array(const Array& x) const {
 }
 
 double& LateNumber::value() const {
-  if (!there_.is_absent()) value_ = std::exchange(there_, Array()).item<double>();
+  if (!there_.is_absent() && has_values(there_)) value_ = std::exchange(there_, Array()).item<double>();
   return value_;
+}
+
+double LateNumber::read(const char* verb) const {
+  if (there_.is_absent() || has_values(there_)) return value();
+  const MeshImpl* mesh = there_.impl()->type->mesh;
+  const std::string place = Mesh(mesh).to_string();
+  if (!mesh->elsewhere)
+    fail(ErrorKind::bad_argument, verb, "the model lies on the abstract mesh ({}), which holds no values.", place);
+  fail(ErrorKind::bad_argument, verb,
+       "the model lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
+       place, mesh->words_of_members());
 }
 
 Array total(const std::vector<Array>& scalars) {

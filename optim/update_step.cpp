@@ -34,11 +34,11 @@ Answers::~Answers() = default;
 
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
   if (numbers.empty() && label.empty()) return std::nullopt;
-  const auto as_first = [&](const auto& n) { return n.second.value() == numbers[0].second.value(); };
-  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second.value();
+  const auto as_first = [&](const auto& n) { return n.second.read(verb) == numbers[0].second.read(verb); };
+  if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second.read(verb);
   std::vector<std::string> labels;
   for (const auto& [known, number] : numbers) {
-    if (known == label) return number.value();
+    if (known == label) return number.read(verb);
     labels.push_back(fmt::format("\"{}\"", known));
   }
   fail(ErrorKind::bad_argument, verb, "\"{}\" given, expected the label of a part that has one ({}).", label,

@@ -260,6 +260,25 @@ bool reads_as(DType dtype) {
   return dtype == dtype_for<T>();
 }
 
+// "uint64" of size_t and unsigned long long alike.
+template <class T>
+std::string name_of_number() {
+  if constexpr (std::is_same_v<T, bool>) return "bool";
+  return fmt::format("{}{}", std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
+}
+
+// Whether a T has this value; every bool stands for a number.
+template <class T>
+bool holds(int64_t value) {
+  const T number = static_cast<T>(value);
+  if constexpr (std::is_same_v<T, bool>)
+    return true;
+  else if constexpr (std::is_floating_point_v<T>)
+    return number < static_cast<T>(0x1p63) && static_cast<int64_t>(number) == value;
+  else
+    return static_cast<int64_t>(number) == value && (number < T{}) == (value < 0);
+}
+
 }  // namespace
 
 template <class T>
@@ -279,10 +298,15 @@ T Array::item() const {
     fail(ErrorKind::dtype_mismatch, "item",
          "{} read as {}, which has no fractions. Read item<float>(), or convert it first: astype(x, int32) drops a "
          "fraction, astype(round(x), int32) rounds it.",
-         type_string(), name_of(dtype_for<T>()));
+         type_string(), name_of_number<T>());
   const at::Tensor value = to_tensor(*this);
-  if (value.is_floating_point()) return static_cast<T>(element_value("item", value.item<double>(), dtype_for<T>()));
-  return static_cast<T>(element_value("item", value.item<int64_t>(), dtype_for<T>()));
+  if (value.is_floating_point()) return static_cast<T>(value.item<double>());
+  const int64_t whole = value.item<int64_t>();
+  if (!holds<T>(whole))
+    fail(ErrorKind::bad_argument, "item",
+         "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.", whole, name_of_number<T>(),
+         std::is_floating_point_v<T> ? ", or round it first with astype" : "");
+  return static_cast<T>(whole);
 }
 
 Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
@@ -296,19 +320,16 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
   return Array(make_array(type, 0, {tensor}));
 }
 
-template <class T>
-Array array(std::span<const T> values, Shape shape) {
-  return array_from_bytes(std::as_bytes(values), dtype_for<T>(), std::move(shape));
-}
-
-#define TESSERA_FOR_EACH_HOST_TYPE(X) X(float) X(double) X(int8_t) X(int16_t) X(int32_t) X(int64_t) X(uint8_t) X(bool)
-#define TESSERA_INSTANTIATE(T)                       \
-  template std::vector<T> Array::to_host<T>() const; \
-  template T Array::item<T>() const;                 \
-  template Array array<T>(std::span<const T>, Shape);
-TESSERA_FOR_EACH_HOST_TYPE(TESSERA_INSTANTIATE)
-#undef TESSERA_INSTANTIATE
-#undef TESSERA_FOR_EACH_HOST_TYPE
+#define TESSERA_NUMBER(T) template T Array::item<T>() const;
+#define TESSERA_ELEMENT(T) \
+  TESSERA_NUMBER(T)        \
+  template std::vector<T> Array::to_host<T>() const;
+TESSERA_ELEMENT(float) TESSERA_ELEMENT(double) TESSERA_ELEMENT(bool)
+TESSERA_ELEMENT(int8_t) TESSERA_ELEMENT(int16_t) TESSERA_ELEMENT(int32_t) TESSERA_ELEMENT(int64_t)
+TESSERA_ELEMENT(uint8_t) TESSERA_NUMBER(uint16_t) TESSERA_NUMBER(uint32_t) TESSERA_NUMBER(uint64_t)
+TESSERA_NUMBER(char) TESSERA_NUMBER(long long) TESSERA_NUMBER(unsigned long long) TESSERA_NUMBER(long double)
+#undef TESSERA_ELEMENT
+#undef TESSERA_NUMBER
 
 namespace {
 

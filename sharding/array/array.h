@@ -65,13 +65,24 @@ class Array {
   // as float).
   template <class T>
   std::vector<T> to_host() const;
-  // The value of an array with one element, as a T of its kind: a floating T for floating types; for integers any T that
-  // holds the value. A floating array read as an integer or a bool is an Error (dtype_mismatch), whatever its value: say
+  // The value of an array with one element, as a T of its kind: a floating T for floating types; for integers any number
+  // that holds the value, else an Error (bad_argument): float holds 2^24, but not 2^24 + 1. A floating array read as an integer or a bool is an Error (dtype_mismatch), whatever its value: say
   // what becomes of a fraction, by astype(x, int32), which drops it, or astype(round(x), int32). (numpy's item() has the
   // array's own type; Python's int(x) drops the fraction.)
   template <class T>
   T item() const;
-  // A mistake: no type.
+  // Mistakes: a type that no array has, one that is no number, and none.
+  template <class T>
+  requires(!detail::ElementType<T>) std::vector<T> to_host() const {
+    static_assert(detail::never<T>,
+                  "tessera: no array has elements of this C++ type: read it as its own, x.to_host<float>().");
+    return {};
+  }
+  template <class T>
+  requires(!std::is_arithmetic_v<T>) T item() const {
+    static_assert(detail::never<T>, "tessera: item reads a number, of the type that it is given: x.item<float>().");
+    return {};
+  }
   template <std::same_as<void>... Nothing>
   float item() const {
     static_assert(detail::never<Nothing...>, "tessera: item says which type it reads: x.item<float>().");
@@ -119,10 +130,15 @@ struct Shard {
 // Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.
 std::ostream& operator<<(std::ostream& out, const Array& x);
 
+// An uncommitted array with the values of these raw bytes in this machine's byte order, as files hold them.
+Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
+
 // An uncommitted array with these values, in row-major order. Error (shape_mismatch) if their number is not that of the
-// shape. T: float, double, int32_t, int64_t, uint8_t, bool.
+// shape. T: float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, bool.
 template <class T>
-Array array(std::span<const T> values, Shape shape);
+Array array(std::span<const T> values, Shape shape) {
+  return array_from_bytes(std::as_bytes(values), dtype_for<T>(), std::move(shape));
+}
 template <class T>
 Array array(std::initializer_list<T> values, Shape shape) {
   return array<T>(std::span<const T>(values.begin(), values.size()), std::move(shape));
@@ -154,9 +170,6 @@ requires(sizeof...(Size) > 0) Array array(const Values&, Size...) {
   static_assert(detail::never<Values>, "tessera: a shape has braces: array(values, {3, 4}).");
   return {};
 }
-
-// The same from raw bytes in this machine's byte order, as files hold them.
-Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 
 Array zeros(Shape shape, DType dtype = float32);  // these three are not placed; those of creation.h are
 Array ones(Shape shape, DType dtype = float32);

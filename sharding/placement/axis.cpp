@@ -8,6 +8,8 @@
 
 namespace tessera {
 
+Axis::Axis(std::string name, int64_t size) : name(std::move(name)), size(size) {}
+
 AxisName mesh_axis(std::string name) {
   AxisName axis(std::move(name));
   axis.mesh_axis_ = true;

@@ -4,8 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <vector>
+
+#include "sharding/diagnostics/never.h"
 
 namespace tessera {
 
@@ -20,6 +23,16 @@ inline constexpr None none{};
 struct Axis {
   std::string name;
   int64_t size = -1;  // not given, which layers refuse
+
+  Axis() = default;
+  Axis(std::string name, int64_t size = -1);
+  // A mistake: the size before the name.
+  template <std::integral Size, std::convertible_to<std::string> Name>
+  Axis(Size, const Name&) {
+    static_assert(detail::never<Size>, "tessera: an axis is its name and its size: Axis{\"embed\", 64}.");
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const Axis& axis);  // embed=512
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 
@@ -38,6 +51,7 @@ class AxisName {
 
   // "embed", "none", or "@model" for a mesh axis.
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const AxisName& name);
   friend bool operator==(const AxisName&, const AxisName&) = default;
 
  private:
@@ -70,6 +84,7 @@ class Axes : public std::vector<AxisName> {
 
   // (embed, hidden)
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Axes& axes);
 
  private:
   void append(const AxisName& name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -38,6 +39,7 @@ int64_t item_size(DType dtype);
 
 // "float32", "bool", ...: JAX's names.
 std::string_view name_of(DType dtype);
+std::ostream& operator<<(std::ostream& out, DType dtype);
 
 // The element type of that name, or nothing.
 std::optional<DType> dtype_of(std::string_view name);
@@ -69,7 +71,15 @@ constexpr DType dtype_for() {
   else if constexpr (std::is_same_v<T, bool>)
     return DType::boolean;
   else
-    static_assert(!sizeof(T), "tessera: no array has elements of this C++ type.");
+    static_assert(!sizeof(T), "tessera: elements are float, double, bool, uint8_t, or int8_t to int64_t.");
 }
 
+namespace detail {
+
+template <class T>
+concept ElementType = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int8_t> ||
+                      std::is_same_v<T, int16_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> ||
+                      std::is_same_v<T, uint8_t> || std::is_same_v<T, bool>;
+
+}  // namespace detail
 }  // namespace tessera

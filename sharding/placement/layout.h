@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@ struct Arrays {
 
   // **.kernel of at least 1024 elements
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Arrays& arrays);
   friend bool operator==(const Arrays&, const Arrays&) = default;
 };
 
@@ -98,6 +100,7 @@ struct Rule {
 
   // "hidden" -> "model"
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Rule& rule);
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
@@ -122,7 +125,9 @@ class Rules : public std::vector<Rule> {
   Rules& operator=(Rules&& rules) noexcept;
   ~Rules();
 
+  // "batch" -> "data", "embed" -> replicated
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Rules& rules);
 };
 
 // A spec, and how the rules led to it.
@@ -200,6 +205,8 @@ class Layout {
   Resolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                      std::string_view path) const;
 
+  // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; rules of activations ...; rules of optimizer state ...
+  friend std::ostream& operator<<(std::ostream& out, const Layout& layout);
   friend bool operator==(const Layout& a, const Layout& b) { return a.impl_ == b.impl_; }
   const detail::LayoutImpl* impl() const { return impl_; }
 

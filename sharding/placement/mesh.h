@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ struct MeshAxis {
   std::string name;
   int64_t size = 1;
   Neighbours neighbours = Neighbours::near;
+  friend std::ostream& operator<<(std::ostream& out, const MeshAxis& axis);  // data=4, or data=4:across
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
@@ -73,6 +75,7 @@ class Mesh {
   // data=4, model=2; of a sub-mesh pipe[1], data=4; where devices along an axis are on several machines, data=4 across
   // machines, model=2
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Mesh& mesh);
 
   friend bool operator==(Mesh a, Mesh b) { return a.impl_ == b.impl_; }
 

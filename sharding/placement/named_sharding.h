@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ class NamedSharding {
 
   // NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data')), or SingleDeviceSharding(device=3).
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const NamedSharding& sharding);
 
   friend bool operator==(const NamedSharding& a, const NamedSharding& b) { return a.impl_ == b.impl_; }
   const detail::ShardingImpl* impl() const { return impl_; }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ class PartitionSpec {
 
   // P('data', None, ('data2', 'model')), as it is written in JAX; an entry that pads is 'model' padded.
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const PartitionSpec& spec);
   friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
 
  private:

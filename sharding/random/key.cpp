@@ -1,6 +1,8 @@
 // Keys from keys: split and fold_in, as jax.random computes them.
 #include "sharding/random/key.h"
 
+#include <ostream>
+
 #include "sharding/diagnostics/fail.h"
 #include "sharding/random/threefry_simd.h"
 
@@ -10,6 +12,10 @@ Key Key::from_data(uint32_t high, uint32_t low) {
   Key key;
   key.data = {high, low};
   return key;
+}
+
+std::ostream& operator<<(std::ostream& out, const Key& key) {
+  return out << "Key::from_data(" << key.data[0] << ", " << key.data[1] << ')';
 }
 
 std::vector<Key> split(const Key& key, int64_t n) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <vector>
 
 #include "sharding/diagnostics/never.h"
@@ -21,6 +22,7 @@ struct Key {
   explicit Key(uint64_t seed) : data{static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)} {}
   static Key from_data(uint32_t high, uint32_t low);
 
+  friend std::ostream& operator<<(std::ostream& out, const Key& key);  // Key::from_data(0, 42), which is Key(42)
   friend bool operator==(const Key&, const Key&) = default;
 };
 
