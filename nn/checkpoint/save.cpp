@@ -13,6 +13,7 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/diagnostics/text_format.h"
 #include "sharding/files/crc32c.h"
 
 namespace tessera::nn {
@@ -70,10 +71,9 @@ void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& proce
   const MeshImpl* whole = whole_of(mesh);
   if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.count) return;
   refuse(leaf.path,
-         fmt::format("{} lies on devices of {} process{}, {} process{} save{}. Leave Processes as it is, so that all "
-                     "save{}.",
-                     leaf.value->type_string(), whole->processes, whole->processes == 1 ? "" : "es", processes.count,
-                     processes.count == 1 ? "" : "es", processes.count == 1 ? "s" : "",
+         fmt::format("{} lies on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
+                     leaf.value->type_string(), counted(whole->processes, "process"),
+                     counted(processes.count, "process"), processes.count == 1 ? "s" : "",
                      whole->elsewhere ? "" : ", or save gather(x)"));
 }
 

@@ -61,6 +61,15 @@ const Rule* stage_rule(const std::string& path, const Layout& layout) {
   return nullptr;
 }
 
+// Activations go from stage to stage along one mesh axis.
+void check_along(const Rule& rule, const std::optional<Element>& dealt_out, const std::string& path,
+                 std::string_view verb) {
+  if (!dealt_out || dealt_out->axes[0] == rule.mesh_axes[0]) return;
+  fail(ErrorKind::bad_argument, verb,
+       "{}: the rule {}, expected a stage of \"{}\", along which {} is dealt out. Name that axis: on_stage(\"{}\", {}).",
+       path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
+}
+
 Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {
   const int64_t stages = mesh.size(rule.mesh_axes[0]), at = *rule.stage;
   if (at < -stages || at >= stages)
@@ -83,16 +92,19 @@ std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, st
 
 std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb) {
   std::vector<std::optional<Element>> elements;
+  std::optional<Element> dealt_out;  // the first
   std::map<std::string, int64_t> sizes;
   for (const std::string& path : paths) {
     elements.push_back(element_of(path, layout));
     if (const auto& e = elements.back()) sizes[e->vector] = std::max(sizes[e->vector], e->number + 1);
+    if (!dealt_out) dealt_out = elements.back();
   }
   std::vector<Layout> layouts;
   for (size_t i = 0; i < paths.size(); ++i) {
     const std::optional<Element>& e = elements[i];
     if (!e) {
       const Rule* rule = stage_rule(paths[i], layout);
+      if (rule) check_along(*rule, dealt_out, paths[i], verb);
       layouts.push_back(rule ? on(stage_of(*rule, layout.mesh(), paths[i], verb), layout) : layout);
       continue;
     }

@@ -13,8 +13,8 @@ namespace tessera::nn::detail {
 // For each leaf the layout that places it. Where a rule of `layout` sends the name of a vector to a mesh axis of S
 // devices, as {"layers", "pipe"}, what lies in element i of its L elements gets the layout on the sub-mesh at i * S / L
 // of that axis. Of all other leaves those that a rule puts on a stage get the layout there, the rest `layout`. Errors,
-// which begin with `verb`: fewer elements than stages (uneven), a rule of several mesh axes, a stage out of range
-// (bad_argument).
+// which begin with `verb`: fewer elements than stages (uneven), a rule of several mesh axes, a stage out of range or
+// along another axis than a vector's (bad_argument).
 std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb);
 // The same for the arrays of these paths.
 std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb);

@@ -61,6 +61,9 @@ void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n
     for (const Leaf& leaf : batch) {
       if (n == 1 || !has_rows(leaf)) continue;
       const int64_t rows = leaf.value->shape(0) / blocks;
+      if (leaf.value->shape(0) == 0)
+        fail(ErrorKind::uneven, verb, "{}{} has no rows, expected some for each of {} micro-batches.", leaf.path,
+             leaf.path.empty() ? leaf.value->type_string() : "", n);
       if (rows == 0 || leaf.value->shape(0) % blocks || rows % n)
         fail(ErrorKind::uneven, verb,
              "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",

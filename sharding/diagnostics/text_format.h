@@ -52,9 +52,10 @@ inline std::string with_commas(int64_t number) {
   return digits;
 }
 
-// "1 array", "2,300 arrays"
-inline std::string counted(int64_t number, const char* what) {
-  return with_commas(number) + " " + what + (number == 1 ? "" : "s");
+// "1 array", "2,300 arrays", "2 processes"
+inline std::string counted(int64_t number, std::string_view what) {
+  const char* plural = what.ends_with('s') ? "es" : "s";
+  return fmt::format("{} {}{}", with_commas(number), what, number == 1 ? "" : plural);
 }
 
 }  // namespace tessera::detail

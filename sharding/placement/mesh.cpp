@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -330,6 +331,21 @@ std::vector<int> local_devices() {
   return devices;
 }
 
+namespace {
+
+// "data:across=8" is taken for the mark in another place.
+void check_typed_name(std::string_view name, std::string_view digits, std::string_view text) {
+  const auto is_usual = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+  if (std::all_of(name.begin(), name.end(), is_usual)) return;
+  const bool has_mark = name.ends_with(":across");
+  fail(ErrorKind::bad_argument, "parse_mesh_axes",
+       "the axis \"{}\" in \"{}\", expected a name of letters, digits and underscores{}.", name, text,
+       has_mark ? fmt::format("; the mark stands behind the size: {}={}:across", name.substr(0, name.find(':')), digits)
+                : "");
+}
+
+}  // namespace
+
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
   std::vector<MeshAxis> axes;
   if (text.empty()) return axes;
@@ -343,6 +359,7 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
     if (equals == 0 || !size)
       fail(ErrorKind::bad_argument, "parse_mesh_axes",
            "\"{}\" in \"{}\", expected name=size or name=size:across, as in data=4,model=2.", item, text);
+    check_typed_name(item.substr(0, equals), digits, text);
     axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : Neighbours::near});
   }
   return axes;

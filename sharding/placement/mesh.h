@@ -152,7 +152,7 @@ int64_t device_count();
 int64_t local_device_count();
 
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes; "model=2,data=4:across" is
-// {{"model", 2}, {"data", 4, across}}.
+// {{"model", 2}, {"data", 4, across}}. Names are of letters, digits and underscores; else an Error (bad_argument).
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
 
 }  // namespace tessera
