@@ -23,8 +23,9 @@ void make_global(const nn::Leaves& batch, const Layout& layout);
 // process gives all rows; of several, each gives its own rows along dim 0, and the global array has the rows of all,
 // one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
 // that has only a part calls make_array_from_process_local_data). A process without a device of the mesh gives as many
-// rows as the others, which go nowhere. No process waits for another here; check_replicas
-// finds processes that gave other rows than their replicas.
+// rows as the others, which go nowhere; of another number its arrays have other shapes than theirs, and nobody notices,
+// since it need not be at the same place. No process waits for another here; check_replicas finds processes that gave
+// other rows than their replicas.
 // Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
 // (bad_argument).
 template <class Batch>

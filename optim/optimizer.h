@@ -157,7 +157,11 @@ class Optimizer {
     return detail::number_of("grad_norm", told_.norms, label);
   }
 
-  friend std::ostream& operator<<(std::ostream&, const Optimizer&) = delete;  // print nn::tree_summary(optimizer)
+  // A mistake: an optimizer has no text of its own.
+  friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
+    static_assert(tessera::detail::never<Model>, "tessera: of an optimizer print nn::tree_summary(optimizer).");
+    return out;
+  }
 
   template <class Visit>
   void visit_fields(Visit&& visit) {

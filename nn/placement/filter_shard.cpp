@@ -2,12 +2,11 @@
 #include "nn/placement/filter_shard.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "nn/placement/stages.h"
-#include "sharding/diagnostics/check_mode.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::nn::detail {
 
@@ -27,13 +26,7 @@ void place(const Leaf& leaf, const Place& placed) {
 }
 
 // [filter_shard] process 0 has <line>, process 1 has ...
-std::string line_of(const Mesh& mesh) {
-  const std::string device = mesh.device();
-  return fmt::format("the mesh ({}) over the devices {}{}{}{}\n", mesh.to_string(), fmt::join(mesh.devices(), ", "),
-                     device == "cpu" ? "" : " of " + device.substr(0, device.find(':')),
-                     mesh.private_replicas() ? " with private replicas" : "",
-                     tessera::detail::checks ? " with TESSERA_CHECK=1" : "");
-}
+std::string line_of(const Mesh& mesh) { return tessera::detail::words_of(mesh.impl()) + '\n'; }
 
 std::string line_of(const Leaf& leaf, const PartitionSpec& spec) {
   return fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), spec.to_string());

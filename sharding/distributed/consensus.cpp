@@ -78,15 +78,17 @@ void check_agreement(const char* verb, int processes, const std::string& text) {
   refuse_difference(verb, texts_of_all(main_channel, text, {.operation = verb, .where = {}}), everyone());
 }
 
-void check_agreement(const char* verb, const std::vector<int>& processes, const std::string& text) {
+void check_agreement(const Waiting& waiting, const std::vector<int>& processes, const std::string& text) {
   if (processes.size() == 1) return;
-  ProcessGroup& group = process_group(processes);
   const auto gather = [&](const at::Tensor& mine) {
+    ProcessGroup& group = process_group(processes);
     at::Tensor all = at::empty({group.size(), mine.numel()}, mine.options());
-    group.all_gather(mine, all, {.operation = verb, .where = {}})->wait();
+    group.all_gather(mine, all, waiting)->wait();
     return all;
   };
-  refuse_difference(verb, texts_by(gather, text), processes);
+  const bool are_all = static_cast<int>(processes.size()) == world().count;
+  refuse_difference(waiting.operation, are_all ? texts_of_all(main_channel, text, waiting) : texts_by(gather, text),
+                    processes);
 }
 
 std::vector<std::string> gather_texts(const char* verb, const std::string& mine) {

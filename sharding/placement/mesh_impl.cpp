@@ -95,7 +95,7 @@ const std::string* MeshImpl::kept_names(AxisSet set) const {
 void check_agreement(const char* verb, const MeshImpl* mesh, const std::string& text) {
   if (mesh->elsewhere || mesh->processes == 1) return;
   if (mesh->processes == world().count) return check_agreement(verb, mesh->processes, text);
-  check_agreement(verb, mesh->members(), text);
+  check_agreement({.operation = verb, .where = {}}, mesh->members(), text);
 }
 
 Coordinates::Coordinates(const MeshImpl* mesh) {

@@ -98,9 +98,10 @@ Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) 
   return from_groups(act, to);
 }
 
-// Under TESSERA_CHECK=1.
 void compare_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
   const Step& step = act.step;
+  check_same_mesh(step.mesh, step.exchange ? step.exchange->axes : step.axes, cause);
+  if (!checks) return;
   const char* kind = traits_of(act.collective).name;
   check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
                         cause);
@@ -108,7 +109,7 @@ void compare_between_processes(const Act& act, const Tensors& x, const Cause& ca
 
 Tensors moved(const Act& act, const Tensors& x, const Cause& cause, std::vector<Tensors>* kept = nullptr) {
   const Step& step = act.step;
-  if (checks && crosses_processes(step)) compare_between_processes(act, x, cause);
+  if (crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
   const Tensors blocks = act.padded(x);
   return act.without_padding(crosses_processes(step) ? move_between_processes(act, blocks, cause)

@@ -1,13 +1,18 @@
-// Moves compared as text, replicas by their bits.
+// Meshes and moves compared as text, replicas by their bits.
 #include "sharding/redistribution/replica_checks.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
+#include <mutex>
+#include <set>
 
 #include "sharding/array/consistency.h"
+#include "sharding/diagnostics/check_mode.h"
+#include "sharding/distributed/consensus.h"
 #include "sharding/distributed/process_group.h"
 
 namespace tessera::detail {
@@ -19,7 +24,26 @@ std::string reason_of(const Cause& cause) {
   return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
 }
 
+// Whether this thread is the first to ask for this mesh, or for the one that it is cut from.
+bool is_first(const MeshImpl* mesh) {
+  static std::mutex mutex;
+  static std::set<const MeshImpl*> seen;
+  const std::lock_guard lock(mutex);
+  return !seen.contains(whole_of(mesh)) && seen.insert(mesh).second;
+}
+
 }  // namespace
+
+std::string words_of(const MeshImpl* mesh) {
+  return fmt::format("the mesh ({}) over the devices {}{}{}{}", Mesh(mesh).to_string(), fmt::join(mesh->devices, ", "),
+                     mesh->device.is_cpu() ? "" : " of " + c10::DeviceTypeName(mesh->device.type(), true),
+                     mesh->private_replicas ? " with private replicas" : "", checks ? " with TESSERA_CHECK=1" : "");
+}
+
+void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause) {
+  if (mesh->elsewhere || mesh->processes == 1 || !is_first(mesh)) return;
+  check_agreement({cause.operation, cause.where, mesh->kept_names(axes)}, mesh->members(), words_of(mesh));
+}
 
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
                            const Cause& cause) {
@@ -32,6 +56,7 @@ void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes,
 void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause) {
   const MeshImpl* mesh = type->mesh;
   if (!mesh || !(mesh->crossing() & ~type->own())) return;
+  check_same_mesh(mesh, mesh->all(), cause);
   const std::string path = cause.path ? *cause.path + ": " : "";
   check_agreement("TESSERA_CHECK", mesh,
                   fmt::format("replicas of {}{}, {}", path, type->to_string(), reason_of(cause)));

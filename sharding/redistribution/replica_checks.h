@@ -1,9 +1,18 @@
-// What TESSERA_CHECK=1 checks between processes: they make the same moves, and hold the same replicas.
+// What is checked between processes: they have the same meshes; by TESSERA_CHECK=1 the same moves and replicas, too.
 #pragma once
+
+#include <string>
 
 #include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
+
+// The mesh (data=4) over the devices 0, 1, 2, 3
+std::string words_of(const MeshImpl* mesh);
+
+// Called before processes communicate over a mesh; the first time, all of its processes compare it. Error
+// (inconsistent), the same on all: make_mesh was given other axes or devices on one of them.
+void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause);
 
 // Called before processes move `x` together. Checks that all are about to make the same move over the same mesh axes,
 // of as many bytes, for the same operation and line. All processes of the mesh call it. Error (inconsistent), the same

@@ -68,6 +68,15 @@ TEST(GlobalNorm, PendingSumsAreSummedFirst) {
   }
 }
 
+TEST(GlobalNorm, OfGradientsGivenAwayIsAnError) {
+  Toy model = Toy::init(3), grads = Toy::init(4);
+  auto optimizer = Optimizer(model, sgd({.learning_rate = 0.1}));
+  optimizer.update(model, std::move(grads));
+  EXPECT_EQ(error_of(ErrorKind::absent, [&] { global_norm(grads); }),
+            "[global_norm] every array is absent: a filter took them out, or the tree was given away with std::move, "
+            "as to optimizer.update(model, std::move(grads)). Take the norm before.");
+}
+
 TEST(GlobalNorm, ArraysOnTwoMeshesAreAnError) {
   const Array a = device_put(ones({4}), NamedSharding(make_mesh({{"data", 2}}), P{}));
   const Array b = device_put(ones({4}), NamedSharding(make_mesh({{"data", 4}}), P{}));

@@ -1,6 +1,9 @@
-// TESSERA_CHECK across processes: what they are about to do is compared, whatever its kind, and so are their replicas.
+// What processes compare: their meshes, and by TESSERA_CHECK what they are about to do and their replicas.
+#include <fmt/ranges.h>
+
 #include "sharding/accounting/finite_check.h"
 #include "sharding/diagnostics/check_mode.h"
+#include "sharding/distributed/process_group.h"
 #include "sharding/operations/make_array.h"
 #include "sharding/placement/sub_mesh.h"
 #include "tests/processes/ways.h"
@@ -12,6 +15,21 @@ namespace {
 using namespace tessera::testing;
 
 Mesh line_of_processes() { return make_mesh({{"a", process_count()}}); }
+
+// Before anything moves, also where filter_shard has compared nothing.
+TEST(ManyProcesses, MeshesAreComparedBeforeTheyAreUsed) {
+  std::vector<int> turned = detail::everyone(), straight = detail::everyone();
+  std::swap(turned[0], turned[1]);
+  const auto line = [](const std::vector<int>& devices) {
+    return make_mesh({{"line", process_count()}}, {.devices = devices});
+  };
+  const Array x = placed(random_tensor({8, 16}, 1), line(process_index() == 0 ? turned : straight), P{"line"});
+  expect_error(ErrorKind::inconsistent,
+               fmt::format("process 0 has the mesh (line={0}) over the devices {1}, process 1 has the mesh (line={0}) "
+                           "over the devices {2}. All processes must run the same program with the same arguments.",
+                           process_count(), fmt::join(turned, ", "), fmt::join(straight, ", ")),
+               [&] { reshard(x, P{}); });
+}
 
 // A program that is another one in process 0.
 struct Divergence {

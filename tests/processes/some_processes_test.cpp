@@ -206,6 +206,31 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
                });
 }
 
+// Clipping goes on without values; they are told where they are.
+TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
+  const Layout layout(mesh_of_members(), rules[0]);
+  Model model = nn::filter_shard(Model::init(Key(0)), layout);
+  auto optimizer = optim::Optimizer(
+      model, optim::chain(optim::clip_by_global_norm(0.5), optim::scale_by_learning_rate(0.125)));
+  const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  optimizer.update(model, nn::value_and_grad(loss_of)(model, x).second);
+  EXPECT_EQ(optimizer.learning_rate(), 0.125);
+  const auto folder = std::filesystem::temp_directory_path() / ("tessera_norms_" + std::to_string(::getppid()));
+  nn::save(folder, 1, nn::named_state("model", model, "optimizer", optimizer));
+  if (is_member()) {
+    EXPECT_GT(*optimizer.grad_norm(), 0);
+  } else {
+    expect_error(ErrorKind::bad_argument,
+                 fmt::format("[grad_norm] the model lies on the mesh ({}), whose devices are those of {}. Reading does "
+                             "not communicate: read it there.",
+                             layout.mesh().to_string(), words_of_members()),
+                 [&] { optimizer.grad_norm(); });
+  }
+  nn::restore(folder, nn::named_state("model", model, "optimizer", optimizer));
+  tessera::detail::Votes("test", "shared folder").all(true);
+  if (process_index() == 0) std::filesystem::remove_all(folder);
+}
+
 // The same devices in another order, in another grid.
 TEST_F(SomeProcesses, MoveBetweenMeshesOfTheSameDevices) {
   std::vector<int> turned = devices_of_members();

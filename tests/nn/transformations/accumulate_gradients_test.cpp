@@ -219,7 +219,7 @@ TEST(AccumulateGradients, HalfPrecisionAddsUpInFloat32) {
 // ---- what is refused
 
 TEST(AccumulateGradientsErrors, NoRows) {
-  expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[0,4]", "0 rows", "2 micro-batches"}, [] {
+  expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"}, [] {
     nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 2)(make_mlp(),
                                                                                          zeros({0, 4}, float64));
   });

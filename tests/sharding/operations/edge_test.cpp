@@ -170,7 +170,18 @@ TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
   EXPECT_TRUE(array({7}).item<bool>());
   EXPECT_EQ(array<double>({2.75}).item<float>(), 2.75f);
   EXPECT_EQ(astype(array<double>({-2.75}), int32).item<int32_t>(), -2);
-  const ErrorKind kind = ErrorKind::dtype_mismatch;
+  EXPECT_EQ(array<int64_t>({1 << 24}).item<float>(), 0x1p24f);
+  EXPECT_EQ(array<int64_t>({(1 << 24) + 1}).item<double>(), 0x1p24 + 1);
+  constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(array<int64_t>({least}).item<float>(), -0x1p63f);
+  EXPECT_EQ(array<int64_t>({most}).item<long double>(), static_cast<long double>(most));
+  EXPECT_EQ(array<int64_t>({most}).item<uint64_t>(), static_cast<uint64_t>(most));
+  EXPECT_EQ(array({7}).item<size_t>(), 7u);
+  EXPECT_EQ(array({-7}).item<long long>(), -7);
+  EXPECT_EQ(array({7}).item<unsigned long long>(), 7u);
+  EXPECT_EQ(array({7}).item<uint32_t>(), 7u);
+  EXPECT_EQ(array({7}).item<char>(), 7);
+  const ErrorKind kind = ErrorKind::dtype_mismatch, lost = ErrorKind::bad_argument;
   expect_refusals({
       {kind,
        "[item] float64[1] read as int32, which has no fractions. Read item<float>(), or convert it first: "
@@ -178,6 +189,15 @@ TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
        CALL(array<double>({-2.75}).item<int32_t>())},
       {kind, "[item] float32[] read as int64", CALL(ones({}).item<int64_t>())},  // whatever the value
       {kind, "[item] bfloat16[] read as bool", CALL(ones({}, bfloat16).item<bool>())},
+      {kind, "[item] float32[] read as uint64", CALL(ones({}).item<size_t>())},
+      {lost,
+       "[item] the number 16777217 given for float32, which cannot hold it. Read item<int64_t>(), or round it first "
+       "with astype.",
+       CALL(array<int64_t>({(1 << 24) + 1}).item<float>())},
+      {lost, "[item] the number 9223372036854775807 given for float64", CALL(array<int64_t>({most}).item<double>())},
+      {lost, "[item] the number -1 given for uint64, which cannot hold it. Read item<int64_t>().",
+       CALL(array({-1}).item<uint64_t>())},
+      {lost, "[item] the number 256 given for uint8", CALL(array({256}).item<uint8_t>())},
   });
 }
 

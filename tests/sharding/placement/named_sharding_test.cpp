@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "sharding/placement/layout.h"
 #include "sharding/placement/type.h"
 #include "tests/sharding/expect_error.h"
 
@@ -32,6 +35,41 @@ TEST(MeshTest, AxesAreReadFromText) {
   for (const char* wrong : {"=4", "data=", "data=x", "data=4,", "data=4,,model=2", "data=4 ,model", "data:across",
                             "data=:across", "=4:across", "data=4:far", "data=4:acros", "data=4across", ":across"})
     testing::expect_error(ErrorKind::bad_argument, "expected name=size", [&] { parse_mesh_axes(wrong); });
+  testing::expect_error(ErrorKind::bad_argument,
+                        "[parse_mesh_axes] the axis \"data:across\" in \"model=2,data:across=8\", expected a name of "
+                        "letters, digits and underscores; the mark stands behind the size: data=8:across.",
+                        [] { parse_mesh_axes("model=2,data:across=8"); });
+  for (const char* wrong : {"data=4, model=2", "da-ta=2", "a b=2", "d.a=1", "\xc3\xa4=2"})
+    testing::expect_error(ErrorKind::bad_argument, "expected a name of letters, digits and underscores.",
+                          [&] { parse_mesh_axes(wrong); });
+}
+
+// What std::cout << x shows.
+template <class T>
+std::string printed(const T& x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
+TEST(MeshTest, PlacementsArePrinted) {
+  const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
+  EXPECT_EQ(printed(mesh), "data=4, model=2");
+  EXPECT_EQ(printed(mesh.axes()[1]), "model=2");
+  EXPECT_EQ(printed(MeshAxis{"data", 8, across}), "data=8:across");
+  EXPECT_EQ(printed(P{"data", none}), "P('data', None)");
+  EXPECT_EQ(printed(NamedSharding(mesh, P{"data"})), NamedSharding(mesh, P{"data"}).to_string());
+  EXPECT_EQ(printed(Axis{"embed", 512}), "embed=512");
+  EXPECT_EQ(printed(Axis{"embed"}), "embed");
+  EXPECT_EQ(printed(Axes{"embed", none, mesh_axis("model")}), "(embed, none, @model)");
+  EXPECT_EQ(printed(AxisName("embed")), "embed");
+  EXPECT_EQ(printed(Rule{"hidden", "model"}), "\"hidden\" -> \"model\"");
+  EXPECT_EQ(printed(Arrays{.min_size = 8}), "** of at least 8 elements");
+  EXPECT_EQ(printed(bfloat16), "bfloat16");
+  const Rules rules = {{"batch", "data"}, {"hidden", "model"}};
+  EXPECT_EQ(printed(Layout(mesh, rules)), "data=4, model=2; rules \"batch\" -> \"data\", \"hidden\" -> \"model\"");
+  EXPECT_EQ(printed(Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", replicated}}})),
+            "data=4, model=2; rules \"embed\" -> \"data\"; rules of activations \"embed\" -> replicated");
 }
 
 TEST(PartitionSpecTest, PrintsAndComparesAsJaxDoes) {

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "sharding/operations.h"
@@ -27,6 +28,12 @@ Key key_in(const json::value& words) {
 TEST(KeyTest, SeedsGiveJaxKeys) {
   for (const json::value& given : reference().at("keys").as_array())
     EXPECT_EQ(Key(json::value_to<uint64_t>(given.at("seed"))), key_in(given.at("data"))) << given.at("seed");
+}
+
+TEST(KeyTest, IsPrintedAsItIsMade) {
+  std::ostringstream out;
+  out << Key(42) << ' ' << Key(uint64_t{3} << 32 | 7);
+  EXPECT_EQ(out.str(), "Key::from_data(0, 42) Key::from_data(3, 7)");
 }
 
 TEST(KeyTest, LargeAndNegativeSeedsGiveTheKeysOfJaxWithX64) {
