@@ -198,7 +198,8 @@ at::Tensor norm_of(const Blocks& blocks) {
 }  // namespace
 
 void check_any_given(const std::vector<Array*>& arrays) {
-  if (arrays.empty() || !std::all_of(arrays.begin(), arrays.end(), [](const Array* x) { return x->is_absent(); })) return;
+  if (arrays.empty() || !std::all_of(arrays.begin(), arrays.end(), [](const Array* x) { return x->is_absent(); }))
+    return;
   fail(ErrorKind::absent, "global_norm",
        "every array is absent: a filter took them out, or the tree was given away with std::move, as to "
        "optimizer.update(model, std::move(grads)). Take the norm before.");

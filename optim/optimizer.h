@@ -101,8 +101,7 @@ class Optimizer {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
   // A mistake: a transform or a model alone.
-  explicit Optimizer(const Model&)
-  requires std::same_as<Transform, detail::LeftOut>;
+  explicit Optimizer(const Model&) requires std::same_as<Transform, detail::LeftOut>;
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain

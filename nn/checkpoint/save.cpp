@@ -70,11 +70,10 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   const MeshImpl* whole = whole_of(mesh);
   if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.count) return;
-  refuse(leaf.path,
-         fmt::format("{} lies on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
-                     leaf.value->type_string(), counted(whole->processes, "process"),
-                     counted(processes.count, "process"), processes.count == 1 ? "s" : "",
-                     whole->elsewhere ? "" : ", or save gather(x)"));
+  refuse(leaf.path, fmt::format("{} lies on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
+                                leaf.value->type_string(), counted(whole->processes, "process"),
+                                counted(processes.count, "process"), processes.count == 1 ? "s" : "",
+                                whole->elsewhere ? "" : ", or save gather(x)"));
 }
 
 // A part of the array, out of the memory of a device that holds it.

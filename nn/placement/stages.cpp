@@ -65,9 +65,10 @@ const Rule* stage_rule(const std::string& path, const Layout& layout) {
 void check_along(const Rule& rule, const std::optional<Element>& dealt_out, const std::string& path,
                  std::string_view verb) {
   if (!dealt_out || dealt_out->axes[0] == rule.mesh_axes[0]) return;
-  fail(ErrorKind::bad_argument, verb,
-       "{}: the rule {}, expected a stage of \"{}\", along which {} is dealt out. Name that axis: on_stage(\"{}\", {}).",
-       path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
+  fail(
+      ErrorKind::bad_argument, verb,
+      "{}: the rule {}, expected a stage of \"{}\", along which {} is dealt out. Name that axis: on_stage(\"{}\", {}).",
+      path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
 }
 
 Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {

@@ -188,8 +188,8 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   check_at_least("most_steps", options.most_steps, 3);
   check_at_least("most_layouts", static_cast<int64_t>(options.most_layouts), 1);
   if (!(options.told_apart >= 0) || !std::isfinite(options.told_apart))
-    fail(ErrorKind::bad_argument, "suggest_layouts", "told_apart = {} given, expected a finite number from 0 on, as 0.1 for a tenth.",
-         options.told_apart);
+    fail(ErrorKind::bad_argument, "suggest_layouts",
+         "told_apart = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.told_apart);
   for (const auto& [axis, most] : options.most_along) {
     if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
       fail(ErrorKind::bad_argument, "suggest_layouts",

@@ -264,7 +264,8 @@ bool reads_as(DType dtype) {
 template <class T>
 std::string name_of_number() {
   if constexpr (std::is_same_v<T, bool>) return "bool";
-  return fmt::format("{}{}", std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
+  const char* kind = std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint";
+  return fmt::format("{}{}", kind, 8 * sizeof(T));
 }
 
 // Whether a T has this value; every bool stands for a number.
@@ -303,9 +304,8 @@ T Array::item() const {
   if (value.is_floating_point()) return static_cast<T>(value.item<double>());
   const int64_t whole = value.item<int64_t>();
   if (!holds<T>(whole))
-    fail(ErrorKind::bad_argument, "item",
-         "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.", whole, name_of_number<T>(),
-         std::is_floating_point_v<T> ? ", or round it first with astype" : "");
+    fail(ErrorKind::bad_argument, "item", "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.",
+         whole, name_of_number<T>(), std::is_floating_point_v<T> ? ", or round it first with astype" : "");
   return static_cast<T>(whole);
 }
 

@@ -65,10 +65,10 @@ class Array {
   // as float).
   template <class T>
   std::vector<T> to_host() const;
-  // The value of an array with one element, as a T of its kind: a floating T for floating types; for integers any number
-  // that holds the value, else an Error (bad_argument): float holds 2^24, but not 2^24 + 1. A floating array read as an integer or a bool is an Error (dtype_mismatch), whatever its value: say
-  // what becomes of a fraction, by astype(x, int32), which drops it, or astype(round(x), int32). (numpy's item() has the
-  // array's own type; Python's int(x) drops the fraction.)
+  // The value of an array with one element, as a T of its kind: a floating T for floating types; of integers any T that
+  // holds the value, else an Error (bad_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer or as
+  // a bool is an Error (dtype_mismatch), whatever its value: say what becomes of a fraction, by astype(x, int32), which
+  // drops it, or astype(round(x), int32). (numpy's item() has the array's own type; int(x) of Python drops it.)
   template <class T>
   T item() const;
   // Mistakes: a type that no array has, one that is no number, and none.

@@ -77,9 +77,9 @@ constexpr DType dtype_for() {
 namespace detail {
 
 template <class T>
-concept ElementType = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int8_t> ||
-                      std::is_same_v<T, int16_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> ||
-                      std::is_same_v<T, uint8_t> || std::is_same_v<T, bool>;
+concept ElementType =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int8_t> || std::is_same_v<T, int16_t> ||
+    std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> || std::is_same_v<T, uint8_t> || std::is_same_v<T, bool>;
 
 }  // namespace detail
 }  // namespace tessera

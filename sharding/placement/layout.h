@@ -205,7 +205,7 @@ class Layout {
   Resolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                      std::string_view path) const;
 
-  // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; rules of activations ...; rules of optimizer state ...
+  // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; and the rules of activations and optimizer state
   friend std::ostream& operator<<(std::ostream& out, const Layout& layout);
   friend bool operator==(const Layout& a, const Layout& b) { return a.impl_ == b.impl_; }
   const detail::LayoutImpl* impl() const { return impl_; }

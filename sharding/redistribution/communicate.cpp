@@ -100,8 +100,6 @@ Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) 
 
 void compare_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
   const Step& step = act.step;
-  check_same_mesh(step.mesh, step.exchange ? step.exchange->axes : step.axes, cause);
-  if (!checks) return;
   const char* kind = traits_of(act.collective).name;
   check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
                         cause);
@@ -288,7 +286,7 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
   std::vector<ExchangeWork::Part> parts;
   for (const size_t i : shipments) {
     const Act act = act_of(next_step(i), direction_);
-    if (checks) compare_between_processes(act, shipments_[i].tensors, cause_);
+    compare_between_processes(act, shipments_[i].tensors, cause_);
     auto [from, to] = by_group(act, act.padded(shipments_[i].tensors));
     parts.push_back({exchange_of(act), std::move(from), std::move(to)});
     shipments_[i].tensors.clear();

@@ -14,7 +14,6 @@
 #include <map>
 
 #include "sharding/array/short_tensors.h"
-#include "sharding/diagnostics/check_mode.h"
 #include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/replica_checks.h"
@@ -371,8 +370,7 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   GroupProcesses members{processes, self, {}};
   for (int p = 0; p < n; ++p) members.numbers.push_back({p});
   std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
-  check_same_mesh(mesh, axes, cause);
-  if (checks) check_same_collective("all_reduce", mesh, axes, in[0][0], cause);
+  check_same_collective("all_reduce", mesh, axes, in[0][0], cause);
   exchange_between_processes({Collective::all_reduce, n, 0, 0}, members,
                              {cause.operation, cause.where, mesh->kept_names(axes)}, in, out);
   return cut(out[0][0], x);
@@ -385,8 +383,7 @@ SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const 
 
 SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Cause& cause)
     : like_(std::move(like)), flat_(std::move(flat)) {
-  check_same_mesh(mesh, axes, cause);
-  if (checks) check_same_collective("all_reduce", mesh, axes, flat_, cause);
+  check_same_collective("all_reduce", mesh, axes, flat_, cause);
   ++sums_begun;
   ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device()).beside();
   begun_ = begun(group.all_reduce(flat_, ReduceOp::sum, {cause.operation, cause.where, mesh->kept_names(axes)}));

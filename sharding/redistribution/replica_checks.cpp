@@ -32,6 +32,12 @@ bool is_first(const MeshImpl* mesh) {
   return !seen.contains(whole_of(mesh)) && seen.insert(mesh).second;
 }
 
+// The first time that this mesh's processes communicate.
+void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause) {
+  if (mesh->elsewhere || mesh->processes == 1 || !is_first(mesh)) return;
+  check_agreement({cause.operation, cause.where, mesh->kept_names(axes)}, mesh->members(), words_of(mesh));
+}
+
 }  // namespace
 
 std::string words_of(const MeshImpl* mesh) {
@@ -40,13 +46,10 @@ std::string words_of(const MeshImpl* mesh) {
                      mesh->private_replicas ? " with private replicas" : "", checks ? " with TESSERA_CHECK=1" : "");
 }
 
-void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause) {
-  if (mesh->elsewhere || mesh->processes == 1 || !is_first(mesh)) return;
-  check_agreement({cause.operation, cause.where, mesh->kept_names(axes)}, mesh->members(), words_of(mesh));
-}
-
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
                            const Cause& cause) {
+  check_same_mesh(mesh, axes, cause);
+  if (!checks) return;
   check_agreement("TESSERA_CHECK", mesh,
                   fmt::format("{} over {} of {} {} ({} bytes), {}", kind, mesh->names(axes),
                               tessera::name_of(static_cast<DType>(x.scalar_type())), to_string(x.sizes().vec()),

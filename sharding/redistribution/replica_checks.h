@@ -10,13 +10,10 @@ namespace tessera::detail {
 // The mesh (data=4) over the devices 0, 1, 2, 3
 std::string words_of(const MeshImpl* mesh);
 
-// Called before processes communicate over a mesh; the first time, all of its processes compare it. Error
-// (inconsistent), the same on all: make_mesh was given other axes or devices on one of them.
-void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause);
-
-// Called before processes move `x` together. Checks that all are about to make the same move over the same mesh axes,
-// of as many bytes, for the same operation and line. All processes of the mesh call it. Error (inconsistent), the same
-// on all, which shows what two processes do that differ.
+// Called before processes move `x` together. All processes of the mesh call it. The first time for a mesh they compare
+// that: its axes and devices. By TESSERA_CHECK=1 they always check that all are about to make the same move over the
+// same mesh axes, of as many bytes, for the same operation and line. Error (inconsistent), the same on all, which shows
+// what two processes have or do that differs.
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
                            const Cause& cause);
 

@@ -210,8 +210,8 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
 TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
   const Layout layout(mesh_of_members(), rules[0]);
   Model model = nn::filter_shard(Model::init(Key(0)), layout);
-  auto optimizer = optim::Optimizer(
-      model, optim::chain(optim::clip_by_global_norm(0.5), optim::scale_by_learning_rate(0.125)));
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::scale_by_learning_rate(0.125)));
   const Array x = device_put(batch_of(0), {"batch", none}, layout);
   optimizer.update(model, nn::value_and_grad(loss_of)(model, x).second);
   EXPECT_EQ(optimizer.learning_rate(), 0.125);

@@ -83,7 +83,9 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   expect_error(ErrorKind::bad_argument,
                "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 1 of \"data\", expected a stage of "
                "\"pipe\", along which layers is dealt out. Name that axis: on_stage(\"pipe\", 1).",
-               [&] { nn::filter_shard(Untied::init(Key(0)), Layout(make_mesh({{"data", 2}, {"pipe", 2}}), astray)); });
+               [&] {
+                 nn::filter_shard(Untied::init(Key(0)), Layout(make_mesh({{"data", 2}, {"pipe", 2}}), astray));
+               });
   expect_error(ErrorKind::bad_argument, "goes by size. Name the paths that lie on the stage.", [&] {
     Layout(mesh, {{Arrays{.min_size = 8}, on_stage("pipe", 0)}});
   });

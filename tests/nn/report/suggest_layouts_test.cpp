@@ -99,7 +99,8 @@ TEST(SuggestLayouts, ListsWhatItsPredictionsTellApart) {
   EXPECT_EQ(apart.best().name, all.best().name);
   for (size_t i = 1; i < apart.layouts().size(); ++i)
     EXPECT_GE(apart.layouts()[i].forecast.seconds(), 1.1 * apart.layouts()[i - 1].forecast.seconds());
-  expect_error(ErrorKind::bad_argument, "told_apart = -1 given, expected a finite number from 0 on", [&] { found(-1); });
+  expect_error(ErrorKind::bad_argument, "told_apart = -1 given, expected a finite number from 0 on",
+               [&] { found(-1); });
   expect_error(ErrorKind::bad_argument, "told_apart = inf given, expected a finite number from 0 on",
                [&] { found(std::numeric_limits<double>::infinity()); });
 }
