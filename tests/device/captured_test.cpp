@@ -158,6 +158,11 @@ TEST_F(DeviceGraphs, ResultsAreTheCallersOwn) {
   std::vector<Array> results;
   for (int i = 0; i < 4; ++i) results.push_back(step(device_put(full({4}, i), {"batch"}, layout)));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(results[i].to_host<float>()[3], 2 * i);
+  const auto put = [&](const Array& x) { return device_put(x, NamedSharding(layout.mesh(), P{})); };
+  nn::Captured rows([](const Array& x, const Array& w, const Array& sizes) { return sum(ragged_dot(x, w, sizes)); });
+  const Array x = put(ones({4, 2})), w = put(array<float>({1, 1, 3, 3}, {2, 2, 1}));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(rows(x, w, put(array<int32_t>({i, 3 - i}))).item<float>(), 18 - 4 * i);
+  EXPECT_EQ(rows.recordings(), 1);
 }
 
 TEST_F(DeviceGraphs, AnIndexOutsideIsSaidOfAReplayToo) {
