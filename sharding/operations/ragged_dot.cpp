@@ -54,7 +54,7 @@ at::Tensor stacked_rows(const at::Tensor& x) {
 // Which rows, of all matrices of a batch one below the other, are in each group; the last has those that are in none.
 std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t rows) {
   const int64_t groups = sizes.size(-1);
-  const at::Tensor table = stacked_rows(sizes).to(at::kLong).contiguous();
+  const at::Tensor table = stacked_rows(sizes).to(at::kCPU, at::kLong).contiguous();
   std::vector<std::vector<int64_t>> found(groups + 1);
   for (int64_t b = 0; b < table.size(0); ++b) {
     const int64_t* of = table.const_data_ptr<int64_t>() + b * groups;
@@ -73,8 +73,8 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
 
 // The rows of all matrices of a batch, sorted by group, of the groups from `first` on that have a kernel here. Where
 // they have about as many, each is filled up with zeros to as many as the largest has, and all products are one; else
-// there is one for each. Without data each has as many. On an accelerator they lie in tiles, of a number that does not
-// depend on the sizes. The product of all other rows is zeros.
+// there is one for each. Without data each has as many. On an accelerator that has the kernels of all groups they lie in
+// tiles, of a number that does not depend on the sizes. The product of all other rows is zeros.
 class SortedRows {
  public:
   SortedRows(const at::Tensor& x, const at::Tensor& sizes, int64_t first, int64_t kernels)
@@ -85,8 +85,9 @@ class SortedRows {
       filled_ = std::max<int64_t>(1, n / sizes.size(-1));
       const auto ids = [&](int64_t count) { return rows.new_empty({count}, rows.options().dtype(at::kLong)); };
       order_ = ids(kernels * filled_), place_ = ids(n);
-    } else if (x.is_cpu()) {
+    } else if (x.is_cpu() || kernels < sizes.size(-1)) {
       sort(rows_by_group(sizes, x.size(-2)), n, first);
+      order_ = order_.to(x.device()), place_ = place_.to(x.device());
     } else {
       tiles_ = tiles_of(stacked_rows(sizes), x.size(-2), first, kernels);
       order_ = tiles_.order, place_ = tiles_.place;

@@ -145,7 +145,7 @@ TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
   EXPECT_EQ(sum(y).item<float>(), 16);  // the program asks for it
 }
 
-// ---- rows by group, whose sizes the host does not read
+// ---- rows by group, whose sizes the host does not read where a device has all groups
 
 Layout four_slots(Rules rules) {
   for (const char* name : {"batch", "group", "out", "embed", "hidden", "experts"}) rules.push_back({name, replicated});
@@ -163,7 +163,7 @@ std::vector<Array> ragged_dot_and_gradients(const Array& x, const Array& kernels
   return all;
 }
 
-TEST(DeviceSteps, RowsByGroupAreThoseOfTheHostWithoutAWait) {
+TEST(DeviceSteps, RowsByGroupAreThoseOfTheHost) {
   constexpr int64_t rows = 12, in = 3, out = 5;
   const std::vector<std::vector<int32_t>> tables{{3, 3, 3, 3, 3, 3, 3, 3},   {12, 0, 0, 0, 0, 0, 0, 12},
                                                  {0, 12, 0, 0, 0, 12, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0},
@@ -180,7 +180,8 @@ TEST(DeviceSteps, RowsByGroupAreThoseOfTheHostWithoutAWait) {
                     far_weights = device_put(weights, {"batch", none, none}, layout);
         auto waits = std::make_unique<Waits>();
         const std::vector<Array> far = ragged_dot_and_gradients(far_x, far_w, far_sizes, far_weights);
-        EXPECT_EQ(waits->all(), 0) << waits->text();
+        const bool are_sharded = !rules.empty() && rules[0].logical == "group";
+        EXPECT_EQ(waits->all() > 0, are_sharded) << waits->text();
         waits.reset();
         const std::vector<Array> here = ragged_dot_and_gradients(x, w, sizes, weights);
         for (size_t i = 0; i < here.size(); ++i)
@@ -201,7 +202,7 @@ TEST(DeviceSteps, GroupsOfMoreRowsThanThereAreAreSaidWithTheNextValue) {
   }
 }
 
-TEST(DeviceSteps, ExpertsWithoutACapacityWaitForNothing) {
+TEST(DeviceSteps, ExpertsWithoutACapacityAreThoseOfTheHost) {
   for (const Rules& rules : {Rules{{"batch", "data"}}, Rules{{"batch", "data"}, {"experts", "model"}}}) {
     const Layout layout = four_slots(rules);
     const auto loss = [](const nn::MoeMlp& m, const Array& x) { return mean(square(m(x).out)); };
@@ -214,7 +215,7 @@ TEST(DeviceSteps, ExpertsWithoutACapacityWaitForNothing) {
     nn::value_and_grad(loss)(layer, far_x);
     const auto waits = std::make_unique<Waits>();
     const auto [far, grads] = nn::value_and_grad(loss)(layer, far_x);
-    EXPECT_EQ(waits->all(), 0) << waits->text();
+    EXPECT_EQ(waits->all() > 0, rules.size() == 2) << waits->text();  // experts on several devices
     EXPECT_NEAR(far.item<float>(), here.item<float>(), 1e-5);
     expect_tree_near(grads, grads_here, 1e-5);
   }
