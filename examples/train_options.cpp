@@ -284,6 +284,9 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   const ModelOptions& model = options.model;
   if (model.embed % model.heads)
     refuse("--heads", fmt::format("{} given, expected a divisor of --embed = {}.", model.heads, model.embed));
+  if (model.name != "gpt" && model.embed / model.heads % 2)
+    refuse("--heads", fmt::format("{} of --embed {} given, expected heads of an even size, whose halves are turned.",
+                                  model.heads, model.embed));
   if (model.kv_heads > 0 && model.heads % model.kv_heads)
     refuse("--kv-heads", fmt::format("{} given, expected a divisor of --heads = {}.", model.kv_heads, model.heads));
   if (options.model.name != "mixtral" && contains(given, "--experts"))

@@ -98,7 +98,9 @@ void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
   const auto first = std::find_if(params.begin(), params.end(), nn::is_trainable);
   if (first == params.end() || std::any_of(grads.begin(), grads.end(), is_given)) return;
   fail(ErrorKind::bad_argument, "Optimizer.update",
-       "{}: every gradient is absent, expected those that nn::value_and_grad gives.", first->path);
+       "{}: every gradient is absent, expected those that nn::value_and_grad gives, and that no call before was given "
+       "with std::move.",
+       first->path);
 }
 
 void check_gradient_mesh(const std::string& path, const Array& gradient, const Array& parameter) {

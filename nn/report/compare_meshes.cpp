@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <ostream>
 
+#include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn {
@@ -112,6 +113,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison) { 
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware) {
   detail::check_hardware("compare_meshes", hardware);
+  if (!step) fail(ErrorKind::bad_argument, "compare_meshes", "an empty function given, expected a step of a Mesh.");
   std::vector<StepForecast> steps;
   for (const Mesh& mesh : meshes) {
     const Mesh abstract = make_mesh(mesh.axes(), {.abstract = true});

@@ -108,10 +108,11 @@ class AlongAxis {
   Link link(int64_t bytes) const {
     const double n = static_cast<double>(axis_.size), messages = 4 * (n - 1);
     const double few = seconds_of_three(few_bytes) / messages, many = seconds_of_three(bytes) / messages;
-    const double more = static_cast<double>(rounded(bytes) - rounded(few_bytes)) * 4 / n;
-    const double each_byte = std::max((many - few) / more, 1e-15);
-    const double sent = static_cast<double>(rounded(few_bytes)) * 4 / n;
-    return {.bytes_per_second = 1 / each_byte, .latency = std::max(few - sent * each_byte, 0.0)};
+    const auto sent = [&](int64_t b) { return static_cast<double>(rounded(b)) * 4 / n; };
+    // Where many took no longer than few, which the machine's other work can do, all their time is that of their bytes.
+    const double each_byte =
+        many > few ? (many - few) / (sent(bytes) - sent(few_bytes)) : many / sent(bytes);
+    return {.bytes_per_second = 1 / each_byte, .latency = std::max(few - sent(few_bytes) * each_byte, 0.0)};
   }
 
  private:

@@ -36,8 +36,8 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options = {});
 std::string to_json(const Hardware& hardware);
 
 // That as a file, which is created or replaced; and read again, exactly. Between processes, process 0 saves. Errors
-// (bad_file): the file cannot be written or read, it is malformed or a number is missing; those of compare_meshes for
-// speeds that are not above 0 (bad_argument).
+// (bad_file): the file cannot be written or read, it is malformed, or flops_per_second or link is missing (what else is
+// missing is as in Hardware{}); those of compare_meshes for speeds that are not above 0 (bad_argument).
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware);
 Hardware load_hardware(const std::filesystem::path& file);
 

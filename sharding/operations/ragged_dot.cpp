@@ -82,7 +82,7 @@ class SortedRows {
     const at::Tensor rows = stacked_rows(x);
     const int64_t n = rows.size(0);
     if (x.is_meta()) {
-      filled_ = std::max<int64_t>(1, n / sizes.size(-1));
+      filled_ = std::max<int64_t>(1, n / std::max<int64_t>(1, sizes.size(-1)));
       const auto ids = [&](int64_t count) { return rows.new_empty({count}, rows.options().dtype(at::kLong)); };
       order_ = ids(kernels * filled_), place_ = ids(n);
     } else if (x.is_cpu() || kernels < sizes.size(-1)) {

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -121,11 +122,20 @@ std::optional<int64_t> number_in_environment(const char* name, const char* what)
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
 int64_t available_devices() { return number_in_environment("TESSERA_CPU_DEVICES", "devices").value_or(most_devices); }
 
+// Where nothing gave LibTorch another number than that of all cores, the processes of a machine share them: teams of
+// more threads than cores spin in each other's way.
+int64_t threads_of_this_process() {
+  const int64_t now = at::get_num_threads(), cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const detail::World& world = detail::world();
+  const int64_t here = std::count(world.machines.begin(), world.machines.end(), world.machines[world.index]);
+  return now == cores && !std::getenv("OMP_NUM_THREADS") ? std::max<int64_t>(1, cores / here) : now;
+}
+
 // LibTorch's number is also that of the threads that compute slots side by side.
 void limit_threads() {
   static const bool once = [] {
-    const int64_t now = at::get_num_threads();
-    const int64_t most = number_in_environment("TESSERA_CPU_THREADS", "threads").value_or(now);
+    const std::optional<int64_t> given = number_in_environment("TESSERA_CPU_THREADS", "threads");
+    const int64_t now = at::get_num_threads(), most = given ? *given : threads_of_this_process();
     if (most < now) at::set_num_threads(static_cast<int>(most));
     return true;
   }();
@@ -300,7 +310,7 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 }  // namespace
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
-  limit_threads();
+  if (!options.abstract) limit_threads();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.has_no_hardware() ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";

@@ -298,6 +298,8 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--seed -1", "--seed: \"-1\" given, expected a whole number from 0 to 1000000000000."},
       {"--model bert", "--model: \"bert\" given, expected one of gpt, llama, mixtral."},
       {"--heads 5", "--heads: 5 given, expected a divisor of --embed = 32."},
+      {"--model llama --embed 32 --heads 32",
+       "--heads: 32 of --embed 32 given, expected heads of an even size, whose halves are turned."},
       {"--model llama --kv-heads 3", "--kv-heads: 3 given, expected a divisor of --heads = 8."},
       {"--kv-heads 2", "--kv-heads: gpt has as many as --heads. Give --model llama too"},
       {"--rules kv_heads=data --mesh data=2", "\"kv_heads\" is no logical axis of the model."},

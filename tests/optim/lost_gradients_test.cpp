@@ -18,7 +18,8 @@ TEST(LostGradients, AllAbsentAreRefused) {
                        [&] {
                          optimizer.update(model, {Array(), Array()});
                        }),
-              "[Optimizer.update] 0: every gradient is absent, expected those that nn::value_and_grad gives.");
+              "[Optimizer.update] 0: every gradient is absent, expected those that nn::value_and_grad gives, and "
+              "that no call before was given with std::move.");
     EXPECT_EQ(optimizer.count(), 0);
     optimizer.update(model, {Array(), ones({2})});
     EXPECT_EQ(optimizer.count(), 1);

@@ -1,4 +1,9 @@
 // A whole model across processes, on every layout: the same parameters, the same step, the same ledger as without any.
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
@@ -189,6 +194,16 @@ TEST(ManyProcesses, AllMeasureTheSameHardware) {
   const Mesh mesh = make_mesh({{"data", process_count()}, {"model", 2}});
   const nn::Hardware hardware = nn::measure_hardware(mesh, {.side = 32, .bytes = 65536, .rounds = 2});
   EXPECT_NO_THROW(detail::check_agreement("measure_hardware", process_count(), nn::to_json(hardware)));
+}
+
+// Run by itself, without the variable by which the other tests have one thread.
+TEST(ManyProcesses, ShareTheCoresOfTheirMachine) {
+  if (std::getenv("OMP_NUM_THREADS")) GTEST_SKIP();
+  const int before = at::get_num_threads(), cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  make_mesh({{"data", 2}}, {.abstract = true});
+  EXPECT_EQ(at::get_num_threads(), before) << "an abstract mesh computes nothing";
+  make_mesh({{"data", process_count()}});
+  EXPECT_EQ(at::get_num_threads(), before == cores ? std::max(1, cores / process_count()) : before);
 }
 
 TEST(ManyProcesses, AllPlaceTheSameModel) {

@@ -87,6 +87,11 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
 }
 
+TEST(CompareMeshes, RefusesNoStep) {
+  expect_error(ErrorKind::bad_argument, "[compare_meshes] an empty function given, expected a step of a Mesh.",
+               [] { compare_meshes({}, {mesh_of(8, 1)}); });
+}
+
 // Fully sharded layers, whose gathers are begun while the layer before computes.
 TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
   const auto layers = [](const Mesh& mesh) {

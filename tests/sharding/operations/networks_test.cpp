@@ -60,6 +60,10 @@ TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
   EXPECT_EQ(ragged_dot(ones({5, 0}), zeros({3, 0, 4}), array<int32_t>({1, 2, 2})).to_host<float>(),
             std::vector<float>(20, 0));
   EXPECT_EQ(ragged_dot(ones({5, 2}), zeros({0, 2, 4}), zeros({0}, int32)).to_host<float>(), std::vector<float>(20, 0));
+  const NamedSharding abstract(make_mesh({{"data", 2}}, {.abstract = true}), P{});
+  const auto placed = [&](const Array& a) { return device_put(a, abstract); };
+  EXPECT_EQ(ragged_dot(placed(ones({5, 2})), placed(zeros({0, 2, 4})), placed(zeros({0}, int32))).shape(),
+            (Shape{5, 4}));
 }
 
 TEST(RaggedDot, Errors) {
