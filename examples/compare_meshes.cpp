@@ -11,6 +11,7 @@
 #include "data/text.h"
 #include "data/to_global.h"
 #include "examples/empty_rows.h"
+#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 #include "nn/placement.h"
 #include "nn/report.h"
@@ -69,14 +70,7 @@ double megabytes_resident() {
 // Llama 2 and 3's largest shape, in mixed precision, its blocks computed again in the backward pass.
 void forecast_llama() {
   const double start = processor_seconds();
-  auto llama = nn::Llama::init(Key(0), {.vocab = 128256,
-                                        .embed = 8192,
-                                        .layers = 80,
-                                        .heads = 64,
-                                        .kv_heads = 8,
-                                        .head_dim = 128,
-                                        .mlp = 28672,
-                                        .tied = true});
+  auto llama = nn::Llama::init(Key(0), examples::llama_70b());
   llama.remat = true;
   const auto step = [&](const Mesh& mesh) {
     return train_step(llama, examples::next_token_loss_in<nn::Llama, data::TokenBatch>(bfloat16),

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/table.h"
@@ -17,14 +18,7 @@ int main() {
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       examples::with_all_names(
           {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}, {"embed", "batch"}}));
-  const auto model = nn::Llama::init(Key(0), {.vocab = 128256,
-                                              .embed = 8192,
-                                              .layers = 80,
-                                              .heads = 64,
-                                              .kv_heads = 8,
-                                              .head_dim = 128,
-                                              .mlp = 28672,
-                                              .tied = true});
+  const auto model = nn::Llama::init(Key(0), examples::llama_70b());
   const optim::Optimizer optimizer(model, optim::adamw({.learning_rate = 3e-4}));
   const nn::Leaves both = nn::named("model", model, "optimizer", optimizer);
   const nn::PlacementTable table = nn::placement_table(both, layout);

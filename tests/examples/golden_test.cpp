@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/diff.h"
@@ -117,14 +118,7 @@ TEST(Golden, TrainTransformer) {
 
 // A decoder of 70 billion parameters on 512 devices, model and optimizer: tests/benchmarks/placement_70b.cpp times it.
 TEST(Golden, SeventyBillionParametersInOneScreen) {
-  const auto llama = nn::Llama::init(Key(0), {.vocab = 128256,
-                                              .embed = 8192,
-                                              .layers = 80,
-                                              .heads = 64,
-                                              .kv_heads = 8,
-                                              .head_dim = 128,
-                                              .mlp = 28672,
-                                              .tied = true});
+  const auto llama = nn::Llama::init(Key(0), llama_70b());
   const Layout layout(
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       with_all_names(
