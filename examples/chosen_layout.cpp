@@ -24,7 +24,8 @@ nn::Hardware hardware_of(const TrainOptions& options) {
 
 void choose_layout(const nn::PipelineStep& step, TrainOptions& options) {
   const AutoOptions& automatic = options.automatic;
-  const auto found = nn::suggest_layouts(step, automatic.devices, hardware_of(options), automatic.memory);
+  const auto found = nn::suggest_layouts(step, automatic.devices, hardware_of(options), automatic.memory,
+                                         {.processes = process_count()});
   const nn::SuggestedLayout& best = found.best();
   std::cout << found << std::endl;
   options.mesh = best.mesh;

@@ -9,6 +9,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
+#include "sharding/placement/mesh_impl.h"
 
 namespace tessera::nn {
 
@@ -116,7 +117,10 @@ MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& 
   if (!step) fail(ErrorKind::bad_argument, "compare_meshes", "an empty function given, expected a step of a Mesh.");
   std::vector<StepForecast> steps;
   for (const Mesh& mesh : meshes) {
-    const Mesh abstract = make_mesh(mesh.axes(), {.abstract = true});
+    const Mesh abstract =
+        mesh.impl()->has_no_hardware()
+            ? mesh
+            : make_mesh(mesh.axes(), {.abstract = true, .processes = mesh.process_count()});
     steps.push_back(detail::forecast_step(
         abstract, [&] { return step(abstract); }, hardware));
   }

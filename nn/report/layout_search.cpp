@@ -7,6 +7,7 @@
 
 #include "nn/placement/stages.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn::detail {
@@ -23,7 +24,9 @@ Axes axes_of(const std::vector<std::string>& names) {
   return Axes(axes);
 }
 
-Mesh abstract_mesh(const std::vector<MeshAxis>& axes) { return make_mesh(axes, {.abstract = true}); }
+Mesh abstract_mesh(const std::vector<MeshAxis>& axes, int processes = 0) {
+  return make_mesh(axes, {.abstract = true, .processes = processes});
+}
 
 }  // namespace
 
@@ -56,7 +59,7 @@ bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
     const auto most = options_.most_along.find(axis);
     if (most != options_.most_along.end() && size > most->second) return false;
   }
-  return is_possible(c, roles_);
+  return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.processes).empty();
 }
 
 // Of what the table of the step has; what has no names, or moments that are cut further, may be smaller.
@@ -85,7 +88,7 @@ std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
     is_complete_ = false;
     return std::nullopt;
   }
-  const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_));
+  const Layout layout(abstract_mesh(c.mesh(), options_.processes), c.rules(roles_));
   const auto step = [&] {
     steps_ += 1;
     return step_(layout, c.gradients(), c.pipeline());

@@ -190,6 +190,10 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   if (!(options.told_apart >= 0) || !std::isfinite(options.told_apart))
     fail(ErrorKind::bad_argument, "suggest_layouts",
          "told_apart = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.told_apart);
+  check_at_least("processes", options.processes, 0);
+  if (options.processes && devices % options.processes)
+    fail(ErrorKind::bad_argument, "suggest_layouts",
+         "processes = {} given, expected a number that divides the {} devices, or 0.", options.processes, devices);
   for (const auto& [axis, most] : options.most_along) {
     if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
       fail(ErrorKind::bad_argument, "suggest_layouts",

@@ -36,6 +36,9 @@ struct SuggestOptions {
   // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "pipe", "replica",
   // "data", "model"; those that are not here may have all devices.
   std::map<std::string, int64_t> most_along = {};
+  // How many processes the devices belong to, equally many to each, which share what they hold to communicate; 0: each
+  // device has its own.
+  int processes = 0;
 };
 
 // One layout that was tried.

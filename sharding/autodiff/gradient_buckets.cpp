@@ -12,10 +12,13 @@ namespace tessera::detail {
 namespace {
 
 constexpr int64_t chunk_bytes = int64_t{4} << 20;
-// What a device that is a process of its own has beside the gradients: copies, and parts of the others' that it sums;
-// of two processes each leaves its own part where it lies.
+// What a process has beside the gradients, a device's part of it: the sums of its devices' own, copies, and parts of the
+// others' that it sums; of two processes each leaves its own part where it lies.
 int64_t bytes_beside(const MeshImpl* mesh, AxisSet axes, int64_t bytes) {
-  return bytes + (mesh->count(axes) == 2 ? bytes / 2 : bytes);
+  const int processes = mesh->processes_over(axes), each = mesh->count(axes) / processes;
+  const int64_t own = each == 1 ? 0 : bytes;
+  const int64_t others = processes == 1 ? 0 : processes == 2 ? bytes + bytes / 2 : 2 * bytes;
+  return (own + others) / each;
 }
 // Of the caller of the moment.
 Cause cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
@@ -78,7 +81,8 @@ void GradientBuckets::reduce(const Key& key, Bucket& bucket, Tensors& blocks) {
           mine.push_back(in_memory_of(mesh, blocks[b]));
         }
   }
-  const at::Tensor copies = mesh->abstract ? abstract_tensor({bytes_beside(mesh, axes, bucket.bytes)}, DType::uint8) : at::Tensor();
+  const at::Tensor copies =
+      mesh->abstract ? abstract_tensor({bytes_beside(mesh, axes, bucket.bytes)}, DType::uint8) : at::Tensor();
   const Tensors sums = communicate({.operation = gradients_operation,
                                     .mesh = mesh,
                                     .axes = axes,

@@ -302,6 +302,12 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
   const int64_t n = checked_size(axes);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
   mesh.devices = numbered(n);
+  mesh.box = detail::box_of_each(mesh.axes, options.processes);
+  if (mesh.box.empty())
+    fail(ErrorKind::device_mismatch, "make_mesh",
+         "processes: {} given, expected a number that divides the {} devices so that each process has a block of the "
+         "grid.",
+         options.processes, n);
   mesh.abstract = true;
   mesh.device = c10::kMeta;
   return mesh;
@@ -311,9 +317,16 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (!options.abstract) limit_threads();
+  if (options.processes && !options.abstract)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
+         "make the mesh abstract.",
+         options.processes);
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
-  std::string key = mesh.has_no_hardware() ? "abstract|" : mesh.private_replicas ? "private|" : "shared|";
+  std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
+                    : mesh.private_replicas ? "private|"
+                                            : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
   if (!mesh.has_no_hardware())
     key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());

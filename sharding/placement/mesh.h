@@ -41,6 +41,9 @@ struct MeshOptions {
   // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate; see
   // forecast.h. Reading a value is an Error (bad_argument). Environment variables do not apply to it.
   bool abstract = false;
+  // Of an abstract mesh: how many processes its devices belong to, equally many neighbours to each, as on a mesh of
+  // devices. A Forecast counts what a process holds to communicate with others. 0: each device has its own.
+  int processes = 0;
   // Where this process's devices have their memory, as LibTorch names it: "cpu", or an accelerator, "cuda" or "cuda:1".
   // All devices of the process share that one, as virtual devices share a CPU. Empty: TESSERA_DEVICE of the
   // environment, else "cpu". Without a number: the only accelerator that the process sees, or the n-th for the n-th

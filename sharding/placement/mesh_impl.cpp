@@ -34,6 +34,28 @@ AxisSet MeshImpl::crossing() const {
   return set;
 }
 
+int MeshImpl::processes_over(AxisSet set) const {
+  const std::vector<int>& mine = has_no_hardware() ? box : extent;
+  int n = 1;
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (set >> a & 1) n *= static_cast<int>(axes[a].size) / mine[a];
+  return n;
+}
+
+std::vector<int> box_of_each(const std::vector<MeshAxis>& axes, int processes) {
+  std::vector<int> box(axes.size(), 1);
+  if (processes == 0) return box;
+  int64_t devices = 1;
+  for (const MeshAxis& axis : axes) devices *= axis.size;
+  if (processes < 0 || devices % processes != 0) return {};
+  int64_t left = devices / processes;
+  for (size_t a = axes.size(); a-- > 0; left /= box[a]) {
+    box[a] = static_cast<int>(std::min(axes[a].size, left));
+    if (axes[a].size % box[a] != 0 || left % box[a] != 0) return {};
+  }
+  return box;
+}
+
 std::vector<int> MeshImpl::members() const {
   std::set<int> found;
   for (int place = 0; place < static_cast<int>(devices.size()); ++place) found.insert(process_of(place));

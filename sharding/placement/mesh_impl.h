@@ -24,6 +24,7 @@ struct MeshImpl {
   c10::Device device{c10::kCPU};  // that holds the local tensors; meta for an abstract mesh
   // This process's box of the grid: extent[a] devices from first[a] on, along each mesh axis a.
   std::vector<int> first, extent;
+  std::vector<int> box;  // of an abstract mesh: the extents that a process's box would have
   int process = 0, processes = 1;
   int each = 0;  // device ids per process: process p has those from p * each on; 0: this process has all
   // Of a sub-mesh: the mesh that it is cut from, at which coordinate of which of its axes. It has the same axes, that
@@ -48,6 +49,7 @@ struct MeshImpl {
   // Several slots of this process compute on one CPU.
   bool shares_the_cpu() const { return device.is_cpu() && slots(all()) > 1; }
   AxisSet crossing() const;               // the mesh axes along which devices of several processes lie
+  int processes_over(AxisSet set) const;  // how many have the devices along these axes, or would, of an abstract mesh
   AxisSet across_machines() const;        // and of several machines
   int process_of(int place) const;        // the process that has the device at this row-major place of the mesh
   int machine_of(int place) const;        // and the machine that it is on
@@ -56,6 +58,10 @@ struct MeshImpl {
   // The same, valid for the program's life; null for the empty set.
   const std::string* kept_names(AxisSet set) const;
 };
+
+// The extents of what each of so many processes has of the grid, where neighbours are one's; 0: one device each. Empty if
+// those are no equal boxes.
+std::vector<int> box_of_each(const std::vector<MeshAxis>& axes, int processes);
 
 // The mesh that a sub-mesh is cut from; any other mesh is whole itself.
 inline const MeshImpl* whole_of(const MeshImpl* mesh) { return mesh && mesh->parent ? mesh->parent : mesh; }

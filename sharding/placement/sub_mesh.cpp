@@ -18,6 +18,7 @@ using detail::MeshImpl;
 void give_to_processes(MeshImpl& mesh, const MeshImpl& whole, size_t axis) {
   const int first = whole.first[axis], at = mesh.cut_at;
   mesh.first[axis] = 0, mesh.extent[axis] = 1;
+  if (!mesh.box.empty()) mesh.box[axis] = 1;
   mesh.processes = static_cast<int>(mesh.members().size());
   if (at < first || at >= first + whole.extent[axis]) mesh.put_elsewhere();
 }

@@ -17,6 +17,7 @@ struct Act {
   bool back = false;  // from the result's slots to the operand's
 
   int devices() const { return step.mesh->count(step.axes); }
+  int processes() const { return step.mesh->processes_over(step.axes); }  // that have them
   const std::vector<int>& slots_from(const Group& group) const { return back ? group.out : group.in; }
   const std::vector<int>& slots_to(const Group& group) const { return back ? group.in : group.out; }
   const MeshImpl* mesh() const { return back && step.mesh_before ? step.mesh_before : step.mesh; }

@@ -93,7 +93,7 @@ Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) 
   for (size_t g = 0; g < from.size(); ++g)
     if (!act.step.mesh->abstract)
       exchange_locally(exchange, from[g], to[g]);
-    else if (Tensors buffers = exchange_abstractly(exchange, from[g], to[g]); kept)
+    else if (Tensors buffers = exchange_abstractly(exchange, act.processes(), from[g], to[g]); kept)
       kept->push_back(std::move(buffers));
   return from_groups(act, to);
 }
@@ -137,6 +137,11 @@ Tensors communicate(const Step& step, Collective collective, const Tensors& x, c
 
 bool crosses_processes(const Step& step) {
   return step.exchange ? step.exchange->processes.size() > 1 : !step.processes.processes.empty();
+}
+
+bool is_between_processes(const Step& step) {
+  if (!step.mesh->has_no_hardware()) return crosses_processes(step);
+  return step.mesh->processes_over(step.exchange ? step.mesh->all() : step.axes) > 1;
 }
 
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion) {
@@ -183,7 +188,8 @@ Shipping::Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Di
   if (direction == Direction::back)
     for (Shipment& shipment : shipments_) std::reverse(shipment.steps.begin(), shipment.steps.end());
   for (const Shipment& shipment : shipments_)
-    for (const StepPtr& step : shipment.steps) is_abstract_ |= step->mesh->abstract;
+    for (const StepPtr& step : shipment.steps)
+      stands_for_others_ |= step->mesh->abstract && is_between_processes(*step);
   tell(occasion);
   advance();
 }
@@ -234,7 +240,7 @@ void Shipping::move_here() {
     const at::AutoGradMode off(false);
     for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i]) {
       const Act act = act_of(next_step(i), direction_);
-      const bool keeps = is_abstract_ && act.collective == Collective::reduce_scatter;
+      const bool keeps = stands_for_others_ && act.collective == Collective::reduce_scatter;
       shipments_[i].tensors = moved(act, shipments_[i].tensors, cause_, keeps ? &buffers_ : nullptr);
     }
   };

@@ -31,6 +31,8 @@ Tensors communicate(const Step& step, Collective collective, const Tensors& x, c
 
 // Whether a step's devices are those of several processes.
 bool crosses_processes(const Step& step);
+// Whether they are, or would be, of an abstract mesh.
+bool is_between_processes(const Step& step);
 
 // Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
 void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion);
@@ -50,9 +52,8 @@ enum class Direction : uint8_t { there, back };
 class Shipping {
  public:
   Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction = Direction::there);
-  // Whether nothing is under way between processes; what moves on an abstract mesh, which stands for devices of their
-  // own, is under way until finish().
-  bool has_arrived() const { return begun_.empty() && !is_abstract_; }
+  // Whether nothing is under way between processes; what would be, of an abstract mesh, is under way until finish().
+  bool has_arrived() const { return begun_.empty() && !stands_for_others_; }
   // The tensors of each, when all have arrived. Called once.
   std::vector<Tensors> finish();
 
@@ -72,7 +73,7 @@ class Shipping {
   std::vector<size_t> next_;  // the step before which each stands
   Cause cause_;
   Direction direction_;
-  bool is_abstract_ = false;
+  bool stands_for_others_ = false;  // an abstract mesh's devices would be of several processes
   std::vector<int64_t> told_;  // the numbers of what was announced
   std::vector<Begun> begun_;
   std::vector<Tensors> buffers_;  // of an abstract mesh's reduce_scatters, until they have arrived

@@ -90,7 +90,7 @@ class SumWork {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 // exchange_locally without data, on the one device that stands for all of an abstract mesh. Returned, for the meters:
-// what a device that is a process of its own has beside operand and result while the exchange is under way, that which
-// it gives to the others and that which comes from them.
-Tensors exchange_abstractly(const Exchange& exchange, const Tensors& in, Tensors& out);
+// what a device has beside operand and result while the exchange is under way between so many processes: its part of
+// that which its process gives to the others, and of that which comes from them.
+Tensors exchange_abstractly(const Exchange& exchange, int processes, const Tensors& in, Tensors& out);
 }  // namespace tessera::detail

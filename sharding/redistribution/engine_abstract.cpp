@@ -40,15 +40,20 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
   return t;
 }
 
-Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
-  const auto like = [](const at::Tensor& t) { return with_dims(t, {}, false, -1); };
+// Of a process with several devices: it packs and gets sums of theirs, and joined blocks, once for all of them.
+Tensors buffers_of(const Exchange& e, int processes, const at::Tensor& given, const at::Tensor& result) {
+  const int each = e.devices / processes;
+  const auto part = [](const at::Tensor& t, int parts) {
+    return abstract_tensor({static_cast<int64_t>(t.nbytes()) / parts}, DType::uint8);
+  };
+  if (processes == 1) return {};
   switch (e.collective) {
     case Collective::all_gather:
-      return {like(given), like(result)};
+      return {part(given, 1), part(result, each)};
     case Collective::reduce_scatter:
-      return {like(given), like(e.devices == 2 ? result : given)};
+      return {part(given, each), processes == 2 ? part(result, 1) : part(given, each)};
     case Collective::all_to_all:
-      return {like(given), like(given)};
+      return {part(given, 1), part(given, 1)};
     default:
       return {};
   }
@@ -62,10 +67,10 @@ void count_copies(const Exchange& e) {
 
 }  // namespace
 
-Tensors exchange_abstractly(const Exchange& e, const Tensors& in, Tensors& out) {
+Tensors exchange_abstractly(const Exchange& e, int processes, const Tensors& in, Tensors& out) {
   out[0] = result_of(e, in[0]);
   count_copies(e);
-  return buffers_of(e, in[0], out[0]);
+  return buffers_of(e, processes, in[0], out[0]);
 }
 
 }  // namespace tessera::detail

@@ -61,13 +61,14 @@ at::Tensor join_side_by_side(const Tensors& parts, int dim) {
 
 void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
   const auto own = [&](size_t i) -> const at::Tensor& { return in[in.size() == 1 ? 0 : i]; };
-  const auto fill = [&](const at::Tensor& t) { std::fill(out.begin(), out.end(), t); };
   const auto each = [&](const auto& made) {
     side_by_side(static_cast<int>(out.size()), cost_of(in), [&](int i) {
       const at::AutoGradMode off(false);
       out[i] = made(i);
     });
   };
+  // Where devices store their results apart, each has its own copy.
+  const auto fill = [&](const at::Tensor& t) { each([&](int i) { return i == 0 ? t : t.clone(); }); };
   const int n = e.devices;
   switch (e.collective) {
     case Collective::identity:

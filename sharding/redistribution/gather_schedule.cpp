@@ -212,7 +212,7 @@ Tensors GatherSchedule::take() {
   return made;
 }
 
-// Where nothing goes between processes, nothing would be gained. An abstract mesh stands for devices of their own.
+// Where nothing goes between processes, nothing would be gained.
 void GatherSchedule::begin_ahead() {
   size_t from = begun_.back().end;
   for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch; ++ahead) {
@@ -226,7 +226,7 @@ void GatherSchedule::begin_ahead() {
 bool GatherSchedule::crosses(size_t begin, size_t end) const {
   for (size_t i = begin; i < end; ++i)
     for (const StepPtr& step : order_->gathers[i].resharding->steps)
-      if (crosses_processes(*step) || step->mesh->abstract) return true;
+      if (is_between_processes(*step)) return true;
   return false;
 }
 
