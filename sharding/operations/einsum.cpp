@@ -103,7 +103,7 @@ int dim_of(const std::string& letters, size_t i, size_t ndim) {
 }
 
 // The largest size of each letter's dims.
-std::map<char, int64_t> sizes_of(const Equation& e, const OperandTypes& operands) {
+std::map<char, int64_t> letter_sizes(const Equation& e, const OperandTypes& operands) {
   std::map<char, int64_t> sizes;
   for (size_t i = 0; i < operands.size(); ++i)
     for (size_t k = 0; k < e.in[i].size(); ++k)
@@ -159,7 +159,7 @@ ShardingRule einsum_rule(const Attributes& attributes, const OperandTypes& opera
   const std::string& text = numbers_of_equations()[attributes[0]];
   const Equation e = EquationReader(text, operands.size()).read();
   check_operands(text, e, operands);
-  const auto sizes = sizes_of(e, operands);
+  const auto sizes = letter_sizes(e, operands);
   ShardingRule rule{.in = {}, .out = {{}}};
   for (size_t i = 0; i < operands.size(); ++i) rule.in.push_back(operand_dims(e.in[i], *operands[i], sizes));
   for (const char c : e.out) rule.out[0].push_back(c == dots ? any_dims() : RuleDim(factor({c})));

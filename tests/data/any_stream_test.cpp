@@ -14,7 +14,7 @@
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::any_stream_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
@@ -272,4 +272,4 @@ TEST(DividedStream, RefusesWhatProcessesCannotShare) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::any_stream_test

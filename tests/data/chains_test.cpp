@@ -14,7 +14,7 @@
 #include "data/combine.h"
 #include "data/loader.h"
 
-namespace tessera::data {
+namespace tessera::data::chains_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
@@ -296,4 +296,4 @@ TEST(Chains, AnyNumberOfProcessesMakesTheSameGlobalBatches) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::chains_test

@@ -15,7 +15,7 @@
 #include "data/windows.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::dataset_test {
 namespace {
 
 template <class T, class Node>
@@ -301,4 +301,4 @@ TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::dataset_test

@@ -8,7 +8,7 @@
 
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::entropy_test {
 namespace {
 
 TEST(Entropy, OfKnownTexts) {
@@ -49,4 +49,4 @@ TEST(Entropy, CountsPairsAcrossFiles) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::entropy_test

@@ -17,7 +17,7 @@
 #include "sharding/diagnostics/activity.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::loader_test {
 namespace {
 
 using Batch = std::vector<int64_t>;
@@ -379,4 +379,4 @@ TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::loader_test

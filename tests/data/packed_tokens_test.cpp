@@ -9,7 +9,7 @@
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::packed_tokens_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -48,4 +48,4 @@ TEST(TokenEntropies, AreThoseOfPairsWithinDocuments) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::packed_tokens_test

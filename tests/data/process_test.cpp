@@ -16,7 +16,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::process_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -141,4 +141,4 @@ TEST(Process, AMappedFileLeavesTheSignalsAsTheyWere) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::process_test

@@ -10,7 +10,7 @@
 
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::shuffle_test {
 namespace {
 
 std::vector<int64_t> images(int64_t size, uint64_t seed) {
@@ -123,4 +123,4 @@ TEST(Shuffle, RefusesSizesOutsideItsRange) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::shuffle_test

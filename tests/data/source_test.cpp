@@ -17,7 +17,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::source_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -249,4 +249,4 @@ TEST(ByteSource, ReadingPastTheEndIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::source_test

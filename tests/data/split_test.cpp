@@ -7,7 +7,7 @@
 #include "data/shard_options.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::split_test {
 namespace {
 
 std::vector<RecordSpan> even(int64_t size, int64_t count, bool drop) {
@@ -77,4 +77,4 @@ TEST(Philox, NumbersAreInTheirRanges) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::split_test

@@ -13,7 +13,7 @@
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::stream_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
@@ -245,4 +245,4 @@ TEST(StreamLoader, AStateWithoutAPlaceReadsFromTheBeginning) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::stream_test

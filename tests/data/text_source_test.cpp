@@ -12,7 +12,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::text_source_test {
 namespace {
 
 std::vector<std::string> all(const LineSource& source) {
@@ -125,4 +125,4 @@ TEST(TextSources, ThatWereMovedSaySo) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::text_source_test

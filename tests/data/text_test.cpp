@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::text_test {
 namespace {
 
 TEST(TokenBatch, TargetsAreTheInputsOneTokenOn) {
@@ -36,4 +36,4 @@ TEST(TokenBatch, RefusesWindowsThatMakeNoBatch) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::text_test

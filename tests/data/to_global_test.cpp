@@ -11,7 +11,7 @@
 #include "data/text.h"
 #include "tests/data/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::to_global_test {
 namespace {
 
 std::vector<ShardOptions> shards(const Mesh& mesh, const PartitionSpec& spec, const std::vector<int>& process_of) {
@@ -69,4 +69,4 @@ TEST(OnMesh, BatchesComePlaced) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::to_global_test

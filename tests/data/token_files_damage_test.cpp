@@ -13,7 +13,7 @@
 #include "sharding/diagnostics/error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::token_files_damage_test {
 namespace {
 
 std::string bytes_of(const std::string& name) {
@@ -72,4 +72,4 @@ TEST(DamagedTokenFiles, AreReadRightlyOrErrors) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::token_files_damage_test

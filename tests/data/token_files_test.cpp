@@ -13,7 +13,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::token_files_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -380,4 +380,4 @@ TEST(TokenFiles, OfNumpyAreReadAlike) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::token_files_test

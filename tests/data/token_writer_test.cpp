@@ -10,7 +10,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::data {
+namespace tessera::data::token_writer_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -68,4 +68,4 @@ TEST(TokenWriter, RefusesOtherIdsAndPlaces) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::token_writer_test

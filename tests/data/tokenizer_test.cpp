@@ -15,7 +15,7 @@
 #include "tests/data/scratch_folder.h"
 #include "tests/data/skip_without.h"
 
-namespace tessera::data {
+namespace tessera::data::tokenizer_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -184,4 +184,4 @@ TEST_F(TokenizerTest, IsUsedByThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::tokenizer_test

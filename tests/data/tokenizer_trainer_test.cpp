@@ -15,7 +15,7 @@
 #include "tests/data/scratch_folder.h"
 #include "tests/data/skip_without.h"
 
-namespace tessera::data {
+namespace tessera::data::tokenizer_trainer_test {
 namespace {
 
 namespace json = boost::json;
@@ -91,4 +91,4 @@ TEST_F(TokenizerTrainerTest, RefusesWhatCannotBeTrained) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::tokenizer_trainer_test

@@ -21,7 +21,7 @@
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"
 
-namespace tessera {
+namespace tessera::captured_test {
 namespace {
 
 using testing::expect_error;
@@ -397,4 +397,4 @@ TEST_F(DeviceGraphs, WhatTheHostDoesIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::captured_test

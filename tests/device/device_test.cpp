@@ -18,7 +18,7 @@
 #include "tests/optim/support.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::device_test {
 namespace {
 
 using data::ScratchFolder;
@@ -206,4 +206,4 @@ TEST(Device, SavesAndRestores) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::device_test

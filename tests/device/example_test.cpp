@@ -10,7 +10,7 @@
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/program.h"
 
-namespace tessera {
+namespace tessera::example_test {
 namespace {
 
 // The losses that the example has written, started by this command.
@@ -40,4 +40,4 @@ TEST(Device, TrainsTheExampleWhenTheEnvironmentSaysSo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::example_test

@@ -15,7 +15,7 @@
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"
 
-namespace tessera {
+namespace tessera::kernels_test {
 namespace {
 
 const std::string there = testing::pretended_device();
@@ -146,4 +146,4 @@ TEST(DeviceKernels, ABlockHasNoMoreThanItsCeiling) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels_test

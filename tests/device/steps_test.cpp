@@ -23,7 +23,7 @@
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"
 
-namespace tessera {
+namespace tessera::steps_test {
 namespace {
 
 using testing::expect_error;
@@ -347,4 +347,4 @@ TEST(DeviceSteps, EveryElementHasTheBitsOfTheHost) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::steps_test

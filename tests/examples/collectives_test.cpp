@@ -17,7 +17,7 @@
 #include "sharding/files/json.h"
 #include "tests/examples/rows.h"
 
-namespace tessera {
+namespace tessera::collectives_test {
 namespace {
 
 constexpr int64_t batch = 16, seq = 32, embed = 64, layers = 2, vocab = 256, mlp = 256;
@@ -213,4 +213,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, ::testing::ValuesIn(strategies),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::collectives_test

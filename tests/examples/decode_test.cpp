@@ -8,7 +8,7 @@
 #include "nn/placement/filter_shard.h"
 #include "sharding/accounting/ledger.h"
 
-namespace tessera::examples {
+namespace tessera::examples::decode_test {
 namespace {
 
 constexpr int64_t batch = 2, seq = 12, vocab = 64;
@@ -133,4 +133,4 @@ TEST(Decode, AnErrorLeavesTheCacheAsItWas) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::decode_test

@@ -8,7 +8,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::distributed_arrays_test {
 namespace {
 
 // The numbers behind "name: float32[32@x]", in brackets or bare, up to the next word.
@@ -76,4 +76,4 @@ TEST(DistributedArrays, ShowsWhoHoldsWhat) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::distributed_arrays_test

@@ -11,7 +11,7 @@
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::train {
+namespace tessera::train::event_file_test {
 namespace {
 
 using namespace examples;
@@ -104,4 +104,4 @@ TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::train::event_file_test

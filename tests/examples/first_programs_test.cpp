@@ -7,7 +7,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::first_programs_test {
 namespace {
 
 std::vector<double> losses_of(const std::string& output) {
@@ -50,4 +50,4 @@ TEST(FirstPrograms, TwoOptimizersLearnAndShowTheirStates) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::first_programs_test

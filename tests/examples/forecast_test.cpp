@@ -18,7 +18,7 @@
 #include "optim/optimizer.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::examples {
+namespace tessera::examples::forecast_test {
 namespace {
 
 using tessera::testing::Allocations;
@@ -160,4 +160,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ForecastOfTransformer, ::testing::ValuesIn(
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::forecast_test

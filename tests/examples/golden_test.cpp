@@ -19,7 +19,7 @@
 #include "optim/optimizer.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::examples {
+namespace tessera::examples::golden_test {
 namespace {
 
 using nn::PlacementTable;
@@ -135,4 +135,4 @@ TEST(Golden, SeventyBillionParametersInOneScreen) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::golden_test

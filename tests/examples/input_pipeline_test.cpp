@@ -3,7 +3,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::input_pipeline_test {
 namespace {
 
 TEST(InputPipeline, SlicesByProcessAndGoesOnAnywhere) {
@@ -22,4 +22,4 @@ TEST(InputPipeline, SlicesByProcessAndGoesOnAnywhere) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::input_pipeline_test

@@ -9,7 +9,7 @@
 #include "sharding/accounting/ledger.h"
 #include "tests/runner/transformer_file.h"
 
-namespace tessera::runner {
+namespace tessera::runner::llama_collectives_test {
 namespace {
 
 // Of one device, each weight gathered once.
@@ -47,4 +47,4 @@ TEST(CollectivesOfLlama, MoveNoMoreBytesThanJax) {
 }
 
 }  // namespace
-}  // namespace tessera::runner
+}  // namespace tessera::runner::llama_collectives_test

@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-namespace tessera::train {
+namespace tessera::train::loss_curve_test {
 namespace {
 
 LossCurve curve_of(int64_t steps, int64_t done, int64_t validate_every) {
@@ -218,4 +218,4 @@ TEST(LossCurve, ALongRunStaysSmallAndKeepsItsSpikes) {
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::train::loss_curve_test

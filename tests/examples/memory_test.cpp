@@ -16,7 +16,7 @@
 #include "tests/examples/rows.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::examples {
+namespace tessera::examples::memory_test {
 namespace {
 
 using detail::Tensors;
@@ -182,4 +182,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Memory, ::testing::ValuesIn(sizes), [](const aut
 });
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::memory_test

@@ -11,7 +11,7 @@
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::train {
+namespace tessera::train::metrics_test {
 namespace {
 
 using namespace examples;
@@ -97,4 +97,4 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::train::metrics_test

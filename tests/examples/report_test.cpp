@@ -13,7 +13,7 @@
 #include "nn/placement/table.h"
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::report_test {
 namespace {
 
 namespace json = boost::json;
@@ -189,4 +189,4 @@ TEST_F(ReportInABrowser, ShowsTextsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::report_test

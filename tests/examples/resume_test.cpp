@@ -6,7 +6,7 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -107,4 +107,4 @@ TEST_F(ResumeTest, InspectPrintsWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::resume_test

@@ -5,7 +5,7 @@
 
 #include "examples/transformer.h"
 
-namespace tessera::train {
+namespace tessera::train::sample_test {
 namespace {
 
 using examples::Gpt, examples::GptConfig;
@@ -112,4 +112,4 @@ TEST(Printable, KeepsTextAndEscapesTheRest) {
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::train::sample_test

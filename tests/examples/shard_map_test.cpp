@@ -9,7 +9,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::shard_map_test {
 namespace {
 
 // The numbers in the brackets after the type that is printed behind `name`.
@@ -49,4 +49,4 @@ TEST(ShardMapProgram, PrintsTheTutorialsNumbers) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::shard_map_test

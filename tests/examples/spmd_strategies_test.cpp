@@ -7,7 +7,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::spmd_strategies_test {
 namespace {
 
 TEST(SpmdStrategies, SayWhatEveryDeviceHolds) {
@@ -35,4 +35,4 @@ TEST(SpmdStrategies, LearnTheSameWhateverTheStrategy) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::spmd_strategies_test

@@ -13,7 +13,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::examples {
+namespace tessera::examples::state_rules_test {
 namespace {
 
 Array mse(const nn::Mlp& model, const Array& x) { return mean(square(model(x) - x)); }
@@ -50,4 +50,4 @@ TEST(StateRules, PlaceMomentsElsewhereThanParameters) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::state_rules_test

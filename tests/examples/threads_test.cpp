@@ -9,7 +9,7 @@
 
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::threads_test {
 namespace {
 
 using Threads = Training;
@@ -54,4 +54,4 @@ TEST_F(Threads, ChangeNoBitOfATraining) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::threads_test

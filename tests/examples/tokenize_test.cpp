@@ -21,7 +21,7 @@
 
 extern char** environ;
 
-namespace tessera::examples {
+namespace tessera::examples::tokenize_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -337,4 +337,4 @@ TEST_F(Tokenize, TheProgramSaysWhatItDoesAndRefuses) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::tokenize_test

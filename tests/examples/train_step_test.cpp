@@ -6,7 +6,7 @@
 
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::train_step_test {
 namespace {
 
 using TrainStep = Training;
@@ -130,4 +130,4 @@ TEST_F(TrainStep, GradientsOfMicroBatchesAreReducedOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::train_step_test

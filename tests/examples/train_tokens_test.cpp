@@ -12,7 +12,7 @@
 #include "tests/data/skip_without.h"
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::train_tokens_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -151,4 +151,4 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::train_tokens_test

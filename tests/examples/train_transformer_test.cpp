@@ -11,7 +11,7 @@
 #include "tests/examples/event_reader.h"
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::train_transformer_test {
 namespace {
 
 struct PlacementCase {
@@ -426,4 +426,4 @@ TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::train_transformer_test

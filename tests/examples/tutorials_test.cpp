@@ -9,7 +9,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera::examples {
+namespace tessera::examples::tutorials_test {
 namespace {
 
 std::vector<std::string> lines_of(std::istream& in) {
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(Of, Tutorial, ::testing::Values("filter_shard", "dot_re
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::tutorials_test

@@ -16,7 +16,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::caller_test {
 namespace {
 
 using namespace testing;
@@ -167,4 +167,4 @@ TEST(Caller, WeightsAreNamedByTheirPaths) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::caller_test

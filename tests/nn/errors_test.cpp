@@ -19,7 +19,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera::nn {
+namespace tessera::nn::errors_test {
 namespace {
 
 struct Layer {
@@ -182,4 +182,4 @@ TEST(Errors, NameThePath) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::errors_test

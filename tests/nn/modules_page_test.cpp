@@ -20,7 +20,7 @@
 #include "sharding/random/random.h"
 #include "tests/nn/support.h"
 
-namespace tessera {
+namespace tessera::modules_page_test {
 namespace {
 
 struct Block {
@@ -126,4 +126,4 @@ TEST(ModulesPage, ShapesOnly) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::modules_page_test

@@ -10,7 +10,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::caller_test {
 namespace {
 
 using nn::Linear;
@@ -73,4 +73,4 @@ TEST(Caller, OfTheAlgebraIsTheCall) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::caller_test

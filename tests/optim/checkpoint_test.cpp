@@ -12,7 +12,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::optim {
+namespace tessera::optim::checkpoint_test {
 namespace {
 
 const std::vector<MeshAxis> meshes[] = {{{"data", 1}}, {{"data", 8}}, {{"data", 2}, {"model", 4}}, {{"model", 8}}};
@@ -86,4 +86,4 @@ TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::checkpoint_test

@@ -8,7 +8,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::combinations_test {
 namespace {
 
 using MeshAxes = std::vector<std::string>;
@@ -157,4 +157,4 @@ TEST(Combinations, OfTwoPlacementsLearnAsOneDevice) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::combinations_test

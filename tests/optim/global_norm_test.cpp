@@ -4,7 +4,7 @@
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::optim {
+namespace tessera::optim::global_norm_test {
 namespace {
 
 double expected_norm(const Toy& toy) {
@@ -84,4 +84,4 @@ TEST(GlobalNorm, ArraysOnTwoMeshesAreAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::global_norm_test

@@ -9,7 +9,7 @@
 #include "tests/optim/support.h"
 #include "tests/runner/any_transform.h"
 
-namespace tessera::optim {
+namespace tessera::optim::laws_test {
 namespace {
 
 using runner::AnyTransform;
@@ -261,4 +261,4 @@ TEST(Laws, GradientsOfAnotherModelAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::laws_test

@@ -5,7 +5,7 @@
 #include "optim/losses.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::lost_gradients_test {
 namespace {
 
 using Model = std::vector<Array>;
@@ -101,4 +101,4 @@ TEST(LostGradients, NumbersThatMeanNothingAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::lost_gradients_test

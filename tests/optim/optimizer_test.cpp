@@ -8,7 +8,7 @@
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::optim {
+namespace tessera::optim::optimizer_test {
 namespace {
 
 auto clipped_adamw() {
@@ -345,4 +345,4 @@ TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::optimizer_test

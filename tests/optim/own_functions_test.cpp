@@ -15,7 +15,7 @@
 #include "sharding/shard_map/shard_map.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::own_functions_test {
 namespace {
 
 struct DiskFull : std::runtime_error {
@@ -145,4 +145,4 @@ TEST(OwnFunctions, ThatThrowWithinAnUpdateUpdateNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::own_functions_test

@@ -4,7 +4,7 @@
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::optim {
+namespace tessera::optim::parts_test {
 namespace {
 
 auto two_groups() {
@@ -103,4 +103,4 @@ TEST(Parts, GradientsOfWhatWasNeverPlacedAreGathered) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::parts_test

@@ -8,7 +8,7 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/short_tensors.h"
 
-namespace tessera::optim::detail {
+namespace tessera::optim::detail::short_tensors_test {
 namespace {
 
 std::vector<at::Tensor> tensors() {
@@ -77,4 +77,4 @@ TEST(ShortTensors, AreViewedJoinedAndTransposedAsByLibTorch) {
 }
 
 }  // namespace
-}  // namespace tessera::optim::detail
+}  // namespace tessera::optim::detail::short_tensors_test

@@ -9,7 +9,7 @@
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::optim {
+namespace tessera::optim::state_placement_test {
 namespace {
 
 const OptimizerOptions over_data{.shard_state = {"data"}};
@@ -348,4 +348,4 @@ TEST(ShardedState, WrongGradientsChangeNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::state_placement_test

@@ -10,7 +10,7 @@
 #include "sharding/random.h"
 #include "sharding/redistribution/device_put.h"
 
-namespace tessera {
+namespace tessera::step_memory_test {
 namespace {
 
 struct Mlp {
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Placements, StepMemory,
                                            Rules{{"batch", "data"}, {"embed", "data"}, {"hidden", replicated}}));
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::step_memory_test

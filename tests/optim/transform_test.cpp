@@ -5,7 +5,7 @@
 
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::transform_test {
 namespace {
 
 using Tree = std::map<std::string, Array>;
@@ -140,4 +140,4 @@ TEST(Schedule, WrongStepsAreErrors) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::transform_test

@@ -24,7 +24,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/data/scratch_folder.h"
 
-namespace tessera::optim {
+namespace tessera::optim::uneven_test {
 namespace {
 
 // Next tokens by a table that is the head as well.
@@ -212,4 +212,4 @@ TEST(Uneven, EveryWayToTrainIsThatOfOneDevice) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::uneven_test

@@ -14,7 +14,7 @@
 #include "tests/optim/own_optimizer.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::wrappers_test {
 namespace {
 
 using Tree = std::map<std::string, Array>;
@@ -301,4 +301,4 @@ TEST(Losses, AreOptaxs) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::wrappers_test

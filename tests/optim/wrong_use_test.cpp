@@ -7,7 +7,7 @@
 #include "optim/muon.h"
 #include "tests/optim/support.h"
 
-namespace tessera::optim {
+namespace tessera::optim::wrong_use_test {
 namespace {
 
 using Tree = std::map<std::string, Array>;
@@ -402,4 +402,4 @@ TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
 }
 
 }  // namespace
-}  // namespace tessera::optim
+}  // namespace tessera::optim::wrong_use_test

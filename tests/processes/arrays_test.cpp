@@ -4,7 +4,7 @@
 #include "sharding/shard_map/shard_map.h"
 #include "tests/processes/ways.h"
 
-namespace tessera {
+namespace tessera::arrays_test {
 namespace {
 
 using namespace tessera::testing;
@@ -256,4 +256,4 @@ TEST(ManyProcesses, AttentionInARing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::arrays_test

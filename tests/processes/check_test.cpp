@@ -9,7 +9,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::check_test {
 namespace {
 
 using namespace tessera::testing;
@@ -154,4 +154,4 @@ TEST(ManyProcesses, AFiniteCheckNamesTheProcessThatFindsSomething) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::check_test

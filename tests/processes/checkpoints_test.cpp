@@ -12,7 +12,7 @@
 #include "tests/nn/checkpoint/support.h"
 #include "tests/processes/ways.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::checkpoints_test {
 namespace {
 
 using tessera::testing::on_every_way;
@@ -300,4 +300,4 @@ TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::checkpoints_test

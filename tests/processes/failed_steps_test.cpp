@@ -15,7 +15,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::failed_steps_test {
 namespace {
 
 using namespace tessera::testing;
@@ -27,7 +27,7 @@ struct Net {
 
   static Net init(int64_t width) {
     Net net;
-    for (const Key& k : split(Key(0), tessera::layers))
+    for (const Key& k : split(Key(0), failed_steps_test::layers))
       net.layers.push_back(nn::Linear::init(k, {"embed", width}, {"hidden", width}));
     return net;
   }
@@ -130,4 +130,4 @@ TEST(FailedSteps, OfABadBatchAreFollowedByTheNext) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::failed_steps_test

@@ -10,7 +10,7 @@
 
 #include "tests/examples/program.h"
 
-namespace tessera {
+namespace tessera::failure_test {
 namespace {
 
 using examples::Outcome;
@@ -204,4 +204,4 @@ TEST(Harm, AChildOfForkIsNoneOfTheProcesses) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::failure_test

@@ -13,7 +13,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::gathers_test {
 namespace {
 
 using namespace tessera::testing;
@@ -218,4 +218,4 @@ TEST(GathersAcrossProcesses, OfAStepThatFailsAreForgotten) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::gathers_test

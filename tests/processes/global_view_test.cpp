@@ -8,7 +8,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::global_view_test {
 namespace {
 
 using namespace tessera::testing;
@@ -176,4 +176,4 @@ TEST(ManyProcesses, UnderCheckAllMoveTheSame) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::global_view_test

@@ -17,7 +17,7 @@
 #include "sharding/redistribution/engine.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::gradients_test {
 namespace {
 
 using namespace tessera::testing;
@@ -156,4 +156,4 @@ TEST(GradientChunks, LeaveOutWhatIsLittleInAll) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::gradients_test

@@ -8,7 +8,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::data {
+namespace tessera::data::input_test {
 namespace {
 
 using namespace tessera::testing;
@@ -200,4 +200,4 @@ TEST(Input, WhatIsReadByHandIsCheckedByHand) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::input_test

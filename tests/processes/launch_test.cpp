@@ -9,7 +9,7 @@
 #include "sharding/distributed/launcher_environment.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::launch_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -144,4 +144,4 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::launch_test

@@ -17,7 +17,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::model_test {
 namespace {
 
 using namespace tessera::testing;
@@ -221,4 +221,4 @@ TEST(ManyProcesses, AllPlaceTheSameModel) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_test

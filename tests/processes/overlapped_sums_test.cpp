@@ -12,7 +12,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::overlapped_sums_test {
 namespace {
 
 using namespace tessera::testing;
@@ -165,4 +165,4 @@ TEST(SumsBesideProducts, LeaveAPendingProductAsItIs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::overlapped_sums_test

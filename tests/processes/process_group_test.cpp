@@ -20,7 +20,7 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/distributed/two_stages.h"
 
-namespace tessera::detail {
+namespace tessera::detail::process_group_test {
 namespace {
 
 Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
@@ -267,4 +267,4 @@ TEST(ProcessGroup, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace tessera::detail
+}  // namespace tessera::detail::process_group_test

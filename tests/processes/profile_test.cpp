@@ -7,7 +7,7 @@
 #include "sharding/redistribution/redistribute.h"
 #include "tests/processes/ways.h"
 
-namespace tessera {
+namespace tessera::profile_test {
 namespace {
 
 using namespace tessera::testing;
@@ -49,4 +49,4 @@ TEST(ProfileOfProcesses, HasAllOfThemOnOneClock) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::profile_test

@@ -7,7 +7,7 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "tests/examples/training.h"
 
-namespace tessera::examples {
+namespace tessera::examples::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(All, KilledInSave,
                          [](const auto& d) { return std::string(d.param.name); });
 
 }  // namespace
-}  // namespace tessera::examples
+}  // namespace tessera::examples::resume_test

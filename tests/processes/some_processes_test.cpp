@@ -22,7 +22,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::some_processes_test {
 namespace {
 
 using namespace tessera::testing;
@@ -282,4 +282,4 @@ TEST_F(SomeProcesses, AreSavedAndRestored) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::some_processes_test

@@ -8,7 +8,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::stages_ends_test {
 namespace {
 
 using namespace tessera::testing;
@@ -105,4 +105,4 @@ TEST(Stages, RefuseAnEndThatIsNone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::stages_ends_test

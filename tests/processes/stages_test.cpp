@@ -18,7 +18,7 @@
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::stages_test {
 namespace {
 
 using namespace tessera::testing;
@@ -356,4 +356,4 @@ TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::stages_test

@@ -8,7 +8,7 @@
 #include "sharding/diagnostics/error.h"
 #include "tests/examples/program.h"
 
-namespace tessera {
+namespace tessera::torchrun_test {
 namespace {
 
 using examples::Outcome;
@@ -196,4 +196,4 @@ TEST(Torchrun, ExplicitArgumentsGoWithItsAddress) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::torchrun_test

@@ -8,7 +8,7 @@
 #include "sharding/files/safetensors.h"
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::checkpoint_test {
 namespace {
 
 SavedState optimizer_of(const Saved& model) {
@@ -301,4 +301,4 @@ TEST_F(CheckpointTest, MetricsAmongWhichTheOneOfKeepIsNotAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::checkpoint_test

@@ -11,7 +11,7 @@
 
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::damage_test {
 namespace {
 
 struct Small {
@@ -402,4 +402,4 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::damage_test

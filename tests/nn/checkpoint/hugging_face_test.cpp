@@ -10,7 +10,7 @@
 #include "sharding/files/safetensors_writer.h"
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::hugging_face_test {
 namespace {
 
 struct Gpt2Embedding {
@@ -221,4 +221,4 @@ TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::hugging_face_test

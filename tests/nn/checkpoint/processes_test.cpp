@@ -6,7 +6,7 @@
 
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::processes_test {
 namespace {
 
 constexpr int kProcesses = 3;
@@ -145,4 +145,4 @@ TEST_F(ProcessesTest, ProcessesThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::processes_test

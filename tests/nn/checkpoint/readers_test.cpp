@@ -9,7 +9,7 @@
 #include "tests/examples/program.h"
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::readers_test {
 namespace {
 
 using examples::run_program;
@@ -67,4 +67,4 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, Readers, ::testing::Values("safetensors", "
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::readers_test

@@ -7,7 +7,7 @@
 #include "tests/examples/program.h"
 #include "tests/nn/checkpoint/support.h"
 
-namespace tessera::nn::testing {
+namespace tessera::nn::testing::writers_test {
 namespace {
 
 // Every placement, saved by so many processes, below `folder`.
@@ -41,4 +41,4 @@ TEST(CheckpointWriters, FilesPlacedAsOneDp8Fsdp8Tp8And2x4WrittenBy1And2And4Proce
 }
 
 }  // namespace
-}  // namespace tessera::nn::testing
+}  // namespace tessera::nn::testing::writers_test

@@ -16,7 +16,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera::nn {
+namespace tessera::nn::errors_test {
 namespace {
 
 using testing::expect_error;
@@ -251,4 +251,4 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::errors_test

@@ -14,7 +14,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera::nn {
+namespace tessera::nn::fields_test {
 namespace {
 
 using testing::expect_error;
@@ -200,4 +200,4 @@ TEST(LayerFields, AbsentArrays) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::fields_test

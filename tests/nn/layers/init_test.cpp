@@ -8,7 +8,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::init_test {
 namespace {
 
 struct Moments {
@@ -74,4 +74,4 @@ TEST(Init, OrthogonalColumns) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::init_test

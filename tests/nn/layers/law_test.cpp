@@ -26,7 +26,7 @@
 #include "nn/layers/transformer.h"
 #include "nn/layers/weight_norm.h"
 
-namespace tessera::nn {
+namespace tessera::nn::law_test {
 namespace {
 
 using namespace testing;
@@ -218,4 +218,4 @@ TEST(LayersEverywhere, EveryLayerHasARow) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::law_test

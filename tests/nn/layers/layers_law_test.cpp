@@ -13,7 +13,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/layers/law.h"
 
-namespace tessera::nn {
+namespace tessera::nn::layers_law_test {
 namespace {
 
 using namespace testing;
@@ -118,4 +118,4 @@ TEST(LayersLaw, AttentionWithAShardedStream) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::layers_law_test

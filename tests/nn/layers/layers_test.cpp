@@ -16,7 +16,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::layers_test {
 namespace {
 
 using testing::expect_near;
@@ -267,4 +267,4 @@ TEST(RMSNorm, takes_floating_types) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::layers_test

@@ -9,7 +9,7 @@
 #include "nn/transformations/remat.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::linear_cross_entropy_test {
 namespace {
 
 using testing::difference;
@@ -117,4 +117,4 @@ TEST(HeadLoss, Errors) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::linear_cross_entropy_test

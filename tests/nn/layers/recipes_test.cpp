@@ -15,7 +15,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::nn {
+namespace tessera::nn::recipes_test {
 namespace {
 
 using tessera::testing::Allocations;
@@ -93,4 +93,4 @@ TEST(Recipes, parameters_are_independent) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::recipes_test

@@ -21,7 +21,7 @@
 #include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::state_test {
 namespace {
 
 using testing::expect_near;
@@ -380,4 +380,4 @@ TEST(MoeMlp, RoomForAllByAnyLargeFactor) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::state_test

@@ -14,7 +14,7 @@
 #include "tests/nn/layers/stored_layers.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::vectors_test {
 namespace {
 
 using testing::expect_near;
@@ -256,4 +256,4 @@ TEST(LayersBeside, EveryStoredCaseIsRun) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::vectors_test

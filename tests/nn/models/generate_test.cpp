@@ -10,7 +10,7 @@
 #include "nn/placement/filter_shard.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::generate_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -127,4 +127,4 @@ TEST(Generate, Errors) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::generate_test

@@ -10,7 +10,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::hugging_face_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -214,4 +214,4 @@ TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::hugging_face_test

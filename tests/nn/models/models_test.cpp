@@ -9,7 +9,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::models_test {
 namespace {
 
 using testing::expect_near;
@@ -370,4 +370,4 @@ TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::models_test

@@ -11,7 +11,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::diff_test {
 namespace {
 
 struct Model {
@@ -115,4 +115,4 @@ TEST(FoldPaths, leaves_out_names_in_the_middle) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::diff_test

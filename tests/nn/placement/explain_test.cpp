@@ -13,7 +13,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::explain_test {
 namespace {
 
 struct Model {
@@ -173,4 +173,4 @@ TEST(ExplainErrors, what_no_layout_placed) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::explain_test

@@ -14,7 +14,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::filter_shard_test {
 namespace {
 
 using testing::expect_error;
@@ -207,4 +207,4 @@ TEST(FilterShardErrors, one_array_in_two_places) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::filter_shard_test

@@ -11,7 +11,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::rule_semantics_test {
 namespace {
 
 namespace json = boost::json;
@@ -191,4 +191,4 @@ TEST(RuleSemantics, tables_by_path) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::rule_semantics_test

@@ -15,7 +15,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::table_test {
 namespace {
 
 struct Model {
@@ -333,4 +333,4 @@ TEST(PlacementTable, of_an_empty_tree) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::table_test

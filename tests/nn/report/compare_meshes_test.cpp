@@ -15,7 +15,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::nn {
+namespace tessera::nn::compare_meshes_test {
 namespace {
 
 using testing::expect_error;
@@ -245,4 +245,4 @@ TEST(CompareMeshes, SaysWhereTheStepDoesNotRun) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::compare_meshes_test

@@ -13,7 +13,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::memory_report_test {
 namespace {
 
 Array squares(const Mlp& model, const Array& x) { return mean(square(model(x))); }
@@ -114,4 +114,4 @@ TEST(MemoryReport, as_text_and_json) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::memory_report_test

@@ -22,7 +22,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::profile_test {
 namespace {
 
 namespace json = boost::json;
@@ -283,4 +283,4 @@ TEST(Profile, ThePageHasAStepOfIt) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::profile_test

@@ -15,7 +15,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::report_test {
 namespace {
 
 namespace json = boost::json;
@@ -134,4 +134,4 @@ TEST(Curves, MeansOfALineAreTheLine) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::report_test

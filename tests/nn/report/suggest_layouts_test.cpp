@@ -23,7 +23,7 @@
 #include "tests/data/scratch_folder.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::nn {
+namespace tessera::nn::suggest_layouts_test {
 namespace {
 
 using testing::expect_error;
@@ -400,4 +400,4 @@ TEST(MeasureHardware, RefusesMeshesAndFiles) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::suggest_layouts_test

@@ -21,7 +21,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::nn {
+namespace tessera::nn::trace_test {
 namespace {
 
 using testing::expect_error;
@@ -334,4 +334,4 @@ TEST(ActivationTables, AreShownInEveryForm) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::trace_test

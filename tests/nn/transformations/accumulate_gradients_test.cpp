@@ -11,7 +11,7 @@
 #include "tests/nn/transformations/models.h"
 #include "tests/sharding/meshes.h"
 
-namespace tessera::nn {
+namespace tessera::nn::accumulate_gradients_test {
 namespace {
 
 using testing::difference;
@@ -246,4 +246,4 @@ TEST(AccumulateGradientsErrors, NoParts) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::accumulate_gradients_test

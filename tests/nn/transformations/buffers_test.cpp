@@ -17,7 +17,7 @@
 #include "nn/tree/tree_equal.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::buffers_test {
 namespace {
 
 using namespace testing;
@@ -251,4 +251,4 @@ TEST(BufferErrors, OtherFieldsThanBefore) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::buffers_test

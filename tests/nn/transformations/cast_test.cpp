@@ -11,7 +11,7 @@
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::cast_test {
 namespace {
 
 using namespace testing;
@@ -205,4 +205,4 @@ TEST(MixedPrecision, IntegersAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::cast_test

@@ -17,7 +17,7 @@
 #include "sharding/shard_map.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera::nn {
+namespace tessera::nn::finite_check_test {
 namespace {
 
 using tessera::testing::error_of;
@@ -308,4 +308,4 @@ TEST(FiniteCheckScope, LeavesAbstractMeshesAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::finite_check_test

@@ -14,7 +14,7 @@
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::remat_test {
 namespace {
 
 using testing::difference;
@@ -262,4 +262,4 @@ TEST(Remat, GathersOfFullyShardedWeights) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::remat_test

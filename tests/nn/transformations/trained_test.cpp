@@ -14,7 +14,7 @@
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::trained_test {
 namespace {
 
 using namespace testing;
@@ -260,4 +260,4 @@ TEST(ModuleScope, ErrorsNameTheModule) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::trained_test

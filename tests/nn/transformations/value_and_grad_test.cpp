@@ -9,7 +9,7 @@
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::value_and_grad_test {
 namespace {
 
 using namespace testing;
@@ -346,4 +346,4 @@ TEST(ValueAndGrad, a_model_and_single_arrays_that_were_never_placed_are_named_to
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::value_and_grad_test

@@ -7,7 +7,7 @@
 #include "nn/transformations/cast.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn {
+namespace tessera::nn::weighted_losses_test {
 namespace {
 
 using testing::difference;
@@ -177,4 +177,4 @@ TEST(MicroBatches, DropDifferentElements) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::weighted_losses_test

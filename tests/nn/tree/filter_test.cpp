@@ -10,7 +10,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::filter_test {
 namespace {
 
 using testing::expect_error;
@@ -135,4 +135,4 @@ TEST(Combine, TreesOfOneStructure) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::filter_test

@@ -14,7 +14,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::state_test {
 namespace {
 
 using testing::expect_error;
@@ -104,4 +104,4 @@ TEST(State, OnlyWhatTheFilterTakes) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::state_test

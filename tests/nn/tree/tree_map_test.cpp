@@ -19,7 +19,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::tree_map_test {
 namespace {
 
 using testing::expect_error;
@@ -276,4 +276,4 @@ TEST(TreeSummary, ModulesToADepth) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::tree_map_test

@@ -8,7 +8,7 @@
 
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::tree_scalars_test {
 namespace {
 
 using testing::expect_error;
@@ -92,4 +92,4 @@ TEST(Scalars, OfAnotherKindAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::tree_scalars_test

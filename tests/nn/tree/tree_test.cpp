@@ -15,7 +15,7 @@
 #include "sharding/operations.h"
 #include "tests/nn/support.h"
 
-namespace tessera::nn {
+namespace tessera::nn::tree_test {
 namespace {
 
 using testing::expect_error;
@@ -245,4 +245,4 @@ TEST(Tree, BareArraysAreTheLeavesInOrder) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::tree_test

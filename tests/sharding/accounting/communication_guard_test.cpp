@@ -4,7 +4,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::communication_guard_test {
 namespace {
 
 using namespace tessera::testing;
@@ -180,4 +180,4 @@ TEST(Budget, ThrowsBeforeTheCollectiveThatWouldBeTooMuch) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::communication_guard_test

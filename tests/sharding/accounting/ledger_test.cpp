@@ -13,7 +13,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::ledger_test {
 namespace {
 
 using namespace tessera::testing;
@@ -318,4 +318,4 @@ TEST(Ledger, LongNamesKeepTheirColumns) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::ledger_test

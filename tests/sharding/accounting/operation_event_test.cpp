@@ -11,7 +11,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::operation_event_test {
 namespace {
 
 using namespace tessera::testing;
@@ -127,4 +127,4 @@ TEST(OperationEventScope, EndsWithTheWatcherAndHearsNothingOfWhatFails) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::operation_event_test

@@ -9,7 +9,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::abstract_tensor_test {
 namespace {
 
 using testing::expect_error;
@@ -277,4 +277,4 @@ TEST(AbstractMesh, SearchesOverShardedDimsHaveATypeAndShardsHaveNoValues) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::abstract_tensor_test

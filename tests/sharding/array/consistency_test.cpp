@@ -6,7 +6,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::consistency_test {
 namespace {
 
 using namespace tessera::testing;
@@ -94,4 +94,4 @@ TEST(Check, AStepPasses) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::consistency_test

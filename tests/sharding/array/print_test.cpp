@@ -10,7 +10,7 @@
 #include "sharding/random/random.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::print_test {
 namespace {
 
 using namespace tessera::testing;
@@ -74,4 +74,4 @@ TEST(Print, TheTypedShardingComesFirst) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::print_test

@@ -21,7 +21,7 @@
 #include "sharding/diagnostics/busy_core.h"
 #include "sharding/diagnostics/module_path.h"
 
-namespace tessera::detail {
+namespace tessera::detail::side_by_side_test {
 namespace {
 
 constexpr int64_t long_enough = 1'000'000'000;  // nanoseconds: always worth another thread
@@ -226,4 +226,4 @@ TEST_P(SideBySide, SignalsOfTheProgramGoToItsOwnThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::detail
+}  // namespace tessera::detail::side_by_side_test

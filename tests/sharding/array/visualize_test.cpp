@@ -4,7 +4,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::visualize_test {
 namespace {
 
 using namespace tessera::testing;
@@ -152,4 +152,4 @@ TEST(Visualize, Arrays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::visualize_test

@@ -11,7 +11,7 @@
 #include "sharding/shard_map/shard_map.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::ambient_state_test {
 namespace {
 
 using namespace tessera::testing;
@@ -59,4 +59,4 @@ TEST(AmbientState, BelongsToItsThread) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::ambient_state_test

@@ -8,7 +8,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::gather_schedule_test {
 namespace {
 
 using namespace tessera::testing;
@@ -228,4 +228,4 @@ TEST(GatherOptions, AreChecked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::gather_schedule_test

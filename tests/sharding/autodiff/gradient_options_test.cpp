@@ -6,7 +6,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::gradient_options_test {
 namespace {
 
 using namespace tessera::testing;
@@ -345,4 +345,4 @@ TEST(SecondDerivatives, AreRefusedWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::gradient_options_test

@@ -3,7 +3,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::remat_law_test {
 namespace {
 
 using namespace tessera::testing;
@@ -120,4 +120,4 @@ TEST(RematLaw, AnyPlacementGivesTheValueOfWholeTensors) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::remat_law_test

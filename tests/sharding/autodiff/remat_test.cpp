@@ -7,7 +7,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::remat_test {
 namespace {
 
 using namespace tessera::testing;
@@ -311,4 +311,4 @@ TEST(Remat, InsideADifferentiatedGradientIsTheFunctionItself) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::remat_test

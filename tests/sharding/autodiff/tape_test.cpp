@@ -7,7 +7,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::tape_test {
 namespace {
 
 using namespace tessera::testing;
@@ -296,4 +296,4 @@ TEST(TapeTest, GradientsAreComputedOnce) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tape_test

@@ -15,7 +15,7 @@
 #include "sharding/files/json.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::safetensors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -374,4 +374,4 @@ TEST_F(SafetensorsTest, JsonNumbersAreRoundedCorrectly) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::safetensors_test

@@ -11,7 +11,7 @@
 #include "tests/data/scratch_folder.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::safetensors_writer_test {
 namespace {
 
 using testing::expect_error;
@@ -85,4 +85,4 @@ TEST(Crc32c, PartsThatDoNotOverlapAddUp) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::safetensors_writer_test

@@ -32,7 +32,7 @@ void add_reductions(std::vector<Case>& cases, const char* operation, const at::T
   }
 }
 
-at::Tensor product(at::Tensor t, at::IntArrayRef dims, bool keepdims) {
+at::Tensor product_over(at::Tensor t, at::IntArrayRef dims, bool keepdims) {
   for (int64_t d = t.dim() - 1; d >= 0; --d)
     for (int64_t reduced : dims)
       if (at::maybe_wrap_dim(reduced, t.dim()) == d) t = at::prod(t, d, /*keepdim=*/true);
@@ -79,7 +79,7 @@ void add_counts(std::vector<Case>& cases, const at::Tensor& x) {
 
 void add_products(std::vector<Case>& cases, const at::Tensor& x) {
   add_reductions(
-      cases, "prod", x, [](const Array& a, const Dims& d, bool k) { return prod(a, d, k); }, product);
+      cases, "prod", x, [](const Array& a, const Dims& d, bool k) { return prod(a, d, k); }, product_over);
 }
 
 void add_extremes(std::vector<Case>& cases, const at::Tensor& x) {

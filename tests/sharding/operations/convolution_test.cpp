@@ -9,7 +9,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera {
+namespace tessera::convolution_test {
 namespace {
 
 using testing::expect_error;
@@ -103,4 +103,4 @@ TEST(Convolution, AKernelHasAnExtent) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::convolution_test

@@ -9,7 +9,7 @@
 #include "sharding/operations/elementwise.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::creation_test {
 namespace {
 
 using testing::expect_error;
@@ -82,4 +82,4 @@ TEST(CreationTest, LikeAnArrayIsPlacedLikeIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::creation_test

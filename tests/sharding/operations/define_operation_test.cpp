@@ -4,7 +4,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera::testing {
+namespace tessera::testing::define_operation_test {
 namespace {
 
 const std::vector<MeshAxis> mesh_axes = {{"x", 2}, {"y", 2}};
@@ -95,4 +95,4 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::testing::define_operation_test

@@ -16,7 +16,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera {
+namespace tessera::edge_test {
 namespace {
 
 using testing::expect_error;
@@ -358,4 +358,4 @@ TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::edge_test

@@ -16,7 +16,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::elementwise_test {
 namespace {
 
 namespace json = boost::json;
@@ -311,4 +311,4 @@ TEST(ElementwiseTest, TheSignOfTheSmallestAndLargestNumbersIsOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::elementwise_test

@@ -9,7 +9,7 @@
 #include "sharding/distributed/processes.h"
 #include "tests/sharding/operations/cases.h"
 
-namespace tessera::testing {
+namespace tessera::testing::faults_test {
 namespace {
 
 constexpr const char* no_memory = "no memory for this one";
@@ -114,4 +114,4 @@ TEST_P(Faults, LateOrMissingMemoryChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Operations, Faults, ::testing::ValuesIn(all_cases()), name_of_case);
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::testing::faults_test

@@ -12,7 +12,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::indexing_test {
 namespace {
 
 using testing::expect_error;
@@ -165,4 +165,4 @@ TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::indexing_test

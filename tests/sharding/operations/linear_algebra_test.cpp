@@ -14,7 +14,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera {
+namespace tessera::linear_algebra_test {
 namespace {
 
 using testing::expect_error;
@@ -139,4 +139,4 @@ TEST(OutShardingTest, NeedsAMesh) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::linear_algebra_test

@@ -6,7 +6,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::linear_cross_entropy_test {
 namespace {
 
 using namespace tessera::testing;
@@ -267,4 +267,4 @@ TEST(LinearCrossEntropy, OfNothingIsAsThePlainLoss) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::linear_cross_entropy_test

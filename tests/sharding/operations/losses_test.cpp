@@ -4,7 +4,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::losses_test {
 namespace {
 
 using namespace tessera::testing;
@@ -121,4 +121,4 @@ TEST(Losses, Errors) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::losses_test

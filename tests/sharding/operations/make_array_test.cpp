@@ -7,7 +7,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::make_array_test {
 namespace {
 
 using namespace tessera::testing;
@@ -264,4 +264,4 @@ TEST(Reshard, StaysOnItsMesh) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::make_array_test

@@ -4,7 +4,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::networks_test {
 namespace {
 
 using namespace tessera::testing;
@@ -240,4 +240,4 @@ TEST(Attention, WhatIsNotANumberIsNotHidden) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::networks_test

@@ -4,7 +4,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::operations_test {
 namespace {
 
 using namespace tessera::testing;
@@ -271,4 +271,4 @@ TEST(OperationsLaw, ProductsOfWeightsThatAreKept) { expect_all(products(), 30, {
 TEST(OperationsLaw, NetworksOfWeightsThatAreKept) { expect_all(networks(), 30, {.borrow_gathers = false}); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::operations_test

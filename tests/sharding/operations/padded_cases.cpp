@@ -10,13 +10,13 @@ namespace tessera::testing {
 
 namespace {
 
-using Sizes = std::map<int64_t, int64_t>;  // by a size of the case
+using ChangedSizes = std::map<int64_t, int64_t>;  // by a size of the case
 
 constexpr int64_t sizes[] = {5, 7, 13};
 constexpr int few_draws = 64, most_elements = 5000;
 
 // The same elements over and over along dims that became longer. Integers are indices of what may be shorter now.
-at::Tensor resized(const at::Tensor& t, const Sizes& to) {
+at::Tensor resized(const at::Tensor& t, const ChangedSizes& to) {
   at::Tensor result = t;
   for (int64_t d = 0; d < t.dim(); ++d)
     if (const auto found = to.find(t.size(d)); found != to.end())
@@ -46,7 +46,7 @@ std::optional<Function> resized(const Function& f, size_t first) {
   for (int kept = 0; kept < static_cast<int>(own.size()); ++kept)
     for (unsigned without = 0; without < 1u << own.size(); ++without) {
       if (std::popcount(without) != kept) continue;
-      Sizes to;
+      ChangedSizes to;
       size_t i = 0;
       for (const int64_t size : own) {
         if (!(without >> i & 1)) to[size] = sizes[(first + i) % std::size(sizes)];

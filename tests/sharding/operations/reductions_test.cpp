@@ -10,7 +10,7 @@
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::reductions_test {
 namespace {
 
 using testing::expect_error;
@@ -247,4 +247,4 @@ TEST(Reductions, RunningOnesOfNothingAreNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::reductions_test

@@ -4,7 +4,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::ring_attention_test {
 namespace {
 
 using namespace tessera::testing;
@@ -215,4 +215,4 @@ TEST(ContextParallelism, ARingIsOfOneSequence) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::ring_attention_test

@@ -35,7 +35,7 @@ const size_t few = alone ? 128 : 12, sample = alone ? 64 : 12;
 constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
 
 // How many choices of placements each operation was held to.
-std::map<std::string, int>& counts() {
+std::map<std::string, int>& cases_of_operations() {
   static std::map<std::string, int> counts;
   return counts;
 }
@@ -43,14 +43,14 @@ std::map<std::string, int>& counts() {
 class Total : public ::testing::Environment {
   void TearDown() override {
     int total = 0;
-    for (const auto& [operation, count] : counts()) {
+    for (const auto& [operation, count] : cases_of_operations()) {
       fmt::print("{:28} {:7}\n", operation, count);
       total += count;
     }
     fmt::print(
         "{} operations, {} pairs of an operation and a placement, each as parameters, as activations and mixed, "
         "with shared and with private replicas; of more than {} placements a fixed sample of {}\n",
-        counts().size(), total, placements_said() ? placements_said() : few,
+        cases_of_operations().size(), total, placements_said() ? placements_said() : few,
         placements_said() ? placements_said() : sample);
   }
 };
@@ -65,7 +65,7 @@ TEST_P(Validator, IsTheSameOnEveryPlacement) {
   for (const std::vector<MeshAxis>& axes :
        std::vector<std::vector<MeshAxis>>{{{"x", 4}}, {{"x", 2}, {"y", 2}}, {{"x", 2}, {"y", 4}}})
     runs += expect_law(one.function, axes, sample, false, {}, few);
-  for (const std::string& operation : one.operations) counts()[operation] += runs / runs_of_a_placement;
+  for (const std::string& operation : one.operations) cases_of_operations()[operation] += runs / runs_of_a_placement;
 }
 
 // Of several processes all have as many devices.
@@ -82,7 +82,7 @@ TEST_P(Validator, IsTheSameWhereDimsArePadded) {
     if (devices % process_count() == 0)
       failures += !expect_law_on(function, on_one_device(function), axes, specs, {}, runs);
   }
-  for (const std::string& operation : one.operations) counts()[operation] += runs / runs_of_a_placement;
+  for (const std::string& operation : one.operations) cases_of_operations()[operation] += runs / runs_of_a_placement;
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, Validator, ::testing::ValuesIn(all_cases()), name_of_case);

@@ -7,7 +7,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera {
+namespace tessera::device_order_test {
 namespace {
 
 using namespace tessera::testing;
@@ -97,4 +97,4 @@ TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::device_order_test

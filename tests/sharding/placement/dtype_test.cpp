@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-namespace tessera {
+namespace tessera::dtype_test {
 namespace {
 
 constexpr std::array kAll = {boolean, uint8, int8, int16, int32, int64, bfloat16, float16, float32, float64};
@@ -66,4 +66,4 @@ TEST(DTypeTest, PromotionIsJaxLattice) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dtype_test

@@ -7,7 +7,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
-namespace tessera {
+namespace tessera::layout_test {
 namespace {
 
 using testing::expect_error;
@@ -279,4 +279,4 @@ TEST(LayoutTest, IsInterned) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::layout_test

@@ -9,7 +9,7 @@
 #include "sharding/placement/type.h"
 #include "tests/sharding/expect_error.h"
 
-namespace tessera {
+namespace tessera::named_sharding_test {
 namespace {
 
 TEST(MeshTest, EqualMeshesAreOne) {
@@ -182,4 +182,4 @@ TEST(TypeTest, IsInternedAndKnowsItsBlock) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::named_sharding_test

@@ -8,7 +8,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::placement_test {
 namespace {
 
 using namespace tessera::testing;
@@ -294,4 +294,4 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::placement_test

@@ -5,7 +5,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::uneven_test {
 namespace {
 
 using namespace tessera::testing;
@@ -214,4 +214,4 @@ TEST(Uneven, ChainsOfOperationsOnOddMeshes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::uneven_test

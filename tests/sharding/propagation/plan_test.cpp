@@ -4,7 +4,7 @@
 #include "sharding/propagation/run.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::plan_test {
 namespace {
 
 using namespace tessera::testing;
@@ -127,4 +127,4 @@ TEST(ArrayTest, ShardsListEveryDevice) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan_test

@@ -15,7 +15,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/random/key_reference.h"
 
-namespace tessera {
+namespace tessera::key_test {
 namespace {
 
 namespace json = boost::json;
@@ -85,4 +85,4 @@ TEST(KeyTest, CipherEqualsJaxOnBothCounterWords) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::key_test

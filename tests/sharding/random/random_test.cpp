@@ -12,7 +12,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/random/key_reference.h"
 
-namespace tessera {
+namespace tessera::random_test {
 namespace {
 
 namespace json = boost::json;
@@ -177,4 +177,4 @@ TEST(RandomTest, WrongArgumentsAreErrors) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::random_test

@@ -17,7 +17,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/random/key_reference.h"
 
-namespace tessera {
+namespace tessera::threefry_test {
 namespace {
 
 namespace json = boost::json;
@@ -318,4 +318,4 @@ TEST(ThreefryTest, TruncationsWithoutRoomAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::threefry_test

@@ -4,7 +4,7 @@
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::borrowed_gather_memory_test {
 namespace {
 
 using namespace tessera::testing;
@@ -125,4 +125,4 @@ TEST(BorrowedMemory, WhatIsHandedOutStays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::borrowed_gather_memory_test

@@ -2,7 +2,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::borrowed_gather_test {
 namespace {
 
 using namespace tessera::testing;
@@ -290,4 +290,4 @@ TEST(Borrow, OverSeveralAxesAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::borrowed_gather_test

@@ -7,7 +7,7 @@
 #include "sharding/redistribution/route.h"
 #include "tests/sharding/law.h"
 
-namespace tessera {
+namespace tessera::redistribute_test {
 namespace {
 
 using namespace tessera::testing;
@@ -189,4 +189,4 @@ TEST(Redistribute, WithoutElementsNothingIsCommunicated) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::redistribute_test

@@ -5,7 +5,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::local_map_test {
 namespace {
 
 using namespace tessera::testing;
@@ -98,4 +98,4 @@ TEST(LocalMap, FromTensorRefusesThemToo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::local_map_test

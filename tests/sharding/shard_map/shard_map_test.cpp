@@ -6,7 +6,7 @@
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 
-namespace tessera {
+namespace tessera::shard_map_test {
 namespace {
 
 using namespace tessera::testing;
@@ -418,4 +418,4 @@ TEST(PerDevice, TakesOneKeyForEachDevice) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shard_map_test
