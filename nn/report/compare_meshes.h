@@ -46,7 +46,12 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //     optimizer.update(model, grads);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
-//   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}), make_mesh({{"batch", 8}})});
+//   const MeshOptions devices{.abstract = true};
+//   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}, devices),
+//                                          make_mesh({{"batch", 8}}, devices)});
+// A mesh of devices is compared as it is here: those of one process have nothing to communicate with, hold nothing for
+// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless MeshOptions::processes
+// says how many there are.
 // The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
 // all that is made and of what lies at rest, which are written and read, plus call_seconds for each operation, plus for
 // each collective of n devices in a ring, with b bytes, speed s and latency l,

@@ -18,7 +18,7 @@
 namespace tessera::nn::compare_meshes_test {
 namespace {
 
-using testing::expect_error;
+using tessera::testing::expect_error;
 
 constexpr int64_t batch = 64, embed = 32, hidden = 128;
 
@@ -92,31 +92,48 @@ TEST(CompareMeshes, RefusesNoStep) {
                [] { compare_meshes({}, {mesh_of(8, 1)}); });
 }
 
-// Fully sharded layers, whose gathers are begun while the layer before computes.
-TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
-  const auto layers = [](const Mesh& mesh) {
-    const Layout layout(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
-    std::vector<Mlp> chain;
-    for (uint64_t i = 0; i < 4; ++i) chain.push_back(Mlp::init(Key(i), {"embed", embed}, {"hidden", hidden}));
-    const auto model = filter_shard(std::move(chain), layout);
-    const auto loss = [](const std::vector<Mlp>& mlps, Array x) {
-      for (const Mlp& mlp : mlps) x = mlp(x);
-      return mean(square(x));
-    };
-    const Array x = device_put(zeros({batch, embed}), {"rows", none}, layout);
-    const auto [value, grads] = value_and_grad(loss)(model, x);
-    return placement_table(named("model", model, "gradients", grads));
+// A step of fully sharded layers, whose gathers are begun while the layer before computes.
+PlacementTable sharded_layers(const Mesh& mesh) {
+  const Layout layout(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
+  std::vector<Mlp> chain;
+  for (uint64_t i = 0; i < 4; ++i) chain.push_back(Mlp::init(Key(i), {"embed", embed}, {"hidden", hidden}));
+  const auto model = filter_shard(std::move(chain), layout);
+  const auto loss = [](const std::vector<Mlp>& mlps, Array x) {
+    for (const Mlp& mlp : mlps) x = mlp(x);
+    return mean(square(x));
   };
+  const Array x = device_put(zeros({batch, embed}), {"rows", none}, layout);
+  const auto [value, grads] = value_and_grad(loss)(model, x);
+  return placement_table(named("model", model, "gradients", grads));
+}
+
+TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
   Hardware hardware{.flops_per_second = 1e9, .link = {.bytes_per_second = 1e8, .latency = 1e-6}};
   const auto predicted = [&](double overlap) {
     hardware.overlap = overlap;
-    return compare_meshes(layers, {make_mesh({{"data", 4}})}, hardware).steps()[0];
+    return compare_meshes(sharded_layers, {make_mesh({{"data", 4}}, {.abstract = true})}, hardware).steps()[0];
   };
   const StepForecast all = predicted(1), half = predicted(0.5), nothing = predicted(0);
   ASSERT_EQ(all.error, "");
   EXPECT_GT(all.hidden_seconds, 0.1 * all.communication_seconds);
   EXPECT_DOUBLE_EQ(half.hidden_seconds, all.hidden_seconds / 2);
   EXPECT_DOUBLE_EQ(nothing.seconds(), all.seconds() + all.hidden_seconds);
+}
+
+// The devices of a process share what it holds to communicate, and gather at the first use.
+TEST(CompareMeshes, CountsAProcessOfSeveralDevices) {
+  const auto of = [](const MeshOptions& options) {
+    return compare_meshes(sharded_layers, {make_mesh({{"data", 4}}, options)}).steps()[0];
+  };
+  const StepForecast each = of({.abstract = true}), two = of({.abstract = true, .processes = 2}),
+                     one = of({.abstract = true, .processes = 1}), here = of({});
+  EXPECT_GT(each.peak_bytes, two.peak_bytes);
+  EXPECT_GT(two.peak_bytes, one.peak_bytes);
+  EXPECT_EQ(here.peak_bytes, one.peak_bytes) << "a mesh of devices: as they are";
+  EXPECT_EQ(one.hidden_seconds, 0);
+  EXPECT_GT(two.hidden_seconds, 0);
+  ASSERT_EQ(one.traffic.size(), each.traffic.size());
+  EXPECT_EQ(one.traffic[0].bytes, each.traffic[0].bytes);
 }
 
 // Machines of 4 devices along "model", 3 of them along "data".
@@ -195,7 +212,7 @@ TEST(CompareMeshes, HidesWhatIsBegunAheadBehindTheComputation) {
     const Hardware hardware{.flops_per_second = flops_per_second, .link = {.bytes_per_second = 1e9, .latency = 1e-6}};
     const auto forecast = [&](int prefetch) {
       const auto step = [=](const Mesh& mesh) { return deep_step(mesh, {.prefetch = prefetch}); };
-      return compare_meshes(step, {make_mesh({{"data", devices}})}, hardware).steps()[0];
+      return compare_meshes(step, {make_mesh({{"data", devices}}, {.abstract = true})}, hardware).steps()[0];
     };
     const auto time = [&](const char* kind, int64_t bytes) {
       return collective_seconds(kind, "data", devices, bytes, hardware);

@@ -26,7 +26,7 @@
 namespace tessera::nn::suggest_layouts_test {
 namespace {
 
-using testing::expect_error;
+using tessera::testing::expect_error;
 
 constexpr int64_t devices = 8;
 constexpr int64_t plenty = int64_t{1} << 40;
@@ -347,6 +347,9 @@ TEST(SuggestLayouts, RefusesWhatItCannotSearch) {
   expect("an empty function given", [&] { suggest_layouts(LayoutStep(), 8, {}, plenty); });
   expect("memory = 0 given", [&] { suggest_layouts(step, 1, {}, 0); });
   expect("most_steps = 2 given", [&] { suggest_layouts(step, 1, {}, 1, {.most_steps = 2}); });
+  expect("processes = -1 given", [&] { suggest_layouts(step, 1, {}, 1, {.processes = -1}); });
+  expect("processes = 3 given, expected a number that divides the 4 devices, or 0.",
+         [&] { suggest_layouts(step, 4, {}, 1, {.processes = 3}); });
   expect("most_along names \"batch\"", [&] { suggest_layouts(step, 1, {}, 1, {.most_along = {{"batch", 2}}}); });
   expect("[suggest_layouts] flops_per_second 0", [&] { suggest_layouts(step, 1, {.flops_per_second = 0}, 1); });
   expect("places nothing by the names",

@@ -1,7 +1,10 @@
 // Placing arrays: the same bits on every mesh, blocks of the right size, no memory beyond them, and every refusal.
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"
@@ -138,6 +141,38 @@ struct Environment {
   explicit Environment(const char* devices) { setenv("TESSERA_CPU_DEVICES", devices, 1); }
   ~Environment() { unsetenv("TESSERA_CPU_DEVICES"); }
 };
+
+// Neighbours are one's, as on a mesh of devices: those of the axes named last.
+TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
+  const auto over = [](int processes, const char* axes) {
+    const Mesh mesh = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes});
+    detail::AxisSet set = 0;
+    for (const char* axis = axes; *axis; ++axis) set |= detail::AxisSet{1} << mesh.impl()->find({axis, 1});
+    return mesh.impl()->processes_over(set);
+  };
+  for (const char* axes : {"", "a", "b", "ab"}) EXPECT_EQ(over(1, axes), 1);
+  EXPECT_EQ(over(2, "a"), 2);
+  EXPECT_EQ(over(2, "b"), 1);
+  EXPECT_EQ(over(4, "ab"), 4);
+  EXPECT_EQ(over(8, "b"), 2);
+  EXPECT_EQ(over(0, "a"), 4) << "a process each";
+  const Mesh halves = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = 2});
+  EXPECT_EQ(sub_mesh(halves, "b", 1).impl()->processes_over(1), 2);
+  EXPECT_EQ(sub_mesh(halves, "a", 1).impl()->processes_over(2), 1);
+  EXPECT_NE(halves, make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true}));
+  EXPECT_EQ(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = 8}),
+            make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true}));
+  for (const int processes : {-1, 3, 16})
+    expect_error(ErrorKind::device_mismatch,
+                 fmt::format("[make_mesh] processes: {} given, expected a number that divides the 8 devices so that "
+                             "each process has a block of the grid.",
+                             processes),
+                 CALL(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes})));
+  expect_error(ErrorKind::device_mismatch, "processes: 3 given, expected a number that divides the 6 devices so that",
+               CALL(make_mesh({{"a", 2}, {"b", 3}}, {.abstract = true, .processes = 3})));
+  expect_error(ErrorKind::bad_argument, "[make_mesh] processes: 2 given for a mesh of devices",
+               CALL(make_mesh({{"a", 2}}, {.processes = 2})));
+}
 
 TEST(Placement, TheEnvironmentLimitsTheDevices) {
   const Environment four("4");
