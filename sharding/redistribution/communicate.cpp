@@ -236,17 +236,19 @@ void Shipping::move_here() {
       cost += static_cast<int64_t>(tensors.size()) * nanoseconds_of(3, tensors[0].numel());
       several_slots |= shipments_[i].steps[s]->mesh->shares_the_cpu();
     }
+  std::vector<Tensors> packed;  // of what an abstract mesh gathers together
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);
     for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i]) {
       const Act act = act_of(next_step(i), direction_);
-      const bool keeps = stands_for_others_ && act.collective == Collective::reduce_scatter;
-      shipments_[i].tensors = moved(act, shipments_[i].tensors, cause_, keeps ? &buffers_ : nullptr);
+      const bool arrives_later = act.collective == Collective::reduce_scatter;
+      std::vector<Tensors>* kept = !stands_for_others_ ? nullptr : arrives_later ? &buffers_ : &packed;
+      shipments_[i].tensors = moved(act, shipments_[i].tensors, cause_, kept);
     }
   };
   const auto n = static_cast<int>(shipments_.size());
   const WithoutTeams alone(several_slots);
-  if (!checks) return side_by_side(n, cost, carry_out);
+  if (!checks && !stands_for_others_) return side_by_side(n, cost, carry_out);
   for (int i = 0; i < n; ++i) carry_out(i);
 }
 
