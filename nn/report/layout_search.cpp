@@ -30,9 +30,19 @@ Mesh abstract_mesh(const std::vector<MeshAxis>& axes, int processes = 0) {
 
 }  // namespace
 
+int64_t usable_memory(int64_t memory, double keep_free) {
+  return memory - static_cast<int64_t>(static_cast<double>(memory) * keep_free);
+}
+
 LayoutSearch::LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
                            int64_t memory, const SuggestOptions& options)
-    : step_(step), takes_(takes), devices_(devices), hardware_(hardware), memory_(memory), options_(options) {
+    : step_(step),
+      takes_(takes),
+      devices_(devices),
+      hardware_(hardware),
+      memory_(memory),
+      usable_(usable_memory(memory, options.keep_free)),
+      options_(options) {
   survey();
 }
 
@@ -94,7 +104,7 @@ std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
     return step_(layout, c.gradients(), c.pipeline());
   };
   Trial trial{.candidate = c, .forecast = forecast_step(layout.mesh(), step, hardware_)};
-  trial.fits = trial.forecast.error.empty() && trial.forecast.peak_bytes <= memory_;
+  trial.fits = trial.forecast.error.empty() && trial.forecast.peak_bytes <= usable_;
   trials_.push_back(std::move(trial));
   return trials_.size() - 1;
 }
@@ -102,7 +112,7 @@ std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
 std::optional<size_t> LayoutSearch::attempt_what_may_fit(const LayoutCandidate& c) {
   if (!is_allowed(c)) return std::nullopt;
   const int64_t at_rest = bytes_at_rest(c);
-  if (at_rest <= memory_) return attempt(c);
+  if (at_rest <= usable_) return attempt(c);
   skipped_.emplace_back(at_rest, c);
   return std::nullopt;
 }
@@ -281,6 +291,7 @@ LayoutSuggestions LayoutSearch::run() {
   return LayoutSuggestions(std::move(layouts), std::move(too_large), std::move(failed),
                            {.devices = devices_,
                             .memory = memory_,
+                            .keep_free = options_.keep_free,
                             .tried = static_cast<int64_t>(trials_.size()),
                             .steps = steps_,
                             .is_complete = is_complete_,

@@ -13,6 +13,9 @@
 
 namespace tessera::nn::detail {
 
+// What a search may use of a device's memory.
+int64_t usable_memory(int64_t memory, double keep_free);
+
 class LayoutSearch {
  public:
   // What the step reads beside its layout.
@@ -63,7 +66,7 @@ class LayoutSearch {
   Takes takes_;
   int64_t devices_;
   Hardware hardware_;
-  int64_t memory_;
+  int64_t memory_, usable_;
   SuggestOptions options_;
 
   AxisRoles roles_;

@@ -174,6 +174,13 @@ boost::json::array json_of(const std::vector<SuggestedLayout>& layouts) {
   return all;
 }
 
+// In which a step of that peak fits.
+int64_t least_memory(int64_t peak_bytes, double keep_free) {
+  int64_t memory = static_cast<int64_t>(static_cast<double>(peak_bytes) / (1 - keep_free));
+  while (detail::usable_memory(memory, keep_free) < peak_bytes) ++memory;
+  return memory;
+}
+
 void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory, const SuggestOptions& options) {
   if (!has_step)
     fail(ErrorKind::bad_argument, "suggest_layouts", "an empty function given, expected a step of a Layout.");
@@ -190,6 +197,9 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   if (!(options.told_apart >= 0) || !std::isfinite(options.told_apart))
     fail(ErrorKind::bad_argument, "suggest_layouts",
          "told_apart = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.told_apart);
+  if (!(options.keep_free >= 0 && options.keep_free < 1))
+    fail(ErrorKind::bad_argument, "suggest_layouts",
+         "keep_free = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.keep_free);
   check_at_least("processes", options.processes, 0);
   if (options.processes && devices % options.processes)
     fail(ErrorKind::bad_argument, "suggest_layouts",
@@ -226,9 +236,11 @@ const SuggestedLayout& LayoutSuggestions::best() const {
          counted(search_.devices, "device"));
   const SuggestedLayout& least = too_large_.front();
   fail(ErrorKind::bad_argument, "suggest_layouts",
-       "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}. Give so much, or more devices.",
+       "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}{}. Give {}, or more devices.",
        with_commas(search_.memory), counted(search_.devices, "device"), name_and_mesh(least),
-       with_commas(least.forecast.peak_bytes));
+       with_commas(least.forecast.peak_bytes),
+       search_.keep_free > 0 ? fmt::format(", and {:.3g} % are kept free", 100 * search_.keep_free) : "",
+       with_commas(least_memory(least.forecast.peak_bytes, search_.keep_free)));
 }
 
 std::string LayoutSuggestions::to_text() const {

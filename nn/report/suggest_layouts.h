@@ -33,6 +33,8 @@ struct SuggestOptions {
   // By what part a layout has to be slower than the one before it in the result, so that a prediction, which is right to
   // a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
   double told_apart = 0.1;
+  // The part of the memory that a layout has to leave free, since its peak is right to a tenth.
+  double keep_free = 0.1;
   // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "pipe", "replica",
   // "data", "model"; those that are not here may have all devices.
   std::map<std::string, int64_t> most_along = {};
@@ -60,6 +62,7 @@ class LayoutSuggestions {
  public:
   struct Search {
     int64_t devices = 1, memory = 0;  // bytes of each
+    double keep_free = 0;             // of them
     int64_t tried = 0, steps = 0;     // layouts, and runs of the step for them
     bool is_complete = true;          // false: most_steps ended it
     int64_t skipped = 0;              // layouts that were not run, since what lies at rest is too large
@@ -71,7 +74,7 @@ class LayoutSuggestions {
   // Those that fit, the fastest first, each slower than the one before by SuggestOptions::told_apart. Of those on one
   // mesh whose times differ by less than 1 % it is the one with the lowest peak.
   const std::vector<SuggestedLayout>& layouts() const { return layouts_; }
-  // Those whose peak is larger than the memory, the smallest first.
+  // Those whose peak is larger than the memory without what is kept free, the smallest first.
   const std::vector<SuggestedLayout>& too_large() const { return too_large_; }
   // Those on which the step is an Error, which is in forecast.error.
   const std::vector<SuggestedLayout>& failed() const { return failed_; }

@@ -64,6 +64,8 @@ TEST(SuggestLayouts, FollowsRowsOrWeights) {
   EXPECT_EQ(rule_of(by_weights, "embed"), "\"embed\" -> replicated");
 }
 
+const SuggestOptions exactly{.keep_free = 0};
+
 // With what each layout takes, and with a byte less.
 TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
   const GradientStep step = MlpStep{};
@@ -73,7 +75,7 @@ TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
   for (const SuggestedLayout& one : all.layouts())
     for (const int64_t memory : {one.forecast.peak_bytes, one.forecast.peak_bytes - 1}) {
       double before = 0;
-      const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, memory);
+      const LayoutSuggestions found = suggest_layouts(step, devices, slow_link, memory, exactly);
       for (const SuggestedLayout& s : found.layouts()) {
         EXPECT_LE(s.forecast.peak_bytes, memory);
         EXPECT_GE(s.forecast.seconds(), before) << "the fastest first";
@@ -82,11 +84,22 @@ TEST(SuggestLayouts, NeverGivesOneThatDoesNotFit) {
       }
       EXPECT_TRUE(before > 0 || memory < one.forecast.peak_bytes);
     }
-  const LayoutSuggestions none = suggest_layouts(step, devices, slow_link, least - 1);
+  const LayoutSuggestions none = suggest_layouts(step, devices, slow_link, least - 1, exactly);
   EXPECT_TRUE(none.layouts().empty());
   expect_error(ErrorKind::bad_argument, tessera::detail::with_commas(least), [&] { none.best(); });
   expect_error(ErrorKind::bad_argument, "no layout fits in 1 bytes on each of 8 devices: the smallest found, ",
                [&] { suggest_layouts(step, devices, slow_link, 1).best(); });
+}
+
+// A tenth, since a peak is right to that.
+TEST(SuggestLayouts, KeepsAPartOfTheMemoryFree) {
+  const GradientStep step = MlpStep{};
+  const LayoutSuggestions none = suggest_layouts(step, devices, slow_link, 1);
+  const int64_t least = none.too_large()[0].forecast.peak_bytes, enough = (10 * least + 8) / 9;
+  EXPECT_TRUE(suggest_layouts(step, devices, slow_link, enough - 2).layouts().empty());
+  EXPECT_FALSE(suggest_layouts(step, devices, slow_link, enough + 2).layouts().empty());
+  expect_error(ErrorKind::bad_argument, {"takes " + tessera::detail::with_commas(least), ", and 10 % are kept free. Give"},
+               [&] { none.best(); });
 }
 
 TEST(SuggestLayouts, ListsWhatItsPredictionsTellApart) {
@@ -228,11 +241,11 @@ TEST(SuggestLayouts, ProposesPipelinesThatFitAndRun) {
     const PlacementTable table = step(s.layout(), s.gradients, s.pipeline);
     for (const auto& [name, bytes] : s.forecast.at_rest) EXPECT_EQ(table.bytes_per_device(name), bytes) << s.name;
     const int64_t memory = s.forecast.peak_bytes - 1;
-    for (const SuggestedLayout& other : suggest_layouts(PipelineStep(step), 4, slow_link, memory).layouts())
+    for (const SuggestedLayout& other : suggest_layouts(PipelineStep(step), 4, slow_link, memory, exactly).layouts())
       EXPECT_LE(other.forecast.peak_bytes, memory);
   }
   EXPECT_GE(pipelines, 2);
-  EXPECT_TRUE(suggest_layouts(PipelineStep(step), 4, slow_link, least - 1).layouts().empty());
+  EXPECT_TRUE(suggest_layouts(PipelineStep(step), 4, slow_link, least - 1, exactly).layouts().empty());
 }
 
 // Where a link is too slow for gradients and gathers, and a device too small for the whole model.
@@ -347,6 +360,7 @@ TEST(SuggestLayouts, RefusesWhatItCannotSearch) {
   expect("an empty function given", [&] { suggest_layouts(LayoutStep(), 8, {}, plenty); });
   expect("memory = 0 given", [&] { suggest_layouts(step, 1, {}, 0); });
   expect("most_steps = 2 given", [&] { suggest_layouts(step, 1, {}, 1, {.most_steps = 2}); });
+  expect("keep_free = 1 given, expected a part from 0", [&] { suggest_layouts(step, 1, {}, 1, {.keep_free = 1}); });
   expect("processes = -1 given", [&] { suggest_layouts(step, 1, {}, 1, {.processes = -1}); });
   expect("processes = 3 given, expected a number that divides the 4 devices, or 0.",
          [&] { suggest_layouts(step, 4, {}, 1, {.processes = 3}); });
