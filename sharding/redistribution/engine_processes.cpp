@@ -366,6 +366,8 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
     begin += width;
     results.push_back(std::move(part.out));
   }
+  // Joined blocks are copies. The group's thread may keep its reference until it is next scheduled, but no memory.
+  if (parts_[0].exchange.collective == Collective::all_gather) received_.storage().set_data_ptr_noswap({});
   return results;
 }
 
