@@ -282,6 +282,11 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
 }
 
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
+  if (options.processes)
+    fail(ErrorKind::bad_argument, "make_mesh",
+         "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
+         "make the mesh abstract.",
+         options.processes);
   const int64_t n = checked_size(axes);
   const Owners owners = owners_of(n, !options.devices.empty());
   check_available(n, owners);
@@ -317,11 +322,6 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (!options.abstract) limit_threads();
-  if (options.processes && !options.abstract)
-    fail(ErrorKind::bad_argument, "make_mesh",
-         "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
-         "make the mesh abstract.",
-         options.processes);
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))

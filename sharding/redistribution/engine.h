@@ -21,6 +21,8 @@ at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
 // Whether a sum of such tensors is taken in double: few elements, of a floating type narrower than double.
 bool is_small_sum(const at::Tensor& t);
 
+// The result to all of `out`: where devices store their results apart, each has its own copy.
+void give_to_all(const at::Tensor& result, Tensors& out);
 // in: one tensor per device of the group, or a single one if all devices hold the same (or, of a pending sum, if one
 // holds the sum already). out: one tensor per device if they store the result apart, else one.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);

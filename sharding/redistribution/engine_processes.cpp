@@ -181,13 +181,7 @@ class Crossing {
   }
 
   void fill(const at::Tensor& results) {
-    for (int64_t g = 0; g < groups(); ++g) give_to_all(g, results[g]);
-  }
-
-  // Where devices store their results apart, each has its own copy.
-  void give_to_all(int64_t group, const at::Tensor& result) {
-    out_[group][0] = result;
-    std::generate(out_[group].begin() + 1, out_[group].end(), [&] { return result.clone(); });
+    for (int64_t g = 0; g < groups(); ++g) give_to_all(results[g], out_[g]);
   }
 
   Tensors in_double(const Tensors& tensors) const {
@@ -248,7 +242,7 @@ class Crossing {
     for (int64_t g = 0; g < groups(); ++g) {
       std::vector<at::Tensor> blocks;
       for (const auto& [p, i] : places_) blocks.push_back(all[p][g][i]);
-      give_to_all(g, at::cat(blocks, e_.dim));
+      give_to_all(at::cat(blocks, e_.dim), out_[g]);
     }
   }
 
