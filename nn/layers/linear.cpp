@@ -6,6 +6,7 @@
 #include "sharding/diagnostics/caller.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/matrix_product.h"
 
 namespace tessera::nn {
 
@@ -27,8 +28,8 @@ Array Linear::operator()(Operand x) const {
   check_features("Linear", x.array(), kernel);
   const Array in = dtypes.in(x.array());
   const auto base = [&](const Param& p) { return lora ? stop_gradient(dtypes.in(p)) : dtypes.in(p); };
-  Array y = matmul(in, base(kernel));
-  if (bias) y = y + base(*bias);
+  const Array weight = base(kernel);
+  Array y = bias ? tessera::detail::linear(in, weight, base(*bias)) : matmul(in, weight);
   if (lora) y = y + lora->scale * matmul(matmul(in, dtypes.in(lora->a)), dtypes.in(lora->b));
   return dtypes.out(y);
 }

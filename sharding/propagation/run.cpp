@@ -222,15 +222,6 @@ std::shared_ptr<WatchedCall> watch(const Prepared& call, const CallSite& site, c
   return watched;
 }
 
-}  // namespace
-
-void announce(const Prepared& call, std::span<const Array> results) {
-  OperationArrays arrays = call.watched->arrays(call);
-  arrays.results = results;
-  announce(call.watched->call, arrays);
-}
-
-namespace {
 
 // Operands on several stages (stages.h): the plan is that of one of them, to which `bring` moves the others.
 [[gnu::noinline]] void plan_on_one_stage(Prepared& call, CallKind& kind, const ArrayImpl* const* arrays) {
@@ -247,29 +238,39 @@ void note(const CallSite& site) {
   if (waits_are_errors()) refuse_waits_of_thread();
 }
 
-}  // namespace
-
-void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
-  CallKind kind(site, n);
-  ArrayImpl* arrays[max_operands];
+// What the operands are. True if they may lie on several stages.
+inline bool note_operands(CallKind& kind, ArrayImpl** arrays, const CallSite& site, const Array* const* operands) {
   const MeshImpl* mesh = nullptr;
   bool has_stages = current_tape() && current_tape()->first_stage;
-  for (int i = 0; i < n; ++i) {
+  for (int i = 0; i < kind.operands; ++i) {
     arrays[i] = &maybe_later(*operands[i], site.operation.name);
     kind.types[i] = arrays[i]->type;
     if (const MeshImpl* own = kind.types[i]->mesh) {
       has_stages |= mesh && own != mesh;
       mesh = own;
     }
-    if (arrays[i]->weight)
-      kind.weights |= 1u << i;
-    else
-      call.weight = false;
-    if (!call.layout) call.layout = arrays[i]->layout;
+    kind.weights |= static_cast<uint32_t>(arrays[i]->weight) << i;
   }
-  if (has_stages) plan_on_one_stage(call, kind, arrays);
   if (kind.out_dtype == like_first) kind.out_dtype = kind.types[0]->dtype;
   if (kind.rest_dtype == like_first) kind.rest_dtype = kind.types[0]->dtype;
+  return has_stages;
+}
+
+}  // namespace
+
+const Plan* plan_of(const CallSite& site, std::initializer_list<const Array*> operands) {
+  CallKind kind(site, static_cast<int>(operands.size()));
+  ArrayImpl* arrays[max_operands];
+  return note_operands(kind, arrays, site, operands.begin()) ? nullptr : plan_for(site, kind, arrays);
+}
+
+void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n) {
+  CallKind kind(site, n);
+  ArrayImpl* arrays[max_operands];
+  const bool has_stages = note_operands(kind, arrays, site, operands);
+  call.weight = kind.weights == (1u << n) - 1;
+  for (int i = 0; i < n && !call.layout; ++i) call.layout = arrays[i]->layout;
+  if (has_stages) plan_on_one_stage(call, kind, arrays);
   call.plan = plan_for(site, kind, arrays);
   metered_stage() = stage_number(call.plan->mesh);
   if (call.plan->mesh && !call.plan->mesh->device.is_cpu()) note(site);
@@ -312,6 +313,12 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
   const bool by_zero = first == "ZeroDivisionError";
   fail(ErrorKind::bad_argument, operation, "given {}: {}", fmt::join(operands, ", "),
        by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);
+}
+
+void announce(const Prepared& call, std::span<const Array> results) {
+  OperationArrays arrays = call.watched->arrays(call);
+  arrays.results = results;
+  announce(call.watched->call, arrays);
 }
 
 void settle_loans(const Prepared& call, const Tensors& results) {

@@ -59,6 +59,10 @@ struct Prepared {
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
 };
 
+// The plan of a call for which nothing is converted yet; null if its operands may lie on several stages (stages.h).
+// Errors as of prepare.
+const Plan* plan_of(const CallSite& site, std::initializer_list<const Array*> operands);
+
 // Finds the plan in this thread's bounded cache, or makes it, and converts the operands. Errors: absent operands
 // (absent), shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
