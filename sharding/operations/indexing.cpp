@@ -7,6 +7,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/lookup_in_blocks.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/sharded_lookup.h"
 #include "sharding/propagation/run.h"
@@ -86,11 +87,14 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options, i
     fail(ErrorKind::bad_argument, "embedding", "vocab {} of the table {}, expected 1 to {}, or 0 for all.", vocab,
          table.array().type_string(), table.array().shape(0));
   const auto look_up = [&](const Array& ids) {
-    return run({.operation = embedding_op, .where = table.where()}, {&table.array(), &ids},
-               [vocab](Locals t, const BlockContext& block) {
-                 const at::Tensor rows = narrow_indices("embedding", t[1], vocab ? vocab : block.size("v"));
-                 return block.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, block.offset("v"));
-               });
+    const Array* operands[] = {&table.array(), &ids};
+    Prepared call;
+    prepare(call, {.operation = embedding_op, .where = table.where()}, operands, 2);
+    if (finds_rows_at_once(call)) return rows_in_blocks(call, vocab);
+    return run(call, "embedding", [vocab](Locals t, const BlockContext& block) {
+      const at::Tensor rows = narrow_indices("embedding", t[1], vocab ? vocab : block.size("v"));
+      return block.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, block.offset("v"));
+    });
   };
   if (table.array().ndim() != 2) return look_up(ids);  // refused by the rule
   const Read read{embedding_op, table, ids, 0, 0, Read::Finds::slice};

@@ -252,53 +252,42 @@ Tensors products(const Prepared& call) {
 
 // ---- a pending sum whose terms would lie in one memory
 
-// The slots whose products are terms of one sum follow each other, or lie equally far apart.
-struct Sums {
-  std::vector<std::vector<int>> slots;  // by sum
-  int parts = 1;                        // of the rows, which are computed side by side
-
-  explicit Sums(const Prepared& call) {
-    const Plan& plan = *call.plan;
-    const AxisSet apart = plan.slots & ~plan.out[0]->unreduced;
-    slots.resize(plan.mesh->slots(apart));
-    for (int s = 0; s < plan.runs; ++s) slots[project(plan.mesh, plan.slots, s, apart)].push_back(s);
-    const int64_t rows = as_matrix(*call.local(0, 0)).size(0);
-    for (int n = static_cast<int>(slots[0].size()); parts == 1 && n > 1; n /= 2)
-      if (rows % n == 0 && rows / n >= least_rows) parts = n;
-  }
-
-  static constexpr int64_t least_rows = 64;
-};
-
 // Whether one tensor may take the products of several slots as they are made, so that no one adds them up again.
 bool adds_up_at_once(const Prepared& call) {
-  const Plan& plan = *call.plan;
-  if (!plan.shares_the_cpu() || plan.mesh->private_replicas || !(plan.out[0]->unreduced & plan.slots)) return false;
+  if (!adds_up_here(*call.plan)) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return x.itemsize() >= 4 && !is_narrow(x, w) && w.size(1) > 1 && x.is_contiguous();
 }
 
+// In how many parts the rows of a sum of n products are computed, side by side.
+int parts_of(int64_t rows, size_t n) {
+  constexpr int64_t least = 64;
+  int parts = static_cast<int>(n);
+  while (parts > 1 && (rows % parts || rows / parts < least)) parts /= 2;
+  return parts;
+}
+
 // The first slot of a sum has all of it, the others nothing.
 Tensors added_products(const Prepared& call) {
-  const Sums sums(call);
+  const std::vector<std::vector<int>> sums = slots_by_sum(*call.plan);
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   c10::DimVector sizes(x.sizes());
   sizes.back() = w.size(1);
   Tensors out(call.plan->runs), matrices;
   const at::AutoGradMode off(false);
-  for (const std::vector<int>& slots : sums.slots) {
+  for (const std::vector<int>& slots : sums) {
     matrices.push_back(at::empty({as_matrix(x).size(0), w.size(1)}, x.options()));
     out[slots[0]] = reshaped(matrices.back(), sizes);
   }
   const at::Tensor nothing = nothing_like(out[0]);
   for (at::Tensor& t : out)
     if (!t.defined()) t = nothing;
-  const int parts = sums.parts;
-  side_by_side(static_cast<int>(sums.slots.size()) * parts, cost_of(call), [&](int job) {
+  const int parts = parts_of(matrices[0].size(0), sums[0].size());
+  side_by_side(static_cast<int>(sums.size()) * parts, cost_of(call), [&](int job) {
     const at::AutoGradMode none(false);
     at::Tensor rows = block(matrices[job / parts], 0, job % parts, parts);
     bool is_first = true;
-    for (const int s : sums.slots[job / parts]) {
+    for (const int s : sums[job / parts]) {
       const at::Tensor mine = block(as_matrix(*call.local(0, s)), 0, job % parts, parts);
       is_first ? at::mm_out(rows, mine, *call.local(1, s)) : rows.addmm_(mine, *call.local(1, s));
       is_first = false;

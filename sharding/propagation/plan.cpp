@@ -23,4 +23,15 @@ void BlockContext::refuse(std::string_view factor) {
   fail(ErrorKind::bad_argument, "BlockContext", "the rule has no factor \"{}\".", factor);
 }
 
+bool adds_up_here(const Plan& plan) {
+  return plan.shares_the_cpu() && !plan.mesh->private_replicas && plan.out[0]->unreduced & plan.slots;
+}
+
+std::vector<std::vector<int>> slots_by_sum(const Plan& plan) {
+  const AxisSet apart = plan.slots & ~plan.out[0]->unreduced;
+  std::vector<std::vector<int>> slots(plan.mesh->slots(apart));
+  for (int s = 0; s < plan.runs; ++s) slots[project(plan.mesh, plan.slots, s, apart)].push_back(s);
+  return slots;
+}
+
 }  // namespace tessera::detail

@@ -81,6 +81,11 @@ struct Problem {
   DType rest_dtype;  // of the outputs after the first
 };
 
+// Whether results of several slots are terms of one pending sum, and lie in one memory: then one tensor may take all of
+// it as it is computed, and the others be nothing_like it (array/add_up.h). And those slots, by sum.
+bool adds_up_here(const Plan& plan);
+std::vector<std::vector<int>> slots_by_sum(const Plan& plan);
+
 // Whether the work of a plan is divided among devices, of this process or of several (then `runs` may be 1).
 inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
 
