@@ -18,4 +18,12 @@ at::Tensor add_up_in_double(const Tensors& terms);
 // add_up for each list, the lists side by side.
 Tensors add_up_each(const std::vector<Tensors>& lists);
 
+// *sum += term for each, in place where no one else has the sum's memory. Different sums side by side, what adds to one
+// in the given order.
+struct Addition {
+  at::Tensor* sum;
+  at::Tensor term;
+};
+void add_each(const std::vector<Addition>& additions);
+
 }  // namespace tessera::detail

@@ -3,6 +3,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -13,35 +14,56 @@
 
 #include <algorithm>
 
+#include "sharding/array/add_up.h"
+
 namespace tessera::detail {
 namespace {
 
 using torch::autograd::variable_list;
+
+// A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
+template <class Node>
+auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>)
+    return c10::make_intrusive<Node>();
+  else
+    return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
+}
+
+bool is_defined(const at::Tensor& t) { return t.defined(); }
 
 struct FunctionNode : torch::autograd::Node {
   const char* label = "";
   Backward backward, forward;
   c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
   at::TensorOptions options;
+  int pass = -1;      // of the engine, in which
+  Tensors came = {};  // these gradients of the outputs came by pass_on
 
   std::string name() const override { return label; }
-  void release_variables() override { backward = forward = nullptr; }
+  void release_variables() override {
+    backward = forward = nullptr;
+    came.clear();
+  }
 
   variable_list apply(variable_list&& incoming) override {
     const bool recorded = at::GradMode::is_enabled();  // these gradients are differentiated once more
     at::AutoGradMode off(false);
     Tensors gradients(std::make_move_iterator(incoming.begin()), std::make_move_iterator(incoming.end()));
-    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& t) { return t.defined(); }))
-      return variable_list(num_outputs());
+    if (!came.empty() && pass == torch::autograd::get_current_graph_task_id()) add_what_came(gradients);
+    if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return variable_list(num_outputs());
     for (size_t i = 0; i < gradients.size(); ++i)
       if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
     incoming.clear();
     const Tensors given = recorded ? gradients : Tensors();
     Tensors result = backward(std::move(gradients));
-    if (recorded) record_backward(given, result);
+    recorded ? record_backward(given, result) : pass_on(result);
     return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
 
+  void add_what_came(Tensors& gradients);
+  void pass_on(Tensors& results);
+  bool takes(int of_pass);
   void record_backward(const Tensors& given, Tensors& results) const;
   void record_refusal(const Tensors& given, Tensors& results) const;
 };
@@ -62,15 +84,6 @@ struct AfterHook : torch::autograd::FunctionPostHook {
   }
 };
 
-// A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
-template <class Node>
-auto make_node() {
-  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>)
-    return c10::make_intrusive<Node>();
-  else
-    return std::shared_ptr<Node>(new Node, [](auto* node) { deleteNode(node); });
-}
-
 void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward,
             std::optional<uint64_t> turn = {}) {
   auto node = make_node<FunctionNode>();
@@ -87,10 +100,68 @@ void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs
   }
 }
 
+// ---- from node to node
+
+// The engine adds up what several functions give for one tensor, on its thread and one slot after the other. From one
+// of these nodes to another large gradients go past it, and are added up in the same order side by side.
+
+// Whether no one but the node itself reads what comes to it in this pass.
+bool FunctionNode::takes(int of_pass) {
+  if (pass == of_pass && !came.empty()) return true;
+  const auto& asked = *torch::autograd::get_current_graph_task_exec_info();
+  const auto mine = asked.find(this);
+  const bool is_read = mine == asked.end() || !mine->second.needed_ || mine->second.captures_;
+  return !is_read && tensor_pre_hooks().empty() && pre_hooks().empty() && retains_grad_hooks().empty();
+}
+
+constexpr int64_t large = 1 << 17;  // elements, of all slots: less is added before another core has looked at it
+
+int64_t elements_of(const Tensors& tensors) {
+  int64_t n = 0;
+  for (const at::Tensor& t : tensors) n += t.defined() ? t.numel() : 0;
+  return n;
+}
+
+void FunctionNode::pass_on(Tensors& results) {
+  const auto* const asked = torch::autograd::get_current_graph_task_exec_info();
+  if (!asked || asked->empty() || !post_hooks().empty() || results.size() < 2 || elements_of(results) < large) return;
+  const int now = torch::autograd::get_current_graph_task_id();
+  std::vector<Addition> additions;
+  torch::autograd::Node* last = nullptr;
+  FunctionNode* taker = nullptr;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const torch::autograd::Edge& edge = next_edge(i);
+    if (!results[i].defined() || !edge.is_valid() || !results[i].is_cpu()) continue;
+    if (edge.function.get() != last) {
+      last = edge.function.get();
+      taker = dynamic_cast<FunctionNode*>(last);
+      if (taker && !taker->takes(now)) taker = nullptr;
+    }
+    if (!taker || !is_as_expected(results[i], edge)) continue;
+    if (taker->pass != now || taker->came.empty()) taker->pass = now, taker->came = Tensors(taker->num_inputs());
+    at::Tensor& sum = taker->came[edge.input_nr];
+    if (sum.defined())
+      additions.push_back({&sum, std::move(results[i])});
+    else
+      sum = std::move(results[i]);
+  }
+  add_each(additions);
+}
+
+void FunctionNode::add_what_came(Tensors& gradients) {
+  for (size_t i = 0; i < came.size(); ++i) {
+    if (!came[i].defined()) continue;
+    gradients[i] = gradients[i].defined() ? at::add(gradients[i], came[i]) : std::move(came[i]);
+  }
+  came.clear();
+}
+
+// ---- second derivatives
+
 // The backward pass of the node as a function in the graph of its gradients.
 void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
   at::AutoGradMode on(true);
-  const bool all = std::all_of(results.begin(), results.end(), [](const at::Tensor& t) { return t.defined(); });
+  const bool all = std::all_of(results.begin(), results.end(), is_defined);
   forward&& all ? record_function(label, given, results, forward, backward) : record_refusal(given, results);
 }
 
@@ -211,121 +282,6 @@ struct Beginning : torch::autograd::Node {
   variable_list apply(variable_list&&) override { return {}; }
 };
 
-// A node of LibTorch's computes no more than the engine's pass, in which this thread may be, asks for. While this
-// lives, it computes all.
-class OutsideTheEngine {
- public:
-  OutsideTheEngine() : asked_(const_cast<Asked*>(torch::autograd::get_current_graph_task_exec_info())) { swap(); }
-  ~OutsideTheEngine() { swap(); }
-  OutsideTheEngine(const OutsideTheEngine&) = delete;
-  OutsideTheEngine& operator=(const OutsideTheEngine&) = delete;
-
- private:
-  using Asked =
-      std::remove_const_t<std::remove_pointer_t<decltype(torch::autograd::get_current_graph_task_exec_info())>>;
-
-  void swap() {
-    if (asked_) asked_->swap(none_);
-  }
-
-  Asked* asked_;
-  Asked none_;
-};
-
-// Whether validate_outputs would leave this gradient as it is, which takes it longer to find out.
-bool is_as_expected(const at::Tensor& gradient, const torch::autograd::Edge& edge) {
-  if (!gradient.defined() || !edge.is_valid()) return true;
-  const torch::autograd::InputMetadata& expected = edge.function->input_metadata(edge.input_nr);
-  if (expected.is_nested_tensor() || expected.is_tensor_subclass()) return false;
-  const auto sizes = c10::asIntArrayRefSlowOpt(expected.shape_as_dim_vector());
-  return sizes && gradient.sizes() == *sizes && gradient.layout() == at::kStrided &&
-         expected.layout() == at::kStrided && gradient.device() == expected.device() &&
-         gradient.scalar_type() == expected.grad_dtype().value_or(gradient.scalar_type());
-}
-
-// A graph of a few nodes between stand-ins and outputs.
-class SmallGraph {
- public:
-  SmallGraph(const Tensors& stand_ins, const Tensors& outputs)
-      : beginning_(torch::autograd::impl::gradient_edge(stand_ins[0])), inputs_(stand_ins.size()) {
-    for (const at::Tensor& output : outputs) outputs_.push_back(torch::autograd::impl::gradient_edge(output));
-  }
-
-  Tensors backward(const Tensors& gradients) const {
-    const OutsideTheEngine alone;
-    Pass pass{*this, Tensors(inputs_)};
-    for (const torch::autograd::Edge& edge : outputs_) pass.expect(edge);
-    for (size_t i = 0; i < outputs_.size(); ++i) pass.deliver(outputs_[i], gradients[i]);
-    for (size_t next = 0; next < pass.ready.size(); ++next) pass.run(*pass.ready[next]);
-    return std::move(pass.results);
-  }
-
- private:
-  using Node = torch::autograd::Node;
-
-  // A node whose gradients are on their way: from so many edges more.
-  struct Waiting {
-    Node* node;
-    int missing = 0;
-    variable_list gradients;
-  };
-
-  struct Pass {
-    const SmallGraph& graph;
-    Tensors results;
-    std::vector<std::unique_ptr<Waiting>> nodes = {};
-    std::vector<Waiting*> ready = {};
-
-    bool ends(const torch::autograd::Edge& edge) const { return edge.function == graph.beginning_.function; }
-    Waiting* known(const Node* node) const {
-      for (const auto& waiting : nodes)
-        if (waiting->node == node) return waiting.get();
-      return nullptr;
-    }
-
-    void expect(const torch::autograd::Edge& edge) {
-      if (!edge.is_valid() || ends(edge)) return;
-      Waiting* waiting = known(edge.function.get());
-      if (!waiting) {
-        Node* node = edge.function.get();
-        waiting = nodes.emplace_back(new Waiting{node, 0, variable_list(node->num_inputs())}).get();
-        for (const torch::autograd::Edge& next : node->next_edges()) expect(next);
-      }
-      ++waiting->missing;
-    }
-
-    void deliver(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
-      if (!edge.is_valid()) return;
-      if (ends(edge)) return add(results[edge.input_nr], gradient);
-      Waiting* waiting = known(edge.function.get());
-      add(waiting->gradients[edge.input_nr], gradient);
-      if (--waiting->missing == 0) ready.push_back(waiting);
-    }
-
-    static void add(at::Tensor& sum, const at::Tensor& gradient) {
-      if (gradient.defined()) sum = sum.defined() ? sum + gradient : gradient;
-    }
-
-    void run(Waiting& waiting) {
-      Node& node = *waiting.node;
-      variable_list gradients(node.num_outputs());
-      const auto is_defined = [](const at::Tensor& t) { return t.defined(); };
-      if (std::any_of(waiting.gradients.begin(), waiting.gradients.end(), is_defined)) {
-        gradients = node(std::move(waiting.gradients));
-        if (!std::equal(gradients.begin(), gradients.end(), node.next_edges().begin(), node.next_edges().end(),
-                        is_as_expected))
-          torch::autograd::validate_outputs(node.next_edges(), gradients,
-                                            [&](const std::string& words) { return node.name() + ": " + words; });
-      }
-      for (size_t i = 0; i < gradients.size(); ++i) deliver(node.next_edge(i), gradients[i]);
-    }
-  };
-
-  torch::autograd::Edge beginning_;
-  size_t inputs_;
-  torch::autograd::edge_list outputs_;
-};
-
 }  // namespace
 
 Tensors make_leaves(const Tensors& tensors) {
@@ -352,12 +308,6 @@ Tensors stand_ins(const Tensors& tensors) {
   for (size_t i = 0; i < made.size(); ++i)  // in whatever element type they come: see add_gradients_in
     beginning->mutable_input_metadata(i).set_grad_dtype(std::nullopt);
   return made;
-}
-
-Backward backward_of(const Tensors& stand_ins, const Tensors& outputs) {
-  return [graph = std::make_shared<const SmallGraph>(stand_ins, outputs)](const Tensors& gradients) {
-    return graph->backward(gradients);
-  };
 }
 
 }  // namespace tessera::detail

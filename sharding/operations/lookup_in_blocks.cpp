@@ -120,8 +120,12 @@ Array rows_in_blocks(const Prepared& call, int64_t vocab) try {
     lookup.copy(from, to, to_rows + from * static_cast<int64_t>(lookup.bytes));
   });
   if (is_recorded(tables[0])) {
-    LookupBackward backward{Tensors(plan.runs), rows.offset, {call.index[0], call.index[0] + plan.runs}, rows.local,
-                            2 * cost, static_cast<int>(tables.size())};
+    LookupBackward backward{.ids = Tensors(plan.runs),
+                            .offset = rows.offset,
+                            .table_of = {call.index[0], call.index[0] + plan.runs},
+                            .size = rows.local,
+                            .cost = 2 * cost,
+                            .tables = static_cast<int>(tables.size())};
     for (size_t i = 0; i < sums.size(); ++i)
       for (const int s : sums[i]) backward.ids[s] = lookups[i].ids;
     record_function("embedding", tables, out, std::move(backward));
