@@ -24,10 +24,11 @@ void make_global(const nn::Leaves& batch, const Layout& layout);
 // one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
 // that has only a part calls make_array_from_process_local_data). A process without a device of the mesh gives as many
 // rows as the others, which go nowhere; of another number its arrays have other shapes than theirs, and nobody notices,
-// since it need not be at the same place. No process waits for another here; check_replicas finds processes that gave
-// other rows than their replicas.
+// since it need not be at the same place. The processes of the mesh compare the types of their arrays when they are new
+// to them, as all are at the first batch, and wait for no one after it; check_replicas finds processes that gave other
+// rows than their replicas.
 // Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
-// (bad_argument).
+// (bad_argument); processes that give other numbers of rows (inconsistent).
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
   Batch global = local;

@@ -114,7 +114,25 @@ void check_gradient_mesh(const std::string& path, const Array& gradient, const A
 
 }  // namespace
 
+namespace {
+
+// A model and its gradients are of one type, so that the compiler takes them in either order.
+void check_order(const nn::Leaves& params, const nn::Leaves& grads) {
+  for (size_t i = 0; i < std::min(params.size(), grads.size()); ++i) {
+    const Array &p = *params[i].value, &g = *grads[i].value;
+    if (p.is_absent() || g.is_absent()) continue;
+    if (p.impl()->gradient && !g.impl()->gradient)
+      fail(ErrorKind::bad_argument, "Optimizer.update",
+           "{}: a gradient is given where the model belongs, expected update(model, grads), the model first.",
+           params[i].path);
+    return;
+  }
+}
+
+}  // namespace
+
 void check_gradients(const nn::Leaves& params, const nn::Leaves& grads) {
+  check_order(params, grads);
   check_same_tree("Optimizer.update", "the gradient", grads, params);
   check_any_gradient(params, grads);
   for (size_t i = 0; i < params.size(); ++i) {

@@ -44,7 +44,7 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places
 // (bad_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
-Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
+[[nodiscard]] Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   detail::shard_by_names(leaves(tree), layout);
   return tree;
@@ -52,8 +52,8 @@ Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = 
 
 // All arrays with one sharding, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
 template <class Tree>
-Tree filter_shard(Tree tree, const NamedSharding& sharding,
-                  std::source_location where = std::source_location::current()) {
+[[nodiscard]] Tree filter_shard(Tree tree, const NamedSharding& sharding,
+                                std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   detail::shard_alike(leaves(tree), sharding);
   return tree;

@@ -141,8 +141,8 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 // `grads` has the type of the model: the gradient of each floating array, placed as that array, zeros if the loss does
 // not use it. Arrays that are not floating are absent. All gradients are reduced once, in one collective per set of
 // mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
-// function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested; they do
-// not mix.
+// function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested, as
+// in JAX: the outer one differentiates the inner one's gradients, unless that has {.differentiable = false}.
 // In place of the scalar a loss function may return a WeightedSum (sharding/operations/weighted_sum.h): the loss is its
 // mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
 //   WeightedSum loss(const Model& model, const Batch& batch) {

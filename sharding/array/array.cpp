@@ -46,7 +46,7 @@ ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, t
 ArrayImpl& materialized(const Array& x, const char* verb) {
   if (x.is_absent())
     fail(ErrorKind::absent, verb,
-         "the array is absent: it was never set, or a filter took it out of its tree. Set it, or combine the tree.");
+         "the array is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or combine the tree.");
   ArrayImpl& a = *x.impl();
   if (a.local.empty() && a.details->arrival) {
     a.local = a.details->arrival();  // which stays if it fails, and fails again
@@ -98,7 +98,7 @@ bool wants_gradient(const ArrayImpl& a) {
 }
 
 const ArrayImpl& origin_of(const ArrayImpl& a) {
-  return a.details && a.details->again ? origin_of(*a.details->source) : a;
+  return a.details && a.details->again ? *a.details->origin : a;
 }
 
 namespace {
@@ -145,7 +145,7 @@ at::Tensor assemble(const ArrayImpl& a) {
 
 const ArrayImpl& checked(const Array& x, const char* verb) {
   if (x.is_absent())
-    fail(ErrorKind::absent, verb, "the array is absent: it was never set, or a filter took it out of its tree.");
+    fail(ErrorKind::absent, verb, "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
   return *x.impl();
 }
 

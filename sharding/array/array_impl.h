@@ -32,6 +32,7 @@ struct ArrayImpl {
   const Type* type = nullptr;
   AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes
   bool weight = false;  // a parameter, or computed from parameters only
+  bool gradient = false;  // as a tape gave it out
   bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
   const LayoutImpl* layout = nullptr;
   Tensors local;
@@ -64,7 +65,7 @@ struct Details {
   std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
   std::vector<Conversion> conversions;
   // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
-  ArrayPtr source;
+  ArrayPtr source, origin;  // the latter by all of them
   std::function<ArrayPtr(const ArrayPtr&)> again;
   bool cast = false;                         // it differs from its source by the element type only
   std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight

@@ -176,7 +176,7 @@ void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const 
   const auto refuse = [name = label](const Tensors&) -> Tensors {
     fail(ErrorKind::no_gradient, name,
          "is differentiated a second time, which its gradient, made by hand, does not provide for. Write it with "
-         "operations of the library, which do.");
+         "operations of the library, which do, or take the inner gradient as a constant: {{.differentiable = false}}.");
   };
   record(label, std::move(edges), defined, refuse, nullptr);
   size_t next = 0;

@@ -43,7 +43,7 @@ namespace {
 // Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
 std::shared_ptr<TapeState> opened(GradientOptions options) {
   auto state = std::make_shared<TapeState>();
-  state->nested = options.differentiable && current_tape();
+  state->nested = current_tape() && options.differentiable.value_or(at::GradMode::is_enabled());
   options.borrow_gathers = options.borrow_gathers && !state->nested;
   state->options = options;
   return state;
@@ -181,6 +181,8 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   at::AutoGradMode recorded(state_->nested);
   std::vector<Array> gradients = state_->nested ? backward.finish_recorded() : backward.finish();
   if (checks_finite()) check_sums(gradients, shadows_);
+  for (const Array& x : gradients)
+    if (!x.is_absent()) x.impl()->gradient = true;
   return gradients;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 namespace tessera {
 
@@ -59,5 +60,10 @@ bool any_process(bool yes);
 // to the other processes that wait for this one, and makes the status 1:
 //   int main() { return run_program([] { train(); return 0; }); }
 int run_program(const std::function<int()>& body);
+// The same of a body that returns nothing: the status is 0.
+template <class Body>
+requires std::is_void_v<std::invoke_result_t<Body>> int run_program(const Body& body) {
+  return run_program([&] { return body(), 0; });
+}
 
 }  // namespace tessera

@@ -391,6 +391,7 @@ void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again agai
   }
   Details& details = result->detail();
   details.source = operand;
+  details.origin = operand->details->again ? operand->details->origin : operand;
   details.again = std::move(again);
   details.cast = cast;
   details.path = operand->details->path;

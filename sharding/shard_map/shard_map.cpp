@@ -166,7 +166,7 @@ ArrayPtr placed(const Array& x, const Type* to, const std::source_location& wher
 Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t i) const {
   if (x.is_absent())
     fail(ErrorKind::absent, "shard_map",
-         "argument {} is absent: it was never set, or a filter took it out of its tree.", i);
+         "argument {} is absent: it was never set, was moved away, or a filter took it out of its tree.", i);
   const AxisSet axes = manual();
   const Type* type = x.impl()->type;
   const std::string what = fmt::format("argument {}, {}", i, type->to_string());

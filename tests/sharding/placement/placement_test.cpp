@@ -268,7 +268,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::device_mismatch, "is not placed on a mesh", [=] { with_sharding_constraint(tall, P{"data"}); }},
       {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.",
        [=] { tall.sharding(); }},
-      {ErrorKind::absent, "[add] the array is absent: it was never set, or a filter took it out of its tree.",
+      {ErrorKind::absent, "[add] the array is absent: it was never set, was moved away, or a filter took it out of its tree.",
        [=] { x + Array(); }},
       {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
       {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
