@@ -47,8 +47,8 @@ const LlmC* llm_c_kind(const ByteSource& bytes, const SourceFile& file) {
 
 TokenLayout headerless_layout(const SourceFile& file) {
   if (file.size % 2 != 0)
-    fail_tokens(file.path, fmt::format("{} bytes are no whole number of uint16 tokens; is it cut short, or no file of "
-                                       "tokens?",
+    fail_tokens(file.path, fmt::format("{} bytes are no whole number of uint16 tokens; is it cut short, or "
+                                       "something else than tokens?",
                                        file.size));
   return {.format = TokenFormat::headerless, .type = {2, false}, .count = file.size / 2};
 }

@@ -22,7 +22,11 @@ namespace tessera::nn {
 namespace {
 
 void check_heads(const Axis& heads, int64_t num_heads) {
-  if (num_heads < 1 || heads.size < num_heads || heads.size % num_heads)
+  if (num_heads < 1)
+    fail(ErrorKind::bad_argument, "MultiheadAttention",
+         "{} heads given for the axis \"{}\" = {}, expected at least 1: they follow the axes.", num_heads, heads.name,
+         heads.size);
+  if (heads.size < num_heads || heads.size % num_heads)
     fail(ErrorKind::bad_argument, "MultiheadAttention",
          "axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size, num_heads);
 }

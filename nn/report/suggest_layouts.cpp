@@ -225,27 +225,30 @@ std::string detail::why_it_beats(const SuggestedLayout& a, const SuggestedLayout
                      reason(a.forecast, b->forecast));
 }
 
-const SuggestedLayout& LayoutSuggestions::best() const {
-  if (!layouts_.empty()) return layouts_.front();
+std::string LayoutSuggestions::why_none() const {
+  const std::string devices = counted(search_.devices, "device");
   if (too_large_.empty() && !failed_.empty())
-    fail(ErrorKind::bad_argument, "suggest_layouts", "the step runs on no layout of {}. {}: {}",
-         counted(search_.devices, "device"), name_and_mesh(failed_.front()), failed_.front().forecast.error);
+    return fmt::format("the step runs on no layout of {}. {}: {}", devices, name_and_mesh(failed_.front()),
+                       failed_.front().forecast.error);
   if (too_large_.empty())
-    fail(ErrorKind::bad_argument, "suggest_layouts",
-         "no layout divides the step's dims over {}. Give another number, or dims that it divides.",
-         counted(search_.devices, "device"));
+    return fmt::format("no layout divides the step's dims over {}. Give another number, or dims that it divides.",
+                       devices);
   const SuggestedLayout& least = too_large_.front();
-  fail(ErrorKind::bad_argument, "suggest_layouts",
-       "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}{}. Give {}, or more devices.",
-       with_commas(search_.memory), counted(search_.devices, "device"), name_and_mesh(least),
-       with_commas(least.forecast.peak_bytes),
-       search_.keep_free > 0 ? fmt::format(", and {:.3g} % are kept free", 100 * search_.keep_free) : "",
-       with_commas(least_memory(least.forecast.peak_bytes, search_.keep_free)));
+  return fmt::format(
+      "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}{}. Give {}, or more devices.",
+      with_commas(search_.memory), devices, name_and_mesh(least), with_commas(least.forecast.peak_bytes),
+      search_.keep_free > 0 ? fmt::format(", and {:.3g} % are kept free", 100 * search_.keep_free) : "",
+      with_commas(least_memory(least.forecast.peak_bytes, search_.keep_free)));
+}
+
+const SuggestedLayout& LayoutSuggestions::best() const {
+  if (layouts_.empty()) fail(ErrorKind::bad_argument, "suggest_layouts", "{}", why_none());
+  return layouts_.front();
 }
 
 std::string LayoutSuggestions::to_text() const {
   const std::string table = layouts_.empty()
-                                ? "None fits.\n"
+                                ? "None: " + why_none() + '\n'
                                 : text_table(table_of(layouts_), has_bubbles(layouts_) ? "<  <  <  >  >  >  >  >  >"
                                                                                        : "<  <  <  >  >  >  >  >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);

@@ -92,6 +92,8 @@ class LayoutSuggestions {
   std::string to_json() const;
 
  private:
+  std::string why_none() const;
+
   std::vector<SuggestedLayout> layouts_, too_large_, failed_;
   Search search_;
 };

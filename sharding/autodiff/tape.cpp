@@ -99,7 +99,10 @@ void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) 
 // The tensors to differentiate: of a loss that no device holds only in part.
 ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
-  if (loss.ndim() != 0 || !is_floating(loss.dtype()))
+  if (loss.ndim() == 0 && !is_floating(loss.dtype()))
+    fail(ErrorKind::dtype_mismatch, "value_and_grad",
+         "the loss is {}, expected a floating scalar. Cast it with astype.", loss.type_string());
+  if (loss.ndim() != 0)
     fail(ErrorKind::shape_mismatch, "value_and_grad",
          "the loss is {}, expected a floating scalar. Reduce it, for example with mean.", loss.type_string());
   materialized(loss, "value_and_grad");

@@ -6,10 +6,11 @@
 
 namespace tessera::detail {
 
-// Set, and neither empty nor "0".
+// Set, and neither empty nor one of "0", "false", "off" and "no".
 inline bool environment_flag(const char* name) {
-  const char* text = std::getenv(name);
-  return text && *text && std::string_view(text) != "0";
+  const char* const set = std::getenv(name);
+  const std::string_view text = set ? set : "";
+  return !text.empty() && text != "0" && text != "false" && text != "off" && text != "no";
 }
 
 }  // namespace tessera::detail

@@ -401,5 +401,22 @@ TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
   EXPECT_EQ(next(one), host(-0.5 * one));
 }
 
+// Both are of one type: `auto [loss, grads]` and update(grads, model) compile.
+TEST(Swapped, GradientsInTheModelsPlaceAreRefused) {
+  Tree params = model();
+  Optimizer optimizer(params, sgd({.learning_rate = 0.1}));
+  const auto loss_of = [](const Tree& tree) {
+    return sum(tree.at("b") * tree.at("b")) + sum(tree.at("w")) + sum(tree.at("t"));
+  };
+  auto [loss, grads] = nn::value_and_grad(loss_of)(params);
+  const auto before = values_of(grads);
+  testing::expect_error(ErrorKind::bad_argument,
+                        "[Optimizer.update] b: a gradient is given where the model belongs, expected "
+                        "update(model, grads), the model first.",
+                        [&, &gradients = grads] { optimizer.update(gradients, params); });
+  EXPECT_EQ(values_of(grads), before);
+  optimizer.update(params, grads);
+}
+
 }  // namespace
 }  // namespace tessera::optim::wrong_use_test

@@ -345,5 +345,30 @@ TEST(ValueAndGrad, a_model_and_single_arrays_that_were_never_placed_are_named_to
   EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());
 }
 
+// ---- gradients of gradients
+
+TEST(ValueAndGrad, a_gradient_inside_is_differentiated_too) {
+  const auto cube = [](const Array& x) { return sum(x * x * x); };
+  const Array x = array<float>({1, -2, 3});
+  const auto slopes = [&](const Array& x) { return sum(nn::grad(cube)(x)); };
+  EXPECT_EQ(nn::grad(slopes)(x).to_host<float>(), (std::vector<float>{6, -12, 18}));
+  const auto beside = [&](const Array& x) { return sum(x) + slopes(x); };
+  EXPECT_EQ(nn::grad(beside)(x).to_host<float>(), (std::vector<float>{7, -11, 19}));
+  const auto constant = [&](const Array& x) { return sum(x) + sum(nn::grad(cube, {.differentiable = false})(x)); };
+  EXPECT_EQ(nn::grad(constant)(x).to_host<float>(), (std::vector<float>{1, 1, 1}));
+}
+
+// The penalty on a gradient with respect to the data: it reaches the parameters, which the inner function captures.
+TEST(ValueAndGrad, a_gradient_of_the_data_is_differentiated_by_the_model) {
+  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}), {{"in", replicated}, {"out", "model"}}};
+  const Array w = array<float>({1, 2, -1, 3}), x = array<float>({0.5, -0.25, 1, 2});
+  for (const Array& placed : {w, device_put(w, NamedSharding(layout.mesh(), P{"model"}))}) {
+    const auto penalty = [&](const Array& w) {
+      return sum(square(nn::grad([&](const Array& x) { return sum(x * x * w); })(x)));  // of 2 x w
+    };
+    EXPECT_EQ(nn::grad(penalty)(placed).to_host<float>(), (8 * x * x * w).to_host<float>());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::nn::value_and_grad_test

@@ -265,7 +265,7 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
       {[&](Arrays) {
          return sum(array<int32_t>({1, 2}));
        },
-       ErrorKind::shape_mismatch, "the loss is int32[]"},
+       ErrorKind::dtype_mismatch, "the loss is int32[], expected a floating scalar. Cast it with astype."},
       {[&](Arrays) { return Array(); }, ErrorKind::absent, "the loss is an absent array"},
   };
   for (const Case& c : cases) try {
@@ -277,6 +277,17 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
     }
   // After a refusal everything works as before.
   EXPECT_NO_THROW(step({w}, OURS(sum(x[0]))));
+}
+
+// Each scaling remembers the parameter that it comes from, and does not look for it through all the others.
+TEST(TapeTest, ALongChainOfScalingsTakesLinearTime) {
+  const Array w = array<float>({1, 2});
+  const Step chain = step({w}, [](Arrays p) {
+    Array x = p[0];
+    for (int i = 0; i < 50'000; ++i) x = x * 1.0;
+    return sum(x);
+  });
+  EXPECT_EQ(chain.gradients[0].to_host<float>(), (std::vector<float>{1, 1}));
 }
 
 TEST(TapeTest, AParameterItselfMayBeTheLoss) {

@@ -3,16 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/operations.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/matrix_product.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
+#include "tests/sharding/step.h"
 
 namespace tessera::linear_algebra_test {
 namespace {
@@ -136,6 +139,45 @@ TEST(OutShardingTest, NeedsAMesh) {
   const Array x = numbers({2, 2});
   expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which lies on no mesh",
                CALL(einsum("ij->ji", {x}, {.out_sharding = P{"x"}})));
+}
+
+// ---- a product and a bias in one
+
+// Where they lie, what is communicated, values and gradients are those of matmul(x, w) + b.
+TEST(LinearTest, IsTheProductAndTheSum) {
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
+  const PartitionSpec specs_x[] = {P{}, P{"a"}, P{none, none, "b"}, P{"a", none, "b"}};
+  const PartitionSpec specs_w[] = {P{}, P{none, "b"}, P{"b"}, P{"a"}, P{"a", "b"}};
+  const PartitionSpec specs_b[] = {P{}, P{"b"}, P{"a"}};
+  const auto results = [&](auto product, const Array& x, const Array& w, const Array& b) {
+    CommLedger ledger;
+    Array out;
+    const auto made = testing::step({x, w, b}, [&](const std::vector<Array>& p) {
+      out = stop_gradient(product(p[0], p[1], p[2]));
+      return sum(square(product(p[0], p[1], p[2])));
+    });
+    std::vector<std::string> told{out.type_string()};
+    for (const CommRecord& record : ledger.records()) told.push_back(record.kind + std::to_string(record.bytes));
+    std::vector<Values> numbers{values(out)};
+    for (const Array& gradient : made.gradients)
+      numbers.push_back(values(gradient)), told.push_back(gradient.type_string());
+    std::sort(told.begin() + 1, told.end());
+    return std::pair(told, numbers);
+  };
+  for (const PartitionSpec& on_x : specs_x)
+    for (const PartitionSpec& on_w : specs_w)
+      for (const PartitionSpec& on_b : specs_b) {
+        SCOPED_TRACE(on_x.to_string() + " " + on_w.to_string() + " " + on_b.to_string());
+        const Array x = device_put(numbers({4, 2, 4}), NamedSharding(mesh, on_x)),
+                    w = device_put(numbers({4, 6}), NamedSharding(mesh, on_w)),
+                    b = device_put(numbers({6}), NamedSharding(mesh, on_b));
+        const auto one =
+            results([](const Array& x, const Array& w, const Array& b) { return detail::linear(x, w, b); }, x, w, b);
+        const auto two =
+            results([](const Array& x, const Array& w, const Array& b) { return matmul(x, w) + b; }, x, w, b);
+        EXPECT_EQ(one.first, two.first);
+        EXPECT_EQ(one.second, two.second);
+      }
 }
 
 }  // namespace
