@@ -59,8 +59,9 @@ std::pair<Array, Array> loss_of(const Classifier& model, const Batch& batch) {
 }
 
 int main() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {Arrays{}, replicated}, {"point", replicated}}};
+  const Layout layout{
+      make_mesh({{"data", 4}, {"model", 2}}),
+      {{"batch", "data"}, {"hidden", "model"}, {"point", replicated}, {"embed", replicated}, {"arm", replicated}}};
 
   auto model =
       nn::filter_shard(Classifier::init(Key(0), {"point", 2}, {"embed", 32}, {"hidden", 64}, {"arm", 2}), layout);

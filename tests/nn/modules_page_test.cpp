@@ -40,6 +40,13 @@ struct Block {
   Array operator()(const Array& x) const { return x + down(gelu(up(norm(x)))); }
 };
 
+struct Scale {
+  nn::Param w;
+
+  static Scale init(const Axis& features) { return {.w = {ones({features.size}), {features.name}}}; }
+  Array operator()(const Array& x) const { return x * w; }
+};
+
 class Average {
  public:
   template <class Visit>
@@ -100,6 +107,15 @@ TEST(ModulesPage, TreesAndFilters) {
   EXPECT_EQ(nn::tree_leaves(decayed).size(), 5u);
   Average average;
   EXPECT_EQ(nn::testing::paths_of(nn::leaves(average)), std::vector<std::string>{"sum"});
+}
+
+TEST(ModulesPage, AParamOfOnesOwn) {
+  const Layout layout{make_mesh({{"model", 2}}), {{"hidden", "model"}}};
+  const Scale scale = nn::filter_shard(Scale::init({"hidden", 4}), layout);
+  EXPECT_EQ(nn::testing::paths_of(nn::leaves(scale)), std::vector<std::string>{"w"});
+  EXPECT_EQ(scale.w.value.sharding().spec().to_string(), "P('model')");
+  const Array x = normal(Key(3), {8, 4});
+  nn::testing::expect_near(scale(x), x, 0, "scaled by 1");
 }
 
 TEST(ModulesPage, TrainingAPart) {

@@ -1,0 +1,41 @@
+// The code of docs/from_python.md: arrays, and options with names; its main is the one that docs/start.md shows.
+#include <iostream>
+
+#include "nn/layers/linear.h"
+#include "nn/transformations.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "sharding/array.h"
+#include "sharding/distributed.h"
+#include "sharding/operations.h"
+#include "sharding/random.h"
+
+using namespace tessera;
+
+void arrays() {
+  const Array x = array<float>({0, 1, 2, 3, 4, 5}, {2, 3});
+  Array y = x.at({}, range(1, 3));  // x[:, 1:3]; x.at(range(1, 3)) would take rows
+  y = y - mean(y, -1, true);        // along the last dim, with keepdims
+  y = y + 1;                        // a new value: there is no +=
+  y = einsum("ij,ik->jk", {y, x});  // operands are a list
+  std::cout << to_string(y.shape()) << ' ' << y << '\n';
+}
+
+void train() {
+  const auto loss_of = [](const nn::Linear& model, const Array& x) { return mean(square(model(x) - x)); };
+  nn::Linear model = nn::Linear::init(Key(0), {"in", 4}, {"out", 4});
+  const Array x = normal(Key(1), {8, 4});
+  const auto rate = optim::cosine_decay_schedule({.init_value = 3e-4, .decay_steps = 1000});
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = rate}));
+  const auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
+  optimizer.update(model, grads);
+  std::cout << loss << "\nlearning rate " << optimizer.learning_rate() << '\n';
+}
+
+int main() {
+  return run_program([] {
+    arrays();
+    train();
+    return 0;
+  });
+}
