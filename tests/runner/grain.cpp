@@ -23,7 +23,7 @@ void compare(Report& report, const std::string& where, const Json& expected, con
 }
 
 template <class T>
-Json json_of(const std::vector<T>& values) {
+Json json_list(const std::vector<T>& values) {
   json::array array;
   for (const T& value : values) array.push_back(static_cast<int64_t>(value));
   return array;
@@ -47,7 +47,7 @@ void strided(const Json& c, Report& report) {
   for (int64_t i = 0; i < count; ++i) {
     Numbers records;
     for (const int64_t record : data::range(size).shard({i, count, false})) records.push_back(record);
-    shards.push_back(json_of(records));
+    shards.push_back(json_list(records));
   }
   compare(report, fmt::format("every {}th of {}", count, size), c.at("shards"), shards);
 }
@@ -57,7 +57,7 @@ void index_shuffle(const Json& c, Report& report) {
   Numbers images;
   for (const Json& index : c.at("indices").as_array()) images.push_back(order(index.to_number<int64_t>()));
   compare(report, fmt::format("index_shuffle of {}, seed {}", order.size(), number(c, "seed")), c.at("images"),
-          json_of(images));
+          json_list(images));
 }
 
 // Where Grain's images repeat, there is nothing to reproduce.
@@ -77,7 +77,7 @@ void epochs(const Json& c, Report& report) {
   const int64_t size = number(c, "size");
   Numbers records;
   for (const int64_t record : data::range(size).shuffle(data::grain_v1{seed}).repeat(3)) records.push_back(record);
-  compare(report, fmt::format("three epochs of {}, seed {}", size, seed), c.at("records"), json_of(records));
+  compare(report, fmt::format("three epochs of {}, seed {}", size, seed), c.at("records"), json_list(records));
 }
 
 void pack(const Json& c, Report& report) {
@@ -87,9 +87,9 @@ void pack(const Json& c, Report& report) {
   const data::PackOptions options{.length = number(c, "length"), .open_rows = number(c, "open_rows")};
   json::array rows;
   for (const auto& row : data::Dataset<std::vector<int32_t>>::from_vector(documents).pack(options))
-    rows.push_back(json::object{{"tokens", json_of(row.tokens)},
-                                {"segment_ids", json_of(row.segment_ids)},
-                                {"positions", json_of(row.positions)}});
+    rows.push_back(json::object{{"tokens", json_list(row.tokens)},
+                                {"segment_ids", json_list(row.segment_ids)},
+                                {"positions", json_list(row.positions)}});
   compare(report, fmt::format("packing {}", json::serialize(c.at("lengths"))), c.at("rows"), rows);
 }
 

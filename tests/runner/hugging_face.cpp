@@ -60,7 +60,7 @@ Array batch_of(const Expected& expected, int64_t devices, const Layout& layout) 
 }
 
 // The last position has no label: what it is given weighs nothing.
-WeightedSum next_token_loss(const nn::CausalLm& model, const Array& ids) {
+WeightedSum sum_of_losses(const nn::CausalLm& model, const Array& ids) {
   const int64_t seq = ids.shape(1);
   const Array labels = concatenate({slice_in_dim(ids, 1, seq, 1), slice_in_dim(ids, 0, 1, 1)}, 1);
   return model.loss(ids, labels, broadcast_to(arange(seq) < seq - 1, ids.shape()));
@@ -85,7 +85,7 @@ void check_logits(const nn::CausalLm& model, const Array& ids, const Expected& e
 
 void check_step(const nn::CausalLm& model, const Array& ids, const Expected& expected, const std::string& where,
                 Report& report) {
-  const auto [loss, gradient] = nn::value_and_grad(next_token_loss)(model, ids);
+  const auto [loss, gradient] = nn::value_and_grad(sum_of_losses)(model, ids);
   const double norm = expected.number("grad_norm");
   report.near(loss.item<double>(), expected.number("loss"), tolerance * expected.number("loss"), where + "loss");
   report.near(optim::global_norm(gradient).item<double>(), norm, tolerance * norm, where + "grad_norm");
@@ -106,7 +106,7 @@ void check_greedy(const nn::CausalLm& model, const Expected& expected, const std
                json::serialize(json::value_from(text)));
 }
 
-std::vector<std::byte> bytes_of(const SafetensorsFile& file, const std::string& name) {
+std::vector<std::byte> raw_bytes(const SafetensorsFile& file, const std::string& name) {
   const Array x = file.array(name);
   const std::vector<float> values = x.to_host<float>();
   const auto* begin = reinterpret_cast<const std::byte*>(values.data());
@@ -125,7 +125,7 @@ void check_saved(const nn::CausalLm& model, const fs::path& folder, const std::s
     const auto saved = SafetensorsFile::open(entry.path());
     for (const std::string& name : saved.names()) {
       const auto found = std::find(left.begin(), left.end(), name);
-      report.check(found != left.end() && bytes_of(saved, name) == bytes_of(given, name), where + "saved " + name,
+      report.check(found != left.end() && raw_bytes(saved, name) == raw_bytes(given, name), where + "saved " + name,
                    "the tensor that was read", found == left.end() ? "one that was not there" : "another");
       if (found != left.end()) left.erase(found);
     }

@@ -18,7 +18,7 @@ namespace tessera::runner {
 
 namespace {
 
-struct Numbers {
+struct KnownNumbers {
   SafetensorsFile file;
   std::vector<std::string> names;
 
@@ -54,7 +54,7 @@ Tree placed(Tree tree, const Mesh* mesh) {
 // NaN equals NaN, and an infinity itself.
 bool is_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-double difference(const Array& got, const Array& expected) {
+double distance(const Array& got, const Array& expected) {
   const std::vector<float> a = got.to_host<float>(), b = expected.to_host<float>();
   double most = a.size() == b.size() ? 0 : INFINITY;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -103,7 +103,7 @@ bool mentions(const Json& chain, const char* word) {
 // The files' own: Newton-Schulz iterations are less exact in float32.
 double tolerance_of(const Json& c) { return mentions(c.at("chain"), "muon") ? 1e-5 : 2e-6; }
 
-void run_case(const std::string& name, const Json& c, const Numbers& numbers, const Mesh* mesh, Report& report) {
+void run_case(const std::string& name, const Json& c, const KnownNumbers& numbers, const Mesh* mesh, Report& report) {
   const std::string where = name + (mesh ? " (sharded)" : "");
   const double tolerance = tolerance_of(c);
   try {
@@ -118,7 +118,7 @@ void run_case(const std::string& name, const Json& c, const Numbers& numbers, co
       params = optim::apply_updates(params, updates);
       state = std::move(next);
       for (const auto& [key, expected_value] : numbers.at(name, step))
-        report.near(difference(params.at(key), expected_value), 0, tolerance,
+        report.near(distance(params.at(key), expected_value), 0, tolerance,
                     fmt::format("{}: {} after update {}", where, key, step + 1));
     }
   } catch (const std::exception& error) {
@@ -130,7 +130,7 @@ void run_case(const std::string& name, const Json& c, const Numbers& numbers, co
 
 void run_optimizers(const std::filesystem::path& file, Report& report) {
   const Json all = parse_json_file(file);
-  Numbers numbers{SafetensorsFile::open(std::filesystem::path(file).replace_extension(".safetensors")), {}};
+  KnownNumbers numbers{SafetensorsFile::open(std::filesystem::path(file).replace_extension(".safetensors")), {}};
   for (const auto& entry : all.at("params").as_object()) numbers.names.emplace_back(entry.key());
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   for (const auto& [name, c] : all.at("cases").as_object())

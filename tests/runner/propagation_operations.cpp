@@ -9,7 +9,7 @@
 namespace tessera::runner {
 namespace {
 
-using Table = std::map<std::string, Body>;
+using Bodies = std::map<std::string, Body>;
 
 // An expression of the call c.
 #define RESULTS(...) [](const Call& c) -> Results { return __VA_ARGS__; }
@@ -26,7 +26,7 @@ Dims dims_of(const Json& list) {
 
 std::pair<Dims, Dims> pair_of(const Json& lists) { return {dims_of(lists.at(0)), dims_of(lists.at(1))}; }
 
-const Table elementwise{
+const Bodies elementwise{
     {"neg", RESULTS(-c[0])},
     {"exp", RESULTS(exp(c[0]))},
     {"tanh", RESULTS(tanh(c[0]))},
@@ -72,7 +72,7 @@ const Table elementwise{
     {"where_scalar", RESULTS(where(c[0], c[1], c.term("value")))},
 };
 
-const Table contractions{
+const Bodies contractions{
     {"matmul", RESULTS(matmul(c[0], c[1], placed(c)))},
     {"einsum", RESULTS(einsum(c.text("subscripts"), c.inputs(), placed(c)))},
     {"dot_general",
@@ -84,7 +84,7 @@ const Table contractions{
     {"swiglu", RESULTS(matmul(silu(matmul(c[0], c[1])) * matmul(c[0], c[2]), c[3], placed(c)))},
 };
 
-const Table reductions{
+const Bodies reductions{
     {"sum", RESULTS(sum(c[0], c.dims("axis"), c.flag("keepdims")))},
     {"mean", RESULTS(mean(c[0], c.dims("axis"), c.flag("keepdims")))},
     {"max", RESULTS(max(c[0], c.dims("axis"), c.flag("keepdims")))},
@@ -101,7 +101,7 @@ const Table reductions{
     {"sum_out_sharding", RESULTS(constrained(c, sum(c[0], c.dims("axes"))))},
 };
 
-const Table shapes{
+const Bodies shapes{
     {"transpose", RESULTS(transpose(c[0], c.dims("perm")))},
     {"split_heads",
      [](const Call& c) -> Results {
@@ -123,7 +123,7 @@ const Table shapes{
      }},
 };
 
-const Table slices{
+const Bodies slices{
     {"concatenate", RESULTS(concatenate(c.inputs(), c.dim("axis")))},
     {"stack", RESULTS(stack(c.inputs(), c.dim("axis")))},
     {"split",
@@ -147,7 +147,7 @@ const Table slices{
     {"tril", RESULTS(tril(c[0]))},
 };
 
-const Table lookups{
+const Bodies lookups{
     {"take", RESULTS(take(c[0], c[1], c.optional_dim("axis")))},
     {"embedding", RESULTS(embedding(c[0], c[1], placed(c)))},
     {"one_hot", RESULTS(one_hot(c[0], c.integer("classes")))},
@@ -157,7 +157,7 @@ const Table lookups{
     {"scatter_set_row", RESULTS(scatter_set(c[0], c.integer("index"), c[1]))},
 };
 
-const Table orders{
+const Bodies orders{
     {"cumsum", RESULTS(c.has("axis") ? cumsum(c[0], c.dim("axis")) : cumsum(ravel(c[0]), 0))},
     {"cumprod", RESULTS(c.has("axis") ? cumprod(c[0], c.dim("axis")) : cumprod(ravel(c[0]), 0))},
     {"sort", RESULTS(sort(c[0], c.dim("axis")))},
@@ -169,7 +169,7 @@ const Table orders{
      }},
 };
 
-const Table compositions{
+const Bodies compositions{
     {"softmax", RESULTS(softmax(c[0], c.dim("axis")))},
     {"log_softmax", RESULTS(log_softmax(c[0], c.dim("axis")))},
     {"layer_norm", RESULTS(c.inputs().size() == 3 ? layer_norm(c[0], c[1], c[2]) : layer_norm(c[0]))},
@@ -186,7 +186,7 @@ const Table compositions{
                                             {.dimension_numbers = {"NHWC", "HWIO", "NHWC"}, .out_sharding = c.out()}))},
 };
 
-const Table creations{
+const Bodies creations{
     {"zeros", RESULTS(zeros(c.integers("shape"), {.dtype = float32, .out_sharding = c.sharding()}))},
     {"full",
      [](const Call& c) -> Results {
@@ -205,9 +205,9 @@ const Table creations{
 }  // namespace
 
 const std::map<std::string, Body>& propagation_operations() {
-  static const Table all = [] {
-    Table all;
-    for (const Table* table :
+  static const Bodies all = [] {
+    Bodies all;
+    for (const Bodies* table :
          {&elementwise, &contractions, &reductions, &shapes, &slices, &lookups, &orders, &compositions, &creations})
       all.insert(table->begin(), table->end());
     return all;

@@ -172,6 +172,8 @@ Array det(const Shape& shape, const Formula& f, DType dtype) {
   return dtype == float32 ? x : astype(x, dtype);
 }
 
+Mesh data_model() { return make_mesh({{"data", 4}, {"model", 2}}); }
+
 Array finished(const Array& x) {
   const NamedSharding sharding = x.sharding();
   return with_sharding_constraint(x, NamedSharding(sharding.mesh(), PartitionSpec(sharding.spec().entries())));

@@ -68,6 +68,9 @@ struct Formula {
 };
 Array det(const Shape& shape, const Formula& formula = {}, DType dtype = float32);
 
+// The mesh of most programs, four by two.
+Mesh data_model();
+
 // x without pending sums, which are finished where the document looks at its result.
 Array finished(const Array& x);
 

@@ -19,8 +19,6 @@ namespace {
 
 namespace json = boost::json;
 
-Mesh data_model() { return make_mesh({{"data", 4}, {"model", 2}}); }
-
 void mesh_and_specs(Example& e) {
   e.value("mesh", json_of(data_model()));
   const std::pair<const char*, PartitionSpec> specs[] = {

@@ -19,8 +19,6 @@ namespace {
 
 namespace json = boost::json;
 
-Mesh data_model() { return make_mesh({{"data", 4}, {"model", 2}}); }
-
 Json grid(const std::vector<int>& ids, const std::vector<MeshAxis>& axes, size_t axis, size_t& next) {
   if (axis == axes.size()) return ids[next++];
   json::array result;

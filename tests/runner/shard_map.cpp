@@ -20,7 +20,7 @@
 namespace tessera::runner {
 namespace {
 
-constexpr double tolerance = 1e-5, difference_tolerance = 1e-3;
+constexpr double block_tolerance = 1e-5, difference_tolerance = 1e-3;
 
 std::vector<PartitionSpec> specs_of(const Json& list) {
   std::vector<PartitionSpec> specs;
@@ -29,7 +29,7 @@ std::vector<PartitionSpec> specs_of(const Json& list) {
 }
 
 // What differs first, in words; empty if nothing.
-std::string difference(const Array& x, const Json& expected, double allowed) {
+std::string mismatch(const Array& x, const Json& expected, double allowed) {
   const std::vector<double> values = astype(x, float64).to_host<double>();
   const auto& numbers = expected.as_array();
   if (values.size() != numbers.size()) return fmt::format("{} elements, got {}", numbers.size(), values.size());
@@ -39,9 +39,9 @@ std::string difference(const Array& x, const Json& expected, double allowed) {
   return {};
 }
 
-class Case {
+class MappedCase {
  public:
-  Case(const Json& file, const Json& json) : file_(file), json_(json), id_(json.at("id").as_string()) {}
+  MappedCase(const Json& file, const Json& json) : file_(file), json_(json), id_(json.at("id").as_string()) {}
 
   void run(Report& report) {
     std::vector<std::string> wrong = run_with(false);
@@ -127,7 +127,7 @@ class Case {
                                 to_string(shape), x.type_string()));
     if (x.sharding().shard_shape(shape) != local)
       expect(fmt::format("output {} in blocks of {}, got {}", i, to_string(local), x.type_string()));
-    if (const std::string what = difference(x, expected.at("values"), tolerance); !what.empty())
+    if (const std::string what = mismatch(x, expected.at("values"), block_tolerance); !what.empty())
       expect(fmt::format("output {}: {}", i, what));
   }
 
@@ -144,7 +144,7 @@ class Case {
     const std::vector<Array> gradients = tape.gradients(loss);
     const Json& values = grad.at(exact ? "values" : "fd_values");
     for (size_t k = 0; k < gradients.size(); ++k)
-      if (const std::string what = difference(gradients[k], values.at(k), exact ? tolerance : difference_tolerance);
+      if (const std::string what = mismatch(gradients[k], values.at(k), exact ? block_tolerance : difference_tolerance);
           !what.empty())
         expect(fmt::format("gradient {}: {}", k, what));
   }
@@ -163,7 +163,7 @@ class Case {
 
 void run_shard_map(const std::filesystem::path& file, Report& report) {
   const Json json = parse_json_file(file);
-  for (const Json& c : json.at("cases").as_array()) Case(json, c).run(report);
+  for (const Json& c : json.at("cases").as_array()) MappedCase(json, c).run(report);
 }
 
 }  // namespace tessera::runner

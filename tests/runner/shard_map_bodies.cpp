@@ -9,7 +9,7 @@ namespace {
 
 using Blocks = std::vector<Array>;
 using Pairs = std::vector<std::pair<int, int>>;
-using Table = std::map<std::string, ShardMapBody>;
+using MappedBodies = std::map<std::string, ShardMapBody>;
 
 // Expressions of the blocks b.
 #define BLOCKS(...) [](const Blocks& b) -> Blocks { return {__VA_ARGS__}; }
@@ -39,7 +39,7 @@ Blocks gradient_mean(const Blocks& b) {
   return {pmean(tape.gradients(loss)[0], "data")};
 }
 
-const Table one_axis{
+const MappedBodies one_axis{
     {"elementwise", BLOCKS(2 * sin(b[0]) + 1)},
     {"times_two_int", BLOCKS(b[0] * 2)},
     {"local_sum_keepdims", BLOCKS(sum(b[0], {}, true))},
@@ -59,7 +59,7 @@ const Table one_axis{
     {"linear_reduce_scatter", BLOCKS(psum_scatter(matmul(b[0], b[1]), "x", {.tiled = true}))},
 };
 
-const Table exchanges{
+const MappedBodies exchanges{
     {"all_gather_stacked", BLOCKS(all_gather(b[0], "x"))},
     {"all_gather_stacked_axis1", BLOCKS(all_gather(b[0], "x", {.axis = 1}))},
     {"all_gather_tiled", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
@@ -78,7 +78,7 @@ const Table exchanges{
     {"all_to_all_untiled", BLOCKS(all_to_all(b[0], "x", 1, 0))},
 };
 
-const Table refused{
+const MappedBodies refused_bodies{
     {"out_replicated_but_varying_rejected", BLOCKS(b[0])},
     {"uneven_input_rejected", BLOCKS(b[0])},
     {"in_spec_too_long_rejected", BLOCKS(b[0])},
@@ -86,7 +86,7 @@ const Table refused{
     {"out_missing_axis_rejected", BLOCKS(psum(b[0], "x"))},
 };
 
-const Table two_axes{
+const MappedBodies two_axes{
     {"psum_x_of_xy", BLOCKS(psum(b[0], "x"))},
     {"psum_y_of_xy", BLOCKS(psum(b[0], "y"))},
     {"psum_both", BLOCKS(psum(b[0], {"x", "y"}))},
@@ -137,7 +137,7 @@ Blocks gradient_of_psum_inside(const Blocks& b) {
   return {loss * tape.gradients(loss)[0]};
 }
 
-const Table more_sums{
+const MappedBodies more_sums{
     {"mixed_replicated_operand", BLOCKS(tanh(b[0] * b[1]) + b[1])},
     {"psum_mixed", BLOCKS(psum(sum(b[0] * b[1], {0}), "x") * b[1])},
     {"pmax_kept", BLOCKS(exp(b[0] - pmax(b[0], "x")))},
@@ -161,7 +161,7 @@ const Table more_sums{
     {"bfloat16_psum", BLOCKS(astype(psum(astype(b[0], bfloat16), "x"), float32))},
 };
 
-const Table more_exchanges{
+const MappedBodies more_exchanges{
     {"all_to_all_same_axis", BLOCKS(all_to_all(b[0], "x", 0, 0, {.tiled = true}))},
     {"all_to_all_untiled_same_axis", BLOCKS(all_to_all(b[0], "x", 0, 0))},
     {"all_to_all_untiled_end", BLOCKS(all_to_all(b[0], "x", 0, 2))},
@@ -189,9 +189,9 @@ const Table more_exchanges{
 }  // namespace
 
 const std::map<std::string, ShardMapBody>& shard_map_bodies() {
-  static const Table all = [] {
-    Table all;
-    for (const Table* table : {&one_axis, &exchanges, &refused, &two_axes, &more_sums, &more_exchanges})
+  static const MappedBodies all = [] {
+    MappedBodies all;
+    for (const MappedBodies* table : {&one_axis, &exchanges, &refused_bodies, &two_axes, &more_sums, &more_exchanges})
       all.insert(table->begin(), table->end());
     return all;
   }();

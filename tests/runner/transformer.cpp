@@ -64,7 +64,7 @@ const Stages stages[] = {
     {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = gpipe}},
 };
 
-struct Case {
+struct Training {
   std::string name;
   Mode mode;
   Layout layout;
@@ -85,7 +85,7 @@ struct Case {
   }
 };
 
-auto transform_of(const Json& json) {
+auto transform_in(const Json& json) {
   const Json& adam = json.at("adamw");
   const Json& lr = json.at("warmup_cosine_decay_schedule");
   const auto number = [](const Json& object, const char* key) { return object.at(key).to_number<double>(); };
@@ -110,7 +110,7 @@ int64_t bytes_on_device(const Array& x) {
 }
 
 // The whole value, whichever processes have it.
-std::vector<float> values_of(const Array& x) { return (process_count() == 1 ? x : gather(x)).to_host<float>(); }
+std::vector<float> float_values(const Array& x) { return (process_count() == 1 ? x : gather(x)).to_host<float>(); }
 
 // The rows of all processes, of which each places its own.
 TokenBatch placed_batch(TokenBatch batch, const Layout& layout) {
@@ -137,9 +137,9 @@ double largest_difference(const std::vector<float>& got, const std::vector<float
 bool is_noise(const std::string& path) { return path.ends_with("attn.k.bias"); }
 
 template <class Model>
-class Run {
+class TrainingRun {
  public:
-  Run(Model model, const TransformerFile& file, Report& report) : file_(file), report_(report), start_(model) {
+  TrainingRun(Model model, const TransformerFile& file, Report& report) : file_(file), report_(report), start_(model) {
     for (const nn::Leaf& leaf : nn::leaves(start_)) {
       const Array value = file.array("params/" + leaf.path);
       report_.check(value.shape() == leaf.value->shape(), leaf.path, to_string(value.shape()),
@@ -150,10 +150,10 @@ class Run {
 
   // The first case is the mesh of one, with which the others' last parameters are compared; several processes, which
   // have no such mesh, are compared with JAX alone.
-  void run(const Case& c) {
+  void run(const Training& c) {
     Model model = nn::filter_shard(start_, c.layout);
     model.remat = c.mode.remat;
-    auto optimizer = optim::Optimizer(model, transform_of(file_.numbers.at("optimizer")),
+    auto optimizer = optim::Optimizer(model, transform_in(file_.numbers.at("optimizer")),
                                       {.shard_state = c.mode.zero1 ? c.batch_axes() : std::vector<std::string>()});
     if (c.strategy) check_placement(c, model, optimizer);
     check_logits(c, model);
@@ -170,7 +170,7 @@ class Run {
   }
 
  private:
-  static auto loss_and_gradients(const Case& c, const Model& model, const TokenBatch& batch) {
+  static auto loss_and_gradients(const Training& c, const Model& model, const TokenBatch& batch) {
     const auto loss_fn = examples::next_token_loss<Model, TokenBatch>;
     const GradientOptions options{.borrow_gathers = c.mode.borrow_gathers, .reduce = !c.mode.zero1};
     if (c.mode.schedule)
@@ -178,7 +178,7 @@ class Run {
           model, batch);
     return nn::accumulate_gradients(loss_fn, c.mode.micro_batches, options)(model, batch);
   }
-  auto loss_and_gradients(const Case& c, const Model& model, size_t step) const {
+  auto loss_and_gradients(const Training& c, const Model& model, size_t step) const {
     return loss_and_gradients(c, model, placed_batch(file_.batch(step), c.layout));
   }
 
@@ -188,7 +188,7 @@ class Run {
   }
 
   template <class Optimizer>
-  void check_placement(const Case& c, const Model& model, const Optimizer& optimizer) {
+  void check_placement(const Training& c, const Model& model, const Optimizer& optimizer) {
     int64_t bytes = 0, state = 2 * sizeof(int32_t);  // the file counts the two counters of Adam and its schedule
     for (const nn::Leaf& leaf : nn::leaves(model)) {
       const std::string where = c.name + " " + leaf.path;
@@ -212,22 +212,22 @@ class Run {
                   std::to_string(got));
   }
 
-  void check_logits(const Case& c, const Model& model) {
+  void check_logits(const Training& c, const Model& model) {
     const TokenBatch batch = placed_batch(file_.batch(0), c.layout);
     const Array logits = model(batch.inputs);
-    report_.near(largest_difference(values_of(logits), file_.floats("logits0")), 0, 1e-5, c.name + " logits");
+    report_.near(largest_difference(float_values(logits), file_.floats("logits0")), 0, 1e-5, c.name + " logits");
   }
 
   void check_gradients(const Model& grads, const std::string& where) {
     for (const nn::Leaf& leaf : nn::leaves(grads))
-      report_.near(largest_difference(values_of(*leaf.value), file_.floats("grads/" + leaf.path)), 0, 1e-6,
+      report_.near(largest_difference(float_values(*leaf.value), file_.floats("grads/" + leaf.path)), 0, 1e-6,
                    where + " gradient of " + leaf.path);
   }
 
-  void check_final(const Case& c, const Model& model) {
+  void check_final(const Training& c, const Model& model) {
     std::map<std::string, std::vector<float>> parameters;
     for (const nn::Leaf& leaf : nn::leaves(model)) {
-      const std::vector<float> values = values_of(*leaf.value);
+      const std::vector<float> values = float_values(*leaf.value);
       double sum = 0, squares = 0;
       for (float v : values) sum += v, squares += double(v) * v;
       const Json& final = file_.numbers.at("parameters").at(leaf.path).at("final");
@@ -253,7 +253,7 @@ class Run {
 bool has_a_place(size_t devices) { return devices % static_cast<size_t>(process_count()) == 0; }
 
 template <class Model>
-void run_on_stages(Run<Model>& run, int64_t layers) {
+void run_on_stages(TrainingRun<Model>& run, int64_t layers) {
   for (const Stages& s : stages) {
     if (s.size("pipe") != layers || !has_a_place(s.size("pipe") * s.size("data") * s.size("model"))) continue;
     const Mesh mesh = make_mesh(s.mesh, {.private_replicas = s.mode.private_replicas});
@@ -269,7 +269,7 @@ void run_on_stages(Run<Model>& run, int64_t layers) {
 
 template <class Model>
 void run_all(Model model, const TransformerFile& file, Report& report) {
-  Run run(std::move(model), file, report);
+  TrainingRun run(std::move(model), file, report);
   if (process_count() == 1) run.run({"one", {}, Layout(make_mesh({{"data", 1}}), examples::with_all_names({}))});
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
@@ -277,7 +277,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
       if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
       const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
                           {.missing_axes = MissingAxes::ok});
-      const Case c{std::string(name) + mode.name, mode, layout, &strategy};
+      const Training c{std::string(name) + mode.name, mode, layout, &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }
   }

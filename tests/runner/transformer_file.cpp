@@ -8,7 +8,7 @@ namespace {
 
 std::string text(const Json& value) { return std::string(value.as_string()); }
 int64_t integer(const Json& object, const char* key) { return object.at(key).to_number<int64_t>(); }
-double number(const Json& object, const char* key) { return object.at(key).to_number<double>(); }
+double number_of(const Json& object, const char* key) { return object.at(key).to_number<double>(); }
 
 std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& layouts) {
   if (layouts.as_object().contains("loss")) return file;
@@ -47,7 +47,7 @@ examples::GptConfig gpt_config(const Json& c) {
           .layers = integer(c, "layers"),
           .seq = integer(c, "seq"),
           .mlp = integer(c, "mlp"),
-          .eps = number(c, "eps")};
+          .eps = number_of(c, "eps")};
 }
 
 nn::DecoderConfig llama_config(const Json& c) {
@@ -58,8 +58,8 @@ nn::DecoderConfig llama_config(const Json& c) {
           .kv_heads = integer(c, "kv_heads"),
           .head_dim = integer(c, "d") / integer(c, "heads"),
           .mlp = integer(c, "mlp"),
-          .eps = number(c, "eps"),
-          .rope = {.base = number(c, "rope_base")},
+          .eps = number_of(c, "eps"),
+          .rope = {.base = number_of(c, "rope_base")},
           .tied = true};
 }
 
