@@ -55,7 +55,7 @@ void refused() {
   Deep model{.layers = {}};
   for (const Key& key : split(Key(0), 3)) model.layers.push_back({Mlp::init(key, {"embed", 4}, {"hidden", 3072})});
   try {
-    nn::filter_shard(model, Layout{make_mesh({{"model", 5}}), {{"hidden", "model"}, {"embed", replicated}}});
+    (void)nn::filter_shard(model, Layout{make_mesh({{"model", 5}}), {{"hidden", "model"}, {"embed", replicated}}});
   } catch (const Error& error) {
     std::cout << error.what() << "\n\n";
   }

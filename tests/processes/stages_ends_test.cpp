@@ -77,14 +77,14 @@ TEST(Stages, RefuseAnEndThatIsNone) {
       ErrorKind::bad_argument,
       "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 4 of \"pipe\", expected stages from -4 "
       "to 3.",
-      [&] { nn::filter_shard(Untied::init(Key(0)), Layout(mesh, far)); });
+      [&] { (void)nn::filter_shard(Untied::init(Key(0)), Layout(mesh, far)); });
   Rules astray = pipe;
   astray.push_back({Arrays{"**.embedding.**"}, on_stage("data", 1)});
   expect_error(ErrorKind::bad_argument,
                "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 1 of \"data\", expected a stage of "
                "\"pipe\", along which layers is dealt out. Name that axis: on_stage(\"pipe\", 1).",
                [&] {
-                 nn::filter_shard(Untied::init(Key(0)), Layout(make_mesh({{"data", 2}, {"pipe", 2}}), astray));
+                 (void)nn::filter_shard(Untied::init(Key(0)), Layout(make_mesh({{"data", 2}, {"pipe", 2}}), astray));
                });
   expect_error(ErrorKind::bad_argument, "goes by size. Name the paths that lie on the stage.", [&] {
     Layout(mesh, {{Arrays{.min_size = 8}, on_stage("pipe", 0)}});

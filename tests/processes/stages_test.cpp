@@ -103,7 +103,7 @@ TEST(Stages, AreMeshesOfTheirOwn) {
   expect_error(ErrorKind::uneven,
                "[filter_shard] layers: 3 elements for mesh axis \"pipe\" = 4, expected at least one for each stage. "
                "Change the rule or the mesh.",
-               [&] { nn::filter_shard(Model::init(Key(0), 3), Layout(mesh, pipe_data)); });
+               [&] { (void)nn::filter_shard(Model::init(Key(0), 3), Layout(mesh, pipe_data)); });
 }
 
 TEST(Stages, LieAlongOneAxis) {
@@ -114,7 +114,7 @@ TEST(Stages, LieAlongOneAxis) {
   const std::string words =
       "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
       "Give the others to the names of dims.";
-  expect_error(ErrorKind::bad_argument, "[filter_shard] " + words, [&] { nn::filter_shard(model, layout); });
+  expect_error(ErrorKind::bad_argument, "[filter_shard] " + words, [&] { (void)nn::filter_shard(model, layout); });
   expect_error(ErrorKind::bad_argument, "[placement_table] " + words, [&] { nn::placement_table(model, layout); });
   expect_error(ErrorKind::bad_argument, "[explain] " + words, [&] { nn::explain(model, layout); });
   const Layout one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
