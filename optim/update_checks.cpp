@@ -56,6 +56,7 @@ bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& g
     given += !grads.arrays[i]->is_absent();
     shared += type && params.arrays[i]->impl().use_count() > 1;
     if (type != types_[i] || !detail::plainly_fits(type_of(*grads.arrays[i]), type)) return false;
+    if (type && params.arrays[i]->impl()->gradient) return false;
   }
   return given > 0 && (shared < 2 || are_distinct(params.arrays));
 }

@@ -97,6 +97,11 @@ bool wants_gradient(const ArrayImpl& a) {
   return is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
 }
 
+void Details::come_from(const ArrayPtr& x) {
+  source = x;
+  origin = x->details && x->details->again ? x->details->origin : x;
+}
+
 const ArrayImpl& origin_of(const ArrayImpl& a) {
   return a.details && a.details->again ? *a.details->origin : a;
 }

@@ -66,6 +66,7 @@ struct Details {
   std::vector<Conversion> conversions;
   // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
   ArrayPtr source, origin;  // the latter by all of them
+  void come_from(const ArrayPtr& x);
   std::function<ArrayPtr(const ArrayPtr&)> again;
   bool cast = false;                         // it differs from its source by the element type only
   std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight

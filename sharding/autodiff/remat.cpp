@@ -34,7 +34,7 @@ ArrayPtr made_again(const ArrayPtr& a) {
   const ArrayPtr source = made_again(a->details->source);
   ArrayPtr made = a->details->again(source);
   Details& details = made->detail();
-  details.source = source;
+  details.come_from(source);
   details.again = a->details->again;
   details.cast = a->details->cast;
   details.path = a->details->path;

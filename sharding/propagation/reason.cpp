@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
+
 namespace tessera::detail {
 namespace {
 
@@ -33,7 +35,9 @@ class Reasons {
 
   std::string name(size_t i) const {
     const size_t n = c_.problem.operands.size();
-    return n == 1 ? "the operand" : n > 2 ? fmt::format("operand {}", i) : i ? "rhs" : "lhs";
+    const bool product = std::string_view(c_.problem.operation.name) == "matmul";  // with a bias, or without
+    if (n == 1) return "the operand";
+    return n > 2 && !product ? fmt::format("operand {}", i) : i == 0 ? "lhs" : i == 1 ? "rhs" : "bias";
   }
 
   std::string clause(size_t i) const {

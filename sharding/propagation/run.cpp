@@ -390,8 +390,7 @@ void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again agai
     again = with_exact_gradients(std::move(again), exact);
   }
   Details& details = result->detail();
-  details.source = operand;
-  details.origin = operand->details->again ? operand->details->origin : operand;
+  details.come_from(operand);
   details.again = std::move(again);
   details.cast = cast;
   details.path = operand->details->path;
