@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <set>
 
 #include "sharding/distributed/process_group.h"
 #include "sharding/files/crc32c.h"
@@ -139,23 +137,6 @@ Array placed_by_rules(const nn::Leaf& leaf, const Layout& layout) {
            "divide");
 }
 
-// Whether batches of these types were not made for this mesh yet.
-bool are_new(const Mesh& mesh, const std::string& types) {
-  static std::mutex mutex;
-  static std::set<std::pair<const void*, std::string>> seen;
-  const std::lock_guard lock(mutex);
-  return seen.emplace(mesh.impl(), types).second;
-}
-
-// Of what is the same in all processes, their rows among it. One that alone has other types than before waits here for
-// the others, who wait for it elsewhere, which is an error too, after their timeout.
-void check_same_types(const nn::Leaves& batch, const Mesh& mesh) {
-  std::string types;
-  for (const nn::Leaf& leaf : batch)
-    if (!leaf.value->is_absent()) types += (types.empty() ? "" : ", ") + leaf.path + " " + leaf.value->type_string();
-  if (mesh.process_count() > 1 && are_new(mesh, types)) detail::check_same_input("from_process_local", "the batch " + types, mesh);
-}
-
 }  // namespace
 
 Array detail::global_array(const Array& local, const NamedSharding& sharding) {
@@ -163,8 +144,15 @@ Array detail::global_array(const Array& local, const NamedSharding& sharding) {
   return from_rows(local, sharding, all_rows(local, sharding));
 }
 
+void detail::check_same_types(const nn::Leaves& batch, const Mesh& mesh) {
+  if (mesh.process_count() == 1) return;
+  std::string types;
+  for (const nn::Leaf& leaf : batch)
+    if (!leaf.value->is_absent()) types += (types.empty() ? "" : ", ") + leaf.path + " " + leaf.value->type_string();
+  check_same_input("from_process_local", "the batch " + types, mesh);
+}
+
 void detail::make_global(const nn::Leaves& batch, const Layout& layout) {
-  check_same_types(batch, layout.mesh());
   for (const nn::Leaf& leaf : batch)
     if (!leaf.value->is_absent()) *leaf.value = placed_by_rules(leaf, layout);
 }

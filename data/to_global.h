@@ -15,6 +15,8 @@ namespace tessera::data {
 
 namespace detail {
 Array global_array(const Array& local, const NamedSharding& sharding);
+// Error (inconsistent): processes of the mesh give arrays of other types. All call it.
+void check_same_types(const nn::Leaves& batch, const Mesh& mesh);
 void make_global(const nn::Leaves& batch, const Layout& layout);
 }  // namespace detail
 
@@ -24,14 +26,14 @@ void make_global(const nn::Leaves& batch, const Layout& layout);
 // one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
 // that has only a part calls make_array_from_process_local_data). A process without a device of the mesh gives as many
 // rows as the others, which go nowhere; of another number its arrays have other shapes than theirs, and nobody notices,
-// since it need not be at the same place. The processes of the mesh compare the types of their arrays when they are new
-// to them, as all are at the first batch, and wait for no one after it; check_replicas finds processes that gave other
-// rows than their replicas.
+// since it need not be at the same place. The processes of the mesh call it together, and compare the types of their
+// arrays; check_replicas finds processes that gave other rows than their replicas.
 // Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
 // (bad_argument); processes that give other numbers of rows (inconsistent).
 template <class Batch>
 Batch from_process_local(const Batch& local, const Layout& layout) {
   Batch global = local;
+  detail::check_same_types(nn::leaves(global), layout.mesh());
   detail::make_global(nn::leaves(global), layout);
   return global;
 }

@@ -30,14 +30,16 @@ class Reasons {
 
   bool moves(size_t i) const {
     const Type &from = given(i), &to = *c_.brought_to[i];
-    return from.mesh && (from.dims != to.dims || (from.unreduced & ~to.unreduced));
+    const bool is_cut_bias = i == 2 && is_product() && !from.sharded;  // which each device does for itself
+    return from.mesh && !is_cut_bias && (from.dims != to.dims || (from.unreduced & ~to.unreduced));
   }
+
+  bool is_product() const { return std::string_view(c_.problem.operation.name) == "matmul"; }
 
   std::string name(size_t i) const {
     const size_t n = c_.problem.operands.size();
-    const bool product = std::string_view(c_.problem.operation.name) == "matmul";  // with a bias, or without
     if (n == 1) return "the operand";
-    return n > 2 && !product ? fmt::format("operand {}", i) : i == 0 ? "lhs" : i == 1 ? "rhs" : "bias";
+    return n > 2 && !is_product() ? fmt::format("operand {}", i) : i == 0 ? "lhs" : i == 1 ? "rhs" : "bias";
   }
 
   std::string clause(size_t i) const {

@@ -178,14 +178,14 @@ TEST(ValueAndGrad, nests_without_mixing) {
   EXPECT_EQ(gradient.x.item<float>(), 12 * 12);
 }
 
-TEST(ValueAndGrad, an_inner_call_on_the_outer_model_gives_values) {
+TEST(ValueAndGrad, an_inner_call_on_the_outer_model_gives_constants_if_asked) {
   const Batch batch = make_batch();
   for (const auto& [name, layout] : strategies()) {
     const Batch placed = filter_shard(batch, layout);
     const Mlp model = filter_shard(make_mlp(), layout);
     const auto [inner_loss, inner_grads] = nn::value_and_grad(mse)(model, placed);
     const auto nested = [](const Mlp& m, const Batch& b) {
-      const auto [loss, grads] = nn::value_and_grad(mse)(m, b);
+      const auto [loss, grads] = nn::value_and_grad(mse, {.differentiable = false})(m, b);
       return mse(m, b) * 2 + sum(grads.up.kernel);
     };
     const auto [loss, grads] = nn::value_and_grad(nested)(model, placed);
