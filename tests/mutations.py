@@ -50,7 +50,7 @@ FAULTS = {
          '"reduced",    Collective::all_gather,     Collective::slice},', PAIRS),
         (BACK, "for (int k = 0; k < type->mesh->slots(summed); ++k) {", "for (int k = 0; k < 1; ++k) {", MATMUL),
         (BACK, "  add_late_gradients();", "", "sharding_test Remat*"),
-        ("sharding/operations/linear_algebra.cpp", "sum.add(g[s], transposed(w[w_of[s]]));",
+        ("sharding/operations/matrix_product.cpp", "sum.add(g[s], transposed(w[w_of[s]]));",
          "sum.add(g[s], transposed(w[0]));", MATMUL),
         (LOSSES, "block.at.here.neg().unsqueeze(-1)", "block.at.here.unsqueeze(-1)", CROSS_ENTROPY),
         (PARTS, "sum / static_cast<double>(n)", "sum", MICRO_BATCHES),

@@ -24,7 +24,8 @@ void BlockContext::refuse(std::string_view factor) {
 }
 
 bool adds_up_here(const Plan& plan) {
-  return plan.shares_the_cpu() && !plan.mesh->private_replicas && plan.out[0]->unreduced & plan.slots;
+  return plan.shares_the_cpu() && !plan.is_padded && !plan.mesh->private_replicas &&
+         plan.out[0]->unreduced & plan.slots;
 }
 
 std::vector<std::vector<int>> slots_by_sum(const Plan& plan) {
