@@ -13,8 +13,8 @@ namespace tessera::nn {
 void check_there(const char* layer, const Param& param) {
   if (param.value.is_absent())
     fail(ErrorKind::absent, layer,
-         "its parameter {} is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or combine the "
-         "tree.",
+         "its parameter {} is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
+         "combine the tree.",
          param.axes.to_string());
 }
 

@@ -44,7 +44,8 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places
 // (bad_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
-[[nodiscard]] Tree filter_shard(Tree tree, const Layout& layout, std::source_location where = std::source_location::current()) {
+[[nodiscard]] Tree filter_shard(Tree tree, const Layout& layout,
+                                std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   detail::shard_by_names(leaves(tree), layout);
   return tree;

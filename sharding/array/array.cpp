@@ -46,7 +46,8 @@ ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, t
 ArrayImpl& materialized(const Array& x, const char* verb) {
   if (x.is_absent())
     fail(ErrorKind::absent, verb,
-         "the array is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or combine the tree.");
+         "the array is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
+         "combine the tree.");
   ArrayImpl& a = *x.impl();
   if (a.local.empty() && a.details->arrival) {
     a.local = a.details->arrival();  // which stays if it fails, and fails again
@@ -150,7 +151,8 @@ at::Tensor assemble(const ArrayImpl& a) {
 
 const ArrayImpl& checked(const Array& x, const char* verb) {
   if (x.is_absent())
-    fail(ErrorKind::absent, verb, "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+    fail(ErrorKind::absent, verb,
+         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
   return *x.impl();
 }
 

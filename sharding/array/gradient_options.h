@@ -43,9 +43,9 @@ struct GradientOptions {
   // The element type in which gradients of parameters cross the devices; by default the parameter's own.
   std::optional<DType> reduction = {};
   // Inside another tape the gradients are recorded, as in JAX, so that the enclosing tape differentiates them as well:
-  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and `reduction`
-  // say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients are constants to
-  // other tapes.
+  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and
+  // `reduction` say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients are
+  // constants to other tapes.
   std::optional<bool> differentiable = {};
 };
 

@@ -353,7 +353,8 @@ Array linear(const Operand& x, const Operand& kernel, const Operand& bias) {
   const Array *a = &x.array(), *w = &kernel.array(), *b = &bias.array();
   const CallSite product{.operation = matmul_op, .where = x.where()}, sum{.operation = linear_op, .where = x.where()};
   const auto type = [](const Array& array) -> const Type& { return *maybe_later(array, "matmul").type; };
-  if (!is_nested() && fit(type(*a), type(*w), type(*b))) {
+  const bool given = !a->is_absent() && !w->is_absent() && !b->is_absent();
+  if (given && !is_nested() && fit(type(*a), type(*w), type(*b))) {
     const Plan *without = plan_of(product, {a, w}), *with = without ? plan_of(sum, {a, w, b}) : nullptr;
     if (with && places_alike(*with, *without) && !(with->mesh && overlaps_sums(with->mesh)))
       return product_of(sum, {a, w, b});

@@ -134,7 +134,8 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
 
 Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
   if (x.is_absent())
-    fail(ErrorKind::absent, verb, "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+    fail(ErrorKind::absent, verb,
+         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
   const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
@@ -233,7 +234,8 @@ Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spe
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
   constexpr const char* verb = "with_sharding_constraint";
   if (x.is_absent())
-    fail(ErrorKind::absent, verb, "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+    fail(ErrorKind::absent, verb,
+         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
   return put(x, filled(x, sharding), Reach::own_devices, verb, where);
 }
 

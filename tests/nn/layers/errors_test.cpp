@@ -175,8 +175,8 @@ TEST(LayerErrors, ConvWithoutItsKernel) {
   Conv conv = Conv::init(Key(0), {"in", 3}, {"out", 4}, {3});
   conv.kernel.value = Array();
   expect_error(ErrorKind::absent,
-               "[Conv] its parameter (none, in, out) is absent: it was never set, was moved away, or a filter took it out of its tree. "
-               "Set it, or combine the tree.",
+               "[Conv] its parameter (none, in, out) is absent: it was never set, was moved away, or a filter took it "
+               "out of its tree. Set it, or combine the tree.",
                CALL(conv(ones({1, 5, 3}))));
 }
 
