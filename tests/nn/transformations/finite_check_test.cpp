@@ -91,7 +91,7 @@ const Planted table[] = {
        layer.kernel.value = full({4, 4}, 1e30);
        return [net = placed(layer, layout), x = ones_of(layout, {8, 4}, 1e30)] { net.layer(x); };
      }},
-    {"bias", "add", "parameter layer.bias, float32[4], is not finite: 1 of 4 values is NaN", "net.layer(x)",
+    {"bias", "matmul", "parameter layer.bias, float32[4], is not finite: 1 of 4 values is NaN", "net.layer(x)",
      [](const Layout& layout) {
        Linear layer = Linear::init(Key(0), in, out);
        layer.bias->value = with_nan(layer.bias->value);
