@@ -5,8 +5,8 @@
 
 namespace tessera::detail {
 
-// True if the environment variable TESSERA_CHECK is set and not 0, or as the innermost CheckScope says. While it is false, reading
-// it is all that checking costs.
+// What environment_flag says of TESSERA_CHECK, or the innermost CheckScope. While it is false, reading it is all that
+// checking costs.
 extern bool checks;
 
 // For tests: turns the checks on or off until it is destroyed.
