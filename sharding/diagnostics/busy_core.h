@@ -1,5 +1,4 @@
 // BusyCore: a core that computes beside the calling thread, as a loader does, which side_by_side leaves alone.
-// core.
 #pragma once
 
 #include <atomic>

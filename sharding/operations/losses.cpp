@@ -81,32 +81,33 @@ Across losses_across(const Prepared& call, const ShardedReduction& reduction, co
   ShardedLogits all{.vocab = vocab,
                     .smoothing = options.label_smoothing,
                     .z_loss = options.z_loss,
-                    .type = call.local(0, 0)->scalar_type()};
-  for (size_t s = 0; s < logits.size(); ++s) {
-    const int slot = static_cast<int>(s);
-    Labels labels = read_labels(cross_entropy_op.name, *call.local(1, slot), vocab, options.ignore_label);
-    const int64_t offset = BlockContext(*call.plan, slot).offset("v"), width = logits[s].size(-1);
+                    .type = call.local(0, 0)->scalar_type(),
+                    .blocks = std::vector<LogitsBlock>(logits.size()),
+                    .sums = Tensors(logits.size()),
+                    .logs = Tensors(logits.size())};
+  each_slot(logits, [&](int s) {
+    Labels labels = read_labels(cross_entropy_op.name, *call.local(1, s), vocab, options.ignore_label);
+    const int64_t offset = BlockContext(*call.plan, s).offset("v"), width = logits[s].size(-1);
     LabelColumns at = columns_in(labels, offset, width, logits[s].scalar_type());
-    all.blocks.push_back({std::move(labels), std::move(at), std::clamp<int64_t>(vocab - offset, 0, width), {}});
-  }
+    all.blocks[s] = {std::move(labels), std::move(at), std::clamp<int64_t>(vocab - offset, 0, width), {}};
+  });
   all.most =
       reduction.combine(for_each(logits, [](const at::Tensor& t) { return t.amax(-1); }), Collective::all_reduce_max);
-  Tensors sums;
-  for (size_t s = 0; s < logits.size(); ++s) {
+  Tensors summands(logits.size());
+  each_slot(logits, [&](int s) {
     all.blocks[s].exponentials = at::exp(logits[s] - all.most[s].unsqueeze(-1));
-    sums.push_back(all.summands(all.blocks[s], logits[s], all.most[s]));
-  }
-  sums = reduction.combine(sums, Collective::all_reduce);
-  Tensors losses;
-  for (size_t s = 0; s < logits.size(); ++s) {
-    all.sums.push_back(sums[s][0]);
-    all.logs.push_back(sums[s][0].log() + all.most[s]);
-    losses.push_back(all.losses(s, sums[s]));
-  }
+    summands[s] = all.summands(all.blocks[s], logits[s], all.most[s]);
+  });
+  const Tensors sums = reduction.combine(summands, Collective::all_reduce);
+  Tensors losses(logits.size());
+  each_slot(sums, [&](int s) {
+    all.sums[s] = sums[s][0];
+    all.logs[s] = all.sums[s].log() + all.most[s];
+    losses[s] = all.losses(s, sums[s]);
+  });
   return {losses, [all = std::move(all)](const Tensors& gradients) {
-            Tensors result;
-            for (size_t s = 0; s < gradients.size(); ++s) result.push_back(all.gradient(s, gradients[s]));
-            result.resize(2 * gradients.size());  // the labels have none
+            Tensors result(2 * gradients.size());  // the labels have none
+            each_slot(all.most, [&](int s) { result[s] = all.gradient(s, gradients[s]); });
             return result;
           }};
 }
