@@ -89,7 +89,7 @@ std::string explain(const KeyChecker& checker, const error_code& ec) {
   if (ec == json::error::incomplete) return "the text ends in the middle of a value. Is the file complete?";
   if (ec == json::error::extra_data) return "something follows the value. Remove it.";
   if (ec == json::error::too_deep) return "more than 32 levels of nesting. Expected fewer.";
-  return fmt::format("this is not JSON ({}). Check the file.", ec.message());
+  return fmt::format("this is not JSON ({}). Mend the text there.", ec.message());
 }
 
 void check(std::string_view text, std::string_view verb, std::string_view name) {

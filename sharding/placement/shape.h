@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@ using Shape = std::vector<int64_t>;
 
 // "(8, 4)", "()" for a scalar.
 std::string to_string(const Shape& shape);
+std::ostream& operator<<(std::ostream& out, const Shape& shape);  // the same
 
 // [start, stop) of every dim.
 using IndexRanges = std::vector<std::pair<int64_t, int64_t>>;

@@ -250,9 +250,9 @@ TEST_F(SafetensorsTest, RefusesHeadersThatAreNotJsonObjects) {
   const std::string no_brace = "the header does not begin with '{'. Is the file complete, and a safetensors file?";
   EXPECT_EQ(refusal(file_of("[]")), no_brace);
   EXPECT_EQ(refusal(file_of(" {}")), no_brace);
-  EXPECT_EQ(refusal(file_of("{]")), "header: line 1, column 2: this is not JSON (syntax error). Check the file.");
+  EXPECT_EQ(refusal(file_of("{]")), "header: line 1, column 2: this is not JSON (syntax error). Mend the text there.");
   EXPECT_EQ(refusal(file_of("{\n\"a\":1,}")),
-            "header: line 2, column 7: this is not JSON (syntax error). Check the file.");
+            "header: line 2, column 7: this is not JSON (syntax error). Mend the text there.");
   EXPECT_EQ(refusal(file_of("{} {}")), "header: line 1, column 4: something follows the value. Remove it.");
   EXPECT_TRUE(refusal(file_of("{\"\xff\":1}")).starts_with("header: line 1, column 3: this is not JSON"));
   EXPECT_TRUE(refusal(file_of(std::string("{}\0", 3))).starts_with("header: line 1, column 3: "));
@@ -363,7 +363,7 @@ TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {
             "[json] " + path().string() +
                 ": line 1, column 1: the text ends in the middle of a value. Is the file complete?");
   EXPECT_EQ(message(write("{\n  \"a\": tru\n}")),
-            "[json] " + path().string() + ": line 2, column 8: this is not JSON (syntax error). Check the file.");
+            "[json] " + path().string() + ": line 2, column 8: this is not JSON (syntax error). Mend the text there.");
   EXPECT_NO_THROW(parse_json_file(write("[1, 2]")));
 }
 

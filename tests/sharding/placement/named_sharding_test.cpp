@@ -66,6 +66,7 @@ TEST(MeshTest, PlacementsArePrinted) {
   EXPECT_EQ(printed(Rule{"hidden", "model"}), "\"hidden\" -> \"model\"");
   EXPECT_EQ(printed(Arrays{.min_size = 8}), "** of at least 8 elements");
   EXPECT_EQ(printed(bfloat16), "bfloat16");
+  EXPECT_EQ(printed(Shape{8, 4}), "(8, 4)");
   const Rules rules = {{"batch", "data"}, {"hidden", "model"}};
   EXPECT_EQ(printed(Layout(mesh, rules)), "data=4, model=2; rules \"batch\" -> \"data\", \"hidden\" -> \"model\"");
   EXPECT_EQ(printed(Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", replicated}}})),
